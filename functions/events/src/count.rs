@@ -11,7 +11,7 @@ use serde_json::Value;
 impl Shared {
     /// Counts a batch of a shard. On an error some of it may be counted, and all of it has to come again.
     ///
-    /// Rows that can't be read are not counted. They are set aside where the same records are published.
+    /// Rows that can't be read are not counted. The call that publishes the same records reports them.
     pub(crate) async fn count_batch(&self, shard: Shard, records: &[Value]) -> Result<()> {
         let Batch { placed, .. } = self.read_batch(records).await?;
         let counts = placed.iter().filter_map(|placed| {

@@ -13,7 +13,7 @@
 //! | `settings.rs` | the configuration |
 //!
 //! Always true: a record is published at least once, under one id, and counted once. Every step may be repeated. A row
-//! that can't be read is set aside and holds up nothing.
+//! that can't be read is reported and skipped.
 //!
 //! Deliberately elsewhere: what a change means (`shared/store/src/stream`), the form of events
 //! (`shared/domain/src/event`), and which records were counted (`shared/store/src/usage`).

@@ -504,7 +504,7 @@ async fn a_function_that_is_killed_at_any_step_tells_and_counts_everything_once(
         for proxy in &world.proxies {
             proxy.behave();
         }
-        // What comes again is split otherwise.
+        // The batches that come again are split otherwise.
         for batch in batches {
             for records in batch.chunks(batch.len().div_ceil(2).max(1)) {
                 let answer = world.pass(records).await.unwrap();

@@ -41,7 +41,7 @@ const fn fleet(name: &'static str, agents: u64, owners: u64, limit: u64) -> Flee
     }
 }
 
-/// What was measured.
+/// The measured units.
 pub struct Counted {
     /// The records of a batch, on average.
     pub records_of_a_batch: u64,

@@ -1,4 +1,4 @@
-//! Counts usage anew from the ledger and the decisions, where records of the streams were lost or set aside:
+//! Counts usage anew from the ledger and the decisions, where records of the streams were lost or could not be read:
 //!
 //! ```text
 //! recount --stack <name> --from <day> --to <day>     days of UTC, such as 2026-11-21, both included

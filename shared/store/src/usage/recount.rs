@@ -109,7 +109,7 @@ pub struct Recount {
     after: Option<String>,
 }
 
-/// What a recount has done.
+/// The result of a recount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recounted {
     /// The owners whose sums were written.
@@ -443,7 +443,7 @@ fn another() -> Error {
     Error::temporarily_unavailable(DOING, Fault::new("another run has taken it over"))
 }
 
-/// What a settlement counts for, if so many of its confirmations were reverted before.
+/// The counts of a settlement of which `reverted` confirmations were reverted before.
 fn counted_of(settlement: &Settlement, reverted: u64) -> Vec<Counted> {
     let amount = settlement.terms.amount;
     let mut counted = vec![Counted::Authorized(amount)];
