@@ -70,8 +70,14 @@ impl UsageTable {
     /// Counts each of these records of a shard that was not counted before: one read unit, and for each transaction four
     /// write units and two for each row.
     ///
-    /// All records that precede the last of them in the shard must have been passed before, or be among them.
-    pub async fn count(&self, shard: &Shard, counts: &[(SequenceNumber, UsageCount)], now: Timestamp) -> Result<()> {
+    /// All records of the shard up to `end` must have been passed before, or be among these; or they count for nothing.
+    pub async fn count(
+        &self,
+        shard: &Shard,
+        counts: &[(SequenceNumber, UsageCount)],
+        end: &SequenceNumber,
+        now: Timestamp,
+    ) -> Result<()> {
         let mut parts = Parts::new();
         for (place, count) in counts {
             parts.entry(Part::of(count.agent)).or_default().insert(place, count);
