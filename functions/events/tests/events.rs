@@ -16,7 +16,10 @@ use purser_domain::{
     TransactionId, UsageCount, UsageTotals,
 };
 use purser_events::Events;
-use purser_store::{ApprovalDecision, Awaited, Claim, Ledger, Moved, Reminder, SequenceNumber, Shard, UsageTable};
+use purser_store::{
+    ApprovalDecision, Awaited, Change, Claim, Ledger, Moved, Recount, Recounted, Reminder, SequenceNumber, Shard,
+    Uncounted, UsageTable,
+};
 use purser_testkit::{
     CATALOG, DECISIONS, Emulator, EventBus, Fate, Fault, LEDGER, Moment, Proxy, ProxyConfig, Streams, USAGE,
     authorize::{Answer, Request, authorize},
