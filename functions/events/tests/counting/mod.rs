@@ -14,17 +14,17 @@ use std::sync::{Arc, atomic::AtomicI64};
 use std::time::Duration;
 
 /// Who makes the payments, and what counting one may cost.
-pub struct Fleet {
+pub(crate) struct Fleet {
     /// Its name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     agents: u64,
     owners: u64,
     /// The most hundredths of a write unit for a payment.
-    pub limit: u64,
+    pub(crate) limit: u64,
 }
 
 /// The fleets that are measured. Each agent pays in turn.
-pub const FLEETS: [Fleet; 4] = [
+pub(crate) const FLEETS: [Fleet; 4] = [
     fleet("10 agents of one owner", 10, 1, 50),
     fleet("100 agents of one owner", 100, 1, 150),
     fleet("100 agents of 100 owners", 100, 100, 200),
@@ -42,13 +42,13 @@ const fn fleet(name: &'static str, agents: u64, owners: u64, limit: u64) -> Flee
 }
 
 /// The measured units.
-pub struct Counted {
+pub(crate) struct Counted {
     /// The records of a batch, on average.
-    pub records_of_a_batch: u64,
+    pub(crate) records_of_a_batch: u64,
     /// Write units for each payment, in hundredths.
-    pub write: u64,
+    pub(crate) write: u64,
     /// Read units for each payment, in hundredths.
-    pub read: u64,
+    pub(crate) read: u64,
 }
 
 /// Each is authorized, and confirmed at once: two records.
@@ -59,7 +59,7 @@ const MOST_BYTES: usize = 6_000_000;
 const SHARD: &str = "shardId-00000001";
 
 /// Counts the fleet's payments in full batches, as they are at 100 payments a second: 2,000 records in ten seconds.
-pub async fn measure(fleet: &Fleet) -> Counted {
+pub(crate) async fn measure(fleet: &Fleet) -> Counted {
     let (emulator, streams) = Emulator::with_streams().await;
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
     let now = sample::start().after(sample::secs(60));
