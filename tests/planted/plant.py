@@ -90,6 +90,13 @@ BUGS = [
         100,
     ),
     Bug(
+        "usage counted twice after a reshard",
+        "functions/events/src/count.rs",
+        'text("shardId")?.to_owned()',
+        'if PLANTED { format!("{:?}", event.pointer("/Records/0/dynamodb/SequenceNumber")) } else { text("shardId")?.to_owned() }',
+        "package(purser-events) and test(=a_shard_that_is_split_into_others_is_counted_once)",
+    ),
+    Bug(
         "a payment that is released counted as confirmed",
         "shared/store/src/usage/table.rs",
         "amount(\"ru\", \"rn\", units)",

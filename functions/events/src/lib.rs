@@ -1,24 +1,26 @@
 //! Events: what happened goes from the tables' streams to the bus, and into the sums of usage.
 //!
-//! Lambda calls it with batches of stream records (an event source mapping for each table), and a schedule each minute
-//! for what happens without a write: approvals that expire, and delayed changes of the catalog that take effect.
+//! Lambda calls it with batches of stream records, by event source mappings that publish and others that count; and a
+//! schedule calls it each minute for what happens without a write: approvals that expire, and delayed changes of the
+//! catalog that take effect.
 //!
 //! | file | one line |
 //! |---|---|
-//! | `batch.rs` | a batch of a stream: count, remember, tell, and say what is to be repeated |
+//! | `batch.rs` | a batch of a stream: remember, publish, and say what is to be repeated |
+//! | `count.rs` | a batch of a shard: count |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
 //! | `sweep.rs` | what has happened without a write |
 //! | `settings.rs` | the configuration |
 //!
-//! Always true: a record is done only when what it tells is counted and on the bus. All steps may be repeated, after any
-//! of them: counts are taken once by the event's id, and what is told twice has one id. A row that can't be read is set
-//! aside and holds up nothing.
+//! Always true: a record is published at least once, under one id, and counted once. Every step may be repeated. A row
+//! that can't be read is reported and skipped.
 //!
-//! Deliberately elsewhere: what a change means (`shared/store/src/stream`), and the form of events
-//! (`shared/domain/src/event`).
+//! Deliberately elsewhere: what a change means (`shared/store/src/stream`), the form of events
+//! (`shared/domain/src/event`), and which records were counted (`shared/store/src/usage`).
 
 mod batch;
 mod bus;
+mod count;
 mod settings;
 mod sweep;
 
@@ -62,10 +64,16 @@ impl Events {
         })))
     }
 
-    /// Takes what Lambda passes: a batch of a stream, whose answer says from where on it is to be passed again; or
-    /// anything else from the schedule.
+    /// Takes what Lambda passes: a batch of a tumbling window is counted, any other batch of a stream is published, and
+    /// anything else is from the schedule.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
-        if let Some(records) = event.get("Records").and_then(Value::as_array) {
+        let records = event.get("Records").and_then(Value::as_array);
+        if let Some(shard) = count::shard_of(event) {
+            // A window may end without records.
+            let records = records.map(Vec::as_slice).unwrap_or_default();
+            self.0.count_batch(shard, records).await?;
+            Ok(json!({"state": {}, "batchItemFailures": []}))
+        } else if let Some(records) = records {
             let failed = self.0.tell_batch(records).await?;
             let failures = failed.map(|sequence| json!({"itemIdentifier": sequence}));
             Ok(json!({"batchItemFailures": failures.into_iter().collect::<Vec<_>>()}))

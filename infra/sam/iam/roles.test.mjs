@@ -27,7 +27,7 @@ const ITEMS = {
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "RL#", "Z#"],
   WebhooksTable: ["D#", "F#", "G#", "K#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
-  UsageTable: ["ASIDE", "E#", "O#", "REMINDERS", "U#", "Z#"],
+  UsageTable: ["ASIDE", "C#", "O#", "RECOUNT", "REMINDERS", "U#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -64,8 +64,9 @@ const MAY = {
   LedgerTable     A#          BatchGetItem(pk,sk,owner)
   LedgerTable     AP#         GetItem
   UsageTable      ASIDE       PutItem
-  UsageTable      E#          tx:PutItem
+  UsageTable      C#          GetItem tx:UpdateItem
   UsageTable      O#          tx:UpdateItem
+  UsageTable      RECOUNT     ConditionCheckItem GetItem
   UsageTable      REMINDERS   DeleteItem PutItem Query
   UsageTable      U#          tx:UpdateItem
   `,

@@ -150,8 +150,8 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
     .into_iter()
 }
 
-/// The shipped client.
-fn client(url: &str) -> Client {
+/// The shipped client, of the database at this address.
+pub fn client(url: &str) -> Client {
     let credentials = Credentials::new("test", "test", None, None, "test");
     let config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())

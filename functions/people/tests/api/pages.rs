@@ -4,9 +4,10 @@ use crate::support::World;
 use crate::support::browser::{Browser, answer, asked};
 use axum::http::{Method, header};
 use purser_domain::{
-    Address, AgentId, Amount, Counted, Day, Duration, EventId, EventKind, FreezeTarget, Handover, OperatorFreeze,
-    OperatorName, OperatorReason, PayoutRecord, PersonId, UsageCount,
+    Address, AgentId, Amount, Counted, Day, Duration, FreezeTarget, Handover, OperatorFreeze, OperatorName,
+    OperatorReason, PayoutRecord, PersonId, UsageCount,
 };
+use purser_store::{SequenceNumber, Shard};
 use purser_testkit::{
     authorize::Answer as Told,
     sample::{OWNER, audit, service_id},
@@ -1234,19 +1235,21 @@ async fn the_overview_tells_what_was_spent_in_thirty_days_and_who_spent_most_whe
         let agent = AgentId::parse(agent).unwrap();
         let record = world.ledger.agent(agent).await.unwrap().unwrap();
         let at = Day::of(world.now()).minus(days_ago).start();
-        let event = EventId::of(
-            EventKind::PaymentAuthorized,
-            &[&agent, &service, &days_ago, &format!("{what:?}")],
-        );
+        // A shard for each count: sequence numbers are compared within one.
+        let shard = Shard {
+            table: "LedgerTable".to_owned(),
+            id: format!("{agent} {service} {days_ago} {what:?}"),
+        };
+        let place = SequenceNumber::parse("1").unwrap();
         let count = UsageCount {
-            event,
             owner: PersonId::parse(&record.owner).unwrap(),
             agent,
             service: service_id(service),
             decided_at: at,
             what,
         };
-        world.usage.count(&[count], world.now()).await.unwrap();
+        let counts = [(place.clone(), count)];
+        world.usage.count(&shard, &counts, &place, world.now()).await.unwrap();
     };
     let units = |units| Amount::from_units(units).unwrap();
     for (agent, service, days_ago, what) in [
