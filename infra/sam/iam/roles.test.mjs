@@ -20,8 +20,8 @@ const REGION = "us-east-1";
 const ITEMS = {
   CatalogTable: ["CHUNK#", "OBJECT", "PROBE#", "SIGHTINGS", "SLUG#", "SVC#", "VERSION", "Z#"],
   LedgerTable: [
-    "A#", "AP#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "LEVEL#", "MARKS", "O#", "P#", "PERSON#", "PO#", "R#",
-    "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
+    "A#", "AP#", "ATTESTED#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "LEVEL#", "MARKS", "O#", "P#", "PERSON#",
+    "PO#", "R#", "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
   ],
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
@@ -93,6 +93,7 @@ const MAY = {
   PaymentsFunction: READS_CATALOG + COUNTS_REQUESTS + `
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem
   LedgerTable     AP#         BatchGetItem GetItem Query tx:PutItem tx:UpdateItem
+  LedgerTable     ATTESTED#   tx:PutItem
   LedgerTable     B#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     EVICT       PutItem
   LedgerTable     FREEZES#    BatchGetItem
