@@ -453,6 +453,12 @@ test("where KMS has the wallets' keys, payments alone signs by them and people m
     assert.equal(await ask("Sign", digest), false, name);
     assert.equal(await ask("GetPublicKey", ours), pays, name);
     assert.equal(await ask("TagResource", made), governs, name);
+    for (const tag of ["purser-agent", "purser-stack"]) {
+      for (const stack of ["dev", "other"]) {
+        const tagged = { ...made, [`aws:ResourceTag/${tag}`]: stack };
+        assert.equal(await ask("TagResource", tagged), false, `${name} tags a key with a ${tag} of ${stack} again`);
+      }
+    }
     for (const action of ["CreateGrant", "DeleteImportedKeyMaterial", "DisableKey", "PutKeyPolicy", "ScheduleKeyDeletion", "UntagResource", "Verify"]) {
       assert.equal(await ask(action, { ...ours, ...made }), false, `${name} ${action}`);
     }
