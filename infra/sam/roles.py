@@ -26,6 +26,7 @@ OF_STACK = {("StringEquals", "aws:ResourceTag/purser-stack"), ("StringEquals", "
 OF_WALLET_KEYS = OF_STACK | {
     ("StringEquals", "kms:KeySpec"), ("StringEquals", "kms:KeyUsage"), ("StringEquals", "kms:MessageType"),
     ("StringEquals", "kms:SigningAlgorithm"), ("Null", "aws:RequestTag/purser-agent"),
+    ("Null", "aws:ResourceTag/purser-agent"), ("Null", "aws:ResourceTag/purser-stack"),
 }
 
 

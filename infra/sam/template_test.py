@@ -50,6 +50,21 @@ class Template(unittest.TestCase):
             lambdas = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
             self.assertEqual(statements, [lambdas], name)
 
+    def test_a_deployment_on_base_names_the_role_that_writes_secrets(self):
+        rule = self.template["Rules"]["OnBaseOneRoleWritesSecrets"]
+        [assertion] = rule["Assertions"]
+
+        def is_refused(**parameters):
+            conditions = {"Applies": rule["RuleCondition"], "Holds": assertion["Assert"]}
+            refused = {"Fn::If": ["Applies", {"Fn::If": ["Holds", False, True]}, False]}
+            return evaluated({**self.template, "Conditions": conditions}, refused, **parameters)
+
+        writer = "arn:aws:iam::123456789012:role/deployer"
+        self.assertTrue(is_refused(Network="base"))
+        self.assertFalse(is_refused(Network="base", SecretsWriterArn=writer))
+        self.assertFalse(is_refused(Network="base-sepolia"))
+        self.assertIn("SecretsWriterArn", assertion["AssertDescription"])
+
     def test_every_other_role_starts_one_function_on_a_schedule(self):
         of_functions = {roles.role_of(self.template, function)[0] for function in self.functions}
         for name, role in self.of_type("AWS::IAM::Role").items():

@@ -59,9 +59,15 @@ async fn a_new_agent_costs_no_row_for_each_service() {
         calls
     };
     // The demo's creation stored the set. The person is read and counted, and what operators have frozen; a wallet of the
-    // seed has a number, which is counted too.
+    // seed has a number, which is counted too. One transaction claims the wallet, the other stores the agent.
     create().await;
-    let mut calls = vec!["GetItem", "GetItem", "TransactWriteItems", "UpdateItem"];
+    let mut calls = vec![
+        "GetItem",
+        "GetItem",
+        "TransactWriteItems",
+        "TransactWriteItems",
+        "UpdateItem",
+    ];
     calls.extend((custody() == CustodyKind::Seed).then_some("UpdateItem"));
     assert_eq!(create().await, calls);
 

@@ -181,10 +181,24 @@ BUGS = [
         "package(purser-people) and test(=agents::an_address_that_its_key_has_not_attested_for_this_agent_is_nobodys)",
     ),
     Bug(
+        "a wallet's attestation not verified at signing",
+        "shared/chain/src/custody.rs",
+        "if self.has_attested(agent, wallet) {",
+        "if self.has_attested(agent, wallet) || PLANTED {",
+        "package(purser-tests) and test(=custody::nothing_is_signed_for_an_agent_with_another_agents_wallet)",
+    ),
+    Bug(
+        "a wallet attested for a second agent",
+        "shared/store/src/payments/wallet_claim.rs",
+        '"attribute_not_exists(pk) OR #agent = :agent"',
+        'if PLANTED { "attribute_not_exists(nothing) OR #agent = :agent" } else { "attribute_not_exists(pk) OR #agent = :agent" }',
+        "package(purser-tests) and test(=custody::a_wallet_attests_one_agent_and_an_agent_has_one_wallet)",
+    ),
+    Bug(
         "a payment signed by another wallet's key",
         "shared/chain/src/custody.rs",
-        "if derived == stored {",
-        "if derived == stored || PLANTED {",
+        "if derived != stored {",
+        "if derived != stored && !PLANTED {",
         "package(purser-tests) and test(=custody::nothing_is_reserved_for_a_wallet_whose_key_is_another_ones)",
     ),
     Bug(

@@ -123,9 +123,9 @@ pub(crate) struct Authorizing<'a> {
 }
 
 impl Payments {
-    /// What signs for the agent's wallet. A key that does not lead to the stored address must not sign anything.
+    /// The signer of the agent's wallet, whose attestation is verified.
     pub(crate) fn signer(&self, agent: &Agent) -> Result<Signer<'_>> {
-        let signer = self.custody.signer(&agent.wallet);
+        let signer = self.custody.signer(agent.id, &agent.wallet);
         signer.map_err(|error| custody_failed("looking for a wallet's key", error))
     }
 }

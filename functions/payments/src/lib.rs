@@ -127,10 +127,10 @@ pub async fn routers_over(
             let [nonce_key, rpc_url] = others.each_ref().map(String::as_str);
             let (custody, nonce_key, rpc_url) = if let Some(seed) = &seed {
                 let [seed, nonce_key, rpc_url] = secrets.texts([seed, nonce_key, rpc_url]).await?;
-                (Custody::Seed(WalletSeed::from_hex(&seed)?), nonce_key, rpc_url)
+                (Custody::of_seed(WalletSeed::from_hex(&seed)?), nonce_key, rpc_url)
             } else {
                 let [nonce_key, rpc_url] = secrets.texts([nonce_key, rpc_url]).await?;
-                (Custody::Kms(Box::new(KmsKeys::new(aws))), nonce_key, rpc_url)
+                (Custody::of_kms(KmsKeys::new(aws)), nonce_key, rpc_url)
             };
             Ok((custody, NonceKey::from_text(&nonce_key)?, rpc_url))
         }

@@ -275,8 +275,8 @@ impl Stack {
         let kms = Kms::default();
         let kms_url = kms.serve().await;
         let custody = match secret_values.wallet_seed()? {
-            Some(seed) => Custody::Seed(seed),
-            None => Custody::Kms(Box::new(keys_at(&kms_url))),
+            Some(seed) => Custody::of_seed(seed),
+            None => Custody::of_kms(keys_at(&kms_url)),
         };
         let kms_url = recorded(recorder.as_ref(), kms_url).await;
         let internal_token = secret_values.internal_token().to_owned();
@@ -475,12 +475,12 @@ impl Stack {
 
     /// A new wallet for an agent, as `people` and `payments` make one together.
     pub async fn new_wallet(&self, agent: AgentId) -> Result<Wallet, CustodyError> {
-        let key = match &self.custody {
+        let key = match self.custody.kms() {
             // The stack's own database: it answers.
-            Custody::Seed(_) => NewKey::Seed(self.ledger.next_wallet_index().await.unwrap_or(u32::MAX)),
-            Custody::Kms(keys) => NewKey::Kms(keys.create(agent, KEYS_STACK, None).await?),
+            None => NewKey::Seed(self.ledger.next_wallet_index().await.unwrap_or(u32::MAX)),
+            Some(keys) => NewKey::Kms(keys.create(agent, KEYS_STACK, None).await?),
         };
-        self.custody.attest(agent, key).await
+        self.custody.new_wallet(key).await?.attest(agent).await
     }
 
     /// Every value that Secrets Manager has for the functions, to check that none of them leaks.

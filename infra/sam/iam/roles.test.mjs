@@ -20,8 +20,8 @@ const REGION = "us-east-1";
 const ITEMS = {
   CatalogTable: ["CHUNK#", "OBJECT", "PROBE#", "SIGHTINGS", "SLUG#", "SVC#", "VERSION", "Z#"],
   LedgerTable: [
-    "A#", "AP#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "LEVEL#", "MARKS", "O#", "P#", "PERSON#", "PO#", "R#",
-    "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
+    "A#", "AP#", "ATTESTED#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "LEVEL#", "MARKS", "O#", "P#", "PERSON#",
+    "PO#", "R#", "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
   ],
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
@@ -94,6 +94,7 @@ const MAY = {
   PaymentsFunction: READS_CATALOG + COUNTS_REQUESTS + `
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem
   LedgerTable     AP#         BatchGetItem GetItem Query tx:PutItem tx:UpdateItem
+  LedgerTable     ATTESTED#   tx:PutItem
   LedgerTable     B#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     EVICT       PutItem
   LedgerTable     FREEZES#    BatchGetItem
@@ -453,6 +454,12 @@ test("where KMS has the wallets' keys, payments alone signs by them and people m
     assert.equal(await ask("Sign", digest), false, name);
     assert.equal(await ask("GetPublicKey", ours), pays, name);
     assert.equal(await ask("TagResource", made), governs, name);
+    for (const tag of ["purser-agent", "purser-stack"]) {
+      for (const stack of ["dev", "other"]) {
+        const tagged = { ...made, [`aws:ResourceTag/${tag}`]: stack };
+        assert.equal(await ask("TagResource", tagged), false, `${name} tags a key with a ${tag} of ${stack} again`);
+      }
+    }
     for (const action of ["CreateGrant", "DeleteImportedKeyMaterial", "DisableKey", "PutKeyPolicy", "ScheduleKeyDeletion", "UntagResource", "Verify"]) {
       assert.equal(await ask(action, { ...ours, ...made }), false, `${name} ${action}`);
     }
@@ -486,4 +493,87 @@ test("only DynamoDB and Secrets Manager decrypt in a function's name, and each o
       assert.equal(await ask("Encrypt", key, via("dynamodb")), false, name);
     }
   }
+});
+
+const items = (table, kinds, actions) => kinds.flatMap((kind) => actions.map((action) => ["item", table, kind, action]));
+const all = (table, actions) => items(table, ITEMS[table], actions);
+const inLedger = (...kinds) => items("LedgerTable", kinds, WRITES);
+const WALLET_KEYS = [["secret", "WalletSeedSecret"], ["key", "Sign"]];
+
+/** What each part of the last column of guarantees.md, section 8, means in terms of IAM. */
+const CLAIMS = {
+  "write to a table": () => Object.keys(ITEMS).flatMap((table) => all(table, WRITES)),
+  "write to a table, except request counters": () =>
+    Object.keys(ITEMS).filter((table) => table !== "ThrottleTable").flatMap((table) => all(table, WRITES)),
+  "use a table, secret, queue or function": () => [
+    ...Object.keys(ITEMS).flatMap((table) => all(table, [...READS, ...WRITES])),
+    ...Object.keys(READERS).map((secret) => ["secret", secret]),
+    ...Object.keys(QUEUES).flatMap((queue) => QUEUE_ACTIONS.map((action) => ["queue", queue, action])),
+    ...functions.map((other) => ["function", other]),
+    ...WALLET_KEYS,
+  ],
+  "use a wallet's key": () => WALLET_KEYS,
+  "make a wallet's key": () => [["key", "CreateKey"]],
+  "read the ledger": () => all("LedgerTable", READS),
+  "read a settlement": () => items("LedgerTable", ["S#"], READS),
+  "write to the ledger": () => all("LedgerTable", WRITES),
+  "write to the catalog": () => all("CatalogTable", WRITES),
+  "write a service": () => items("CatalogTable", ["CHUNK#", "OBJECT", "SLUG#", "SVC#", "VERSION"], WRITES),
+  "write a decision": () => all("DecisionsTable", WRITES),
+  "update or delete a decision": () =>
+    all("DecisionsTable", WRITES.filter((action) => action !== "PutItem")),
+  "write an agent": () => inLedger("A#"),
+  "write an agent or policy": () => inLedger("A#", "P#"),
+  "write a window or settlement": () => inLedger("B#", "I#", "L#", "S#"),
+  "write a window's sum": () => inLedger("B#", "L#"),
+  "write a settlement or claim": () => inLedger("I#", "S#", "X#"),
+  "change what a payment is": () => inLedger("S#", "I#"),
+  "move a wallet to another agent": () => inLedger("ATTESTED#"),
+  "write a payout address or its wait": () => inLedger("PO#"),
+  "read a webhook's secret": () => items("WebhooksTable", ["K#"], READS),
+  "change a webhook or its secrets": () => items("WebhooksTable", ["K#", "P#"], WRITES),
+};
+
+test("a function that is taken over can't do what guarantees.md says it can't", async () => {
+  const page = readFileSync(new URL("../../../docs/guarantees.md", import.meta.url), "utf8");
+  const [, section] = page.split("\n## 8. ");
+  const table = section.slice(section.indexOf("| Function |"));
+  const rows = new Map();
+  for (const line of table.slice(0, table.indexOf("\n\n")).split("\n").slice(2)) {
+    const [, name, , never] = line.split("|").map((cell) => cell.trim());
+    rows.set(name.replaceAll("`", ""), never.split("; "));
+  }
+  const names = new Map(functions.map((name) => [name.replace("Function", "").toLowerCase(), name]));
+  assert.deepEqual([...rows.keys()], [...names.keys()].sort(), "one row for each function");
+  const key = `arn:aws:kms:${REGION}:${ACCOUNT}:key/22222222-2222-4222-8222-222222222222`;
+  const inKms = { holds: ["CustodyIsKms"] };
+  const wallets = {
+    Sign: { "aws:ResourceTag/purser-stack": "dev", "kms:MessageType": "DIGEST", "kms:SigningAlgorithm": "ECDSA_SHA_256" },
+    CreateKey: {
+      "aws:RequestTag/purser-stack": "dev", "aws:RequestTag/purser-agent": "a",
+      "kms:KeySpec": "ECC_SECG_P256K1", "kms:KeyUsage": "SIGN_VERIFY",
+    },
+  };
+  const isAllowed = async (name, [kind, ...asked]) => {
+    if (kind === "secret") return allows(name, "secretsmanager:GetSecretValue", arn(asked[0]), {});
+    if (kind === "queue") return allows(name, `sqs:${asked[1]}`, arn(asked[0]), {});
+    if (kind === "function") return allows(name, "lambda:InvokeFunction", arn(asked[0]), {});
+    if (kind === "key") {
+      const resource = asked[0] === "CreateKey" ? "*" : key;
+      return allows(name, `kms:${asked[0]}`, resource, wallets[asked[0]], inKms);
+    }
+    const [items, leading, action] = asked;
+    const ask = (within) => allows(name, `dynamodb:${action}`, arn(items), context([some(leading)], { within }));
+    return (await ask(false)) || (TRANSACTED.includes(action) && (await ask(true)));
+  };
+  const wrong = [];
+  for (const [row, claims] of rows) {
+    for (const claim of claims) {
+      assert.ok(CLAIMS[claim], `\`${row}\`: no test for "${claim}"`);
+      for (const asked of CLAIMS[claim]()) {
+        if (await isAllowed(names.get(row), asked)) wrong.push(`${row} can ${claim}: ${asked.join(" ")}`);
+      }
+    }
+  }
+  assert.deepEqual(wrong, []);
 });

@@ -61,7 +61,7 @@ mod wallet;
 pub use attestation::is_attested;
 pub use authorization_state::Authorization;
 pub use chain::{Chain, Evidence, Finality, NODE_TIMEOUT, Pending};
-pub use custody::{Custody, CustodyError, NewKey, Signer};
+pub use custody::{Custody, CustodyError, NewKey, NewWallet, Signer};
 pub use error::ChainError;
 pub use facilitator::{Facilitator, FacilitatorAddressError};
 pub use http_node::HttpNode;

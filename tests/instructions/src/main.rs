@@ -113,7 +113,9 @@ impl Place {
         let seed = WalletSeed::from_hex(SEED).expect("a seed");
         let index = 7;
         agent.wallet.key = purser_domain::WalletKey::Seed { index };
-        agent.wallet.address = seed.wallet(index).expect("a wallet").address();
+        let wallet = seed.wallet(index).expect("a wallet");
+        agent.wallet.address = wallet.address();
+        agent.wallet.attestation = wallet.attest(agent.id).expect("an attestation");
         ledger.create_agent(&agent, &sample::audit()).await.expect("stored");
         let enabled = EnabledService {
             service: sample::service_id(7),

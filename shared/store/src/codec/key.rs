@@ -11,9 +11,9 @@
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
-    Actor, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId, Network,
-    NoticeChannel, NoticeUrlId, PersonId, RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash,
-    WebhookId, WebhookSecretId, WindowScope,
+    Actor, Address, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId,
+    Network, NoticeChannel, NoticeUrlId, PersonId, RuleId, ServiceId, SessionId, SettlementId, Timestamp,
+    TransactionId, TxHash, WebhookId, WebhookSecretId, WindowScope,
 };
 use uuid::Uuid;
 
@@ -69,6 +69,16 @@ impl Key {
     /// What a payout's idempotency key was used for. Agents' own keys are elsewhere, so neither can meet the other.
     pub(crate) fn payout_key(agent: AgentId, key: &Fingerprint) -> Self {
         Self::new(payout_partition(agent), format!("K#{key}"))
+    }
+
+    /// The claim on a wallet's address by the agent that it was attested for.
+    pub(crate) fn wallet_claim(wallet: Address) -> Self {
+        Self::new(format!("ATTESTED#{wallet:#x}"), ONLY)
+    }
+
+    /// The claim on an agent by the wallet that was attested for it.
+    pub(crate) fn claim_by_wallet(agent: AgentId) -> Self {
+        Self::new(format!("ATTESTED#{agent}"), ONLY)
     }
 
     /// A row of the audit log, in its own table.
