@@ -275,13 +275,13 @@ async fn what_a_provider_does_after_it_was_paid_is_told_and_pays_nothing_twice()
             }
             ("a failure", Ok(paid)) => {
                 let payment = paid.payment.unwrap();
-                assert!(matches!(payment.receipt, ReceiptState::NoProof));
+                assert!(matches!(payment.receipt, ReceiptState::Unproven(None)));
                 payment.settlement_id
             }
             ("an invented settlement", Ok(paid)) => {
                 let payment = paid.payment.unwrap();
                 assert!(
-                    matches!(payment.receipt, ReceiptState::Failed(_)),
+                    matches!(payment.receipt, ReceiptState::Unproven(Some(_))),
                     "{:?}",
                     payment.receipt
                 );
@@ -295,6 +295,52 @@ async fn what_a_provider_does_after_it_was_paid_is_told_and_pays_nothing_twice()
         assert_eq!(paid.settlement_id, settlement, "{what}");
         confirmed(&paid.receipt);
         assert_eq!(world.footprint().await.settlements, before + 1, "{what}");
+    }
+    assert_eq!(spent(&world, &agent).await, 3 * PRICE);
+}
+
+/// An answer to a paid call without a payment response.
+fn silent(status: u16) -> Response {
+    Response::builder().status(status).body(Body::from("{}")).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_was_sent_and_not_proved_is_unproven_until_its_receipt_is_settled() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let (relay, url) = Relay::start(&world, None).await;
+    let answers: [(u16, Script); 3] = [
+        (200, |_| Some(silent(200))),
+        (500, |_| Some(silent(500))),
+        (402, |_| Some(silent(402))),
+    ];
+    for (status, script) in answers {
+        let run = format!("a silent {status}");
+        relay.answers.lock().unwrap().push(("silent", script));
+        let answer = relayed(&url, &agent, &run).get(weather(&world)).await;
+        let mut payment = match answer {
+            Ok(paid) if status != 402 => {
+                assert_eq!(paid.response.status(), status);
+                paid.payment.unwrap()
+            }
+            Err(error) if status == 402 => {
+                assert!(error.what_to_do().contains("may have been taken"), "{error:?}");
+                match error {
+                    PayError::PaymentNotAccepted { payment, .. } => *payment,
+                    other => panic!("{other:?}"),
+                }
+            }
+            other => panic!("{status}: {other:?}"),
+        };
+        assert!(matches!(payment.receipt, ReceiptState::Unproven(None)), "{status}");
+        let begun = std::time::Instant::now();
+        let still = payment.confirm(Duration::from_secs(1)).await.as_str();
+        assert_eq!((still, begun.elapsed().as_secs() >= 1), ("unproven", true), "{status}");
+        // The provider takes the payment later: another process of the run sends it again.
+        let later = relayed(&url, &agent, &run).get(weather(&world)).await.unwrap();
+        assert_eq!(later.payment.unwrap().settlement_id, payment.settlement_id);
+        payment.confirm(Duration::ZERO).await;
+        assert_eq!(confirmed(&payment.receipt).id, payment.settlement_id);
     }
     assert_eq!(spent(&world, &agent).await, 3 * PRICE);
 }

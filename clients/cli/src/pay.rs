@@ -9,7 +9,7 @@ use purser_client::{
 };
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Method, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -127,17 +127,20 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
     };
     let status = paid.response.status();
     write(paid.response, pay.output.as_deref()).await?;
-    if let Some(payment) = &paid.payment {
-        tell(payment, output);
-    }
     if status.is_success() {
+        if let Some(payment) = &paid.payment {
+            tell(payment, output);
+        }
         // One that was left stays where nothing was paid now: what its command paid is not had yet.
         if let Some(journal) = journal.filter(|journal| journal.is_new || paid.payment.is_some()) {
             journal.close()?;
         }
         Ok(Exit::Done)
-    } else if paid.payment.is_some() {
-        Err(Failure::ProviderStatus(status.as_u16()))
+    } else if let Some(payment) = paid.payment {
+        Err(Failure::ProviderStatus {
+            status: status.as_u16(),
+            payment: Box::new(payment),
+        })
     } else {
         if let Some(journal) = journal.filter(|journal| journal.is_new) {
             journal.close()?;
@@ -170,25 +173,45 @@ async fn write(mut response: Response, file: Option<&std::path::Path>) -> Result
 
 /// What was paid goes beside the answer: to standard error.
 fn tell(payment: &PaymentMade, output: &Output) {
-    let (status, hash) = match &payment.receipt {
-        ReceiptState::Confirmed(settlement) => ("confirmed", settlement.tx_hash.clone()),
-        _ => ("authorized", None),
+    let verb = match payment.receipt {
+        ReceiptState::Confirmed(_) => "Paid",
+        _ => "Sent",
     };
-    let told = json!({
+    let status = payment.receipt.as_str();
+    output.beside(
+        &as_json(payment),
+        &format!(
+            "{verb} {} USD to {}, {status}: receipt {}.",
+            payment.amount, payment.pay_to, payment.settlement_id
+        ),
+    );
+    if let Some(warning) = unsettled(payment) {
+        output.say(&warning);
+    }
+}
+
+/// A payment and its receipt's status, for programs.
+pub(crate) fn as_json(payment: &PaymentMade) -> Value {
+    let hash = match &payment.receipt {
+        ReceiptState::Confirmed(settlement) => settlement.tx_hash.as_deref(),
+        _ => None,
+    };
+    json!({
         "settlement_id": payment.settlement_id,
         "transaction_id": payment.transaction_id,
         "amount_units": payment.amount,
         "pay_to": payment.pay_to,
-        "receipt_status": status,
+        "receipt_status": payment.receipt.as_str(),
         "tx_hash": hash,
-    });
-    output.beside(
-        &told,
-        &format!(
-            "Paid {} USD to {}, {status}: receipt {}.",
-            payment.amount, payment.pay_to, payment.settlement_id
-        ),
-    );
+    })
+}
+
+/// The warning about a payment that was sent and whose receipt is not settled.
+pub(crate) fn unsettled(payment: &PaymentMade) -> Option<String> {
+    let id = payment.settlement_id;
+    (!payment.receipt.is_settled()).then(|| {
+        format!("The payment may have been taken: do not pay again. `purser receipt {id}` says whether it was.")
+    })
 }
 
 /// Calls the provider without paying, and tells what Purser would decide.

@@ -68,7 +68,7 @@ impl ApiError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
-            Self::Refused(refusal) => refusal.is_temporary() || refusal.is_retryable(),
+            Self::Refused(refusal) => refusal.is_temporary(),
             Self::Unreadable(_) => false,
         }
     }

@@ -109,7 +109,7 @@ impl PayError {
                 "Make the same call again: it repeats the same payment, and nothing is paid twice."
             }
             Self::PaymentNotAccepted { .. } => {
-                "Don't pay another way. The same call repeats the same payment; its receipt says if it was taken."
+                "Don't pay another way: the payment may have been taken, as its receipt will say. The same call repeats it."
             }
             Self::PaymentRedirected { .. } => "If the location holds the answer, fetch it without paying.",
             Self::AlreadyPaid(_) => "Use what it bought, or acknowledge this and call again to buy anew.",

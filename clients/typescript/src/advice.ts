@@ -26,7 +26,8 @@ export const ADVICE = {
     'This approval paid for another such call, `settlementId`. The next identical call asks a person anew.',
   provider_proof_required: "Send the provider's payment response as it was received.",
   settlement_transaction_hash_required: "Send the transaction's hash: the provider's response names none.",
-  onchain_settlement_not_verified: "Don't pay again. If `body.retryable`, repeat after `retryAfter` seconds.",
+  onchain_settlement_not_verified:
+    "Don't pay again. If `body.retryable`, repeat after `retryAfter` seconds; else `payment.confirm(seconds)` says whether the payment was taken.",
   settlement_transaction_already_used: "Send this payment's own transaction: that one proved another.",
   temporarily_unavailable: REPEAT,
   internal_error: REPEAT,

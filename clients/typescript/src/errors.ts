@@ -169,7 +169,7 @@ export class PaymentNotAccepted extends PaymentError {
     readonly answer: ProviderAnswer,
   ) {
     const todo =
-      "Don't pay another way. The same call repeats the same payment; `payment.receipt` says if it was taken.";
+      "The payment may have been taken: don't pay another way. `payment.confirm(seconds)` says whether it was; the same call repeats the same payment.";
     super('the provider did not accept the payment', todo, payment);
   }
 }
@@ -230,7 +230,7 @@ export class NoProof extends PurserError {
   constructor() {
     super(
       'the provider sent no payment response',
-      'Read `api.receipt(settlementId)` later: Purser looks on chain itself.',
+      "The payment may have been taken: don't pay again. `payment.confirm(seconds)` or `api.receipt(settlementId)` says whether it was; Purser looks on chain itself.",
     );
   }
 }

@@ -61,6 +61,12 @@ class Refusal(PurserError):
     def __str__(self) -> str:
         return f"{self.slug}: {self.message} ({self.todo})"
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may succeed later: `retryable` decides where the answer has it, else the status."""
+        retryable = self.body.get("retryable")
+        return retryable if isinstance(retryable, bool) else self.status == 429 or self.status >= 500
+
     def _text(self, name: str) -> str | None:
         value = self.body.get(name)
         return value if isinstance(value, str) else None
@@ -245,9 +251,12 @@ class ApprovalRequired(PaymentRefused):
 
 
 class NotVerified(Refusal):
-    """422 and 503 `onchain_settlement_not_verified`, and what else complete answers of a proof."""
+    """`onchain_settlement_not_verified`, and what else complete answers of a proof."""
 
-    todo = "Where `retryable`, complete again after `retry_after` seconds. Don't pay again."
+    todo = (
+        "Don't pay again. Where `retryable`, complete again after `retry_after` seconds; "
+        "else `payment.confirm(seconds)` says whether the payment was taken."
+    )
 
     @property
     def retryable(self) -> bool:
@@ -319,7 +328,10 @@ class ProviderAnswer:
 class NoProof(PurserError):
     """The provider sent no payment response."""
 
-    todo = "Read `receipt(settlement_id)` later: Purser looks on chain itself."
+    todo = (
+        "The payment may have been taken: don't pay again. `payment.confirm(seconds)` or `receipt(settlement_id)` "
+        "says whether it was; Purser looks on chain itself."
+    )
 
 
 class PaymentError(PurserError):
@@ -345,7 +357,10 @@ class PaymentUnanswered(PaymentError):
 class PaymentNotAccepted(PaymentError):
     """The provider answers 402 though it was sent a payment. It is not paid again, whatever its new terms."""
 
-    todo = "Don't pay another way. The same call repeats the same payment; `payment.receipt` says if it was taken."
+    todo = (
+        "The payment may have been taken: don't pay another way. `payment.confirm(seconds)` says whether it was; "
+        "the same call repeats the same payment."
+    )
 
     def __init__(self, what: str, payment: Payment, answer: ProviderAnswer) -> None:
         self.answer = answer
