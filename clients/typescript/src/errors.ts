@@ -54,7 +54,7 @@ export class Refusal extends PurserError {
     /** Whole seconds to wait before the same request makes sense, if Purser named any. */
     readonly retryAfter: number | undefined,
   ) {
-    super(`${body.error}: ${body.message}`, adviceFor(body.error, body.decision?.reason));
+    super(`${body.error}: ${body.message}`, adviceFor(body));
     this.slug = body.error;
   }
 

@@ -21,6 +21,8 @@ export type Receipt =
 const PAUSE_SECONDS = 2;
 const LONGEST_PAUSE_SECONDS = 15;
 
+const PAYMENTS = Symbol.for('purser-client.payments');
+
 export class PaidCall {
   readonly settlementId: string;
   readonly transactionId: string;
@@ -104,7 +106,9 @@ export class PaidCall {
   }
 }
 
-const payments = new WeakMap<Response, PaidCall>();
+/** One for both module formats: a program may load the package as each. */
+const shared = globalThis as { [PAYMENTS]?: WeakMap<Response, PaidCall> };
+const payments = (shared[PAYMENTS] ??= new WeakMap());
 
 /** Remembers what a response was paid with. */
 export function remember(response: Response, payment: PaidCall): Response {

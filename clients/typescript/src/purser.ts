@@ -8,10 +8,10 @@ import { type Amount, unitsOf } from './money.js';
 import type { AuthorizeBody } from './wire.js';
 
 export interface PurserOptions {
-  /** Where Purser answers: `https://…`, or `http://` on this machine. */
-  url: string;
-  /** The agent's key, `gak_pub_…:gak_sec_…`. It is sent to `url` alone. */
-  key: string;
+  /** Where Purser answers: `https://…`, or `http://` on this machine. `PURSER_URL` of the environment unless given. */
+  url?: string | undefined;
+  /** The agent's key, `gak_pub_…:gak_sec_…`. It is sent to `url` alone. `PURSER_KEY` of the environment unless given. */
+  key?: string | undefined;
   /** What this run is: a job's or a conversation's id. A run repeated under the same id pays nothing twice. */
   run: string;
   /** The most that one call may cost: `"0.05"` in USD, or `50_000` in micro-units. Without it, each call says so. */
@@ -67,12 +67,16 @@ export class Purser {
   readonly #options: PurserOptions;
 
   constructor(options: PurserOptions) {
-    const { url, key, run, timeoutSeconds = 30, fetch = (request: Request) => globalThis.fetch(request) } = options;
+    const { PURSER_URL, PURSER_KEY } = environment();
+    const { url = PURSER_URL, key = PURSER_KEY, run } = options;
+    const { timeoutSeconds = 30, fetch = (request: Request) => globalThis.fetch(request) } = options;
     const { answerTimeoutSeconds = 120, maxAnswerBytes = 67_108_864 } = options;
     const problems: string[] = [];
-    if (!isSafeAddress(url)) problems.push('`url` must be an https address, or http on this machine');
+    if (!isSafeAddress(url)) {
+      problems.push('`url`, or PURSER_URL, must be an https address, or http on this machine');
+    }
     if (typeof key !== 'string' || !/^gak_pub_[\w-]+:gak_sec_[\w-]+$/.test(key)) {
-      problems.push("`key` must be an agent's whole key, `gak_pub_…:gak_sec_…`");
+      problems.push("`key`, or PURSER_KEY, must be an agent's whole key, `gak_pub_…:gak_sec_…`");
     }
     if (typeof run !== 'string' || run === '')
       problems.push("`run` must name this run: a job's or a conversation's id");
@@ -85,7 +89,7 @@ export class Purser {
     if (problems.length > 0) throw new ConfigurationError(problems);
     this.run = run;
     this.answer = { bytes: maxAnswerBytes, milliseconds: answerTimeoutSeconds * 1000 };
-    this.api = new Api(url, key, fetch, timeoutSeconds * 1000);
+    this.api = new Api(url ?? '', key ?? '', fetch, timeoutSeconds * 1000);
     // Without the key: whoever prints this object prints no secret.
     this.#options = { ...options, key: '' };
   }
@@ -133,8 +137,13 @@ function isSeconds(value: unknown, most: number): value is number {
   return typeof value === 'number' && value >= 0 && value <= most;
 }
 
+/** The environment's variables; none in a browser. */
+function environment(): Record<string, string | undefined> {
+  return (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env ?? {};
+}
+
 /** The key must cross no network in the clear. */
-function isSafeAddress(text: unknown): boolean {
+function isSafeAddress(text: unknown): text is string {
   if (typeof text !== 'string' || !URL.canParse(text)) return false;
   const { protocol, hostname, username, password, search, hash } = new URL(text);
   const isLocal = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname);
