@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -43,10 +44,12 @@ class Purser:
     One object may serve many transports and threads; the identical calls of all of them are counted together.
     """
 
-    #: Where Purser answers. Over plain HTTP only on this machine, as the key goes there.
-    url: str
-    #: The agent key, `gak_pub_...:gak_sec_...`. It goes to Purser and nowhere else.
-    key: str = field(repr=False)
+    #: Where Purser answers; `PURSER_URL` of the environment by default. Over plain HTTP only on this machine, as the key
+    #: goes there.
+    url: str = field(default_factory=lambda: os.environ.get("PURSER_URL", ""))
+    #: The agent key, `gak_pub_...:gak_sec_...`; `PURSER_KEY` of the environment by default. It goes to Purser and nowhere
+    #: else.
+    key: str = field(default_factory=lambda: os.environ.get("PURSER_KEY", ""), repr=False)
     #: What this run is: a job's or a conversation's id.
     run: str
     #: The most that a call may cost: USD as a decimal (`"0.05"`), or micro-units (`50_000`). If none, each call says.
@@ -226,16 +229,16 @@ def _check(max_amount: str | int | None, wait_for_approval: float | None) -> Non
 def check_key(key: str) -> None:
     """Refuses what can't be an agent key, without repeating it."""
     if not isinstance(key, str) or re.fullmatch(r"gak_pub_[\x21-\x7e]+:gak_sec_[\x21-\x7e]+", key) is None:
-        raise ConfigurationError("`key` is no agent key: it has the form gak_pub_...:gak_sec_...")
+        raise ConfigurationError("`key`, or PURSER_KEY, is no agent key: it has the form gak_pub_...:gak_sec_...")
 
 
 def check_url(url: str) -> None:
     """Refuses addresses at which the agent key would be read by others."""
     parts = urlsplit(url)
     if parts.username is not None or parts.query or parts.fragment or not parts.hostname:
-        raise ConfigurationError("`url` is Purser's address alone, such as https://purser.example")
+        raise ConfigurationError("`url`, or PURSER_URL, is Purser's address alone, such as https://purser.example")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
-        raise ConfigurationError("`url` has to be https, but on this machine")
+        raise ConfigurationError("`url`, or PURSER_URL, has to be https, but on this machine")
 
 
 def _is_loopback(host: str) -> bool:

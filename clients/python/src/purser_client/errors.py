@@ -122,6 +122,12 @@ class InvalidRequest(Refusal):
     todo = "Correct what `details` names."
 
 
+class InvalidTerms(InvalidRequest):
+    """400 about the payment terms alone, which are the provider's; `details` has every problem."""
+
+    todo = "Nothing was paid. The provider has to mend its 402, as `details` says."
+
+
 class KeyRefused(Refusal):
     """401, or 403 `key_not_allowed`: the agent key is no good, or not for this; `body["missing"]` says what for."""
 
@@ -305,11 +311,21 @@ def refusal(status: int, body: Mapping[str, Any], retry_after: float | None) -> 
     if kind is None:
         missing = isinstance(slug, str) and status == 400 and slug.endswith("_required")
         kind = InvalidRequest if missing else Unavailable if status >= 500 else Refusal
+    if kind is InvalidRequest and _is_about_the_terms(body.get("details")):
+        kind = InvalidTerms
     if kind is PolicyBlocked:
         decision = body.get("decision")
         reason = decision.get("reason") if isinstance(decision, dict) else None
         kind = _BY_REASON.get(str(reason), PolicyBlocked)
     return kind(status, body, retry_after)
+
+
+def _is_about_the_terms(details: object) -> bool:
+    """Whether there are problems, and every one is of the payment terms."""
+    if not isinstance(details, list) or not details:
+        return False
+    paths = [problem.get("path") if isinstance(problem, dict) else None for problem in details]
+    return all(isinstance(path, str) and path.startswith("/payment_requirement") for path in paths)
 
 
 @dataclass(frozen=True)
