@@ -169,6 +169,9 @@ pub(crate) struct Pay {
     /// Where the answer goes instead of standard output.
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub(crate) output: Option<std::path::PathBuf>,
+    /// Refuse a price more than this percentage above the one that the catalog lists.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_over_listed: Option<u32>,
     /// Pay under this idempotency key.
     #[arg(long)]
     pub(crate) key: Option<String>,

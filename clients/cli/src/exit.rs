@@ -63,6 +63,7 @@ impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Pay(PayError::ApprovalRequired(_)) => Exit::ApprovalRequired,
+            Self::Pay(PayError::AboveListed { .. }) => Exit::Blocked,
             Self::Pay(error) if error.payment().is_some() => Exit::AfterPayment,
             Self::ProviderStatus { .. } => Exit::AfterPayment,
             _ => match self.refusal() {
@@ -136,7 +137,7 @@ impl Failure {
             (None, Self::ProviderStatus { status, .. }) => {
                 members(json!({"error": "provider_status", "status": status}))
             }
-            (None, Self::Pay(error)) => members(json!({"error": after_payment(error)})),
+            (None, Self::Pay(error)) => members(json!({"error": slug(error)})),
             (None, _) => members(json!({"error": "failed"})),
         };
         if let Some(payment) = self.payment() {
@@ -160,13 +161,14 @@ fn members(object: Value) -> Map<String, Value> {
     }
 }
 
-/// What went wrong after a payment was signed, for programs.
-const fn after_payment(error: &PayError) -> &'static str {
+/// The slug of an error that is no refusal of Purser's.
+const fn slug(error: &PayError) -> &'static str {
     match error {
         PayError::PaymentUnanswered { .. } => "payment_unanswered",
         PayError::PaymentNotAccepted { .. } => "payment_not_accepted",
         PayError::PaymentRedirected { .. } => "payment_redirected",
         PayError::AlreadyPaid(_) => "already_paid",
+        PayError::AboveListed { .. } => "above_listed",
         PayError::PaymentLapsed { .. } => "payment_lapsed",
         _ => "failed",
     }

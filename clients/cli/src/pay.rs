@@ -96,7 +96,10 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         (Some(Journal::open(&named)?), request)
     };
     let run = journal.as_ref().map_or("", |journal| journal.run.as_str());
-    let payer = Payer::new(purser.clone(), run, pay.call.max)?;
+    let mut payer = Payer::new(purser.clone(), run, pay.call.max)?;
+    if let Some(percent) = pay.max_over_listed {
+        payer = payer.max_over_listed(percent);
+    }
     let paid = match payer.send(request).await {
         Err(PayError::ApprovalRequired(pending)) if pay.wait > 0 => {
             output.say(&format!("Waiting for a person to approve {}.", pending.approval_id()));
@@ -114,9 +117,11 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
                 PayError::AlreadyPaid(_) => true,
                 PayError::PaymentLapsed { receipt_status, .. } => *receipt_status == ReceiptStatus::Expired,
                 // Nothing was paid now; but an earlier command may have paid under a file that was left.
-                PayError::Request(_) | PayError::Provider(_) | PayError::Terms(_) | PayError::Refused { .. } => {
-                    journal.as_ref().is_some_and(|journal| journal.is_new)
-                }
+                PayError::Request(_)
+                | PayError::Provider(_)
+                | PayError::Terms(_)
+                | PayError::Refused { .. }
+                | PayError::AboveListed { .. } => journal.as_ref().is_some_and(|journal| journal.is_new),
                 _ => false,
             };
             if let (true, Some(journal)) = (is_over, journal) {
@@ -185,6 +190,11 @@ fn tell(payment: &PaymentMade, output: &Output) {
             payment.amount, payment.pay_to, payment.settlement_id
         ),
     );
+    if let Some(listed) = payment.listed {
+        output.say(&format!(
+            "The catalog lists {listed} USD for this call: the provider asked for more."
+        ));
+    }
     if let Some(warning) = unsettled(payment) {
         output.say(&warning);
     }
@@ -200,6 +210,7 @@ pub(crate) fn as_json(payment: &PaymentMade) -> Value {
         "settlement_id": payment.settlement_id,
         "transaction_id": payment.transaction_id,
         "amount_units": payment.amount,
+        "listed_amount_units": payment.listed,
         "pay_to": payment.pay_to,
         "receipt_status": payment.receipt.as_str(),
         "tx_hash": hash,
@@ -225,9 +236,12 @@ pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Resul
         return Ok(Exit::Done);
     };
     let answer = serde_json::to_value(&told).unwrap_or_default();
+    let listed = told
+        .listed_amount_units
+        .map_or_else(String::new, |listed| format!("; the catalog lists {listed}"));
     output.answer(&answer, || {
         vec![
-            format!("{}: {} ({} USD)", told.result, told.reason, told.amount_units),
+            format!("{}: {} ({} USD{listed})", told.result, told.reason, told.amount_units),
             format!("Left today for this service: {} USD", told.spend.remaining_today_units),
         ]
     });

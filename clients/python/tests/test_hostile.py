@@ -235,6 +235,28 @@ def test_another_payee_in_the_first_402_is_purser_s_no(world: World, agent: Agen
     assert (authorized(world, agent), agent.transfers()) == (0, 0)
 
 
+def test_a_price_above_the_listed_one_is_told_and_refused_above_the_percentage_that_the_caller_allows(
+    world: World, agent: Agent, payer: Payer, own: Buyer
+) -> None:
+    def asks(exchange: Exchange) -> None:
+        if exchange.payment is None:
+            changed(amount="400000")(world, exchange)
+        else:
+            exchange.send(Reply(200, [], b"{}"))
+
+    url = world.provider(asks)
+    with pytest.raises(errors.PriceAboveListed) as told:
+        own(payer(max_amount="0.50", max_over_listed=3_899), url)
+    assert (told.value.amount_units, told.value.listed_amount_units) == (400_000, 10_000)
+    assert authorized(world, agent) == 0
+    _, _, raised = own(payer(max_amount="0.50", max_over_listed=3_900), url)
+    assert raised is not None
+    assert (raised.amount_units, raised.listed_amount_units) == (400_000, 10_000)
+    _, _, listed = own(payer(max_over_listed=0), f"{world.v2}/weather")
+    assert listed is not None
+    assert listed.listed_amount_units is None
+
+
 def test_a_provider_s_failure_is_returned_and_its_repetition_sends_the_same_payment(
     world: World, agent: Agent, payer: Payer, own: Buyer
 ) -> None:

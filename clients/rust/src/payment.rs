@@ -22,6 +22,8 @@ pub struct PaymentMade {
     pub transaction_id: Uuid,
     /// The price.
     pub amount: Usdc,
+    /// The price that the catalog lists, where the provider asked for more.
+    pub listed: Option<Usdc>,
     /// The payee.
     pub pay_to: String,
     /// Under which this call can be repeated from anywhere.
@@ -77,6 +79,7 @@ impl PaymentMade {
             settlement_id: authorized.settlement_id,
             transaction_id: authorized.transaction_id,
             amount: authorized.amount_units,
+            listed: authorized.listed_amount_units,
             pay_to: authorized.pay_to.clone(),
             idempotency_key,
             replayed: authorized.replayed,

@@ -131,6 +131,21 @@ export class OfferRedirected extends PurserError {
   }
 }
 
+/** The provider asks for more above the catalog's price than `maxOverListed` allows; nothing was paid. */
+export class PriceAboveListed extends PurserError {
+  override readonly name = 'PriceAboveListed';
+
+  constructor(
+    readonly amountUnits: number,
+    readonly listedAmountUnits: number,
+  ) {
+    super(
+      `the provider asks for ${amountUnits} micro-units, and the catalog lists ${listedAmountUnits}`,
+      'Nothing was paid. Raise `maxOverListed` if the call is worth it.',
+    );
+  }
+}
+
 /** A call for which a payment is signed. The same call tried again repeats the payment and makes no second one. */
 export class PaymentError extends PurserError {
   override readonly name: string = 'PaymentError';

@@ -27,6 +27,8 @@ export class PaidCall {
   readonly settlementId: string;
   readonly transactionId: string;
   readonly amountUnits: number;
+  /** The price that the catalog lists, where the provider asked for more; else undefined. */
+  readonly listedAmountUnits: number | undefined;
   readonly payTo: string;
   /** Whether it is the stored payment of an earlier attempt. */
   readonly replayed: boolean;
@@ -45,6 +47,7 @@ export class PaidCall {
     this.settlementId = answer.settlement_id;
     this.transactionId = answer.transaction_id;
     this.amountUnits = answer.amount_units;
+    this.listedAmountUnits = answer.listed_amount_units;
     this.payTo = answer.pay_to;
     this.replayed = answer.replayed;
   }

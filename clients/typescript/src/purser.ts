@@ -16,6 +16,8 @@ export interface PurserOptions {
   run: string;
   /** The most that one call may cost: `"0.05"` in USD, or `50_000` in micro-units. Without it, each call says so. */
   maxAmount?: Amount;
+  /** The most that a price may be above the one that the catalog lists, in percent: `0` allows none. No limit unless given. */
+  maxOverListed?: number;
   /** How many seconds to wait for a person where one has to approve. 0, the default, asks once. */
   waitForApproval?: number;
   /** The most that one call of Purser may take; 30 unless given. */
@@ -31,6 +33,7 @@ export interface PurserOptions {
 /** What one call may say of itself. */
 export interface CallOptions {
   maxAmount?: Amount;
+  maxOverListed?: number;
   waitForApproval?: number;
   /** Instead of the derived one: the same key never pays twice. */
   idempotencyKey?: string;
@@ -44,6 +47,8 @@ export interface CallOptions {
 /** A call's options, checked. */
 export interface Terms {
   maxUnits: number;
+  /** Percent above the listed price. */
+  maxOverListed: number | undefined;
   waitSeconds: number;
   idempotencyKey: string | undefined;
   /** What else of the body is the call's own. */
@@ -100,7 +105,8 @@ export class Purser {
    */
   terms(call: CallOptions = {}): Terms {
     const { maxAmount = this.#options.maxAmount, waitForApproval = this.#options.waitForApproval ?? 0 } = call;
-    const problems = problemsOf({ ...call, maxAmount, waitForApproval });
+    const { maxOverListed = this.#options.maxOverListed } = call;
+    const problems = problemsOf({ ...call, maxAmount, maxOverListed, waitForApproval });
     if (maxAmount === undefined) problems.push('`maxAmount` is missing: say what the call may cost');
     const { idempotencyKey, target, serviceId, operationId } = call;
     if (idempotencyKey !== undefined && !/^[^\x00-\x1f\x7f-\x9f]{1,255}$/.test(idempotencyKey)) {
@@ -112,20 +118,25 @@ export class Purser {
       ...(serviceId !== undefined && { service_id: serviceId }),
       ...(operationId !== undefined && { operation_id: operationId }),
     };
-    return { maxUnits: unitsOf(maxAmount) ?? 0, waitSeconds: waitForApproval, idempotencyKey, named };
+    return { maxUnits: unitsOf(maxAmount) ?? 0, maxOverListed, waitSeconds: waitForApproval, idempotencyKey, named };
   }
 }
 
 function problemsOf({
   maxAmount,
+  maxOverListed = 0,
   waitForApproval = 0,
 }: {
   maxAmount?: Amount | undefined;
+  maxOverListed?: number | undefined;
   waitForApproval?: number;
 }): string[] {
   const problems: string[] = [];
   if (maxAmount !== undefined && unitsOf(maxAmount) === undefined) {
     problems.push('`maxAmount` must be USD as decimal text, such as "0.05", or whole micro-units, such as 50_000');
+  }
+  if (!Number.isSafeInteger(maxOverListed) || maxOverListed < 0) {
+    problems.push('`maxOverListed` must be whole percent, 0 or more');
   }
   if (!isSeconds(waitForApproval, LONGEST_WAIT_SECONDS)) {
     problems.push(`\`waitForApproval\` must be seconds, at most ${LONGEST_WAIT_SECONDS}`);

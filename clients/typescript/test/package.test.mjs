@@ -21,7 +21,8 @@ test('the package has both module formats, their types and a licence, though no 
 
 test('without its build nothing can be published', () => {
   // To nowhere, if it were not private.
-  const publish = ['publish', '--ignore-scripts', '--registry=http://127.0.0.1:9', '--//127.0.0.1:9/:_authToken=x'];
+  const nowhere = ['--registry=http://127.0.0.1:9', '--//127.0.0.1:9/:_authToken=x', '--fetch-retries=0'];
+  const publish = ['publish', '--ignore-scripts', '--loglevel=error', ...nowhere];
   const told = spawnSync('npm', publish, { cwd: FOLDER, encoding: 'utf8' });
   assert.notEqual(told.status, 0);
   assert.match(told.stderr, /EPRIVATE/);

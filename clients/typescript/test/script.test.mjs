@@ -9,6 +9,7 @@ import {
   paymentOf,
   PaymentLapsed,
   PaymentNotAccepted,
+  PriceAboveListed,
   Purser,
   Refusal,
   Unreachable,
@@ -35,7 +36,7 @@ const approval = (status) => ({ status: 200, body: { status } });
 function scripted(script, options = {}) {
   const asked = [];
   const purserFetch = async (request) => {
-    const name = /(authorize|complete|approvals|settlements)/.exec(
+    const name = /(authorize|check|complete|approvals|settlements)/.exec(
       request.url.replace(/settlements\/s\/complete/, 'complete'),
     )[1];
     const text = await request.text();
@@ -245,4 +246,26 @@ test('a receipt that stays open is unproven when the time ends', async () => {
   assert.ok(Date.now() - started >= 2_400 && Date.now() - started < 4_000);
   // At once, after a pause, and at the end.
   assert.equal(named('settlements').length, 3);
+});
+
+test('a price above the listed one is told, and refused above the percentage that the caller allows', async () => {
+  const raised = { amount_units: 400_000, listed_amount_units: 10_000 };
+  const told = scripted({ authorize: [{ status: 200, body: { ...paid.body, ...raised } }] });
+  assert.equal(paymentOf(await told.pay()).listedAmountUnits, 10_000);
+  assert.equal(paymentOf(await scripted({ authorize: [paid] }).pay()).listedAmountUnits, undefined);
+
+  for (const [maxOverListed, check, isPaid] of [
+    [3_900, raised, true],
+    [3_899, raised, false],
+    [0, { amount_units: 10_001, listed_amount_units: 10_000 }, false],
+    [0, { amount_units: 10_000 }, true],
+  ]) {
+    const { pay, named } = scripted({ check: [{ status: 200, body: check }], authorize: [paid] }, { maxOverListed });
+    const answer = await pay().catch((error) => error);
+    assert.equal(answer instanceof PriceAboveListed, !isPaid, String(answer));
+    assert.equal(named('authorize').length, isPaid ? 1 : 0);
+    const { replay_key, idempotency_key, ...body } = named('check')[0].body;
+    assert.ok(replay_key && idempotency_key === undefined && body.original_request.url === 'https://a.example/');
+  }
+  await assert.rejects(scripted({}).pay({ maxOverListed: -1 }), /whole percent/);
 });

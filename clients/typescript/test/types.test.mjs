@@ -1,4 +1,4 @@
-// What the compiler says of the package's types, in each way of finding them, and of README.md's own snippets.
+// Compiles callers of the package, in each way of finding its types, and the snippets of README.md.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';

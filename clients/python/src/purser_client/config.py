@@ -31,6 +31,7 @@ class CallOptions:
     operation_id: str | None = None
     target: str | None = None
     wait_for_approval: float | None = None
+    max_over_listed: int | None = None
 
 
 _options: ContextVar[tuple[Purser, CallOptions] | None] = ContextVar("purser_call", default=None)
@@ -54,6 +55,8 @@ class Purser:
     run: str
     #: The most that a call may cost: USD as a decimal (`"0.05"`), or micro-units (`50_000`). If none, each call says.
     max_amount: str | int | None = None
+    #: The most that a price may be above the one that the catalog lists, in percent: 0 allows none. If none, no limit.
+    max_over_listed: int | None = None
     #: Seconds to wait for a person where one has to approve; if none, `ApprovalRequired` is raised at once.
     wait_for_approval: float | None = None
     #: Seconds that one call of Purser may take.
@@ -69,7 +72,7 @@ class Purser:
         check_key(self.key)
         if not isinstance(self.run, str) or not self.run:
             raise ConfigurationError("`run` has to say what this run is, as a job's or a conversation's id")
-        _check(self.max_amount, self.wait_for_approval)
+        _check(self.max_amount, self.wait_for_approval, self.max_over_listed)
         for name in ("timeout", "answer_timeout", "max_answer_bytes"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigurationError(f"`{name}` has to be positive and finite")
@@ -86,15 +89,16 @@ class Purser:
         operation_id: str | None = None,
         target: str | None = None,
         wait_for_approval: float | None = None,
+        max_over_listed: int | None = None,
     ) -> Iterator[None]:
         """Gives the calls made within, by this thread or task, what they have of their own.
 
         `target` is the page that a scrape or crawl is pointed at; service and operation are needed where two services
         of the catalog list the same call.
         """
-        _check(max_amount, wait_for_approval)
+        _check(max_amount, wait_for_approval, max_over_listed)
         names = (idempotency_key, approval_id, service_id, operation_id, target)
-        options = CallOptions(max_amount, *names, wait_for_approval)
+        options = CallOptions(max_amount, *names, wait_for_approval, max_over_listed)
         token = _options.set((self, options))
         try:
             yield
@@ -109,6 +113,10 @@ class Purser:
     def wait_seconds(self, options: CallOptions) -> float:
         """How long a call waits for a person."""
         return (self.wait_for_approval if options.wait_for_approval is None else options.wait_for_approval) or 0.0
+
+    def over_listed(self, options: CallOptions) -> int | None:
+        """The most that a call's price may be above the listed one, in percent."""
+        return self.max_over_listed if options.max_over_listed is None else options.max_over_listed
 
     def max_units(self, options: CallOptions) -> int:
         """The ceiling of a call."""
@@ -219,9 +227,11 @@ def units(amount: str | int) -> int:
     return value
 
 
-def _check(max_amount: str | int | None, wait_for_approval: float | None) -> None:
+def _check(max_amount: str | int | None, wait_for_approval: float | None, max_over_listed: int | None) -> None:
     if max_amount is not None:
         units(max_amount)
+    if max_over_listed is not None and (type(max_over_listed) is not int or max_over_listed < 0):
+        raise ConfigurationError("`max_over_listed` is whole percent, 0 or more")
     if wait_for_approval is not None and not 0 <= wait_for_approval < float("inf"):
         raise ConfigurationError("`wait_for_approval` is a finite number of seconds")
 

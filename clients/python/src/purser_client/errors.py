@@ -350,6 +350,19 @@ class NoProof(PurserError):
     )
 
 
+class PriceAboveListed(PurserError):
+    """The provider asks for more above the catalog's price than `max_over_listed` allows. Nothing was paid."""
+
+    todo = "Nothing was paid. Raise `max_over_listed` if the call is worth it."
+
+    def __init__(self, amount_units: int, listed_amount_units: int) -> None:
+        self.amount_units = amount_units
+        self.listed_amount_units = listed_amount_units
+        super().__init__(
+            f"the provider asks for {amount_units} micro-units, and the catalog lists {listed_amount_units}. {self.todo}"
+        )
+
+
 class PaymentError(PurserError):
     """A payment is signed for the call, and the call's answer is not there. The same call repeats the same payment."""
 

@@ -6,6 +6,7 @@ No bytes of a provider are read here; that is the matter of the HTTP libraries' 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn
@@ -22,12 +23,13 @@ from .errors import (
     PaymentLapsed,
     PaymentNotAccepted,
     PaymentRedirected,
+    PriceAboveListed,
     ProviderAnswer,
     PurserError,
     Refusal,
     Unreachable,
 )
-from .models import AuthorizeBody, Authorized, Completed, Settlement
+from .models import AuthorizeBody, Authorized, CheckBody, Completed, Settlement
 from .routes import Answer
 from .steps import Sleep, Steps, asked, is_passing, run, run_async, waited
 from .terms import (
@@ -85,6 +87,8 @@ class Payment:
     #: Under which this call can be repeated from anywhere.
     idempotency_key: str
     amount_units: int
+    #: The price that the catalog lists, where the provider asked for more.
+    listed_amount_units: int | None
     network: str
     pay_to: str
     #: Whether it is the payment of an earlier attempt, sent again.
@@ -136,6 +140,7 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
     """Has a call's payment authorized. Who gets it has to end its purchase."""
     options = purser.options()
     ceiling = purser.max_units(options)
+    yield from _within_listed(call, terms, ceiling, options, purser.over_listed(options))
     for _ in range(MAX_EXPIRED):
         purchase = purser.purchase(call, options)
         try:
@@ -154,6 +159,28 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
         # It was not paid and never can be, so the next key buys nothing twice.
         purchase.over()
     raise Unreachable("all payments of this call have expired")
+
+
+def _within_listed(
+    call: Call, terms: dict[str, Any], ceiling: int, options: CallOptions, most: int | None
+) -> Steps[None]:
+    """Raises if the price is more than `most` percent above the one that the catalog lists."""
+    if most is None:
+        return
+    named = _body(call, terms, ceiling, "", options)
+    body: CheckBody = {
+        "payment_requirement": named["payment_requirement"],
+        "max_payment_units": named["max_payment_units"],
+        "original_request": named["original_request"],
+        "replay_key": str(uuid.uuid4()),
+        "service_id": named.get("service_id"),
+        "operation_id": named.get("operation_id"),
+        "metadata": named.get("metadata"),
+    }
+    answer = (yield from asked(routes.check(body))).body
+    listed, amount = answer.get("listed_amount_units"), answer["amount_units"]
+    if listed is not None and amount * 100 > listed * (100 + most):
+        raise PriceAboveListed(amount, listed)
 
 
 def _body(call: Call, terms: dict[str, Any], ceiling: int, key: str, options: CallOptions) -> AuthorizeBody:
@@ -227,6 +254,7 @@ def _payment(
         transaction_id=found["transaction_id"],
         idempotency_key=purchase.key,
         amount_units=found["amount_units"],
+        listed_amount_units=found.get("listed_amount_units"),
         network=found["network"],
         pay_to=found["pay_to"],
         is_replayed=is_replayed,
