@@ -357,6 +357,8 @@ async fn a_price_above_the_listed_one_is_told_and_refused_above_the_percentage_t
     operation["max_price_units"] = json!(PRICE);
     world.enter(&service_entry("a-raised-price", &[operation])).await;
     world.enable(&agent, "a-raised-price", SpendPolicy::permissive()).await;
+    // Functions reload the catalog after five seconds.
+    tokio::time::sleep(Duration::from_millis(5_500)).await;
 
     let listed = |payment: &PaymentMade| payment.listed.map(Usdc::units);
     for (percent, is_paid) in [(899, false), (900, true)] {

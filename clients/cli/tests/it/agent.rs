@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::response::Response;
 use purser_domain::SpendPolicy;
 use purser_local::DEMO_OWNER;
-use purser_tests::{Relay, Script, TestAgent, World, units};
+use purser_tests::{Relay, Script, TestAgent, World, operation_entry, payment_entry, service_entry, units};
 use reqwest::Method;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
@@ -268,6 +268,39 @@ async fn a_payment_without_a_proof_is_unproven_and_the_command_says_not_to_pay_a
         said.code == 0 && said.err.starts_with("Sent 0.01 USD") && said.err.contains("do not pay again"),
         "{said:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_price_above_the_listed_one_is_told_and_can_be_refused() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let home = Home::of(&world, &agent);
+    let weather = weather(&world);
+    let service = home.run(&["--json", "service", "lab-weather"]).await.json();
+    let pay_to = service["operations"][0]["payment"]["pay_to"].as_str().unwrap();
+    // This service lists the call for a tenth of the price, and its slug comes first, which decides.
+    let mut operation = operation_entry("weather.raised", &weather);
+    operation["payment"] = payment_entry(PRICE / 10, pay_to);
+    operation["max_price_units"] = json!(PRICE);
+    world.enter(&service_entry("a-raised-price", &[operation])).await;
+    world.enable(&agent, "a-raised-price", SpendPolicy::permissive()).await;
+    // Functions reload the catalog after five seconds.
+    tokio::time::sleep(Duration::from_millis(5_500)).await;
+
+    let refused = home.run(&["pay", &weather, "--max-over-listed", "899"]).await;
+    assert!(
+        refused.code == 3 && refused.err.contains("catalog lists 0.001"),
+        "{refused:?}"
+    );
+    assert_eq!(world.footprint().await.settlements, 0);
+    let paid = home.run(&["pay", &weather, "--max-over-listed", "900"]).await;
+    assert!(
+        paid.code == 0 && paid.err.contains("catalog lists 0.001 USD"),
+        "{paid:?}"
+    );
+    let paid = home.run(&["--json", "pay", &weather]).await;
+    assert_eq!(paid.told()["listed_amount_units"], PRICE / 10);
+    assert!(home.run(&["check", &weather]).await.out.contains("catalog lists 0.001"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
