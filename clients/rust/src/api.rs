@@ -4,7 +4,7 @@ use crate::answer::{
     Agent, Approval, Authorized, Completed, EnabledServices, Preflight, ServiceDetail, ServicePolicy, Services,
     Settlement, Settlements,
 };
-use crate::{AgentKey, IdempotencyKey, PaymentTerms, Refusal, Usdc};
+use crate::{AgentKey, AgentKeyError, IdempotencyKey, PaymentTerms, Refusal, Usdc};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, Response};
 use serde::Serialize;
@@ -48,6 +48,21 @@ pub enum PurserUrlError {
     Client(#[source] reqwest::Error),
 }
 
+/// Why the environment names no Purser.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvironmentError {
+    /// `PURSER_URL` is not set.
+    #[error("the environment variable PURSER_URL is not set")]
+    MissingUrl,
+    /// `PURSER_URL` can't be called.
+    #[error(transparent)]
+    Url(#[from] PurserUrlError),
+    /// `PURSER_KEY` is not set, or is no agent key.
+    #[error(transparent)]
+    Key(#[from] AgentKeyError),
+}
+
 /// Why a call has no answer to use.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -68,7 +83,7 @@ impl ApiError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
-            Self::Refused(refusal) => refusal.is_temporary() || refusal.is_retryable(),
+            Self::Refused(refusal) => refusal.is_temporary(),
             Self::Unreadable(_) => false,
         }
     }
@@ -183,6 +198,16 @@ impl Purser {
     /// Purser at this URL, with an agent's key.
     pub fn new(url: &str, key: &AgentKey) -> Result<Self, PurserUrlError> {
         Ok(Self::without_key(url)?.with_key(key))
+    }
+
+    /// Purser at `PURSER_URL`, with the agent's key in `PURSER_KEY`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a client has no other settings, and reads this when it is asked to"
+    )]
+    pub fn from_env() -> Result<Self, EnvironmentError> {
+        let url = std::env::var("PURSER_URL").map_err(|_| EnvironmentError::MissingUrl)?;
+        Ok(Self::new(&url, &AgentKey::from_env()?)?)
     }
 
     /// The same Purser, over the same connections, with this agent's key.

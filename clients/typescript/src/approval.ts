@@ -50,7 +50,8 @@ export class PendingApproval {
   }
 }
 
-/** Whether the same question may be answered later. */
+/** Whether the same request may succeed later: `retryable` decides where the answer has it, else the status. */
 export function isPassing(error: unknown): boolean {
-  return error instanceof Unreachable || (error instanceof Refusal && (error.status === 429 || error.status >= 500));
+  if (!(error instanceof Refusal)) return error instanceof Unreachable;
+  return error.body.retryable ?? (error.status === 429 || error.status >= 500);
 }

@@ -108,7 +108,9 @@ async fn preflight_reason_of(
             let policy = service_state.enabled.as_ref().map(|enabled| &enabled.policy);
             let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
             let spend = SpendView::at(at, agent, max_per_day, &service_state.day, &service_state.budgets);
-            return Ok(CheckAnswer::new(result, reason, intent.offer.amount(), checks, spend));
+            let listed = matched.operation.map(|operation| operation.price(at));
+            let amount = intent.offer.amount();
+            return Ok(CheckAnswer::new(result, reason, amount, listed, checks, spend));
         }
     }
 }
