@@ -6,7 +6,7 @@ use crate::arguments::{
 };
 use crate::failure::Failure;
 use crate::{call, read};
-use purser_client::{AgentKey, Purser};
+use purser_client::Purser;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
@@ -45,9 +45,13 @@ struct Inner {
 pub enum KeyFrom {
     /// The one that the [`Purser`] was made with.
     Purser,
-    /// The one in the `Authorization` header of each HTTP request.
+    /// That of the [`Caller`] in the extensions of each HTTP request; none where there is no such.
     Request,
 }
+
+/// The caller of one HTTP request, whose key was verified: Purser with that key.
+#[derive(Clone, Debug)]
+pub struct Caller(pub Purser);
 
 /// How providers are called.
 #[derive(Clone)]
@@ -88,19 +92,15 @@ impl Tools {
     }
 
     /// Purser with the caller's key; without any if there is none.
-    fn purser(&self, context: &RequestContext<RoleServer>) -> Result<(Purser, HasKey), Failure> {
+    fn purser(&self, context: &RequestContext<RoleServer>) -> (Purser, HasKey) {
         if self.0.key == KeyFrom::Purser {
-            return Ok((self.0.purser.clone(), HasKey(true)));
+            return (self.0.purser.clone(), HasKey(true));
         }
         let parts = context.extensions.get::<http::request::Parts>();
-        let Some(header) = parts.and_then(|parts| parts.headers.get(http::header::AUTHORIZATION)) else {
-            return Ok((self.0.purser.clone(), HasKey(false)));
-        };
-        // RFC 9110 §11.1: the scheme's name has no case.
-        let key = header.to_str().ok().and_then(|header| header.split_once(' '));
-        let key = key.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        let key = key.and_then(|(_, key)| AgentKey::from_text(key).ok());
-        Ok((self.0.purser.with_key(&key.ok_or_else(Failure::no_key)?), HasKey(true)))
+        match parts.and_then(|parts| parts.extensions.get::<Caller>()) {
+            Some(Caller(purser)) => (purser.clone(), HasKey(true)),
+            None => (self.0.purser.clone(), HasKey(false)),
+        }
     }
 
     /// Runs a tool; `None` if there is none of that name.
@@ -110,10 +110,7 @@ impl Tools {
         arguments: Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Option<Result<Value, Failure>> {
-        let (purser, has_key) = match self.purser(context) {
-            Ok(of_caller) => of_caller,
-            Err(failure) => return Some(Err(failure)),
-        };
+        let (purser, has_key) = self.purser(context);
         let Inner { providers, longest, .. } = &*self.0;
         let bounded = purser.until(call::after(*longest));
         let is_public = matches!(name, FIND_SERVICES | GET_SERVICE);
@@ -265,8 +262,8 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             CALL_SERVICE,
             "Call a service and pay",
             Effect::Pays,
-            "Calls an operation of the catalog and pays for it with real money, if the agent's limits allow it and it \
-             costs no more than max_usd. Answers with what the provider said, up to 128 KiB, what it cost and what is \
+            "Calls an operation of the catalog and pays for it with real money, if it has a price, the agent's limits \
+             allow it and it costs no more than max_usd. Answers with what the provider said, up to 128 KiB, what it cost and what is \
              left. Give an idempotency_key: the same call under the same key pays once, however often it is repeated.",
         ),
         tool::<GetApproval, ApprovalAnswer>(
@@ -322,7 +319,7 @@ mod tests {
         value.as_object().cloned().unwrap()
     }
 
-    /// What each tool can't do without, and how it reads its arguments.
+    /// Each tool's shortest arguments, and the type that reads them.
     fn minimal() -> [(&'static str, Value, fn(Value) -> bool); 8] {
         fn reads<T: DeserializeOwned>(arguments: Value) -> bool {
             serde_json::from_value::<T>(arguments).is_ok()
