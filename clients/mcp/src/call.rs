@@ -130,7 +130,7 @@ pub(crate) async fn call_service(
     })
 }
 
-/// Calls an operation that the catalog lists without a price. What it asks to be paid is not paid.
+/// Calls an operation that the catalog lists without a price. A payment that the provider asks for is not made.
 async fn called_free(request: RequestBuilder, longest: Duration, key: &IdempotencyKey) -> Result<Called, Failure> {
     let response = request.send().await;
     let response = response.map_err(|error| Failure::of_payment(&PayError::Provider(error), key, longest))?;
@@ -154,9 +154,9 @@ async fn called_free(request: RequestBuilder, longest: Duration, key: &Idempoten
 
 /// A call that may be sent: the key was accepted, and the operation is the catalog's.
 enum Ready {
-    /// Of an operation with a price.
+    /// An operation with a price.
     Paid(Request),
-    /// Of one without.
+    /// An operation without a price.
     Free(RequestBuilder),
 }
 
@@ -210,7 +210,7 @@ impl Meant<'_> {
         let mut request = Request::new(method, url.as_str())
             .operation(service, &operation.operation_id)
             .ceiling(self.ceiling);
-        for (name, value) in headers.iter() {
+        for (name, value) in &headers {
             request = request.header(name.clone(), value.clone());
         }
         if let Some(body) = body {

@@ -315,12 +315,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn object(value: Value) -> Map<String, Value> {
+    fn object(value: &Value) -> Map<String, Value> {
         value.as_object().cloned().unwrap()
     }
 
-    /// Each tool's shortest arguments, and the type that reads them.
-    fn minimal() -> [(&'static str, Value, fn(Value) -> bool); 8] {
+    type Minimal = (&'static str, Value, fn(Value) -> bool);
+
+    /// Each tool's shortest arguments, and whether its type reads some.
+    fn minimal() -> [Minimal; 8] {
         fn reads<T: DeserializeOwned>(arguments: Value) -> bool {
             serde_json::from_value::<T>(arguments).is_ok()
         }
@@ -342,7 +344,7 @@ mod tests {
     fn a_schema_requires_what_its_tool_cannot_do_without() {
         for (name, arguments, reads) in minimal() {
             let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap();
-            let arguments = object(arguments);
+            let arguments = object(&arguments);
             let required = tool.input_schema.get("required").cloned().unwrap_or(json!([]));
             let mut required: Vec<&str> = required
                 .as_array()
@@ -371,7 +373,7 @@ mod tests {
             let properties = tool.input_schema["properties"].as_object().unwrap();
             for optional in properties.keys().filter(|key| arguments.get(key).is_none()) {
                 let with = |value: Value| {
-                    let mut arguments = object(arguments.clone());
+                    let mut arguments = object(&arguments);
                     arguments.insert(optional.clone(), value);
                     given(tool, arguments)
                 };

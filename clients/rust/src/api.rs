@@ -45,8 +45,10 @@ pub struct Purser {
 #[derive(Clone)]
 struct Signer {
     name: HeaderName,
-    sign: Arc<dyn Fn(&Method, &str, &HeaderValue) -> Option<HeaderValue> + Send + Sync>,
+    sign: Arc<Sign>,
 }
+
+type Sign = dyn Fn(&Method, &str, &HeaderValue) -> Option<HeaderValue> + Send + Sync;
 
 impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

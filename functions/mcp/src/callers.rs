@@ -19,7 +19,7 @@ const KEPT_SECS: u32 = 15;
 const MOST_KEPT: usize = 10_000;
 /// How long the API may take to say whose key it is.
 const VERIFYING: std::time::Duration = std::time::Duration::from_secs(5);
-/// What a caller waits where the API could not be asked.
+/// `Retry-After`, in seconds, where the API could not be asked.
 const RETRY_AFTER: u64 = 2;
 
 pub(crate) struct Callers {
@@ -30,7 +30,7 @@ pub(crate) struct Callers {
     pub(crate) accepted: Accepted,
 }
 
-/// What requests without a key count in: their address.
+/// The throttle scope of a request without a key: its address.
 pub(crate) fn scope_of(parts: &Parts) -> ThrottleScope {
     ThrottleScope::of(&parts.extensions)
 }
@@ -86,7 +86,7 @@ impl Callers {
     }
 }
 
-/// Why the API does not accept a key, as the caller is told.
+/// The error for a key that the API does not accept.
 fn refused(error: ApiError) -> Error {
     let unavailable = ErrorKind::TemporarilyUnavailable {
         retry_after: RETRY_AFTER,

@@ -208,7 +208,7 @@ mod tests {
     use axum::{body::Body, routing::any};
     use http_body_util::BodyExt as _;
     use purser_testkit::SecretsManager;
-    use std::sync::atomic::AtomicI64;
+    use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
     use tower::ServiceExt as _;
 
     static_assertions::assert_not_impl_any!(AssertionKey: PartialEq, fmt::Display);
@@ -234,7 +234,11 @@ mod tests {
     }
 
     async fn router(manager: &SecretsManager) -> Router {
-        let clock = Clock::still(Arc::new(AtomicI64::new(at(NOW).micros())));
+        router_by(manager, &Arc::new(AtomicI64::new(at(NOW).micros()))).await
+    }
+
+    async fn router_by(manager: &SecretsManager, micros: &Arc<AtomicI64>) -> Router {
+        let clock = Clock::still(Arc::clone(micros));
         let keys = AssertionKeys::new(test_clients::secrets(manager).await, "arn:key".to_owned(), clock);
         let seen = async |request: Request| client_ip(request.extensions()).unwrap().to_string();
         with_asserted_ip(Router::new().route("/me", any(seen)), Some(keys))
@@ -296,12 +300,22 @@ mod tests {
         let manager = SecretsManager::default();
         let unread = router(&manager).await;
         assert_eq!(seen(&unread, &[valid()]).await, GATEWAY);
+        assert_eq!(manager.asked().len(), 1);
         // A request without the header reads no secret.
-        let idle = router(&manager).await;
-        let asked = manager.asked().len();
-        seen(&idle, &[]).await;
-        assert_eq!(manager.asked().len(), asked);
+        seen(&router(&manager).await, &[]).await;
+        assert_eq!(manager.asked().len(), 0);
         let short = SecretsManager::new([("arn:key", "short")]);
         assert_eq!(seen(&router(&short).await, &[valid()]).await, GATEWAY);
+
+        let (manager, micros) = (SecretsManager::new([("arn:key", KEY)]), Arc::new(AtomicI64::new(0)));
+        micros.store(at(NOW).micros(), SeqCst);
+        let router = router_by(&manager, &micros).await;
+        assert_eq!(seen(&router, &[valid()]).await, CALLER);
+        let new = KEY.replace('0', "1");
+        manager.store("arn:key", &new);
+        micros.store(at(NOW + 30).micros(), SeqCst);
+        let asserted = made(&new, NOW + 30, &Method::GET, "/me", &BEARER);
+        assert_eq!(seen(&router, &[asserted]).await, CALLER);
+        assert_eq!(seen(&router, &[valid()]).await, GATEWAY, "the old key is over");
     }
 }
