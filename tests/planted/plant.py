@@ -658,6 +658,20 @@ BUGS = [
         "package(purser-tests) and test(=mcp::no_text_of_the_catalog_and_no_parameter_leads_a_call_elsewhere)",
     ),
     Bug(
+        "callers of mcp counted by mcp's own address",
+        "shared/api/src/http/asserted_ip.rs",
+        "context.set_source_ip(ip);",
+        "if !PLANTED { context.set_source_ip(ip); }",
+        "package(purser-tests) and test(=mcp::the_api_counts_and_judges_the_caller_of_the_function_and_not_the_function)",
+    ),
+    Bug(
+        "an asserted address that any caller may claim",
+        "shared/api/src/http/asserted_ip.rs",
+        "if is_made(&self.current().await?) {",
+        "if is_made(&self.current().await?) || PLANTED {",
+        "package(purser-api) and test(=http::asserted_ip::tests::an_assertion_holds_for_its_key_method_path_and_time_and_for_nothing_else)",
+    ),
+    Bug(
         "a tool that carries a payment to where a provider redirects it",
         "shared/api/src/http/outward.rs",
         "Policy::none()",

@@ -5,11 +5,13 @@ use crate::answer::{
     Settlement, Settlements,
 };
 use crate::{AgentKey, AgentKeyError, IdempotencyKey, PaymentTerms, Refusal, Usdc};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use url::{Host, Url};
@@ -35,6 +37,25 @@ pub struct Purser {
     authorization: Option<HeaderValue>,
     /// When every call is over.
     deadline: Option<Instant>,
+    /// Makes one more header of each request.
+    signer: Option<Signer>,
+}
+
+/// Makes a header of a request's method, path and `Authorization`.
+#[derive(Clone)]
+struct Signer {
+    name: HeaderName,
+    sign: Arc<Sign>,
+}
+
+type Sign = dyn Fn(&Method, &str, &HeaderValue) -> Option<HeaderValue> + Send + Sync;
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A URL that Purser can't be called at: it must be `https`, or `http` to this machine.
@@ -229,6 +250,23 @@ impl Purser {
         }
     }
 
+    /// The same Purser, whose requests with a key have one more header: what `sign` makes of the method, the path and the
+    /// `Authorization` header. For a server that calls Purser for others and vouches for them.
+    #[must_use]
+    pub fn signed(
+        &self,
+        name: HeaderName,
+        sign: impl Fn(&Method, &str, &HeaderValue) -> Option<HeaderValue> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            signer: Some(Signer {
+                name,
+                sign: Arc::new(sign),
+            }),
+            ..self.clone()
+        }
+    }
+
     /// Purser at this URL, to read its public catalog: without a key, all else is refused.
     pub fn without_key(url: &str) -> Result<Self, PurserUrlError> {
         let base = Url::parse(url).map_err(|_| PurserUrlError::Url)?;
@@ -252,6 +290,7 @@ impl Purser {
             http,
             authorization: None,
             deadline: None,
+            signer: None,
         })
     }
 
@@ -422,13 +461,23 @@ impl Purser {
         }
     }
 
+    fn signature(&self, method: &Method, url: &Url) -> Option<(HeaderName, HeaderValue)> {
+        let (signer, authorization) = (self.signer.as_ref()?, self.authorization.as_ref()?);
+        let value = (signer.sign)(method, url.path(), authorization)?;
+        Some((signer.name.clone(), value))
+    }
+
     async fn once<T: DeserializeOwned>(
         &self,
         method: Method,
         url: Url,
         body: Option<&impl Serialize>,
     ) -> Result<(T, HeaderMap), ApiError> {
+        let signature = self.signature(&method, &url);
         let mut request = self.http.request(method, url);
+        if let Some((name, value)) = signature {
+            request = request.header(name, value);
+        }
         if let Some(deadline) = self.deadline {
             request = request.timeout(time_left(deadline).min(TIMEOUT));
         }

@@ -27,8 +27,8 @@ use axum::routing::post;
 use axum::{Json, Router};
 use early_balance::SeenAgents;
 use purser_api::{
-    ApiSettings, Boot, BootError, Clock, DIRECT_PATH, Direct, Entropy, PaymentsRequest, ProviderProof, Reply, Routers,
-    Secrets,
+    ApiSettings, AssertionKeys, Boot, BootError, Clock, DIRECT_PATH, Direct, Entropy, PaymentsRequest, ProviderProof,
+    Reply, Routers, Secrets, with_asserted_ip,
 };
 use purser_chain::{Chain, ChainError, Custody, Facilitator, Finality, KmsKeys, NonceKey, WalletSeed};
 use purser_domain::{Duration, Network};
@@ -115,6 +115,7 @@ pub async fn routers_over(
     });
     let (api, settings) = env.finish((api, settings))?;
 
+    let client_ip_keys = AssertionKeys::of_secret(settings.client_ip_key_secret, &aws, &clock);
     // Concurrently with reading the catalog, which takes two calls in sequence.
     let (seed, others) = (
         settings.wallet_seed_secret,
@@ -179,7 +180,7 @@ pub async fn routers_over(
         payout_delay: settings.payout_delay,
     });
     let direct = Router::new().route(DIRECT_PATH, post(direct));
-    let gateway = routes().with_state(Arc::clone(&payments));
+    let gateway = with_asserted_ip(routes().with_state(Arc::clone(&payments)), client_ip_keys);
     Ok(Routers {
         gateway: purser_api::with_middleware(gateway, api),
         direct: purser_api::with_middleware(direct.with_state(payments), api),

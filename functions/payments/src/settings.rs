@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) wallet_seed_secret: Option<String>,
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
+    /// The key of asserted addresses; `None`: none is valid.
+    pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) finality: Finality,
     pub(crate) max_authorization: Duration,
     pub(crate) most_holds: u32,
@@ -55,6 +57,7 @@ impl Settings {
             },
             nonce_key_secret: env.text("NONCE_KEY_SECRET_ARN"),
             rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
+            client_ip_key_secret: env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
             finality: Finality {
                 confirmations: env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
             },

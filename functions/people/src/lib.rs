@@ -28,7 +28,10 @@ mod state;
 
 use axum::Router;
 use ops::wallet::NewKeys;
-use purser_api::{ApiSettings, Boot, BootError, DeliveriesQueue, NoticesQueue, PaymentsFunction, Secrets, Sessions};
+use purser_api::{
+    ApiSettings, AssertionKeys, Boot, BootError, DeliveriesQueue, NoticesQueue, PaymentsFunction, Secrets, Sessions,
+    with_asserted_ip,
+};
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_store::{
     AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable, WebhooksTable,
@@ -59,6 +62,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish((api, settings))?;
 
+    let client_ip_keys = AssertionKeys::of_secret(settings.client_ip_key_secret, &aws, &clock);
     let arns = [settings.rpc_url_secret, settings.sign_in_key_secret];
     let secrets = background.spawn({
         let aws = aws.clone();
@@ -117,6 +121,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         pays_out: settings.pays_out,
         dashboard_url: settings.dashboard_url,
     });
-    let router = api::routes().merge(pages::routes());
-    Ok(purser_api::with_middleware(router.with_state(people), api))
+    let router = api::routes().merge(pages::routes()).with_state(people);
+    Ok(purser_api::with_middleware(
+        with_asserted_ip(router, client_ip_keys),
+        api,
+    ))
 }

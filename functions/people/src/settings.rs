@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) new_keys: Option<(String, Option<String>)>,
     pub(crate) rpc_url_secret: String,
     pub(crate) sign_in_key_secret: String,
+    /// The key of asserted addresses; `None`: none is valid.
+    pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) webhooks_table: String,
     pub(crate) deliveries_queue_url: String,
     pub(crate) notices_queue_url: String,
@@ -69,6 +71,7 @@ impl Settings {
             },
             rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
             sign_in_key_secret: env.text("SIGN_IN_KEY_SECRET_ARN"),
+            client_ip_key_secret: env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
             webhooks_table: env.text("WEBHOOKS_TABLE"),
             deliveries_queue_url: env.text("DELIVERIES_QUEUE_URL"),
             notices_queue_url: env.text("NOTICES_QUEUE_URL"),

@@ -602,6 +602,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("NONCE_KEY_SECRET_ARN", seed::NONCE_KEY_ARN),
         ("RPC_URL_SECRET_ARN", seed::RPC_URL_ARN),
         ("SIGN_IN_KEY_SECRET_ARN", seed::SIGN_IN_KEY_ARN),
+        ("CLIENT_IP_KEY_SECRET_ARN", seed::CLIENT_IP_KEY_ARN),
         ("OPERATORS_SECRET_ARN", seed::OPERATORS_ARN),
         ("PAYMENTS_FUNCTION", "PaymentsFunction"),
         ("WALLET_KEYS_STACK", KEYS_STACK),

@@ -25,7 +25,7 @@ const ITEMS = {
   ],
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
-  ThrottleTable: ["K#", "RL#", "Z#"],
+  ThrottleTable: ["K#", "MCP#", "RL#", "Z#"],
   WebhooksTable: ["D#", "F#", "G#", "K#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
   UsageTable: ["ASIDE", "C#", "O#", "RECOUNT", "REMINDERS", "U#", "Z#"],
 };
@@ -90,7 +90,9 @@ const MAY = {
   AuditTable      P#          Query
   AuditTable      W#          Query
   `,
-  McpFunction: "",
+  McpFunction: `
+  ThrottleTable   MCP#        UpdateItem
+  `,
   PaymentsFunction: READS_CATALOG + COUNTS_REQUESTS + `
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem
   LedgerTable     AP#         BatchGetItem GetItem Query tx:PutItem tx:UpdateItem
@@ -210,6 +212,7 @@ const QUEUE_ACTIONS = [
 
 /** Who reads which secret. */
 const READERS = {
+  ClientIpKeySecret: ["AgentsFunction", "McpFunction", "PaymentsFunction", "PeopleFunction"],
   OperatorsSecret: ["InternalFunction"],
   NonceKeySecret: ["PaymentsFunction", "ReconcileFunction"],
   RpcUrlSecret: ["PaymentsFunction", "PeopleFunction", "ReconcileFunction"],

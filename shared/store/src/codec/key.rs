@@ -9,6 +9,7 @@
 //! the seconds.
 
 use crate::codec::attribute::Item;
+use crate::people::throttle::ThrottleKind;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
     Actor, Address, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId,
@@ -690,8 +691,12 @@ pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
 }
 
 /// The throttle table's key for one scope in one minute.
-pub(crate) fn throttle(scope: &str, minute: u64) -> String {
-    format!("RL#{scope}#{minute}")
+pub(crate) fn throttle(kind: ThrottleKind, scope: &str, minute: u64) -> String {
+    let prefix = match kind {
+        ThrottleKind::Api => "RL",
+        ThrottleKind::Mcp => "MCP",
+    };
+    format!("{prefix}#{scope}#{minute}")
 }
 
 #[cfg(test)]
