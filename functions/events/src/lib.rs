@@ -5,6 +5,7 @@
 //!
 //! | file | one line |
 //! |---|---|
+//! | `payees.rs` | whom the catalog pays, and since when |
 //! | `batch.rs` | a batch of a stream: count, remember, tell, and say what is to be repeated |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
 //! | `sweep.rs` | what has happened without a write |
@@ -19,16 +20,19 @@
 
 mod batch;
 mod bus;
+mod payees;
 mod settings;
 mod sweep;
 
 use bus::Bus;
+use payees::{Delays, WholeCatalog};
 use purser_api::{Boot, BootError, Clock};
-use purser_domain::{EventSource, Result};
+use purser_domain::{Error, EventSource, Result};
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use serde_json::{Value, json};
 use settings::Settings;
 use std::{sync::Arc, time::Duration};
+use tokio::sync::OnceCell;
 
 /// The function, ready to be called. Clones share everything.
 #[derive(Clone)]
@@ -41,6 +45,9 @@ struct Shared {
     bus: Bus,
     source: EventSource,
     clock: Clock,
+    delays: Delays,
+    /// Whether the payees of the whole catalog are known to have been attested.
+    has_attested: OnceCell<()>,
 }
 
 impl Events {
@@ -59,16 +66,25 @@ impl Events {
             bus: Bus::new(&aws, settings.bus),
             source: settings.source,
             clock,
+            delays: settings.delays,
+            has_attested: OnceCell::new(),
         })))
     }
 
-    /// Takes what Lambda passes: a batch of a stream, whose answer says from where on it is to be passed again; or
-    /// anything else from the schedule.
+    /// Handles an event of Lambda: a batch of a stream, and returns the record from which on it is to be passed again; a
+    /// direct invocation that attests the whole catalog (`docs/runbook.md`); or else the schedule.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.tell_batch(records).await?;
             let failures = failed.map(|sequence| json!({"itemIdentifier": sequence}));
             Ok(json!({"batchItemFailures": failures.into_iter().collect::<Vec<_>>()}))
+        } else if let Some(how) = event.get("attest_catalog") {
+            let how = match how.as_str() {
+                Some("by_rule") => WholeCatalog::ByRule,
+                Some("at_once") => WholeCatalog::AtOnce,
+                _ => return Err(Error::internal("attesting the catalog", UnknownMode)),
+            };
+            Ok(json!({"services": self.0.attest_catalog(how).await?}))
         } else {
             self.sweep(time_left).await?;
             Ok(Value::Null)
@@ -80,3 +96,8 @@ impl Events {
         self.0.sweep(time_left).await
     }
 }
+
+/// `attest_catalog` has another value than these.
+#[derive(Debug, thiserror::Error)]
+#[error("`attest_catalog` must be `by_rule` or `at_once`")]
+struct UnknownMode;

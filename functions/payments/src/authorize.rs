@@ -25,11 +25,10 @@ use axum::response::{IntoResponse as _, Response};
 use purser_api::{AgentCredentials, AuthorizeRequest, Failure};
 use purser_chain::Signer;
 use purser_domain::{
-    Agent, Catalog, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, KeyId, NoncePrefix, Offer,
-    PaymentHeader, PaymentTerms, Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId,
-    TransferAuthorization,
+    Agent, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, KeyId, NoncePrefix, Offer, PaymentHeader,
+    PaymentTerms, Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId, TransferAuthorization,
 };
-use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Reserved};
+use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Edition, Reserved};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -88,7 +87,7 @@ pub(crate) async fn authorize(
     // Under lasting contention it returns an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
-        let attempt = authorizing.attempt(&mut caller, &edition.catalog, eviction, balance.take(), &mut backoff);
+        let attempt = authorizing.attempt(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
             // The inputs have changed: read and decide again, the key, the freeze and the approval included.
@@ -136,7 +135,7 @@ impl Authorizing<'_> {
     async fn attempt(
         &self,
         caller: &mut Authenticated<DecisionInputs>,
-        catalog: &Catalog,
+        edition: &Edition,
         eviction: Eviction,
         mut balance: Option<EarlyBalance>,
         backoff: &mut Backoff,
@@ -147,7 +146,7 @@ impl Authorizing<'_> {
             PriorOutcome::Open(approval) => approval,
             PriorOutcome::Raced => return Ok(Attempt::Retry),
         };
-        let matched = CatalogMatch::of(intent, catalog)?;
+        let matched = CatalogMatch::of(intent, &edition.catalog)?;
         scope.check_service(matched.service.id)?;
         let frozen = caller.read.frozen_by_operators(agent)?;
         let service_state = caller.read.service_state_mut()?;
@@ -158,6 +157,7 @@ impl Authorizing<'_> {
                 eviction,
                 ..self.payments.facts(agent, intent, matched, service_state, frozen)
             };
+            let facts = self.payments.with_payee_from(edition, facts).await?;
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {

@@ -13,7 +13,9 @@ use crate::seed::{self, DemoAgent, SeedError};
 use crate::sqs_mapping;
 use aws_sdk_dynamodb::Client;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
@@ -25,8 +27,8 @@ use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
 use purser_testkit::{DynamoDb, EventBus, Kms, Lambda, SecretsManager, Sqs, Streams, Template};
 use purser_webhooks::Webhooks;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -342,6 +344,20 @@ impl Stack {
             .map_err(refused("InternalFunction"))?;
         let operator = seed::Caller::operator(&internal, &internal_token);
         seed::catalog(&operator, &providers, &options.operations).await?;
+        // The first run of a deployment, of the function that attests payees: past what is in front of the database.
+        let direct = recorded(recorder.as_ref(), database.url.clone()).await;
+        let attesting = {
+            let mut environment = environment.clone();
+            environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "EventsFunction".to_owned());
+            environment.insert("DYNAMODB_ENDPOINT".to_owned(), direct);
+            let events = Events::boot(Boot::new(environment.into_iter().collect(), clock.clone()));
+            events.map_err(refused("EventsFunction"))?
+        };
+        attesting.sweep(CALL).await.map_err(SeedError::from)?;
+        let internal = match options.streams {
+            Streaming::On => internal,
+            Streaming::Off => internal.layer(from_fn_with_state(attesting, attested)),
+        };
         let probe = Probe::boot(boot("ProbeFunction")).map_err(refused("ProbeFunction"))?;
         let reconcile = Reconcile::boot(boot("ReconcileFunction"))
             .await
@@ -518,6 +534,19 @@ async fn tell(streams: &Streams, events: &Events) -> usize {
     streams.deliver(TRIES, call).await
 }
 
+/// Attests the payees of the catalog after each edit, where no stream does.
+async fn attested(State(events): State<Events>, request: Request, next: Next) -> Response {
+    let edits = !request.method().is_safe();
+    let answer = next.run(request).await;
+    if edits && answer.status().is_success() {
+        let by_rule = json!({"attest_catalog": "by_rule"});
+        if let Err(error) = events.call(&by_rule, CALL).await {
+            tracing::warn!(%error, "payees.not_attested");
+        }
+    }
+    answer
+}
+
 /// What a function answers when another one invokes it.
 async fn invoked(routers: Routers, event: String) -> String {
     let event = RawValue::from_string(event).unwrap_or_default();
@@ -609,6 +638,8 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         // Here every caller has the same address, so the throttle's limit is met first.
         ("KEY_REQUESTS_PER_MINUTE", "1000000"),
         ("MAX_HOLDS_PER_AGENT", "1000000"),
+        // An accepted payee is paid at once.
+        ("ACCEPTED_PAYEE_DELAY_SECONDS", "0"),
         // The local chain does not reorganize by itself, and mines only when there is something to mine.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),
