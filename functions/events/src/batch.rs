@@ -17,6 +17,7 @@ impl Shared {
     ///
     /// An error is one of reading or counting: then nothing was told, and all of it comes again.
     pub(crate) async fn tell_batch(&self, records: &[Value]) -> Result<Option<String>> {
+        self.log_signs(records);
         self.attest_changes(records).await?;
         let placed = self.events_of(records).await?;
         let counts: Vec<UsageCount> = placed

@@ -5,6 +5,7 @@
 //!
 //! | file | one line |
 //! |---|---|
+//! | `alarms.rs` | the changes that raise an alarm |
 //! | `payees.rs` | whom the catalog pays, and since when |
 //! | `batch.rs` | a batch of a stream: count, remember, tell, and say what is to be repeated |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
@@ -18,6 +19,7 @@
 //! Deliberately elsewhere: what a change means (`shared/store/src/stream`), and the form of events
 //! (`shared/domain/src/event`).
 
+mod alarms;
 mod batch;
 mod bus;
 mod payees;

@@ -74,6 +74,7 @@ pub use reconcile::outflows::WalletPart;
 pub use stream::change::{Change, Unreadable};
 pub use stream::fact::{Fact, FactOwner};
 pub use stream::owners::Owners;
+pub use stream::signs::Sign;
 pub use usage::table::{Reasons, UsageTable};
 pub use usage::told::{Awaited, Reminder, SetAside};
 pub use webhooks::secret::NewWebhookSecret;
