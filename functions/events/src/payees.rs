@@ -37,10 +37,15 @@ impl Shared {
             self.attest_first().await?;
         }
         for service in services {
-            let Some(present) = readable(service, self.catalog.service(service).await)? else {
-                continue;
-            };
-            self.attest(service, present.as_ref()).await?;
+            match self.catalog.service(service).await {
+                Ok(present) => self.attest(service, present.as_ref()).await?,
+                // It stays as it is attested: `payments` can't read it either, and the change raises the alarm
+                // `event-set-aside`.
+                Err(error) if is_corrupt(&error) => {
+                    tracing::warn!(service.id = %service, cause = %error, "payees.service_unreadable");
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -53,7 +58,7 @@ impl Shared {
             }
             Ok(())
         };
-        self.has_attested.get_or_try_init(attest).await.map(|()| ())
+        self.has_attested.get_or_try_init(attest).await.copied()
     }
 
     /// Attests the whole catalog, and returns the number of its services.
@@ -136,18 +141,6 @@ impl Shared {
             }
             backoff.wait().await?;
         }
-    }
-}
-
-/// A service that can't be read is left as it is attested: `payments` can't read it either, and the
-/// change raises the alarm `event-set-aside`.
-fn readable(id: ServiceId, read: Result<Option<Service>>) -> Result<Option<Option<Service>>> {
-    match read {
-        Err(error) if is_corrupt(&error) => {
-            tracing::warn!(service.id = %id, cause = %error, "payees.service_unreadable");
-            Ok(None)
-        }
-        read => read.map(Some),
     }
 }
 

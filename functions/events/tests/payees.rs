@@ -1,6 +1,7 @@
 //! When a payee may be paid, by what `events` attests of the catalog's rows, whoever wrote them.
 
 #![expect(
+    clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test stops where its ground is missing"
@@ -169,7 +170,7 @@ async fn a_raised_price_and_another_call_of_the_same_payee_wait_and_a_lower_pric
     world.write(&raised).await;
     assert_eq!(world.age(&raised, 0).await, PayeeAge::Young(at(DAY)));
     let moved = edited(&raised, |operation| {
-        operation.endpoint = Endpoint::parse("https://b.example/").unwrap()
+        operation.endpoint = Endpoint::parse("https://b.example/").unwrap();
     });
     world.write(&moved).await;
     assert_eq!(world.age(&moved, 0).await, PayeeAge::Young(at(DAY)));
@@ -184,7 +185,7 @@ async fn a_payee_that_was_removed_waits_anew() {
     world.write(&removed).await;
     world.set_clock(5);
     let added = edited(&removed, |operation| {
-        operation.payment.clone_from(&first.operations[0].payment)
+        operation.payment.clone_from(&first.operations[0].payment);
     });
     world.write(&added).await;
     assert_eq!(world.age(&added, 5).await, PayeeAge::Young(at(5 + DAY)));

@@ -102,13 +102,13 @@ impl Payments {
                     return Ok(None);
                 }
                 (PayeeAge::Young(from), _) => return Ok(Some(from)),
-                (PayeeAge::Unattested, _) => match pauses.next() {
-                    Some(pause) => sleep(Duration::from_millis(pause)).await,
-                    None => {
+                (PayeeAge::Unattested, _) => {
+                    let Some(pause) = pauses.next() else {
                         let words = "the payee is being attested";
                         return Err(Error::temporarily_unavailable("looking for an attested payee", words));
-                    }
-                },
+                    };
+                    sleep(Duration::from_millis(pause)).await;
+                }
             }
         }
     }

@@ -298,8 +298,6 @@ impl Stack {
         let clock = options
             .clock
             .unwrap_or_else(|| Clock::shifted(Arc::clone(&clock_ahead)));
-        let ledger = ledger(db.clone());
-        let catalog = CatalogTable::new(db.clone(), "CatalogTable");
         say("starting the issuer, where people sign in");
         let issuer = {
             let known = Issuer::new(&issuer.url, &gateway.url, clock.clone());
@@ -344,20 +342,8 @@ impl Stack {
             .map_err(refused("InternalFunction"))?;
         let operator = seed::Caller::operator(&internal, &internal_token);
         seed::catalog(&operator, &providers, &options.operations).await?;
-        // The first run of a deployment, of the function that attests payees: past what is in front of the database.
         let direct = recorded(recorder.as_ref(), database.url.clone()).await;
-        let attesting = {
-            let mut environment = environment.clone();
-            environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "EventsFunction".to_owned());
-            environment.insert("DYNAMODB_ENDPOINT".to_owned(), direct);
-            let events = Events::boot(Boot::new(environment.into_iter().collect(), clock.clone()));
-            events.map_err(refused("EventsFunction"))?
-        };
-        attesting.sweep(CALL).await.map_err(SeedError::from)?;
-        let internal = match options.streams {
-            Streaming::On => internal,
-            Streaming::Off => internal.layer(from_fn_with_state(attesting, attested)),
-        };
+        let internal = attesting(internal, &environment, &clock, direct, options.streams).await?;
         let probe = Probe::boot(boot("ProbeFunction")).map_err(refused("ProbeFunction"))?;
         let reconcile = Reconcile::boot(boot("ReconcileFunction"))
             .await
@@ -435,9 +421,9 @@ impl Stack {
             providers,
             agent,
             chain,
+            ledger: ledger(db.clone()),
+            catalog: CatalogTable::new(db.clone(), "CatalogTable"),
             db,
-            ledger,
-            catalog,
             custody,
             kms,
             clock,
@@ -532,6 +518,27 @@ const CALL: Duration = Duration::from_secs(55);
 async fn tell(streams: &Streams, events: &Events) -> usize {
     let call = async |event: Value| events.call(&event, CALL).await.ok();
     streams.deliver(TRIES, call).await
+}
+
+/// Attests the payees of the seeded catalog, as the first run of `events` does. Returns the internal function, which
+/// without streams attests the payees after each edit. `database` is its URL without anything in front of it.
+async fn attesting(
+    internal: Router,
+    environment: &BTreeMap<String, String>,
+    clock: &Clock,
+    database: String,
+    streams: Streaming,
+) -> Result<Router, StackError> {
+    let mut environment = environment.clone();
+    environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "EventsFunction".to_owned());
+    environment.insert("DYNAMODB_ENDPOINT".to_owned(), database);
+    let events = Events::boot(Boot::new(environment.into_iter().collect(), clock.clone()));
+    let events = events.map_err(refused("EventsFunction"))?;
+    events.sweep(CALL).await.map_err(SeedError::from)?;
+    Ok(match streams {
+        Streaming::On => internal,
+        Streaming::Off => internal.layer(from_fn_with_state(events, attested)),
+    })
 }
 
 /// Attests the payees of the catalog after each edit, where no stream does.
