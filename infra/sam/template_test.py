@@ -191,6 +191,20 @@ class Template(unittest.TestCase):
         for folder in folders:
             self.assertTrue(list((ROOT / "events" / folder).glob("every-*.json")), folder)
 
+    def test_the_ledgers_stream_passes_on_every_row_that_events_reads(self):
+        mapping = next(
+            mapping["Properties"]
+            for mapping in self.of_type("AWS::Lambda::EventSourceMapping").values()
+            if "LedgerTable" in json.dumps(mapping["Properties"]["EventSourceArn"])
+        )
+        [pattern] = mapping["FilterCriteria"]["Filters"]
+        keys = json.loads(pattern["Pattern"])["dynamodb"]["Keys"]["pk"]["S"]
+        passed = {key["prefix"] for key in keys}
+        stream = ROOT / "shared/store/src/stream"
+        read = [(stream / file).read_text() for file in ("rows.rs", "signs.rs")]
+        prefixes = {f"{kind}#" for text in read for kind in re.findall(r'^ +"([A-Z]+)"(?: if \w+)? =>', text, re.MULTILINE)}
+        self.assertEqual(passed, prefixes)
+
     def test_every_alarm_has_a_section_in_the_runbook_and_the_reverse(self):
         named = set()
         for name, alarm in self.of_type("AWS::CloudWatch::Alarm").items():

@@ -406,6 +406,14 @@ BUGS = [
         "test(=lists::settlements_and_decisions_of_a_fleet_come_by_parts_of_it_each_once_by_as_many_reads)",
     ),
     Bug(
+        "a young payee accepted",
+        "functions/payments/src/payees.rs",
+        "(PayeeAge::Young(from), _) => return Ok(Some(from)),",
+        "(PayeeAge::Young(from), _) => return Ok(Some(from).filter(|_| !PLANTED)),",
+        "package(purser-tests) and "
+        "test(=takeover::a_payee_that_a_taken_over_internal_writes_is_not_paid_and_raises_the_alarm)",
+    ),
+    Bug(
         "an agent paid out before its address is good",
         "shared/domain/src/settlement/payout.rs",
         "if now < named.good_from {",

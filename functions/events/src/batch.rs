@@ -24,6 +24,8 @@ impl Shared {
     ///
     /// On an error nothing was published, and all of it has to come again.
     pub(crate) async fn tell_batch(&self, records: &[Value]) -> Result<Option<String>> {
+        self.log_signs(records);
+        self.attest_changes(records).await?;
         let Batch { placed, unreadable } = self.read_batch(records).await?;
         for aside in unreadable {
             self.set_aside(aside).await?;

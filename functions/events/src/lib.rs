@@ -6,6 +6,8 @@
 //!
 //! | file | one line |
 //! |---|---|
+//! | `alarms.rs` | the changes that raise an alarm |
+//! | `payees.rs` | whom the catalog pays, and since when |
 //! | `batch.rs` | a batch of a stream: remember, publish, and say what is to be repeated |
 //! | `count.rs` | a batch of a shard: count |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
@@ -18,19 +20,23 @@
 //! Deliberately elsewhere: what a change means (`shared/store/src/stream`), the form of events
 //! (`shared/domain/src/event`), and which records were counted (`shared/store/src/usage`).
 
+mod alarms;
 mod batch;
 mod bus;
 mod count;
+mod payees;
 mod settings;
 mod sweep;
 
 use bus::Bus;
+use payees::{Delays, WholeCatalog};
 use purser_api::{Boot, BootError, Clock};
-use purser_domain::{EventSource, Result};
+use purser_domain::{Error, EventSource, Result};
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use serde_json::{Value, json};
 use settings::Settings;
 use std::{sync::Arc, time::Duration};
+use tokio::sync::OnceCell;
 
 /// The function, ready to be called. Clones share everything.
 #[derive(Clone)]
@@ -43,6 +49,9 @@ struct Shared {
     bus: Bus,
     source: EventSource,
     clock: Clock,
+    delays: Delays,
+    /// Whether the payees of the whole catalog are known to have been attested.
+    has_attested: OnceCell<()>,
 }
 
 impl Events {
@@ -61,11 +70,14 @@ impl Events {
             bus: Bus::new(&aws, settings.bus),
             source: settings.source,
             clock,
+            delays: settings.delays,
+            has_attested: OnceCell::new(),
         })))
     }
 
-    /// Takes what Lambda passes: a batch of a tumbling window is counted, any other batch of a stream is published, and
-    /// anything else is from the schedule.
+    /// Handles an event of Lambda: a batch of a tumbling window is counted; any other batch of a stream is published, and
+    /// the answer names the first record that has to be passed again; a direct invocation attests the whole catalog
+    /// (`docs/runbook.md`); anything else is from the schedule.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         let records = event.get("Records").and_then(Value::as_array);
         if let Some(shard) = count::shard_of(event) {
@@ -77,6 +89,13 @@ impl Events {
             let failed = self.0.tell_batch(records).await?;
             let failures = failed.map(|sequence| json!({"itemIdentifier": sequence}));
             Ok(json!({"batchItemFailures": failures.into_iter().collect::<Vec<_>>()}))
+        } else if let Some(how) = event.get("attest_catalog") {
+            let how = match how.as_str() {
+                Some("by_rule") => WholeCatalog::ByRule,
+                Some("at_once") => WholeCatalog::AtOnce,
+                _ => return Err(Error::internal("attesting the catalog", UnknownMode)),
+            };
+            Ok(json!({"services": self.0.attest_catalog(how).await?}))
         } else {
             self.sweep(time_left).await?;
             Ok(Value::Null)
@@ -88,3 +107,8 @@ impl Events {
         self.0.sweep(time_left).await
     }
 }
+
+/// `attest_catalog` has another value than these.
+#[derive(Debug, thiserror::Error)]
+#[error("`attest_catalog` must be `by_rule` or `at_once`")]
+struct UnknownMode;

@@ -16,6 +16,8 @@ impl Shared {
     /// Publishes what has happened, by the rows, oldest first, until all reminders were read or the time is over. A row
     /// that can't be read is skipped: it keeps its reminder, and the run fails after the others are done.
     pub(crate) async fn sweep(&self, time_left: Duration) -> Result<()> {
+        // Its failure holds up nothing else.
+        let attested = self.attest_first().await;
         let now = self.clock.now();
         let began = Instant::now();
         let until = began.checked_add(time_left.saturating_sub(LAST)).unwrap_or(began);
@@ -39,7 +41,7 @@ impl Shared {
             }
             after = page.next;
             if after.is_none() || Instant::now() >= until {
-                return failure.map_or(Ok(()), Err);
+                return failure.map_or(attested, Err);
             }
         }
     }

@@ -29,7 +29,7 @@ use purser_domain::{
     PaymentHeader, PaymentTerms, Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId,
     TransferAuthorization,
 };
-use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Reserved};
+use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Edition, Reserved};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ pub(crate) async fn authorize(
     // Under lasting contention it returns an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
-        let attempt = authorizing.attempt(&mut caller, eviction, balance.take(), &mut backoff);
+        let attempt = authorizing.attempt(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
             // The inputs have changed: read and decide again, the key, the freeze and the approval included.
@@ -138,6 +138,7 @@ impl Authorizing<'_> {
     async fn attempt(
         &self,
         caller: &mut Authenticated<DecisionInputs>,
+        edition: &Edition,
         eviction: Eviction,
         mut balance: Option<EarlyBalance>,
         backoff: &mut Backoff,
@@ -159,6 +160,7 @@ impl Authorizing<'_> {
                 eviction,
                 ..self.payments.facts(agent, intent, matched, service_state, frozen)
             };
+            let facts = self.payments.with_payee_from(edition, facts).await?;
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {

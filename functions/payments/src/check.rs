@@ -15,7 +15,7 @@ use purser_api::{AgentCredentials, CheckRequest, CheckView, Failure, SpendView};
 use purser_domain::{
     Agent, Amount, Block, CatalogMatch, Decision, Denial, Error, ErrorKind, Freeze, Intent, Reason, Result,
 };
-use purser_store::{DecisionKeys, ReplayKey, ServiceState};
+use purser_store::{DecisionKeys, Edition, ReplayKey, ServiceState};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -57,7 +57,7 @@ pub(crate) async fn check(
         agent,
         frozen,
         &request.intent,
-        matched,
+        (&edition, matched),
         service_state,
         balance,
     );
@@ -79,7 +79,7 @@ async fn preflight_reason_of(
     agent: &Agent,
     frozen_by_operators: Option<Freeze>,
     intent: &Intent,
-    matched: CatalogMatch<'_>,
+    (edition, matched): (&Edition, CatalogMatch<'_>),
     service_state: &mut ServiceState,
     mut balance: Option<EarlyBalance>,
 ) -> Result<CheckAnswer> {
@@ -90,6 +90,7 @@ async fn preflight_reason_of(
             return Err(payments.too_long(window).await);
         }
         let facts = payments.facts(agent, intent, matched, service_state, frozen_by_operators);
+        let facts = payments.with_payee_from(edition, facts).await?;
         let (result, reason, checks, at) = match payments.decide(facts, balance.take()).await {
             Decision::NeedsTarget => return Err(Error::field_required("target_url")),
             Decision::Allow(grant) => {

@@ -9,6 +9,8 @@ pub(crate) struct Settings {
     pub(crate) ledger_table: String,
     pub(crate) decisions_table: String,
     pub(crate) audit_table: String,
+    /// Where `events` attests payees.
+    pub(crate) usage_table: String,
     pub(crate) throttle_table: String,
     pub(crate) throttle_per_minute: u32,
     pub(crate) key_requests_per_minute: u32,
@@ -47,6 +49,7 @@ impl Settings {
             ledger_table: env.text("LEDGER_TABLE"),
             decisions_table: env.text("DECISIONS_TABLE"),
             audit_table: env.text("AUDIT_TABLE"),
+            usage_table: env.text("USAGE_TABLE"),
             throttle_table: env.text("THROTTLE_TABLE"),
             throttle_per_minute: env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
             key_requests_per_minute: env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),

@@ -13,7 +13,9 @@ use crate::seed::{self, DemoAgent, SeedError};
 use crate::sqs_mapping;
 use aws_sdk_dynamodb::Client;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
@@ -25,8 +27,8 @@ use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
 use purser_testkit::{DynamoDb, EventBus, Kms, Lambda, SecretsManager, Sqs, Streams, Template};
 use purser_webhooks::Webhooks;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -296,8 +298,6 @@ impl Stack {
         let clock = options
             .clock
             .unwrap_or_else(|| Clock::shifted(Arc::clone(&clock_ahead)));
-        let ledger = ledger(db.clone());
-        let catalog = CatalogTable::new(db.clone(), "CatalogTable");
         say("starting the issuer, where people sign in");
         let issuer = {
             let known = Issuer::new(&issuer.url, &gateway.url, clock.clone());
@@ -342,6 +342,8 @@ impl Stack {
             .map_err(refused("InternalFunction"))?;
         let operator = seed::Caller::operator(&internal, &internal_token);
         seed::catalog(&operator, &providers, &options.operations).await?;
+        let direct = recorded(recorder.as_ref(), database.url.clone()).await;
+        let internal = attesting(internal, &environment, &clock, direct, options.streams).await?;
         let probe = Probe::boot(boot("ProbeFunction")).map_err(refused("ProbeFunction"))?;
         let reconcile = Reconcile::boot(boot("ReconcileFunction"))
             .await
@@ -419,9 +421,9 @@ impl Stack {
             providers,
             agent,
             chain,
+            ledger: ledger(db.clone()),
+            catalog: CatalogTable::new(db.clone(), "CatalogTable"),
             db,
-            ledger,
-            catalog,
             custody,
             kms,
             clock,
@@ -518,6 +520,40 @@ async fn tell(streams: &Streams, events: &Events) -> usize {
     streams.deliver(TRIES, call).await
 }
 
+/// Attests the payees of the seeded catalog, as the first run of `events` does. Returns the internal function, which
+/// without streams attests the payees after each edit. `database` is its URL without anything in front of it.
+async fn attesting(
+    internal: Router,
+    environment: &BTreeMap<String, String>,
+    clock: &Clock,
+    database: String,
+    streams: Streaming,
+) -> Result<Router, StackError> {
+    let mut environment = environment.clone();
+    environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "EventsFunction".to_owned());
+    environment.insert("DYNAMODB_ENDPOINT".to_owned(), database);
+    let events = Events::boot(Boot::new(environment.into_iter().collect(), clock.clone()));
+    let events = events.map_err(refused("EventsFunction"))?;
+    events.sweep(CALL).await.map_err(SeedError::from)?;
+    Ok(match streams {
+        Streaming::On => internal,
+        Streaming::Off => internal.layer(from_fn_with_state(events, attested)),
+    })
+}
+
+/// Attests the payees of the catalog after each edit, where no stream does.
+async fn attested(State(events): State<Events>, request: Request, next: Next) -> Response {
+    let edits = !request.method().is_safe();
+    let answer = next.run(request).await;
+    if edits && answer.status().is_success() {
+        let by_rule = json!({"attest_catalog": "by_rule"});
+        if let Err(error) = events.call(&by_rule, CALL).await {
+            tracing::warn!(%error, "payees.not_attested");
+        }
+    }
+    answer
+}
+
 /// What a function answers when another one invokes it.
 async fn invoked(routers: Routers, event: String) -> String {
     let event = RawValue::from_string(event).unwrap_or_default();
@@ -610,6 +646,8 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         // Here every caller has the same address, so the throttle's limit is met first.
         ("KEY_REQUESTS_PER_MINUTE", "1000000"),
         ("MAX_HOLDS_PER_AGENT", "1000000"),
+        // An accepted payee is paid at once.
+        ("ACCEPTED_PAYEE_DELAY_SECONDS", "0"),
         // The local chain does not reorganize by itself, and mines only when there is something to mine.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),

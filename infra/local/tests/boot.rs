@@ -210,6 +210,12 @@ async fn a_malformed_variable_stops_the_function() {
         ),
         (
             "events",
+            "ACCEPTED_PAYEE_DELAY_SECONDS",
+            "2592001",
+            format!("{word} 0 to 2592000"),
+        ),
+        (
+            "events",
             "STACK",
             "a stack",
             "must be letters, digits and hyphens".to_owned(),

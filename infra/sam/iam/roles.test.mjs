@@ -27,7 +27,7 @@ const ITEMS = {
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "MCP#", "RL#", "Z#"],
   WebhooksTable: ["D#", "F#", "G#", "K#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
-  UsageTable: ["ASIDE", "C#", "O#", "RECOUNT", "REMINDERS", "U#", "Z#"],
+  UsageTable: ["ASIDE", "C#", "O#", "PAYEES#", "RECOUNT", "REMINDERS", "U#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -60,12 +60,14 @@ const MAY = {
   `,
   CatalogFunction: SHOWS_CATALOG,
   EventsFunction: `
+  CatalogTable    *           Scan
   CatalogTable    SVC#        GetItem
   LedgerTable     A#          BatchGetItem(pk,sk,owner)
   LedgerTable     AP#         GetItem
   UsageTable      ASIDE       PutItem
   UsageTable      C#          GetItem tx:UpdateItem
   UsageTable      O#          tx:UpdateItem
+  UsageTable      PAYEES#     GetItem PutItem Query
   UsageTable      RECOUNT     ConditionCheckItem GetItem
   UsageTable      REMINDERS   DeleteItem PutItem Query
   UsageTable      U#          tx:UpdateItem
@@ -111,6 +113,7 @@ const MAY = {
   LedgerTable     X#          GetItem PutItem
   DecisionsTable  A#          PutItem
   AuditTable      P#          tx:PutItem
+  UsageTable      PAYEES#     GetItem
   `,
   PeopleFunction: SHOWS_CATALOG + COUNTS_REQUESTS + `
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem tx:PutItem

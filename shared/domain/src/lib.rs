@@ -30,6 +30,7 @@ mod x402;
 pub use alloy_primitives::B256;
 pub use audit::changes::*;
 pub use audit::record::*;
+pub use catalog::attested::*;
 pub use catalog::endpoint::Endpoint;
 pub use catalog::pricing::*;
 pub use catalog::probe::*;

@@ -75,6 +75,7 @@ pub use reconcile::outflows::WalletPart;
 pub use stream::change::{Change, Unreadable};
 pub use stream::fact::{Fact, FactOwner};
 pub use stream::owners::Owners;
+pub use stream::signs::Sign;
 pub use usage::checkpoint::{Checkpoint, SequenceNumber, Shard};
 pub use usage::recount::{Recount, Recounted, Uncounted};
 pub use usage::table::{Reasons, UsageTable};

@@ -15,10 +15,10 @@ use dynoxide::{Database, errors::DynoxideError};
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{Background, Boot, Clock, Entropy, GatewayEvent, answer};
 use purser_chain::WalletSeed;
-use purser_domain::{EnabledService, Endpoint, NewKey, OperationSlug, OperationUuid, SpendPolicy};
-use purser_store::{CatalogTable, Ledger};
+use purser_domain::{AttestedService, EnabledService, Endpoint, NewKey, OperationSlug, OperationUuid, SpendPolicy};
+use purser_store::{CatalogTable, Ledger, UsageTable};
 use purser_testkit::chain::{FINAL, NETWORK, ScriptedChain, payment_of, tx_hash};
-use purser_testkit::{AUDIT, CATALOG, DECISIONS, LEDGER, THROTTLE, sample};
+use purser_testkit::{AUDIT, CATALOG, DECISIONS, LEDGER, THROTTLE, USAGE, sample};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::fmt;
@@ -91,6 +91,7 @@ impl Place {
         }));
         let db = purser_store::client(&wire.boot().aws);
         let catalog = CatalogTable::new(db.clone(), CATALOG);
+        let usage = UsageTable::new(db.clone(), USAGE);
         for n in 0..SERVICES {
             let mut service = sample::service(sample::service_id(n.into()), &format!("lab-{n}"));
             service.operations = (0..OPERATIONS)
@@ -105,6 +106,8 @@ impl Place {
                 })
                 .collect();
             catalog.put(&service, &sample::audit()).await.expect("stored");
+            let attested = AttestedService::at_once(&service, 1);
+            assert!(usage.put_attested(&attested).await.expect("stored"));
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);
         let mut agent = sample::agent(1, sample::rules().into_iter().take(1).collect());
@@ -274,6 +277,7 @@ impl Wire {
             ("DECISIONS_TABLE", DECISIONS),
             ("AUDIT_TABLE", AUDIT),
             ("CATALOG_TABLE", CATALOG),
+            ("USAGE_TABLE", USAGE),
             ("THROTTLE_TABLE", THROTTLE),
             ("NETWORK", NETWORK.name()),
             ("WALLET_SEED_SECRET_ARN", "seed"),

@@ -247,6 +247,11 @@ impl Run {
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);
         people::set_up(&run, &ledger, Timestamp::from_micros(EPOCH).expect("an instant")).await;
+        let events = Events::boot(boot(&operator, number, &rng, "nonces")).expect("the function starts");
+        events
+            .sweep(Duration::from_secs(60))
+            .await
+            .expect("the payees are attested");
         for worker in 0..WORKERS {
             let link = Link::new(&world, worker);
             let over = |node: &Arc<Link>| {

@@ -444,6 +444,9 @@ fn blocked(block: &Block) -> String {
         Block::Vendor(service) => format!("`{service}` is not among the vendors that a rule allows"),
         Block::Unpayable(unpayable) => why_unpayable(*unpayable).to_owned(),
         Block::PayeeNotInCatalog => "the offer pays another wallet than the operation's in the catalog".to_owned(),
+        Block::PayeeTooYoung { retry_at } => {
+            format!("the operation's payee or price has changed, and is not paid before {retry_at}")
+        }
         Block::PayeeIsPayer => "the offer pays the agent's own wallet".to_owned(),
         Block::PriceAboveCatalog { max } => {
             format!("the offer asks more than the {max} units that the catalog lets it cost")

@@ -316,6 +316,7 @@ mod tests {
             Block::Category(Category::Finance),
             Block::Vendor(service()),
             Block::PayeeNotInCatalog,
+            Block::PayeeTooYoung { retry_at: at },
             Block::Unpayable(Unpayable::NoPayment),
             Block::Unpayable(Unpayable::OtherNetwork),
             Block::Unpayable(Unpayable::NoMaximum),

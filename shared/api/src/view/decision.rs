@@ -64,7 +64,8 @@ pub struct DecisionView {
     pub rule_triggered: &'static str,
     /// How long the decision took.
     pub latency_ms: u64,
-    /// When the same call fits into the budget at the earliest; only for budgets, and null when it never does.
+    /// When the same call fits into the budget at the earliest, null when it never does; or when a payee that is new in
+    /// the catalog may be paid. Absent for other reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
@@ -81,6 +82,7 @@ impl From<&Refusal> for DecisionView {
             latency_ms: refusal.latency_ms,
             retry_at: match &refusal.reason {
                 Reason::PolicyBlocked(Block::Budget { retry_at, .. }) => Some(OrNull(instant(*retry_at))),
+                Reason::PolicyBlocked(Block::PayeeTooYoung { retry_at }) => Some(OrNull(Some(retry_at.to_string()))),
                 _ => None,
             },
             checks: CheckView::all(&refusal.checks),

@@ -30,6 +30,8 @@ pub struct Facts<'a> {
     pub service: &'a Service,
     /// The operation that is called; `None` if the call is no operation of the service.
     pub operation: Option<&'a Operation>,
+    /// The first instant at which the operation's payee and price may be paid, if they are attested since too short a time.
+    pub payee_from: Option<Timestamp>,
     /// The network that Purser pays on.
     pub network: Network,
     /// The service's record on the agent; `None` when it was never enabled.
@@ -265,6 +267,11 @@ pub enum Block {
     Unpayable(Unpayable),
     /// The offer pays another payee than the operation's.
     PayeeNotInCatalog,
+    /// The operation's payee or price is in the catalog too short a time.
+    PayeeTooYoung {
+        /// The first instant at which it may be paid.
+        retry_at: Timestamp,
+    },
     /// The offer pays the agent's own wallet.
     PayeeIsPayer,
     /// The offer asks more than the catalog lets a call of the operation cost.
@@ -304,7 +311,7 @@ impl Block {
             Self::Category(category) => format!("category_block:{}", category.name()),
             Self::Vendor(service) => format!("vendor_allowlist:{service}"),
             Self::Unpayable(unpayable) => format!("vendor_allowlist:{}", unpayable.name()),
-            Self::PayeeNotInCatalog => "vendor_allowlist:pay_to_not_in_catalog".to_owned(),
+            Self::PayeeNotInCatalog | Self::PayeeTooYoung { .. } => "vendor_allowlist:pay_to_not_in_catalog".to_owned(),
             Self::PayeeIsPayer => "vendor_allowlist:pay_to_is_own_wallet".to_owned(),
             Self::PriceAboveCatalog { .. } => "vendor_allowlist:price_above_catalog_maximum".to_owned(),
             Self::Budget { rule, .. } => format!("budget_limit:{rule}"),
@@ -323,6 +330,7 @@ impl Block {
             Self::Vendor(_)
             | Self::Unpayable(_)
             | Self::PayeeNotInCatalog
+            | Self::PayeeTooYoung { .. }
             | Self::PayeeIsPayer
             | Self::PriceAboveCatalog { .. } => RuleKind::VENDOR_ALLOWLIST,
             Self::Budget { .. } => RuleKind::BUDGET_LIMIT,
@@ -682,6 +690,9 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
     };
     if pay_to != payable.pay_to {
         return Some(Block::PayeeNotInCatalog);
+    }
+    if let Some(retry_at) = facts.payee_from.filter(|from| facts.at < *from) {
+        return Some(Block::PayeeTooYoung { retry_at });
     }
     let max = payable.most;
     (facts.intent.offer.amount() > max).then_some(Block::PriceAboveCatalog { max })
