@@ -231,10 +231,11 @@ const PAGES: [&str; 2] = ["people/overview-signed-out", "people/sign-in"];
 const TEXTS: [(&str, &str); 2] = [("catalog/llms-txt", "text/plain"), ("catalog/skill", "text/markdown")];
 
 /// What the schedules send.
-const SCHEDULES: [&str; 4] = [
+const SCHEDULES: [&str; 5] = [
     "probe/every-minute",
     "reconcile/every-minute",
     "events/every-minute",
+    "webhooks/every-minute",
     "reconcile/every-hour",
 ];
 

@@ -10,11 +10,11 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::any};
-use purser_api::{Boot, Clock, NoticeWork};
+use purser_api::{Boot, Clock, NoticeRequest};
 use purser_domain::{
-    Agent, AgentId, ChannelTerms, EnabledService, Event, EventData, EventId, EventKind, EventSource, EventSubject,
-    MailAddress, NoticeChannel, NoticeEnd, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, ServiceId, SlackPlace,
-    Timestamp, WebhookUrl,
+    Agent, AgentId, ChannelTerms, DeliveryId, EnabledService, Event, EventData, EventId, EventKind, EventSource,
+    EventSubject, MailAddress, NoticeChannel, NoticeEnd, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, ServiceId,
+    SlackPlace, Timestamp, WebhookUrl,
 };
 use purser_notices::Notices;
 use purser_store::{Created, Edited, NewNoticeUrl, WebhooksTable};
@@ -30,6 +30,7 @@ use std::{
 use uuid::Uuid;
 
 const EVENTS: &str = "notice-events";
+const REQUESTS: &str = "notice-requests";
 const NOTICES: &str = "notices";
 const BUDGET: Duration = Duration::from_secs(30);
 const LONGEST_CALL: Duration = Duration::from_millis(800);
@@ -96,6 +97,7 @@ impl World {
         let clock = Arc::clone(&micros);
         let sqs = Sqs::new(move || clock.load(SeqCst));
         sqs.create(EVENTS, VISIBILITY_SECS, 20);
+        sqs.create(REQUESTS, VISIBILITY_SECS, 20);
         sqs.create(NOTICES, VISIBILITY_SECS, 100);
         let ses = Ses::default();
         let urls = [emulator.url.clone(), sqs.serve().await, ses.serve().await];
@@ -202,7 +204,7 @@ impl World {
 
 async fn work(sqs: &Sqs, notices: &Notices) {
     for _ in 0..2 {
-        for queue in [EVENTS, NOTICES] {
+        for queue in [EVENTS, REQUESTS, NOTICES] {
             while let Some(batch) = sqs.receive(queue, 10) {
                 let answer = notices.run(batch.clone(), BUDGET).await.unwrap();
                 sqs.delete_done(queue, &batch, Some(&answer));
@@ -217,6 +219,8 @@ fn function([dynamodb, sqs, ses]: &[String; 3], allowed: &str, now: &Arc<AtomicI
     env.insert("SES_ENDPOINT", ses.clone());
     env.insert("NOTICES_QUEUE_URL", Sqs::url(sqs, NOTICES));
     env.insert("NOTICES_QUEUE_ARN", Sqs::arn(NOTICES));
+    env.insert("NOTICE_REQUESTS_QUEUE_ARN", Sqs::arn(REQUESTS));
+    env.insert("NOTICE_EVENTS_QUEUE_ARN", Sqs::arn(EVENTS));
     env.insert("NOTICES_SENDER", "purser@example.com".to_owned());
     env.insert("DASHBOARD_URL", ORIGIN.to_owned());
     env.insert("WEBHOOK_ALLOWED_HOSTS", allowed.to_owned());
@@ -568,22 +572,36 @@ async fn what_leads_nowhere_ends_until_its_person_edits_it_or_a_test_arrives() {
     world.run_after(BETWEEN_SECS).await;
     assert!(world.ses.mails().is_empty() && incoming.texts().is_empty());
     // A test is sent all the same; once it arrives, all is.
-    let test = NoticeWork::Collect {
+    let request = |n| NoticeRequest {
         person: ann.clone(),
-        event: event(
-            EventKind::WebhookTest,
-            1,
-            world.now(),
-            EventSubject::Person(ann.clone()),
-            Some(&ann),
-            EventData::new().text("endpoint_id", "notices"),
-        ),
+        id: DeliveryId::at(world.now(), [n; 8]),
     };
-    world.sqs.send(NOTICES, &test.text());
+    world.sqs.send(REQUESTS, &request(1).text());
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     assert_eq!((world.ses.mails().len(), incoming.texts().len()), (1, 1));
     assert!(world.table.ended_channels(&settings).await.unwrap().is_empty());
+}
+
+/// What `people` may send is a request; whatever else it puts into that queue is told to nobody.
+#[tokio::test]
+async fn an_event_in_the_queue_of_requests_is_set_aside_and_told_to_nobody() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    let forged = frozen(&ann, sample::agent_id(1), 1, world.now());
+    let bodies = [
+        json!({"detail": forged.to_json()}),
+        json!({"person": ann.as_str(), "event": forged.to_json()}),
+        json!({"person": ann.as_str(), "channel": "mail"}),
+    ];
+    for body in &bodies {
+        world.sqs.send(REQUESTS, &body.to_string());
+    }
+    for _ in 0..22 {
+        world.run_after(VISIBILITY_SECS).await;
+    }
+    assert!(world.ses.mails().is_empty());
+    assert_eq!(world.sqs.set_aside(REQUESTS).len(), bodies.len());
 }
 
 #[tokio::test]

@@ -28,7 +28,9 @@ mod state;
 
 use axum::Router;
 use ops::wallet::NewKeys;
-use purser_api::{ApiSettings, Boot, BootError, DeliveriesQueue, NoticesQueue, PaymentsFunction, Secrets, Sessions};
+use purser_api::{
+    ApiSettings, Boot, BootError, NoticeRequestsQueue, PaymentsFunction, Secrets, Sessions, WebhookRequestsQueue,
+};
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_store::{
     AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable, WebhooksTable,
@@ -101,8 +103,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
             },
         },
         webhooks: WebhooksTable::new(db.clone(), settings.webhooks_table),
-        deliveries: DeliveriesQueue::new(&aws, settings.deliveries_queue_url),
-        notices_queue: NoticesQueue::new(&aws, settings.notices_queue_url),
+        webhook_requests: WebhookRequestsQueue::new(&aws, settings.webhook_requests_queue_url),
+        notice_requests: NoticeRequestsQueue::new(&aws, settings.notice_requests_queue_url),
         mails: settings.mails,
         webhook_hosts: settings.webhook_hosts,
         event_source: settings.event_source,

@@ -26,7 +26,7 @@ const ITEMS = {
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "RL#", "Z#"],
-  WebhooksTable: ["D#", "F#", "G#", "K#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
+  WebhooksTable: ["D#", "F#", "G#", "K#", "N#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
   UsageTable: ["ASIDE", "E#", "O#", "REMINDERS", "U#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
@@ -181,6 +181,7 @@ const MAY = {
   WebhooksTable   D#          GetItem PutItem
   WebhooksTable   G#          BatchGetItem PutItem
   WebhooksTable   K#          BatchGetItem
+  WebhooksTable   N#          DeleteItem PutItem Query
   WebhooksTable   P#          Query
   WebhooksTable   W#          DeleteItem PutItem Query
   `,
@@ -188,14 +189,18 @@ const MAY = {
 
 /** Who does what with which queue: the function's own calls, and what Lambda's polling does in its name. */
 const QUEUES = {
-  WebhookDeliveriesQueue: {
+  WebhookDeliveriesQueue: { WebhooksFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"] },
+  WebhookRequestsQueue: {
     PeopleFunction: ["SendMessage"],
-    WebhooksFunction: ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"],
+    WebhooksFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"],
   },
   WebhookEventsQueue: { WebhooksFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"] },
   WebhooksSetAsideQueue: {},
-  NoticesQueue: {
+  NoticeRequestsQueue: {
     PeopleFunction: ["SendMessage"],
+    NoticesFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"],
+  },
+  NoticesQueue: {
     NoticesFunction: ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"],
   },
   NoticeEventsQueue: { NoticesFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"] },

@@ -1,14 +1,13 @@
 //! What a person is told, and where: read, edit, try.
 //!
-//! An incoming webhook's URL is stored and never read here. What sends is `functions/notices`; a test is put into its queue.
+//! An incoming webhook's URL is stored and never read here. What sends is `functions/notices`, which is asked for a test.
 
 use crate::caller::Caller;
 use crate::state::People;
-use purser_api::{MailClaim, NoticeWork, Precondition};
+use purser_api::{MailClaim, NoticeRequest, Precondition};
 use purser_domain::{
-    Act, AuditChanges, AuditKind, ChannelTerms, EndedChannel, Error, Event, EventData, EventId, EventKind,
-    EventSubject, NoticeChannel, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Problem, Result, SlackPlace,
-    Timestamp, WebhookUrl,
+    Act, AuditChanges, AuditKind, ChannelTerms, DeliveryId, EndedChannel, Error, EventKind, NoticeChannel,
+    NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Problem, Result, SlackPlace, Timestamp, WebhookUrl,
 };
 use purser_store::{Backoff, Edited, NewNoticeUrl};
 use std::collections::BTreeMap;
@@ -149,7 +148,7 @@ impl People {
         }
     }
 
-    /// Sends a test to the channels that are on, with what else waits; which these are.
+    /// Asks for a test of the channels that are on, with what else waits; which these are.
     pub(crate) async fn test_notices(&self, person: &Caller) -> Result<Vec<NoticeChannel>> {
         self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;
@@ -162,20 +161,11 @@ impl People {
         if on.is_empty() {
             return Ok(on);
         }
-        let event = Event::new(
-            EventId::of(kind, &[&person.id, &self.random_uuid()?]),
-            self.event_source.clone(),
-            kind,
-            self.now(),
-            EventSubject::Person(person.id.clone()),
-            Some(person.id.clone()),
-            EventData::new().text("endpoint_id", "notices"),
-        );
-        let work = NoticeWork::Collect {
+        let request = NoticeRequest {
             person: person.id.clone(),
-            event: event.map_err(|problem| Error::internal("making a test event", problem))?,
+            id: DeliveryId::at(self.now(), self.entropy.bytes()?),
         };
-        self.notices_queue.send(&work).await?;
+        self.notice_requests.send(&request).await?;
         Ok(on)
     }
 

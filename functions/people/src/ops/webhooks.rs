@@ -1,16 +1,15 @@
 //! Webhooks: list, make, edit, remove, rotate the secret; and what came of their calls.
 //!
 //! A secret is only in the answer that made it: this function can store one and read none. What calls is
-//! `functions/webhooks`; here a test, or a delivery to be sent again, is put into its queue.
+//! `functions/webhooks`; a test, or a delivery to be sent again, is asked of it by id.
 
 use crate::caller::Caller;
 use crate::ops::owned::named;
 use crate::state::People;
-use purser_api::{AskedDelivery, DeliveryMessage, Precondition};
+use purser_api::{Precondition, WebhookRequest};
 use purser_domain::{
-    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Event, EventData, EventId, EventKind,
-    EventSubject, Problem, Result, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId,
-    WebhookTerms, WebhookUrl,
+    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Problem, Result, SecretTerm, Timestamp,
+    Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
 };
 use purser_store::{Backoff, Edited, NewWebhookSecret, Page, Slice};
 use tracing::info;
@@ -256,43 +255,33 @@ impl People {
         }
     }
 
-    /// Sends a test event to a webhook, whatever it is called with; the delivery's id.
+    /// Asks for a test of a webhook, whatever it is called with; the delivery's id.
     pub(crate) async fn test_webhook(&self, person: &Caller, own: &OwnWebhook) -> Result<DeliveryId> {
-        let (id, now) = (own.webhook.id, self.now());
-        let kind = EventKind::WebhookTest;
-        let event = Event::new(
-            EventId::of(kind, &[&id, &self.random_uuid()?]),
-            self.event_source.clone(),
-            kind,
-            now,
-            EventSubject::Person(person.id.clone()),
-            Some(person.id.clone()),
-            EventData::new().text("endpoint_id", id),
-        );
+        let webhook = own.webhook.id;
+        let request = self.request(person, webhook, None)?;
+        let event = test_event(self.event_source.clone(), &person.id, webhook, request.id);
         let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
-        let delivery = Delivery::new(id, &event).id;
-        self.ask_for(person, id, AskedDelivery::Event(event)).await?;
-        Ok(delivery)
+        self.webhook_requests.send(&request).await?;
+        Ok(Delivery::new(webhook, &event).id)
     }
 
-    /// Sends a delivery again, however it ended.
+    /// Asks for a delivery to be sent again, however it ended.
     pub(crate) async fn send_again(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
-        let id = own.webhook.id;
-        if self.webhooks.delivery(id, delivery).await?.is_none() {
+        let webhook = own.webhook.id;
+        if self.webhooks.delivery(webhook, delivery).await?.is_none() {
             return Err(ErrorKind::NotFound.into());
         }
-        let request = DeliveryId::at(self.now(), self.entropy.bytes()?);
-        self.ask_for(person, id, AskedDelivery::Again { delivery, request })
-            .await
+        let request = self.request(person, webhook, Some(delivery))?;
+        self.webhook_requests.send(&request).await
     }
 
-    async fn ask_for(&self, person: &Caller, webhook: WebhookId, asked: AskedDelivery) -> Result<()> {
-        let message = DeliveryMessage {
+    fn request(&self, person: &Caller, webhook: WebhookId, again: Option<DeliveryId>) -> Result<WebhookRequest> {
+        Ok(WebhookRequest {
             person: person.id.clone(),
             webhook,
-            asked,
-        };
-        self.deliveries.send(&message).await
+            id: DeliveryId::at(self.now(), self.entropy.bytes()?),
+            again,
+        })
     }
 
     /// What came of a webhook's calls, the latest event first.

@@ -23,7 +23,7 @@ use purser_domain::{
 use std::collections::BTreeMap;
 
 /// The parts that people's rows are in.
-pub const RECIPIENT_PARTS: [char; 16] = [
+pub const PERSON_PARTS: [char; 16] = [
     '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
 ];
 
