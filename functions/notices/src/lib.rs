@@ -20,7 +20,7 @@ mod mail;
 mod send;
 
 use mail::Mail;
-use purser_api::{Boot, BootError, Clock, Entropy, NoticesQueue, SqsBatch, SqsRecord, Stranger, at_most};
+use purser_api::{Boot, BootError, Clock, Entropy, NoticesQueue, SecretsKey, SqsBatch, SqsRecord, Stranger, at_most};
 use purser_domain::{Causes, Error, EventSource, MailAddress, Result};
 use purser_store::{CatalogCache, CatalogTable, Ledger, WebhooksTable};
 use serde_json::Value;
@@ -49,6 +49,8 @@ struct Shared {
     /// `None` where nothing is mailed.
     mail: Option<Mail>,
     incoming: Stranger,
+    /// What incoming webhooks' URLs are encrypted with.
+    key: SecretsKey,
     /// The pages' origin.
     origin: String,
     /// The deployment, as events name it.
@@ -78,7 +80,7 @@ enum Message {
 
 impl Notices {
     /// The function with this configuration: `WEBHOOKS_TABLE`, `LEDGER_TABLE`, `CATALOG_TABLE`, `STACK`, `NOTICES_QUEUE_URL`,
-    /// `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`, `NOTICE_EVENTS_QUEUE_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`, `WEBHOOK_ALLOWED_HOSTS`.
+    /// `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`, `NOTICE_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`, `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with(boot, LONGEST_CALL)
     }
@@ -101,6 +103,7 @@ impl Notices {
             "NOTICE_REQUESTS_QUEUE_ARN",
             "NOTICE_EVENTS_QUEUE_ARN",
             "DASHBOARD_URL",
+            "WEBHOOK_SECRETS_KEY_ARN",
         ];
         let texts = names.map(|name| env.text(name));
         let sender = env.get("NOTICES_SENDER").map(MailAddress::parse);
@@ -109,7 +112,7 @@ impl Notices {
         }
         let allowed = env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
         let source = env.event_source();
-        let ([webhooks, ledger, catalog, url, notices, requests, events, origin], sender, allowed, event_source) =
+        let ([webhooks, ledger, catalog, url, notices, requests, events, origin, key], sender, allowed, event_source) =
             env.finish((texts, sender.flatten(), allowed, source))?;
         let db = purser_store::client(&aws);
         Ok(Self(Arc::new(Shared {
@@ -123,6 +126,7 @@ impl Notices {
                 notices,
             },
             event_source,
+            key: SecretsKey::new(aws.clone(), key),
             mail: sender.map(|sender| Mail::new(&aws, sender, longest_call)),
             incoming: Stranger::new(USER_AGENT, allowed, longest_call)?,
             origin,

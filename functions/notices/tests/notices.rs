@@ -13,12 +13,12 @@ use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::any};
 use purser_api::{Boot, Clock, NoticeRequest};
 use purser_domain::{
     Agent, AgentId, ChannelTerms, DeliveryId, EnabledService, Event, EventData, EventId, EventKind, EventSource,
-    EventSubject, MailAddress, NoticeChannel, NoticeEnd, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, ServiceId,
-    SlackPlace, Timestamp, WebhookUrl,
+    EventSubject, MailAddress, NoticeChannel, NoticeEnd, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, SecretOf,
+    ServiceId, SlackPlace, Timestamp,
 };
 use purser_notices::Notices;
 use purser_store::{Created, Edited, NewNoticeUrl, WebhooksTable};
-use purser_testkit::{Emulator, Fate, Moment, Proxy, ProxyConfig, Ses, Sqs, WEBHOOKS, environment, sample, serve};
+use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Ses, Sqs, WEBHOOKS, environment, sample, serve};
 use serde_json::{Value, json};
 use std::{
     sync::{
@@ -84,7 +84,8 @@ struct World {
     table: WebhooksTable,
     sqs: Sqs,
     ses: Ses,
-    urls: [String; 3],
+    kms: Kms,
+    urls: [String; 4],
     allowed: String,
     micros: Arc<AtomicI64>,
     notices: Notices,
@@ -100,13 +101,20 @@ impl World {
         sqs.create(REQUESTS, VISIBILITY_SECS, 20);
         sqs.create(NOTICES, VISIBILITY_SECS, 100);
         let ses = Ses::default();
-        let urls = [emulator.url.clone(), sqs.serve().await, ses.serve().await];
+        let kms = Kms::default();
+        let urls = [
+            emulator.url.clone(),
+            sqs.serve().await,
+            ses.serve().await,
+            kms.serve().await,
+        ];
         let notices = function(&urls, allowed, &micros);
         Self {
             table: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
             emulator,
             sqs,
             ses,
+            kms,
             urls,
             allowed: allowed.to_owned(),
             micros,
@@ -133,9 +141,14 @@ impl World {
     /// Gives a person an incoming webhook.
     async fn slack(&self, person: &PersonId, url: &str) {
         let settings = self.table.notices_of(person).await.unwrap();
+        let id = NoticeUrlId::from_uuid(Uuid::new_v4());
+        let of = SecretOf::NoticeUrl {
+            person: person.clone(),
+            url: id,
+        };
         let url = NewNoticeUrl {
-            id: NoticeUrlId::from_uuid(Uuid::new_v4()),
-            url: WebhookUrl::parse(url).unwrap(),
+            id,
+            url: self.kms.encrypt(&of, url.as_bytes()),
         };
         let place = SlackPlace {
             url: url.id,
@@ -213,10 +226,11 @@ async fn work(sqs: &Sqs, notices: &Notices) {
     }
 }
 
-fn function([dynamodb, sqs, ses]: &[String; 3], allowed: &str, now: &Arc<AtomicI64>) -> Notices {
+fn function([dynamodb, sqs, ses, kms]: &[String; 4], allowed: &str, now: &Arc<AtomicI64>) -> Notices {
     let mut env: std::collections::BTreeMap<&str, String> = environment(dynamodb, sqs).collect();
     env.insert("SQS_ENDPOINT", sqs.clone());
     env.insert("SES_ENDPOINT", ses.clone());
+    env.insert("KMS_ENDPOINT", kms.clone());
     env.insert("NOTICES_QUEUE_URL", Sqs::url(sqs, NOTICES));
     env.insert("NOTICES_QUEUE_ARN", Sqs::arn(NOTICES));
     env.insert("NOTICE_REQUESTS_QUEUE_ARN", Sqs::arn(REQUESTS));

@@ -29,7 +29,8 @@ mod state;
 use axum::Router;
 use ops::wallet::NewKeys;
 use purser_api::{
-    ApiSettings, Boot, BootError, NoticeRequestsQueue, PaymentsFunction, Secrets, Sessions, WebhookRequestsQueue,
+    ApiSettings, Boot, BootError, NoticeRequestsQueue, PaymentsFunction, Secrets, SecretsKey, Sessions,
+    WebhookRequestsQueue,
 };
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_store::{
@@ -105,6 +106,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         webhooks: WebhooksTable::new(db.clone(), settings.webhooks_table),
         webhook_requests: WebhookRequestsQueue::new(&aws, settings.webhook_requests_queue_url),
         notice_requests: NoticeRequestsQueue::new(&aws, settings.notice_requests_queue_url),
+        secrets_key: SecretsKey::new(aws.clone(), settings.webhook_secrets_key),
         mails: settings.mails,
         webhook_hosts: settings.webhook_hosts,
         event_source: settings.event_source,

@@ -28,6 +28,7 @@ pub(crate) struct Settings {
     pub(crate) webhooks_table: String,
     pub(crate) webhook_requests_queue_url: String,
     pub(crate) notice_requests_queue_url: String,
+    pub(crate) webhook_secrets_key: String,
     /// Whether there is a sender of mail.
     pub(crate) mails: bool,
     pub(crate) webhook_hosts: AllowedHosts,
@@ -72,6 +73,7 @@ impl Settings {
             webhooks_table: env.text("WEBHOOKS_TABLE"),
             webhook_requests_queue_url: env.text("WEBHOOK_REQUESTS_QUEUE_URL"),
             notice_requests_queue_url: env.text("NOTICE_REQUESTS_QUEUE_URL"),
+            webhook_secrets_key: env.text("WEBHOOK_SECRETS_KEY_ARN"),
             mails: env.get("NOTICES_SENDER").is_some(),
             webhook_hosts: env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS"),
             event_source: env.event_source(),

@@ -2,7 +2,9 @@
 
 use crate::ops::wallet::NewKeys;
 use crate::session::SignInKey;
-use purser_api::{AllowedHosts, Clock, Entropy, NoticeRequestsQueue, PaymentsFunction, Sessions, WebhookRequestsQueue};
+use purser_api::{
+    AllowedHosts, Clock, Entropy, NoticeRequestsQueue, PaymentsFunction, SecretsKey, Sessions, WebhookRequestsQueue,
+};
 use purser_chain::Chain;
 use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, Timestamp};
 use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle, UsageTable, WebhooksTable};
@@ -38,6 +40,8 @@ pub(crate) struct People {
     pub(crate) webhook_requests: WebhookRequestsQueue,
     /// The queue of tests of notices.
     pub(crate) notice_requests: NoticeRequestsQueue,
+    /// What webhooks' secrets and notices' URLs are encrypted with. This function can't decrypt.
+    pub(crate) secrets_key: SecretsKey,
     /// Whether notices are mailed.
     pub(crate) mails: bool,
     /// Hosts that a webhook may have whatever their address is.

@@ -8,8 +8,8 @@
 use crate::{LONGEST_CALL, Message, Webhooks};
 use purser_api::{DeliveryMessage, DeliveryOf, SqsRecord, WebhookRequest};
 use purser_domain::{
-    AfterCall, Attempt, Delivery, Due, Duration, Error, Event, EventKind, PersonId, Result, Timestamp, Webhook,
-    WebhookId, test_event,
+    AfterCall, Attempt, Delivery, Due, Duration, Error, Event, EventKind, PersonId, Result, SecretOf, Timestamp,
+    Webhook, WebhookId, WebhookSecret, WebhookSecretId, test_event,
 };
 use tokio::time::Instant;
 
@@ -152,11 +152,27 @@ impl Webhooks {
         Ok((delivery.without_another(), AfterCall::GivenUp { gone: false }))
     }
 
+    async fn secrets(&self, webhook: &Webhook, ids: &[WebhookSecretId]) -> Result<Vec<WebhookSecret>> {
+        let mut secrets = Vec::new();
+        for (id, ciphertext) in self.0.table.secrets(webhook.id, ids).await? {
+            let of = SecretOf::Webhook {
+                person: webhook.person.clone(),
+                webhook: webhook.id,
+                secret: id,
+            };
+            let bytes = self.0.key.decrypt(&of, &ciphertext).await?;
+            let bytes = bytes.as_slice().try_into();
+            let secret = bytes.map_err(|_| Error::internal("reading a webhook's secret", "it has another length"))?;
+            secrets.push(WebhookSecret::from_random(secret));
+        }
+        Ok(secrets)
+    }
+
     async fn make_call(&self, webhook: &Webhook, delivery: Delivery) -> Result<Message> {
         let shared = &self.0;
         let began = shared.clock.now();
         let ids: Vec<_> = webhook.signing(began).collect();
-        let secrets = shared.table.secrets(webhook.id, &ids).await?;
+        let secrets = self.secrets(webhook, &ids).await?;
         let began = shared.clock.now();
         let url = &webhook.terms.url;
         let Some(called) = shared.caller.call(url, &delivery, &secrets, began).await else {

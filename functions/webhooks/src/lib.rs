@@ -21,7 +21,7 @@ mod fan_out;
 mod pauses;
 
 use call::{Caller, LONGEST_CALL};
-use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, SqsBatch, SqsRecord, at_most};
+use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, SecretsKey, SqsBatch, SqsRecord, at_most};
 use purser_domain::{Causes, Error, EventSource, Result};
 use purser_store::WebhooksTable;
 use serde_json::Value;
@@ -43,6 +43,8 @@ struct Shared {
     arns: QueueArns,
     /// The deployment, as events name it.
     event_source: EventSource,
+    /// What secrets are encrypted with.
+    key: SecretsKey,
     caller: Caller,
     clock: Clock,
     entropy: Entropy,
@@ -69,7 +71,8 @@ enum Message {
 
 impl Webhooks {
     /// The function with this configuration: `WEBHOOKS_TABLE`, `STACK`, `DELIVERIES_QUEUE_URL`,
-    /// `DELIVERIES_QUEUE_ARN`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`, `WEBHOOK_ALLOWED_HOSTS`.
+    /// `DELIVERIES_QUEUE_ARN`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`,
+    /// `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with(boot, LONGEST_CALL)
     }
@@ -90,14 +93,16 @@ impl Webhooks {
             requests: env.text("WEBHOOK_REQUESTS_QUEUE_ARN"),
             deliveries: env.text("DELIVERIES_QUEUE_ARN"),
         };
+        let key = env.text("WEBHOOK_SECRETS_KEY_ARN");
         let source = env.event_source();
         let allowed = env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
-        let (table, url, arns, event_source, allowed) = env.finish((table, url, arns, source, allowed))?;
+        let (table, url, arns, key, event_source, allowed) = env.finish((table, url, arns, key, source, allowed))?;
         Ok(Self(Arc::new(Shared {
             table: WebhooksTable::new(purser_store::client(&aws), table),
             deliveries: DeliveriesQueue::new(&aws, url),
             arns,
             event_source,
+            key: SecretsKey::new(aws, key),
             caller: Caller::new(allowed, longest_call)?,
             clock,
             entropy,

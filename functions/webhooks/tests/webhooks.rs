@@ -21,10 +21,11 @@ use axum::{
 use purser_api::{Boot, Clock, DeliveryMessage, DeliveryOf, WebhookRequest};
 use purser_domain::{
     AgentId, Delivery, DeliveryId, DeliveryState, Event, EventData, EventId, EventKind, EventSource, EventSubject,
-    PersonId, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
+    PersonId, SecretOf, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms,
+    WebhookUrl,
 };
 use purser_store::{Edited, NewWebhookSecret, PERSON_PARTS, Slice, WebhooksTable};
-use purser_testkit::{Emulator, Fate, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
+use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
 use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
 use std::{
@@ -145,6 +146,8 @@ struct World {
     table: WebhooksTable,
     sqs: Sqs,
     sqs_url: String,
+    kms: Kms,
+    kms_url: String,
     micros: Arc<AtomicI64>,
     webhooks: Webhooks,
     allowed: String,
@@ -163,12 +166,16 @@ impl World {
         let sqs_url = sqs.serve().await;
         let allowed: Vec<String> = receivers.iter().map(|receiver| receiver.authority()).collect();
         let allowed = allowed.join(",");
-        let webhooks = function(&emulator.url, &sqs_url, &allowed, &now);
+        let kms = Kms::default();
+        let kms_url = kms.serve().await;
+        let webhooks = function([&emulator.url, &sqs_url, &kms_url], &allowed, &now);
         Self {
             table: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
             emulator,
             sqs,
             sqs_url,
+            kms,
+            kms_url,
             micros: now,
             webhooks,
             allowed,
@@ -191,7 +198,8 @@ impl World {
         url: &str,
         edit: impl FnOnce(&mut WebhookTerms),
     ) -> (Webhook, String) {
-        let secret = new_secret(slot + 1);
+        let (id, of) = (WebhookId::from_uuid(Uuid::new_v4()), self::person(person));
+        let (secret, text) = self.secret(&of, id, slot + 1);
         let mut terms = WebhookTerms {
             url: WebhookUrl::parse(url).unwrap(),
             description: None,
@@ -201,8 +209,8 @@ impl World {
         };
         edit(&mut terms);
         let webhook = Webhook {
-            id: WebhookId::from_uuid(Uuid::new_v4()),
-            person: self::person(person),
+            id,
+            person: of,
             slot,
             version: 1,
             created_at: self.now(),
@@ -215,7 +223,22 @@ impl World {
         };
         let stored = self.table.create(&webhook, &secret, &sample::audit()).await.unwrap();
         assert_eq!(stored, Edited::Stored);
-        (webhook, secret.secret.text().to_string())
+        (webhook, text)
+    }
+
+    /// A new secret of a webhook, as it is stored and as its person has it.
+    fn secret(&self, person: &PersonId, webhook: WebhookId, byte: u8) -> (NewWebhookSecret, String) {
+        let (id, secret) = (
+            WebhookSecretId::from_uuid(Uuid::new_v4()),
+            WebhookSecret::from_random([byte; 32]),
+        );
+        let of = SecretOf::Webhook {
+            person: person.clone(),
+            webhook,
+            secret: id,
+        };
+        let stored = self.kms.encrypt(&of, secret.as_bytes());
+        (NewWebhookSecret { id, secret: stored }, secret.text().to_string())
     }
 
     /// An event happens, and comes from the bus.
@@ -271,9 +294,10 @@ impl World {
     }
 }
 
-fn function(dynamodb: &str, sqs: &str, allowed: &str, now: &Arc<AtomicI64>) -> Webhooks {
+fn function([dynamodb, sqs, kms]: [&str; 3], allowed: &str, now: &Arc<AtomicI64>) -> Webhooks {
     let mut env: std::collections::BTreeMap<&str, String> = environment(dynamodb, sqs).collect();
     env.insert("SQS_ENDPOINT", sqs.to_owned());
+    env.insert("KMS_ENDPOINT", kms.to_owned());
     env.insert("DELIVERIES_QUEUE_URL", Sqs::url(sqs, DELIVERIES));
     env.insert("DELIVERIES_QUEUE_ARN", Sqs::arn(DELIVERIES));
     env.insert("WEBHOOK_REQUESTS_QUEUE_ARN", Sqs::arn(REQUESTS));
@@ -289,13 +313,6 @@ fn person(name: &str) -> PersonId {
 
 fn agent(n: u128) -> AgentId {
     AgentId::from_uuid(Uuid::from_u128(n))
-}
-
-fn new_secret(byte: u8) -> NewWebhookSecret {
-    NewWebhookSecret {
-        id: WebhookSecretId::from_uuid(Uuid::new_v4()),
-        secret: WebhookSecret::from_random([byte; 32]),
-    }
 }
 
 /// The freeze of an agent, number `n`, told to its owner.
@@ -635,14 +652,14 @@ async fn both_secrets_verify_for_a_day_after_a_rotation() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, old) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
-    let new = new_secret(9);
+    let (new, text) = world.secret(&webhook.person, webhook.id, 9);
     let (rotated, ended) = webhook.rotated(new.id, world.now());
     world
         .table
         .rotate(&rotated, &new, &ended, &sample::audit())
         .await
         .unwrap();
-    let new = new.secret.text().to_string();
+    let new = text;
     for (n, secs, by_old) in [(1, 0, true), (2, 86_399, true), (3, 1, false)] {
         world.pass(secs);
         world.happen(&frozen("ann", agent(1), n, world.now()));
@@ -810,6 +827,66 @@ async fn what_cannot_be_read_stays_and_is_set_aside_in_the_end() {
     assert_eq!(world.sqs.set_aside(DELIVERIES), ["not a delivery"]);
 }
 
+/// Whoever can write secrets' rows, as `people` can, can't have one webhook's calls signed with another's secret.
+#[tokio::test]
+async fn a_ciphertext_that_was_moved_to_another_webhook_signs_nothing() {
+    let [anns, bobs] = [Receiver::start().await, Receiver::start().await];
+    let world = World::start(&[&anns, &bobs]).await;
+    let (ann, _) = world.webhook("ann", 0, &anns.url, |_| {}).await;
+    let (bob, _) = world.webhook("bob", 0, &bobs.url, |_| {}).await;
+    let (_, ciphertext) = world
+        .table
+        .secrets(ann.id, &[ann.secrets[0].id])
+        .await
+        .unwrap()
+        .remove(0);
+    for id in [ann.secrets[0].id, bob.secrets[0].id] {
+        let moved = NewWebhookSecret {
+            id,
+            secret: ciphertext.clone(),
+        };
+        let (mut next, _) = bob.clone().rotated(moved.id, world.now());
+        next.version = world.table.of(&bob.person).await.unwrap()[0].version + 1;
+        let stored = world.table.rotate(&next, &moved, &[], &sample::audit()).await.unwrap();
+        assert_eq!(stored, Edited::Stored);
+        world.happen(&frozen("bob", agent(1), next.version, world.now()));
+        world.run().await;
+    }
+    assert!(bobs.calls().is_empty());
+    assert_eq!(
+        world.waiting(),
+        2,
+        "they stay until the cause is mended, or are set aside"
+    );
+}
+
+#[tokio::test]
+async fn a_secret_is_decrypted_once_and_a_call_waits_while_kms_is_down() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, secret) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    let happen = |n| world.happen(&frozen("ann", agent(1), n, world.now()));
+    world.kms.fail("Decrypt", "KMSInternalException");
+    happen(1);
+    world.run().await;
+    assert_eq!((receiver.calls().len(), world.waiting()), (0, 1));
+    world.kms.behave();
+    world.kms.asked();
+    for n in 2..5 {
+        happen(n);
+        world.run().await;
+    }
+    world.pass(VISIBILITY_SECS);
+    world.run().await;
+    assert_eq!((receiver.calls().len(), world.kms.asked().len()), (4, 1));
+    assert!(receiver.calls().iter().all(|call| call.is_signed_with(&secret)));
+    // A secret that was ended signs nothing, though it is remembered.
+    world.table.remove(&webhook, &sample::audit()).await.unwrap();
+    happen(5);
+    world.run().await;
+    assert_eq!(receiver.calls().len(), 4);
+}
+
 /// Everything that a webhook's delivery leaves: no secret, no signature, nothing of an answer.
 #[tokio::test]
 async fn the_log_of_deliveries_has_neither_secret_nor_signature_nor_answer() {
@@ -848,7 +925,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
     let kill = Arc::new(Mutex::new(Some(kill)));
     let mut urls = Vec::new();
-    for upstream in [&world.emulator.url, &world.sqs_url] {
+    for upstream in [&world.emulator.url, &world.sqs_url, &world.kms_url] {
         let proxy = Proxy::start(upstream.clone(), ProxyConfig::default()).await;
         let (steps, kill) = (Arc::clone(&steps), Arc::clone(&kill));
         proxy.follow(move |at| {
@@ -864,7 +941,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
         });
         urls.push(proxy.url);
     }
-    let webhooks = function(&urls[0], &urls[1], &world.allowed, &world.micros);
+    let webhooks = function([&urls[0], &urls[1], &urls[2]], &world.allowed, &world.micros);
     let work = async {
         for queue in [EVENTS, REQUESTS, DELIVERIES] {
             while let Some(batch) = world.sqs.receive(queue, 10) {
@@ -953,7 +1030,11 @@ async fn a_recorded_batch_calls_its_owners_webhook() {
     webhook.person = PersonId::parse(&"5e".repeat(32)).unwrap();
     let stored = world
         .table
-        .create(&webhook, &new_secret(1), &sample::audit())
+        .create(
+            &webhook,
+            &world.secret(&webhook.person, webhook.id, 1).0,
+            &sample::audit(),
+        )
         .await
         .unwrap();
     assert_eq!(stored, Edited::Stored);

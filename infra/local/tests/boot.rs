@@ -47,6 +47,7 @@ fn variables() -> Texts {
         ("SIGN_IN_KEY_SECRET_ARN", "arn:sign-in"),
         ("OPERATORS_SECRET_ARN", "arn:token"),
         ("WEBHOOKS_TABLE", "webhooks"),
+        ("WEBHOOK_SECRETS_KEY_ARN", "arn:secrets-key"),
         ("WEBHOOK_EVENTS_QUEUE_ARN", "arn:aws:sqs:us-east-1:0:webhook-events"),
         ("WEBHOOK_REQUESTS_QUEUE_URL", "http://127.0.0.1:1/0/webhook-requests"),
         ("WEBHOOK_REQUESTS_QUEUE_ARN", "arn:aws:sqs:us-east-1:0:webhook-requests"),

@@ -150,6 +150,7 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
             "NOTICE_REQUESTS_QUEUE_URL",
             "http://127.0.0.1:9/000000000000/notice-requests",
         ),
+        ("WEBHOOK_SECRETS_KEY_ARN", crate::Kms::SECRETS_KEY),
         ("USAGE_TABLE", USAGE),
     ]
     .map(|(name, value)| (name, value.to_owned()))

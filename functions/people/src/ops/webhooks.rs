@@ -1,6 +1,7 @@
 //! Webhooks: list, make, edit, remove, rotate the secret; and what came of their calls.
 //!
-//! A secret is only in the answer that made it: this function can store one and read none. What calls is
+//! A secret is made here, and is only in the answer that made it. It is stored encrypted, by a key with which this function
+//! can't decrypt. What calls is
 //! `functions/webhooks`; a test, or a delivery to be sent again, is asked of it by id.
 
 use crate::caller::Caller;
@@ -8,8 +9,8 @@ use crate::ops::owned::named;
 use crate::state::People;
 use purser_api::{Precondition, WebhookRequest};
 use purser_domain::{
-    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Problem, Result, SecretTerm, Timestamp,
-    Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
+    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Problem, Result, SecretOf, SecretTerm,
+    Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
 };
 use purser_store::{Backoff, Edited, NewWebhookSecret, Page, Slice};
 use tracing::info;
@@ -105,23 +106,24 @@ impl People {
             let now = self.now();
             self.limits.recently(person.signed_in_at, now)?;
             let slot = self.free_slot(person, meant).await?;
-            let secret = self.new_webhook_secret()?;
+            let id = WebhookId::from_uuid(self.random_uuid()?);
+            let (secret, stored) = self.new_webhook_secret(person, id).await?;
             let webhook = Webhook {
-                id: WebhookId::from_uuid(self.random_uuid()?),
+                id,
                 person: person.id.clone(),
                 slot,
                 version: 1,
                 created_at: now,
                 terms: terms.clone(),
                 secrets: vec![SecretTerm {
-                    id: secret.id,
+                    id: stored.id,
                     created_at: now,
                     ends_at: None,
                 }],
             };
             let changes = AuditChanges::between(None, Some(webhook.audit_members()));
             let entry = self.entry(&person.acting, &act.clone().with(&webhook.id), changes)?;
-            match self.webhooks.create(&webhook, &secret, &entry).await? {
+            match self.webhooks.create(&webhook, &stored, &entry).await? {
                 Edited::Stored => {
                     info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
                     return Ok(issued(webhook, &secret));
@@ -185,16 +187,18 @@ impl People {
         meant: Precondition,
     ) -> Result<IssuedWebhook> {
         let act = Act::of(AuditKind::WebhookSecretRotated).with(&own.webhook.id);
-        let rotate = |old: &OwnWebhook| {
-            let now = self.now();
-            self.limits.recently(person.signed_in_at, now)?;
-            let secret = self.new_webhook_secret()?;
-            let (next, ended) = old.webhook.clone().rotated(secret.id, now);
-            Ok(Change::Rotated(next, secret, ended))
+        let rotated = async {
+            self.limits.recently(person.signed_in_at, self.now())?;
+            let (secret, stored) = self.new_webhook_secret(person, own.webhook.id).await?;
+            let rotate = |old: &OwnWebhook| {
+                let (next, ended) = old.webhook.clone().rotated(stored.id, self.now());
+                Ok(Change::Rotated(next, stored.clone(), ended))
+            };
+            Ok((secret, self.changed_webhook(person, own, meant, &act, rotate).await?))
         };
-        match self.change_webhook(person, own, meant, &act, rotate).await? {
-            Change::Rotated(webhook, secret, _) => Ok(issued(webhook, &secret)),
-            Change::None(_) | Change::Edited(_) | Change::Removed => {
+        match self.judged(&person.acting, &act, rotated).await? {
+            (secret, Change::Rotated(webhook, ..)) => Ok(issued(webhook, &secret)),
+            (_, Change::None(_) | Change::Edited(_) | Change::Removed) => {
                 Err(Error::internal("rotating a secret", "it is another change"))
             }
         }
@@ -309,17 +313,30 @@ impl People {
         hosts.contains(url.url()) || url.is_https() && hosts.may_call(url.url())
     }
 
-    fn new_webhook_secret(&self) -> Result<NewWebhookSecret> {
-        Ok(NewWebhookSecret {
-            id: WebhookSecretId::from_uuid(self.random_uuid()?),
-            secret: WebhookSecret::from_random(self.entropy.bytes()?),
-        })
+    /// A new secret of a webhook: for its person, and as it is stored.
+    async fn new_webhook_secret(
+        &self,
+        person: &Caller,
+        webhook: WebhookId,
+    ) -> Result<(WebhookSecret, NewWebhookSecret)> {
+        let id = WebhookSecretId::from_uuid(self.random_uuid()?);
+        let secret = WebhookSecret::from_random(self.entropy.bytes()?);
+        let of = SecretOf::Webhook {
+            person: person.id.clone(),
+            webhook,
+            secret: id,
+        };
+        let stored = NewWebhookSecret {
+            id,
+            secret: self.secrets_key.encrypt(&of, secret.as_bytes()).await?,
+        };
+        Ok((secret, stored))
     }
 }
 
-fn issued(webhook: Webhook, secret: &NewWebhookSecret) -> IssuedWebhook {
+fn issued(webhook: Webhook, secret: &WebhookSecret) -> IssuedWebhook {
     IssuedWebhook {
         own: webhook.into(),
-        secret: secret.secret.text().to_string(),
+        secret: secret.text().to_string(),
     }
 }
