@@ -3,7 +3,7 @@
 //! ```text
 //! people ─▶ queue of requests (tests) ┐
 //! bus ─▶ queue of events ─────────────┴collect─▶ rows that wait ┐
-//!                    └─spread (what is nobody's own)────────────┴─▶ queue of notices ─flush─▶ one message, some minutes apart
+//!                    └─spread (of no single person)─────────────┴─▶ queue of notices ─flush─▶ one message, some minutes apart
 //! ```
 //!
 //! A message stays in its queue until what it asks for is done. What waits is a row, which goes only after it was told:
@@ -49,7 +49,7 @@ struct Shared {
     /// `None` where nothing is mailed.
     mail: Option<Mail>,
     incoming: Stranger,
-    /// What incoming webhooks' URLs are encrypted with.
+    /// The key that incoming webhooks' URLs are encrypted with.
     key: SecretsKey,
     /// The pages' origin.
     origin: String,
@@ -59,7 +59,7 @@ struct Shared {
     entropy: Entropy,
 }
 
-/// The queues that call the function. What a message may ask for is known by its queue, of which IAM says who sends to it.
+/// The queues that call the function. A message's queue says what it may ask for, and IAM says who sends to each.
 struct QueueArns {
     /// From the bus.
     events: String,

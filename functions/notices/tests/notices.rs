@@ -597,7 +597,7 @@ async fn what_leads_nowhere_ends_until_its_person_edits_it_or_a_test_arrives() {
     assert!(world.table.ended_channels(&settings).await.unwrap().is_empty());
 }
 
-/// What `people` may send is a request; whatever else it puts into that queue is told to nobody.
+/// IAM lets `people` send anything to the queue of requests. Only a request is read.
 #[tokio::test]
 async fn an_event_in_the_queue_of_requests_is_set_aside_and_told_to_nobody() {
     let world = World::start("").await;

@@ -40,7 +40,7 @@ pub(crate) struct People {
     pub(crate) webhook_requests: WebhookRequestsQueue,
     /// The queue of tests of notices.
     pub(crate) notice_requests: NoticeRequestsQueue,
-    /// What webhooks' secrets and notices' URLs are encrypted with. This function can't decrypt.
+    /// The key that webhooks' secrets and notices' URLs are encrypted with. This function can't decrypt.
     pub(crate) secrets_key: SecretsKey,
     /// Whether notices are mailed.
     pub(crate) mails: bool,

@@ -43,14 +43,14 @@ struct Shared {
     arns: QueueArns,
     /// The deployment, as events name it.
     event_source: EventSource,
-    /// What secrets are encrypted with.
+    /// The key that secrets are encrypted with.
     key: SecretsKey,
     caller: Caller,
     clock: Clock,
     entropy: Entropy,
 }
 
-/// The queues that call the function. What a message may ask for is known by its queue.
+/// The queues that call the function. A message's queue says what it may ask for.
 struct QueueArns {
     /// From the bus.
     events: String,

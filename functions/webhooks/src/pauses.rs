@@ -43,7 +43,7 @@ impl Webhooks {
     }
 
     /// Sends a message for each pause that ends within a minute, within this time. The parts are gone through side by side, so
-    /// that a part with many rows holds up no other. What fails is logged and left for the next run.
+    /// that a part with many rows holds up no other. A failure is logged, and its row is left for the next run.
     pub async fn sweep(&self, budget: std::time::Duration) {
         let now = Instant::now();
         let stop_at = now.checked_add(budget.saturating_sub(BOOKKEEPING)).unwrap_or(now);

@@ -578,7 +578,7 @@ async fn a_sweep_that_fails_loses_no_pause_and_an_unreadable_row_holds_up_no_oth
     assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Delivered);
 }
 
-/// Whoever controls `people` can put anything into the queue of requests.
+/// A takeover of `people` can put anything into the queue of requests.
 #[tokio::test]
 async fn an_event_in_the_queue_of_requests_is_set_aside_and_never_signed() {
     let receiver = Receiver::start().await;
@@ -827,7 +827,7 @@ async fn what_cannot_be_read_stays_and_is_set_aside_in_the_end() {
     assert_eq!(world.sqs.set_aside(DELIVERIES), ["not a delivery"]);
 }
 
-/// Whoever can write secrets' rows, as `people` can, can't have one webhook's calls signed with another's secret.
+/// `people` writes the rows of secrets, and still can't have one webhook's calls signed with another's secret.
 #[tokio::test]
 async fn a_ciphertext_that_was_moved_to_another_webhook_signs_nothing() {
     let [anns, bobs] = [Receiver::start().await, Receiver::start().await];

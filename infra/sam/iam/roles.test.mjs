@@ -472,6 +472,33 @@ test("where KMS has the wallets' keys, payments alone signs by them and people m
   }
 });
 
+test("people encrypts the secrets that are kept for people, webhooks and notices each decrypt what is theirs, and nobody else", async () => {
+  const everything = [{ name: "wide", policy: { Version: "2012-10-17", Statement: [{ Effect: "Allow", Action: "*", Resource: "*" }] } }];
+  const resourcePolicy = resolved(Resources.WebhookSecretsKey.Properties.KeyPolicy);
+  const used = (use) => ({ "kms:EncryptionContext:use": use });
+  for (const name of functions) {
+    const ask = (action, context, more = []) =>
+      allows(name, `kms:${action}`, arn("WebhookSecretsKey"), context, { resourcePolicy, more });
+    const [encrypts, signs, notifies] = ["PeopleFunction", "WebhooksFunction", "NoticesFunction"].map((each) => each === name);
+    for (const [use, decrypts] of [["webhook", signs], ["notice", notifies]]) {
+      assert.equal(await ask("Encrypt", used(use)), encrypts, `${name} encrypts for ${use}`);
+      assert.equal(await ask("Decrypt", used(use)), decrypts, `${name} decrypts for ${use}`);
+      // A role that was given too much decrypts none, if it is not one of the two.
+      for (const action of ["CreateGrant", "Decrypt", "ReEncryptFrom"]) {
+        assert.equal(await ask(action, used(use), everything), signs || notifies, `${name} with everything: ${action}`);
+      }
+    }
+    for (const action of ["Decrypt", "Encrypt"]) {
+      for (const context of [{}, used("other")]) {
+        assert.equal(await ask(action, context), false, `${name} ${action} ${JSON.stringify(context)}`);
+      }
+    }
+    for (const action of ["CreateGrant", "DisableKey", "GenerateDataKey", "PutKeyPolicy", "ReEncryptFrom", "ScheduleKeyDeletion"]) {
+      assert.equal(await ask(action, used("webhook")), false, `${name} ${action}`);
+    }
+  }
+});
+
 test("only DynamoDB and Secrets Manager decrypt in a function's name, and each only for who uses it", async () => {
   for (const name of functions) {
     const via = (service) => ({ "kms:ViaService": `${service}.${REGION}.amazonaws.com` });

@@ -1,6 +1,6 @@
 //! What a person is told, and where: read, edit, try.
 //!
-//! An incoming webhook's URL is stored encrypted, and can't be decrypted here. What sends is `functions/notices`, which is asked for a test.
+//! An incoming webhook's URL is stored encrypted, and can't be decrypted here. `functions/notices` sends, and is asked for a test.
 
 use crate::caller::Caller;
 use crate::state::People;

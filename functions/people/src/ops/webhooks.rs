@@ -1,8 +1,7 @@
 //! Webhooks: list, make, edit, remove, rotate the secret; and what came of their calls.
 //!
 //! A secret is made here, and is only in the answer that made it. It is stored encrypted, by a key with which this function
-//! can't decrypt. What calls is
-//! `functions/webhooks`; a test, or a delivery to be sent again, is asked of it by id.
+//! can't decrypt. `functions/webhooks` makes the calls; a test, or a delivery to be sent again, is asked of it by id.
 
 use crate::caller::Caller;
 use crate::ops::owned::named;

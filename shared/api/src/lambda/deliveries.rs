@@ -12,15 +12,15 @@ use serde_json::{Map, Value, json};
 /// A call of a webhook that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryMessage {
-    /// Whose webhook it is.
+    /// The webhook's person.
     pub person: PersonId,
     /// The webhook.
     pub webhook: WebhookId,
-    /// What it is called with.
+    /// The event or delivery that it is called with.
     pub of: DeliveryOf,
 }
 
-/// What a webhook is called with.
+/// The content of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryOf {
     /// An event from the bus.
@@ -29,10 +29,10 @@ pub enum DeliveryOf {
     Stored(DeliveryId),
 }
 
-/// What a person asks for by hand.
+/// A request that a person makes by hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookRequest {
-    /// Whose webhook it is.
+    /// The webhook's person.
     pub person: PersonId,
     /// The webhook.
     pub webhook: WebhookId,

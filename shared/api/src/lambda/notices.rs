@@ -1,4 +1,4 @@
-//! The queues of notices: what is to be told and to whom, and the tests that people ask for.
+//! The queues of notices: the work of `notices`, and the tests that people ask for.
 //!
 //! `notices` alone sends to the queue of notices; each message is in the group of its person, or of the event. `people`
 //! sends to the queue of requests alone, and never an event: so whoever controls `people` can't have a person told what did

@@ -19,12 +19,12 @@ impl Ciphertext {
     }
 }
 
-/// What a secret is of. A ciphertext is bound to it: as another person's, or in another row, it can't be decrypted.
+/// The purpose of a secret. A ciphertext is bound to it: as another person's, or in another row, it can't be decrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretOf {
     /// The secret that a webhook's calls are signed with.
     Webhook {
-        /// Whose webhook it is.
+        /// The webhook's person.
         person: PersonId,
         /// The webhook.
         webhook: WebhookId,
@@ -33,7 +33,7 @@ pub enum SecretOf {
     },
     /// The URL that a person's notices are posted to.
     NoticeUrl {
-        /// Whose notices they are.
+        /// The person whose notices they are.
         person: PersonId,
         /// The URL.
         url: NoticeUrlId,

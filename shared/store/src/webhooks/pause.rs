@@ -17,7 +17,7 @@ use purser_domain::{DeliveryId, PersonId, Result, Timestamp, WebhookId};
 /// The pause of a delivery before its next call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// Whose webhook it is.
+    /// The webhook's person.
     pub person: PersonId,
     /// The webhook.
     pub webhook: WebhookId,
