@@ -18,7 +18,8 @@ pub(crate) struct People {
     /// What was spent, in sums.
     pub(crate) usage: UsageTable,
     pub(crate) authenticator: Authenticator,
-    /// How many calls may begin to wait in a minute.
+    /// The calls that begin to wait in a minute: of one agent, and of all.
+    pub(crate) agent_waits: Throttle,
     pub(crate) waits: Throttle,
     /// Only for balances.
     pub(crate) chain: Chain,
