@@ -759,7 +759,8 @@ async fn killed_at_any_step_a_person_is_told_and_at_most_twice() {
 #[tokio::test]
 async fn a_recorded_batch_is_taken() {
     let recorded = include_str!("../../../events/notices/what-happened.json");
-    let recorded: Value = serde_json::from_str(recorded).unwrap();
+    let mut recorded: Value = serde_json::from_str(recorded).unwrap();
+    recorded["Records"][0]["eventSourceARN"] = json!(Sqs::arn(EVENTS));
     let world = World::start("").await;
     let ann = PersonId::parse(&"5e".repeat(32)).unwrap();
     let address = MailAddress::parse("ann@example.com").unwrap();

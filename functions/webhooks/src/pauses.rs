@@ -39,7 +39,8 @@ impl Webhooks {
             webhook: pause.webhook,
             of: DeliveryOf::Stored(pause.delivery),
         };
-        self.0.deliveries.send(&message, Some(pause.ends_at.since(now))).await
+        let rest = (pause.ends_at > now).then(|| pause.ends_at.since(now));
+        self.0.deliveries.send(&message, rest).await
     }
 
     /// Sends a message for each pause that ends within a minute, within this time. The parts are gone through side by side, so

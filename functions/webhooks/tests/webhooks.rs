@@ -1023,7 +1023,8 @@ async fn a_queue_or_database_that_fails_loses_nothing() {
 #[tokio::test]
 async fn a_recorded_batch_calls_its_owners_webhook() {
     let recorded = include_str!("../../../events/webhooks/what-happened.json");
-    let recorded: Value = serde_json::from_str(recorded).unwrap();
+    let mut recorded: Value = serde_json::from_str(recorded).unwrap();
+    recorded["Records"][0]["eventSourceARN"] = json!(Sqs::arn(EVENTS));
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (mut webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
