@@ -13,14 +13,14 @@ use std::time::Duration;
 /// The queue of what happened.
 pub const WEBHOOK_EVENTS: &str = "WebhookEventsQueue";
 /// The queue of tests and redeliveries that people ask for.
-pub const WEBHOOK_REQUESTS: &str = "WebhookRequestsQueue";
+const WEBHOOK_REQUESTS: &str = "WebhookRequestsQueue";
 /// The queue of deliveries.
 pub const WEBHOOK_DELIVERIES: &str = "WebhookDeliveriesQueue";
 
 /// The queue of what happened, for notices.
 pub const NOTICE_EVENTS: &str = "NoticeEventsQueue";
 /// The queue of tests of notices that people ask for.
-pub const NOTICE_REQUESTS: &str = "NoticeRequestsQueue";
+const NOTICE_REQUESTS: &str = "NoticeRequestsQueue";
 /// The queue of notices.
 pub const NOTICES: &str = "NoticesQueue";
 
