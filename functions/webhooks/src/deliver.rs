@@ -48,17 +48,14 @@ impl Webhooks {
         let Some(webhook) = self.webhook(&request.person, request.webhook).await? else {
             return Ok(Message::Done);
         };
-        let delivery = match request.again {
-            Some(id) => {
-                let known = self.0.table.delivery(webhook.id, id).await?;
-                known.map(|known| known.asked(Some(request.id)))
-            }
-            None => {
-                let event = test_event(self.0.event_source.clone(), &request.person, webhook.id, request.id);
-                let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
-                let new = Delivery::new(webhook.id, &event);
-                Some(self.0.table.delivery(webhook.id, new.id).await?.unwrap_or(new))
-            }
+        let delivery = if let Some(id) = request.again {
+            let known = self.0.table.delivery(webhook.id, id).await?;
+            known.map(|known| known.asked(Some(request.id)))
+        } else {
+            let event = test_event(self.0.event_source.clone(), &request.person, webhook.id, request.id);
+            let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
+            let new = Delivery::new(webhook.id, &event);
+            Some(self.0.table.delivery(webhook.id, new.id).await?.unwrap_or(new))
         };
         match delivery {
             Some(delivery) => self.make(&webhook, delivery, last_call).await,
