@@ -626,6 +626,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("THROTTLE_TABLE", "ThrottleTable"),
         ("WEBHOOKS_TABLE", "WebhooksTable"),
         ("STACK", KEYS_STACK),
+        ("WEBHOOK_SECRETS_KEY_ARN", Kms::SECRETS_KEY),
         // Where infra/local/webhooks listens.
         ("WEBHOOK_ALLOWED_HOSTS", "127.0.0.1:4030"),
         // The demo owner reads operators' pages too.

@@ -78,6 +78,7 @@ pub use value::id::*;
 pub use value::json::*;
 pub use value::slug::*;
 pub use value::time::*;
+pub use webhook::ciphertext::*;
 pub use webhook::delivery::*;
 pub use webhook::record::*;
 pub use webhook::retry::*;

@@ -142,8 +142,15 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
         ("WEBHOOKS_TABLE", WEBHOOKS),
         ("STACK", "tests"),
         // Nothing is there: a test that sends to it has its own.
-        ("DELIVERIES_QUEUE_URL", "http://127.0.0.1:9/000000000000/deliveries"),
-        ("NOTICES_QUEUE_URL", "http://127.0.0.1:9/000000000000/notices"),
+        (
+            "WEBHOOK_REQUESTS_QUEUE_URL",
+            "http://127.0.0.1:9/000000000000/webhook-requests",
+        ),
+        (
+            "NOTICE_REQUESTS_QUEUE_URL",
+            "http://127.0.0.1:9/000000000000/notice-requests",
+        ),
+        ("WEBHOOK_SECRETS_KEY_ARN", crate::Kms::SECRETS_KEY),
         ("USAGE_TABLE", USAGE),
     ]
     .map(|(name, value)| (name, value.to_owned()))

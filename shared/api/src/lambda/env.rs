@@ -6,7 +6,7 @@
 
 use crate::http::outward::AllowedHosts;
 use crate::lambda::aws::is_loopback;
-use purser_domain::Network;
+use purser_domain::{EventSource, Network};
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
 /// The variables, and the problems found in them.
@@ -138,6 +138,17 @@ impl Env {
             );
         }
         hosts
+    }
+
+    /// The deployment that `STACK` names, as the source of events.
+    pub fn event_source(&mut self) -> EventSource {
+        let stack = self.text("STACK");
+        let source = EventSource::of(&stack);
+        // A missing variable is noted already.
+        if source.is_none() && !stack.is_empty() {
+            self.wrong("STACK", "must be letters, digits and hyphens");
+        }
+        source.unwrap_or_default()
     }
 
     /// The settings, if there is no problem.

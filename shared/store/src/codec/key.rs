@@ -221,9 +221,14 @@ impl Key {
         Self::new(webhooks::deliveries(webhook), id.to_string())
     }
 
-    /// That a delivery waits.
-    pub(crate) fn waiting_delivery(webhook: WebhookId, id: DeliveryId) -> Self {
-        Self::new(webhooks::waiting(webhook), id.to_string())
+    /// That a delivery waits for another call.
+    pub(crate) fn waiting_delivery(person: &PersonId, id: DeliveryId) -> Self {
+        Self::new(webhooks::waiting(person), id.to_string())
+    }
+
+    /// The long pause of a delivery.
+    pub(crate) fn pause(person: &PersonId, ends_at: Timestamp, id: DeliveryId) -> Self {
+        Self::new(webhooks::pauses(notices::shard_of(person)), format!("{ends_at}#{id}"))
     }
 
     /// What a person says of their notices.
@@ -679,9 +684,14 @@ pub(crate) mod webhooks {
         sort_key(item).parse().ok().filter(|slot| *slot < Webhook::MOST)
     }
 
-    /// The partition of those of a webhook's deliveries that wait.
-    pub(crate) fn waiting(webhook: WebhookId) -> String {
-        format!("W#{webhook}")
+    /// The partition of a person's deliveries that wait for another call.
+    pub(crate) fn waiting(person: &PersonId) -> String {
+        format!("W#{person}")
+    }
+
+    /// The partition of the long pauses of the people in a part.
+    pub(crate) fn pauses(part: char) -> String {
+        format!("N#{part}")
     }
 
     /// The partition of a webhook's deliveries.
