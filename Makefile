@@ -56,6 +56,10 @@ lint: ## Formatting and lints.
 	cargo fmt --manifest-path tests/bench/references/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
+.PHONY: python-locks
+python-locks: ## Renews the hashes of the Python packages (UPGRADE=1: their versions too).
+	@infra/python-locks.sh
+
 .PHONY: openapi
 openapi: ## Writes docs/openapi.json from the code.
 	cargo build --locked --quiet --workspace --bin openapi
@@ -99,6 +103,10 @@ sam-local: ## Serves the functions in Lambda's containers (needs Docker), over a
 	@infra/setup.sh x402 sam
 	@infra/sam/local.sh
 
+.PHONY: sbom
+sbom: ## Writes a CycloneDX bill of materials of each deployed function into target/sbom.
+	@infra/sbom.sh
+
 .PHONY: build-arm64
 build-arm64: ## Builds what a deployment ships, for arm64, and prints the sizes.
 	@infra/setup.sh sam
@@ -107,7 +115,7 @@ build-arm64: ## Builds what a deployment ships, for arm64, and prints the sizes.
 # ENV is an environment of samconfig.toml: default, dev or prod.
 .PHONY: deploy
 deploy: ## Deploys to the account that the AWS credentials open: make deploy ENV=dev (docs/deploy.md).
-	@infra/setup.sh sam
+	@infra/setup.sh sam deny
 	infra/sam/deploy.sh $(or $(ENV),default)
 
 .PHONY: clean

@@ -42,6 +42,7 @@ BENCHES = {
     "evaluation": ["cargo", "bench", "--locked", "--manifest-path", "tests/bench/references/Cargo.toml",
                    "--target-dir", "target/references"],
     "costs": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "costs"],
+    "usage": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-events", "--bench", "usage"],
     "cold": [".venv/bin/python", "infra/sam/bench_cold.py"],
 }
 

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 mail webhooks ministack nextest deny mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
+parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
 run=(x402 mail)
 test=(x402 mail webhooks ministack nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
 
@@ -34,7 +34,8 @@ npm_packages() { # npm_packages <folder> <what it brings>
   fresh "$folder/node_modules/.purser" "$want" && return
   need node npm
   say "installing $2 from npm"
-  (cd "$folder" && npm ci --no-progress --no-audit --no-fund --loglevel=error)
+  # A package's own install script is a stranger's program; none of these needs one.
+  (cd "$folder" && npm ci --ignore-scripts --no-progress --no-audit --no-fund --loglevel=error)
   echo "$want" > "$folder/node_modules/.purser"
 }
 
@@ -48,7 +49,7 @@ apt_install() {
 
 python_packages() { # python_packages <environment> <folder of requirements.txt> <what it brings>
   local environment=$1 folder=$2 want
-  want=$(hash_of "$folder/requirements.txt" "$folder/constraints.txt")
+  want=$(hash_of "$folder/requirements.txt")
   fresh "$environment/.purser" "$want" && return
   need python3
   say "installing $3 from PyPI"
@@ -63,7 +64,11 @@ python_packages() { # python_packages <environment> <folder of requirements.txt>
     fi
     python3 -m venv "$environment"
   fi
-  "$environment/bin/pip" install --quiet --disable-pip-version-check --requirement "$folder/requirements.txt"
+  # Files other than the locked ones (`make python-locks`) are refused. The lock names every package, so that nothing is
+  # resolved here; `pip check` reports one that is missing.
+  "$environment/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps \
+    --requirement "$folder/requirements.txt"
+  "$environment/bin/pip" check --quiet
   echo "$want" > "$environment/.purser"
 }
 
@@ -80,6 +85,7 @@ webhooks() { npm_packages infra/local/webhooks "the official library that verifi
 ministack() { python_packages .venv-ministack infra/ministack "ministack, which has queues and a bus of AWS's kind"; }
 nextest() { cargo_program cargo-nextest 0.9.143 "which runs the tests"; }
 deny() { cargo_program cargo-deny 0.20.2 "which judges the dependencies"; }
+cyclonedx() { cargo_program cargo-cyclonedx 0.5.9 "which lists what a function is built of"; }
 mutants() { cargo_program cargo-mutants 25.3.1 "which mutates the code"; }
 sam() { python_packages .venv infra/sam "SAM and cargo-lambda"; }
 # Within the other, which is removed with it.

@@ -124,6 +124,7 @@ rest() {
   late_step "the other Rust tests, where KMS has the keys" infra/test.sh --kms "not ($PAYING)"
   # Where time is short, without the slow optimization of what ships.
   late_step "template: sam build" infra/sam/build.sh "$([[ -n ${UNTIL:-} ]] && echo --quick || echo --full)"
+  late_step "bills of materials of what is deployed" infra/sbom.sh
   late_step "events under the Lambda runtime emulator" infra/sam/replay.sh
   if why=$(infra/sam/local-test.sh --why-not); then
     skip "sam local with a Docker engine" "$why"

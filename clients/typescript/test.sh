@@ -2,6 +2,5 @@
 # Builds the client and runs its tests against the stack whose files are in $STACK_FOLDER (clients/test.sh starts one).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-rm -rf dist
 npm run --silent build
 npm test --silent

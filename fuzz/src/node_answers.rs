@@ -1,7 +1,7 @@
 //! A node's answers about a payment, through `Chain::verify_transfer` and a loopback node that returns the input.
 //!
-//! The input is three lines: the answers to `eth_getTransactionByHash`, `eth_blockNumber` and `eth_getLogs`, each a whole
-//! JSON-RPC reply or only its result. A payment is found only where a direct implementation finds it in the same lines,
+//! The input is three lines: the answer to `eth_getTransactionByHash`, the newest block's number, of which the
+//! transaction's block is an ancestor, and the answer to `eth_getLogs`; each a whole JSON-RPC reply or only its result. A payment is found only where a direct implementation finds it in the same lines,
 //! in the transaction's own block and deep enough; and nothing final is reported for a block that is not final.
 
 use purser_api::http;
@@ -176,6 +176,23 @@ fn result_of(line: &str) -> Value {
     }
 }
 
+/// The newest block's number and the hash of the transaction's block, as the EVM returns them.
+fn viewed() -> String {
+    let [transaction, head, _] = says().each_ref().map(|line| {
+        reply_of(line).map_or_else(
+            || serde_json::from_str(line).unwrap_or_default(),
+            |mut reply| reply["result"].take(),
+        )
+    });
+    let hash = transaction["blockHash"]
+        .as_str()
+        .unwrap_or_default()
+        .trim_start_matches("0x")
+        .to_owned();
+    let word = quantity(&head).map(|head| format!("0x{head:064x}{hash}"));
+    json!(word).to_string()
+}
+
 /// Serves one connection, call after call.
 async fn serve(mut socket: TcpStream) {
     let mut bytes = Vec::new();
@@ -185,7 +202,7 @@ async fn serve(mut socket: TcpStream) {
         };
         let line = match call["method"].as_str() {
             Some("eth_getTransactionByHash") => says()[0].clone(),
-            Some("eth_blockNumber") => says()[1].clone(),
+            Some("eth_call") => viewed(),
             Some("eth_getLogs") => says()[2].clone(),
             // A transaction without our logs is asked for its receipt.
             Some("eth_getTransactionReceipt") => {

@@ -18,8 +18,8 @@ import roles
 from translate import translated
 
 WRITES = {"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
-# The one answers 404, and the other is a client of the API: they call nothing of AWS.
-SILENT = {"FallbackFunction", "McpFunction"}
+# It answers 404, and calls nothing of AWS.
+SILENT = {"FallbackFunction"}
 
 # What Lambda does in a function's name for the mappings of streams and queues.
 OF_MAPPINGS = {

@@ -9,9 +9,17 @@ grep -qF "[$environment.deploy.parameters]" samconfig.toml \
   || { echo "deploy: samconfig.toml has no environment \`$environment\`" >&2; exit 2; }
 # What is deployed has to be found again: in a commit, and nothing beside it.
 [[ -z $(git status --porcelain) ]] || { echo "deploy: the tree has changes that are in no commit" >&2; exit 1; }
+# What is deployed has no known vulnerability. Where RustSec's database is out of reach, that has to be said aloud.
+if [[ ${SKIP_ADVISORIES:-} == 1 ]]; then
+  echo "deploy: the check for known vulnerabilities is SKIPPED (SKIP_ADVISORIES=1)" >&2
+else
+  cargo deny --locked check advisories \
+    || { echo "deploy: SKIP_ADVISORIES=1 deploys without the check for known vulnerabilities" >&2; exit 1; }
+fi
 [[ -x .venv/bin/sam ]] || { echo "deploy: no SAM in .venv; run infra/setup.sh" >&2; exit 2; }
 export PATH="$PWD/.venv/bin:$PATH" CARGO_LAMBDA_COMPILER_EXTRA_ARGS=--locked
 rustup target add aarch64-unknown-linux-gnu
 
+infra/sbom.sh
 sam build --config-env "$environment"
 exec sam deploy --config-env "$environment"

@@ -98,7 +98,7 @@ for pair in agents/get-me:200 payments/authorize:200 payments/complete-settlemen
   fi
 done
 # The schedule's event has no answer but null.
-for event in probe/every-minute reconcile/every-minute reconcile/every-hour events/every-minute; do
+for event in probe/every-minute reconcile/every-minute reconcile/every-hour events/every-minute webhooks/every-minute; do
   answer=$(STACK_FOLDER=$folder infra/sam/invoke.sh "events/$event.json" 2>> "$folder/sam.log" | tail -n 1)
   if [[ $answer == null ]]; then echo "  ok      $event"; else fail "$event: ${answer:0:300}"; fi
 done

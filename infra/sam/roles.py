@@ -18,6 +18,8 @@ WITHIN = ("ForAnyValue:StringEquals", "dynamodb:EnclosingOperation")
 # What is allowed of nothing in particular: it opens no secret without `GetSecretValue` of that very one.
 OF_NOTHING = {"dynamodb:ListStreams", "kms:CreateKey", "secretsmanager:BatchGetSecretValue"}
 VIA = ("StringEquals", "kms:ViaService")
+# The use of the key of people's secrets (`SecretOf`, shared/domain/src/webhook/ciphertext.rs).
+USE = ("StringEquals", "kms:EncryptionContext:use")
 # Mail has one sender.
 FROM = ("StringEquals", "ses:FromAddress")
 # The keys of wallets have no names: roles know them by the tag with their stack's name.
@@ -26,6 +28,7 @@ OF_STACK = {("StringEquals", "aws:ResourceTag/purser-stack"), ("StringEquals", "
 OF_WALLET_KEYS = OF_STACK | {
     ("StringEquals", "kms:KeySpec"), ("StringEquals", "kms:KeyUsage"), ("StringEquals", "kms:MessageType"),
     ("StringEquals", "kms:SigningAlgorithm"), ("Null", "aws:RequestTag/purser-agent"),
+    ("Null", "aws:ResourceTag/purser-agent"), ("Null", "aws:ResourceTag/purser-stack"),
 }
 
 
@@ -95,6 +98,8 @@ def permissions(role):
                 assert OF_STACK & set(conditions) and set(conditions) <= OF_WALLET_KEYS, conditions
             elif statement["Action"] == "ses:SendEmail":
                 assert set(conditions) == {FROM}, statement
+            elif statement["Resource"] == {"Fn::GetAtt": ["WebhookSecretsKey", "Arn"]}:
+                assert set(conditions) == {USE}, statement
             else:
                 assert set(conditions) <= {KEYS, ATTRIBUTES, WITHIN, VIA}, conditions
             found += [

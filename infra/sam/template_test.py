@@ -50,6 +50,21 @@ class Template(unittest.TestCase):
             lambdas = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
             self.assertEqual(statements, [lambdas], name)
 
+    def test_a_deployment_on_base_names_the_role_that_writes_secrets(self):
+        rule = self.template["Rules"]["OnBaseOneRoleWritesSecrets"]
+        [assertion] = rule["Assertions"]
+
+        def is_refused(**parameters):
+            conditions = {"Applies": rule["RuleCondition"], "Holds": assertion["Assert"]}
+            refused = {"Fn::If": ["Applies", {"Fn::If": ["Holds", False, True]}, False]}
+            return evaluated({**self.template, "Conditions": conditions}, refused, **parameters)
+
+        writer = "arn:aws:iam::123456789012:role/deployer"
+        self.assertTrue(is_refused(Network="base"))
+        self.assertFalse(is_refused(Network="base", SecretsWriterArn=writer))
+        self.assertFalse(is_refused(Network="base-sepolia"))
+        self.assertIn("SecretsWriterArn", assertion["AssertDescription"])
+
     def test_every_other_role_starts_one_function_on_a_schedule(self):
         of_functions = {roles.role_of(self.template, function)[0] for function in self.functions}
         for name, role in self.of_type("AWS::IAM::Role").items():
@@ -175,6 +190,20 @@ class Template(unittest.TestCase):
         folders = [name.removesuffix("Function").lower() for name in scheduled]
         for folder in folders:
             self.assertTrue(list((ROOT / "events" / folder).glob("every-*.json")), folder)
+
+    def test_the_ledgers_stream_passes_on_every_row_that_events_reads(self):
+        mapping = next(
+            mapping["Properties"]
+            for mapping in self.of_type("AWS::Lambda::EventSourceMapping").values()
+            if "LedgerTable" in json.dumps(mapping["Properties"]["EventSourceArn"])
+        )
+        [pattern] = mapping["FilterCriteria"]["Filters"]
+        keys = json.loads(pattern["Pattern"])["dynamodb"]["Keys"]["pk"]["S"]
+        passed = {key["prefix"] for key in keys}
+        stream = ROOT / "shared/store/src/stream"
+        read = [(stream / file).read_text() for file in ("rows.rs", "signs.rs")]
+        prefixes = {f"{kind}#" for text in read for kind in re.findall(r'^ +"([A-Z]+)"(?: if \w+)? =>', text, re.MULTILINE)}
+        self.assertEqual(passed, prefixes)
 
     def test_every_alarm_has_a_section_in_the_runbook_and_the_reverse(self):
         named = set()

@@ -388,23 +388,50 @@ async fn who_may_not_read_an_approval_does_not_wait_for_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_too_many_wait_the_next_is_answered_at_once() {
     let world = World::still().await;
-    let agent = world.agent(asking(), vec![]).await;
-    let id = asked(&world, &agent).await;
-    let path = format!("/approvals/{id}?wait_seconds=1");
-    let waits = (0..30).map(|_| world.get(&agent, &path));
-    let begun = Instant::now();
-    for answer in futures_util::future::join_all(waits).await {
-        assert_eq!(answer.ok()["status"], "pending");
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        let agent = world.agent(asking(), vec![]).await;
+        let id = asked(&world, &agent).await;
+        waiting.push((agent, id));
     }
-    assert!(begun.elapsed() >= time::Duration::from_secs(1));
-    let begun = Instant::now();
-    let path = format!("/approvals/{id}?wait_seconds=20");
-    assert_eq!(world.get(&agent, &path).await.ok()["status"], "pending");
-    assert!(begun.elapsed() < time::Duration::from_secs(15));
-    // In the next minute others may.
+    // How long it takes to answer these calls, which all begin at once.
+    let took = async |calls: &[(usize, u32)]| {
+        let begun = Instant::now();
+        let calls = calls.iter().map(|(n, seconds)| {
+            let (agent, id) = &waiting[*n];
+            let path = format!("/approvals/{id}?wait_seconds={seconds}");
+            let world = &world;
+            async move { world.get(agent, &path).await.ok()["status"].clone() }
+        });
+        for status in futures_util::future::join_all(calls).await {
+            assert_eq!(status, "pending");
+        }
+        begun.elapsed()
+    };
+    let (a_second, soon) = (time::Duration::from_secs(1), time::Duration::from_secs(15));
+    assert!(took(&[(0, 1); 4]).await >= a_second);
+    // One agent has used up its own waits, and no other's.
+    assert!(took(&[(0, 20); 30]).await < soon);
+    assert!(took(&[(1, 1)]).await >= a_second);
+    // All agents together have fifteen: these are ten more.
+    assert!(
+        took(&[
+            (1, 1),
+            (1, 1),
+            (1, 1),
+            (2, 1),
+            (2, 1),
+            (2, 1),
+            (2, 1),
+            (3, 1),
+            (3, 1),
+            (3, 1)
+        ])
+        .await
+            >= a_second
+    );
+    assert!(took(&[(3, 20)]).await < soon);
+    // The next minute is a new one.
     world.pass(60);
-    let begun = Instant::now();
-    let path = format!("/approvals/{id}?wait_seconds=1");
-    assert_eq!(world.get(&agent, &path).await.ok()["status"], "pending");
-    assert!(begun.elapsed() >= time::Duration::from_secs(1));
+    assert!(took(&[(0, 1)]).await >= a_second);
 }

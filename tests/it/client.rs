@@ -11,7 +11,7 @@ use purser_client::{
 use purser_domain::SpendPolicy;
 use purser_local::Options;
 use purser_store::ApprovalDecision;
-use purser_tests::{Relay, Script, TestAgent, World, units};
+use purser_tests::{Relay, Script, TestAgent, World, operation_entry, payment_entry, service_entry, units};
 use reqwest::{Client, Method, Proxy, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -275,13 +275,13 @@ async fn what_a_provider_does_after_it_was_paid_is_told_and_pays_nothing_twice()
             }
             ("a failure", Ok(paid)) => {
                 let payment = paid.payment.unwrap();
-                assert!(matches!(payment.receipt, ReceiptState::NoProof));
+                assert!(matches!(payment.receipt, ReceiptState::Unproven(None)));
                 payment.settlement_id
             }
             ("an invented settlement", Ok(paid)) => {
                 let payment = paid.payment.unwrap();
                 assert!(
-                    matches!(payment.receipt, ReceiptState::Failed(_)),
+                    matches!(payment.receipt, ReceiptState::Unproven(Some(_))),
                     "{:?}",
                     payment.receipt
                 );
@@ -297,6 +297,93 @@ async fn what_a_provider_does_after_it_was_paid_is_told_and_pays_nothing_twice()
         assert_eq!(world.footprint().await.settlements, before + 1, "{what}");
     }
     assert_eq!(spent(&world, &agent).await, 3 * PRICE);
+}
+
+/// An answer to a paid call without a payment response.
+fn silent(status: u16) -> Response {
+    Response::builder().status(status).body(Body::from("{}")).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_was_sent_and_not_proved_is_unproven_until_its_receipt_is_settled() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let (relay, url) = Relay::start(&world, None).await;
+    let answers: [(u16, Script); 3] = [
+        (200, |_| Some(silent(200))),
+        (500, |_| Some(silent(500))),
+        (402, |_| Some(silent(402))),
+    ];
+    for (status, script) in answers {
+        let run = format!("a silent {status}");
+        relay.answers.lock().unwrap().push(("silent", script));
+        let answer = relayed(&url, &agent, &run).get(weather(&world)).await;
+        let mut payment = match answer {
+            Ok(paid) if status != 402 => {
+                assert_eq!(paid.response.status(), status);
+                paid.payment.unwrap()
+            }
+            Err(error) if status == 402 => {
+                assert!(error.what_to_do().contains("may have been taken"), "{error:?}");
+                match error {
+                    PayError::PaymentNotAccepted { payment, .. } => *payment,
+                    other => panic!("{other:?}"),
+                }
+            }
+            other => panic!("{status}: {other:?}"),
+        };
+        assert!(matches!(payment.receipt, ReceiptState::Unproven(None)), "{status}");
+        let begun = std::time::Instant::now();
+        let still = payment.confirm(Duration::from_secs(1)).await.as_str();
+        assert_eq!((still, begun.elapsed().as_secs() >= 1), ("unproven", true), "{status}");
+        // The provider takes the payment later: another process of the run sends it again.
+        let later = relayed(&url, &agent, &run).get(weather(&world)).await.unwrap();
+        assert_eq!(later.payment.unwrap().settlement_id, payment.settlement_id);
+        payment.confirm(Duration::ZERO).await;
+        assert_eq!(confirmed(&payment.receipt).id, payment.settlement_id);
+    }
+    assert_eq!(spent(&world, &agent).await, 3 * PRICE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_price_above_the_listed_one_is_told_and_refused_above_the_percentage_that_the_caller_allows() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let purchase = purser(&world, &agent).service("lab-weather").await.unwrap();
+    let pay_to = purchase.operations[0].payment.clone().unwrap().pay_to;
+    // This service lists the call for a tenth of the price, and its slug comes first, which decides.
+    let mut operation = operation_entry("weather.raised", &weather(&world));
+    operation["payment"] = payment_entry(PRICE / 10, &pay_to);
+    operation["max_price_units"] = json!(PRICE);
+    world.enter(&service_entry("a-raised-price", &[operation])).await;
+    world.enable(&agent, "a-raised-price", SpendPolicy::permissive()).await;
+    // Functions reload the catalog after five seconds.
+    tokio::time::sleep(Duration::from_millis(5_500)).await;
+
+    let listed = |payment: &PaymentMade| payment.listed.map(Usdc::units);
+    for (percent, is_paid) in [(899, false), (900, true)] {
+        let payer = payer(&world, &agent, "raised").max_over_listed(percent);
+        let answer = payer.get(weather(&world)).await;
+        match answer {
+            Ok(paid) if is_paid => {
+                let payment = paid.payment.unwrap();
+                assert_eq!((payment.amount.units(), listed(&payment)), (PRICE, Some(PRICE / 10)));
+            }
+            Err(PayError::AboveListed { asked, listed }) if !is_paid => {
+                assert_eq!((asked.units(), listed.units()), (PRICE, PRICE / 10));
+                assert_eq!(world.footprint().await.settlements, 0);
+            }
+            other => panic!("{percent}: {other:?}"),
+        }
+    }
+    // The same key returns the same answer, the listed price included.
+    let again = payer(&world, &agent, "raised").get(weather(&world)).await.unwrap_err();
+    assert_eq!(again.payment().and_then(listed), Some(PRICE / 10), "{again:?}");
+    // A price as it is listed needs no word.
+    let request = Request::new(Method::GET, weather(&world)).operation("lab-weather", "weather.current");
+    let as_listed = payer(&world, &agent, "as listed").max_over_listed(0);
+    let paid = as_listed.send(request).await.unwrap();
+    assert_eq!(listed(&paid.payment.unwrap()), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

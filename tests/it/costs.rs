@@ -59,9 +59,15 @@ async fn a_new_agent_costs_no_row_for_each_service() {
         calls
     };
     // The demo's creation stored the set. The person is read and counted, and what operators have frozen; a wallet of the
-    // seed has a number, which is counted too.
+    // seed has a number, which is counted too. One transaction claims the wallet, the other stores the agent.
     create().await;
-    let mut calls = vec!["GetItem", "GetItem", "TransactWriteItems", "UpdateItem"];
+    let mut calls = vec![
+        "GetItem",
+        "GetItem",
+        "TransactWriteItems",
+        "TransactWriteItems",
+        "UpdateItem",
+    ];
     calls.extend((custody() == CustodyKind::Seed).then_some("UpdateItem"));
     assert_eq!(create().await, calls);
 
@@ -125,7 +131,7 @@ async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     world.complete(&agent, own, &proof(&hash)).await.ok();
     let (measured, answer) = measure(&world, world.complete(&agent, settlement, &proof(&hash))).await;
     answer.refused(409, "settlement_transaction_already_used");
-    let evidence = vec!["eth_blockNumber", "eth_getLogs"];
+    let evidence = vec!["eth_getBlockByNumber", "eth_getLogs"];
     let receipt = vec!["eth_getTransactionReceipt"];
     let used = [
         reads.clone(),

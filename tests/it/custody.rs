@@ -2,15 +2,18 @@
 
 use purser_api::CustodyKind;
 use purser_chain::is_attested;
-use purser_domain::{AgentId, SpendPolicy, WalletKey};
-use purser_local::Options;
-use purser_tests::{World, as_repeated, body_of, dollars};
+use purser_domain::{AgentId, SpendPolicy, Wallet, WalletKey};
+use purser_local::{DEMO_OWNER, DEMO_STRANGER, Options};
+use purser_tests::{Process, Program, World, as_repeated, body_of, dollars, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
+use std::time::Duration;
 
+/// A stack with this custody, where a payout address does not wait.
 async fn world_of(custody: CustodyKind) -> World {
     World::with(Options {
         custody,
+        environment: [("PAYOUT_DELAY_SECONDS".to_owned(), "0".to_owned())].into(),
         ..Options::default()
     })
     .await
@@ -27,7 +30,7 @@ async fn key_of(world: &World, agent: AgentId) -> (String, WalletKey) {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_kms_has_the_keys_each_agent_has_one_that_signs_for_it() {
     let world = world_of(CustodyKind::Kms).await;
-    let owner = world.person(&purser_local::DEMO_OWNER);
+    let owner = world.person(&DEMO_OWNER);
     let made = world
         .persons_request(&owner, Method::POST, "/agents")
         .json(&json!({"name": "errands"}));
@@ -104,10 +107,104 @@ async fn nothing_is_reserved_for_a_wallet_whose_key_is_another_ones() {
     }
 }
 
+/// `people` writes agents' records, so one that is taken over can give an agent any wallet.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_signed_for_an_agent_with_another_agents_wallet() {
+    const TO: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+    for custody in [CustodyKind::Seed, CustodyKind::Kms] {
+        let world = world_of(custody).await;
+        let victim = world.agent_of(&world.person(&DEMO_OWNER), "victim").await;
+        let stranger = world.person(&DEMO_STRANGER);
+        let thief = world.agent_of(&stranger, "thief").await;
+        let address = thief.path("/payout-address");
+        let body = json!({"address": TO});
+        let named = world.person_edits(&stranger, Method::PUT, &address, &body).await;
+        named.ok();
+        let paid = body_of(world.offer(dollars(1)));
+        world.authorize(&thief, &paid).await.ok();
+
+        let wallet_of = async |id| world.stack.ledger.agent(id).await.unwrap().unwrap().wallet;
+        let (theirs, own) = (wallet_of(victim.id).await, wallet_of(thief.id).await);
+        let attested_for_the_thief = Wallet {
+            attestation: own.attestation,
+            ..theirs
+        };
+        let payouts = thief.path("/payouts");
+        for wallet in [theirs, attested_for_the_thief] {
+            world.edit(&thief, |agent| agent.wallet = wallet).await;
+            for body in [&paid, &body_of(world.offer(dollars(1)))] {
+                world.authorize(&thief, body).await.refused(500, "internal_error");
+            }
+            let body = json!({"amount_units": dollars(1), "idempotency_key": fresh_key()});
+            let paid_out = world.person_edits(&stranger, Method::POST, &payouts, &body).await;
+            paid_out.refused(500, "internal_error");
+        }
+        assert_eq!(world.footprint().await.settlements, 1, "the thief's own payment");
+
+        world.edit(&thief, |agent| agent.wallet = own).await;
+        world.authorize(&thief, &body_of(world.offer(dollars(1)))).await.ok();
+        let body = json!({"amount_units": dollars(1), "idempotency_key": fresh_key()});
+        let paid_out = world.person_edits(&stranger, Method::POST, &payouts, &body).await;
+        paid_out.created();
+    }
+}
+
+/// `people` asks `payments` for attestations, so one that is taken over can ask for any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wallet_attests_one_agent_and_an_agent_has_one_wallet() {
+    for custody in [CustodyKind::Seed, CustodyKind::Kms] {
+        let world = world_of(custody).await;
+        let agent = world.agent_of(&world.person(&DEMO_OWNER), "saver").await.id;
+        let other = world.agent_of(&world.person(&DEMO_STRANGER), "thief").await.id;
+        let unknown = AgentId::from_uuid(uuid::Uuid::new_v4());
+        let program = Program {
+            path: env!("CARGO_BIN_EXE_function").into(),
+            function: "payments",
+            time: Duration::from_secs(15),
+            environment: Vec::new(),
+        };
+        let process = Process::of(&world, program).await;
+        let attest = async |agent: AgentId, key: &Value| {
+            let event = json!({
+                "version": 1,
+                "caller": {"request_id": "r", "trace_id": "t"},
+                "request": {"attest_wallet": {"agent_id": agent.to_string(), "wallet": key}},
+            });
+            process.invoke(event).await.unwrap().unwrap()
+        };
+        let record = world.stack.ledger.agent(agent).await.unwrap().unwrap();
+        let (its_key, new_key) = match record.wallet.key {
+            WalletKey::Seed { index } => (
+                json!({"seed": {"index": index}}),
+                json!({"seed": {"index": world.stack.ledger.next_wallet_index().await.unwrap()}}),
+            ),
+            WalletKey::Kms { id, .. } => {
+                let keys = world.stack.custody.kms().unwrap();
+                let new = keys.create(agent, "local", None).await.unwrap();
+                (
+                    json!({"kms": {"key_id": id.to_string()}}),
+                    json!({"kms": {"key_id": new.to_string()}}),
+                )
+            }
+        };
+        let again = attest(agent, &its_key).await;
+        assert_eq!(again["status"], 200, "{again}");
+        assert_eq!(again["body"]["address"], record.wallet.address.to_string());
+        for (agent, key) in [(other, &its_key), (unknown, &its_key), (agent, &new_key)] {
+            let refused = attest(agent, key).await;
+            assert_eq!(refused["status"], 500, "{refused}");
+            assert!(!refused.to_string().contains("signature"), "{refused}");
+        }
+        // The refusals have claimed nothing: the new key is still free.
+        let attested = attest(unknown, &new_key).await;
+        assert_eq!(attested["status"], 200, "{attested}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_is_made_with_an_attested_wallet_or_not_at_all() {
     let world = world_of(CustodyKind::Kms).await;
-    let owner = world.person(&purser_local::DEMO_OWNER);
+    let owner = world.person(&DEMO_OWNER);
     let agents = async || world.person_gets(&owner, "/agents").await.ok()["count"].clone();
     let before = agents().await;
     let make = async || {

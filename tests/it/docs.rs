@@ -275,7 +275,8 @@ fn written_files() -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() {
-                if name != "node_modules" && name != "__pycache__" {
+                // Installed, compiled, and the build of the TypeScript client.
+                if !["node_modules", "__pycache__", "dist"].contains(&name.as_str()) {
                     folders.push(path);
                 }
             } else if KINDS.iter().any(|kind| name.ends_with(&format!(".{kind}"))) && !path.ends_with("it/docs.rs") {

@@ -241,10 +241,11 @@ const PAGES: [&str; 3] = [
 const TEXTS: [(&str, &str); 2] = [("catalog/llms-txt", "text/plain"), ("catalog/skill", "text/markdown")];
 
 /// What the schedules send.
-const SCHEDULES: [&str; 4] = [
+const SCHEDULES: [&str; 5] = [
     "probe/every-minute",
     "reconcile/every-minute",
     "events/every-minute",
+    "webhooks/every-minute",
     "reconcile/every-hour",
 ];
 
@@ -507,9 +508,9 @@ async fn every_event_is_answered_as_the_table_says() {
 /// reconcile says which part of all that is due the run is for, or that it is for the wallets.
 #[test]
 fn the_schedules_send_what_a_schedule_sends() {
-    let [probe, reconcile, events, wallets] =
+    let [probe, reconcile, events, webhooks, wallets] =
         SCHEDULES.map(|file| serde_json::from_str::<Value>(&text_of(file)).unwrap());
-    for (schedule, name) in [(probe, "Probe"), (events, "Events")] {
+    for (schedule, name) in [(probe, "Probe"), (events, "Events"), (webhooks, "Webhooks")] {
         assert_eq!(schedule["detail-type"], "Scheduled Event");
         let named = schedule["resources"][0].as_str().unwrap();
         assert!(named.ends_with(&format!("purser-{name}FunctionEveryMinute")), "{named}");

@@ -33,5 +33,6 @@ mod races;
 mod reconcile;
 mod secrets;
 mod side_by_side;
+mod takeover;
 mod throttle;
 mod windows;

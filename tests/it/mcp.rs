@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request as Incoming, State};
 use axum::response::Response;
-use purser_domain::SpendPolicy;
+use purser_domain::{SourceNetwork, SpendPolicy};
 use purser_local::Options;
 use purser_store::ApprovalDecision;
 use purser_tests::{TestAgent, World, payment_entry, units};
@@ -118,9 +118,19 @@ async fn the_tools_story_find_pay_wait_for_the_cap_ask_a_person_and_go_on() {
         .call("find_services", json!({"text": "weather V1", "max_usd": "0.01"}))
         .await
         .unwrap();
-    assert_eq!(
-        (&found["found"], &found["services"][0]["service"]),
-        (&json!(1), &json!("lab-weather-v1"))
+    // Services with more of the words come first.
+    assert_eq!(found["services"][0]["service"], "lab-weather-v1");
+    let found = host
+        .call(
+            "find_services",
+            json!({"text": "current weather in Lisbon", "category": null}),
+        )
+        .await
+        .unwrap();
+    let services = found["services"].as_array().unwrap();
+    assert!(
+        services.iter().any(|service| service["service"] == "lab-weather"),
+        "{found}"
     );
     let service = host
         .call("get_service", json!({"service": "lab-weather"}))
@@ -264,7 +274,8 @@ async fn each_tool_takes_what_its_schema_says_and_nothing_else() {
             with("pay_to", json!("0x70997970C51812dc3A010C7d01b50e0d17dc79C8")),
             "invalid_arguments",
         ),
-        ("call_service", with("max_usd", json!(0.05)), "invalid_arguments"),
+        ("call_service", with("max_usd", json!(0.000_000_1)), "invalid_arguments"),
+        ("call_service", with("approval_id", json!("")), "invalid_arguments"),
         ("call_service", with("max_usd", json!("-1")), "invalid_arguments"),
         ("call_service", with("idempotency_key", json!("")), "invalid_arguments"),
         ("call_service", with("approval_id", json!("it")), "invalid_arguments"),
@@ -278,13 +289,9 @@ async fn each_tool_takes_what_its_schema_says_and_nothing_else() {
             with("operation", json!("weather.none")),
             "operation_not_found",
         ),
-        (
-            "call_service",
-            with("operation", json!("weather.stations")),
-            "operation_not_payable",
-        ),
         ("call_service", with("service", json!("../agents")), "service_not_found"),
         ("call_service", with("max_usd", json!("0.009")), "amount_exceeds_max"),
+        ("call_service", with("max_usd", json!(0.009)), "amount_exceeds_max"),
         ("list_receipts", json!({"limit": 101}), "invalid_arguments"),
         (
             "get_receipt",
@@ -297,6 +304,17 @@ async fn each_tool_takes_what_its_schema_says_and_nothing_else() {
         let told = host.call(tool, arguments.clone()).await.unwrap_err();
         assert_eq!(told["error"], slug, "{tool} {arguments}: {told}");
     }
+    // An operation without a price is called, and paid by nothing.
+    let free = host
+        .call("call_service", with("operation", json!("weather.stations")))
+        .await;
+    let free = free.unwrap();
+    assert_eq!(
+        (&free["cost_usd"], free.get("payment")),
+        (&json!("0.00"), None),
+        "{free}"
+    );
+    assert!(free["answer"]["status"].is_u64(), "{free}");
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
@@ -380,25 +398,145 @@ async fn the_endpoint_speaks_each_version_and_takes_a_key_for_what_is_an_agents(
     assert_eq!(host.post(&[], &long).await.0, 413);
 
     // The catalog is public; the rest is the key's.
+    let stranger = Host {
+        key: None,
+        ..Host::of(&world, &world.demo())
+    };
+    let (status, listed) = stranger.post(&[], &message("tools/list", json!({}))).await;
+    assert_eq!((status, listed["result"]["tools"].as_array().unwrap().len()), (200, 8));
+    stranger.call("find_services", json!({})).await.unwrap();
+    for tool in ["list_enabled", "list_receipts"] {
+        let told = stranger.call(tool, json!({})).await.unwrap_err();
+        assert_eq!(told["error"], "invalid_agent_key", "{told}");
+    }
+    let told = stranger.weather("k").await.unwrap_err();
+    assert_eq!(told["error"], "invalid_agent_key", "{told}");
+    // A key that is shown is judged before the message is.
     for (key, slug) in [
-        (None, "invalid_authorization_header"),
-        (Some("gak_pub_1".to_owned()), "invalid_authorization_header"),
-        (Some(format!("{}0", world.demo().key)), "invalid_agent_key"),
+        ("gak_pub_1".to_owned(), "invalid_authorization_header"),
+        ("a:b".to_owned(), "invalid_agent_key"),
+        (format!("{}0", world.demo().key), "invalid_agent_key"),
     ] {
         let stranger = Host {
-            key,
+            key: Some(key),
             ..Host::of(&world, &world.demo())
         };
-        for tool in ["list_enabled", "list_receipts"] {
-            let told = stranger.call(tool, json!({})).await.unwrap_err();
-            assert_eq!(told["error"], slug, "{told}");
-        }
-        let told = stranger.weather("k").await.unwrap_err();
-        assert_eq!(told["error"], slug, "{told}");
-        if stranger.key.is_none() {
-            stranger.call("find_services", json!({})).await.unwrap();
+        for message in [
+            message("tools/list", json!({})),
+            message("tools/call", json!({"name": "find_services", "arguments": {}})),
+            message("tools/call", json!({"name": "call_service", "arguments": weather("k")})),
+            json!("no message"),
+        ] {
+            let (status, told) = stranger.post(&[], &message).await;
+            assert_eq!((status, &told["error"]), (401, &json!(slug)), "{told}");
+            assert!(told["request_id"].is_string(), "{told}");
         }
     }
+    let refused = world.http.post(&host.url).bearer_auth("a:b").send().await.unwrap();
+    assert_eq!(refused.headers()["www-authenticate"], "Bearer");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_error_of_the_endpoint_is_json() {
+    let world = World::start().await;
+    let url = format!("{}/mcp", world.stack.base_url);
+    let json = "application/json";
+    let post = |accept: &str, kind: &str, body: &'static str| {
+        let request = world.http.post(&url).header("accept", accept);
+        request.header("content-type", kind).body(body)
+    };
+    let initialize = r#"{"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
+        "capabilities": {"experimental": {"a": true}}, "clientInfo": {"name": "t", "version": "1"}}}"#;
+    for (request, status, error) in [
+        (world.http.get(&url), 405, json!("method_not_allowed")),
+        (post(json, json, "{}"), 406, json!("not_acceptable")),
+        (post(ACCEPT, "text/plain", "{}"), 415, json!("unsupported_media_type")),
+        (
+            post(ACCEPT, json, "{}").header("origin", "https://evil.example"),
+            403,
+            json!("cross_site_request"),
+        ),
+        (post(ACCEPT, json, "{"), 400, json!(-32700)),
+        (post(ACCEPT, json, "{}"), 400, json!(-32600)),
+        (post(ACCEPT, json, "[]"), 400, json!(-32600)),
+        (post(ACCEPT, json, initialize), 200, json!(-32602)),
+    ] {
+        let answer = request.send().await.unwrap();
+        let (told, kind) = (answer.status().as_u16(), answer.headers()["content-type"].clone());
+        let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+        assert_eq!(told, status, "{body}");
+        assert_eq!(kind, "application/json; charset=utf-8", "{body}");
+        let found = if error.is_string() {
+            &body["error"]
+        } else {
+            &body["error"]["code"]
+        };
+        assert_eq!(*found, error, "{body}");
+        assert!(!body.to_string().contains("line 1"), "no parser's words: {body}");
+    }
+}
+
+/// A client at another address of this machine; the function itself calls the API from 127.0.0.1.
+fn client_at(last: u8) -> Client {
+    let address = std::net::IpAddr::from([127, 0, 0, last]);
+    Client::builder().local_address(address).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_counts_and_judges_the_caller_of_the_function_and_not_the_function() {
+    const LIMIT: u32 = 12;
+    let world = World::still_with(Options {
+        throttle_per_minute: LIMIT,
+        ..Options::default()
+    })
+    .await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let host_at = |last: u8, key: Option<String>| Host {
+        http: client_at(last),
+        key,
+        ..Host::of(&world, &agent)
+    };
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    let status = async |host: &Host| host.post(&[], &list).await.0;
+
+    // One caller's bad keys throttle that caller alone.
+    let bad = host_at(2, Some(format!("{}0", agent.key)));
+    for _ in 0..LIMIT {
+        assert_eq!(status(&bad).await, 401);
+    }
+    assert_eq!(status(&bad).await, 429);
+    let good = host_at(3, Some(agent.key.clone()));
+    assert_eq!(status(&good).await, 200);
+    good.call("list_receipts", json!({})).await.unwrap();
+
+    // So do one caller's messages without a key.
+    let none = host_at(4, None);
+    for _ in 0..LIMIT {
+        assert_eq!(status(&none).await, 200);
+    }
+    assert_eq!(status(&none).await, 429);
+    assert_eq!(status(&host_at(5, None)).await, 200);
+    // They don't count in the API.
+    assert_eq!(status(&host_at(4, Some(agent.key.clone()))).await, 200);
+
+    // A key that is bound to a network works from there, and from nowhere else.
+    world
+        .edit(&agent, |agent| {
+            let network = SourceNetwork::parse("127.0.0.6/32").unwrap();
+            agent.keys[0].scope.networks = Some(vec![network]);
+        })
+        .await;
+    let inside = host_at(6, Some(agent.key.clone()));
+    inside.call("list_receipts", json!({})).await.unwrap();
+    let (status, told) = host_at(7, Some(agent.key.clone())).post(&[], &list).await;
+    assert_eq!(
+        (status, &told["error"], &told["missing"]),
+        (403, &json!("key_not_allowed"), &json!("network"))
+    );
+    // Nor by a caller's own word.
+    let claimed = [("x-purser-client-ip", "127.0.0.6"), ("x-forwarded-for", "127.0.0.6")];
+    let (status, _) = host_at(8, Some(agent.key.clone())).post(&claimed, &list).await;
+    assert_eq!(status, 403);
 }
 
 /// What stands between the function and what it calls: the API, and a provider that passes on what the honest one says
@@ -519,10 +657,34 @@ fn hostile_weather(key: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_an_accepted_key_no_provider_is_called() {
+    let (world, provider, _) = hostile().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let mut wrong = Host::of(&world, &agent);
+    // Accepted a moment ago, and revoked since.
+    wrong.call("list_receipts", json!({})).await.unwrap();
+    world.edit(&agent, |agent| agent.keys.clear()).await;
+    for key in [Some(agent.key.clone()), Some(format!("{}0", agent.key)), None] {
+        wrong.key = key;
+        for tool in ["call_service", "check_payment"] {
+            let mut arguments = hostile_weather("k");
+            if tool == "check_payment" {
+                arguments.as_object_mut().unwrap().remove("idempotency_key");
+            }
+            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                "params": {"name": tool, "arguments": arguments}});
+            let (_, told) = wrong.post(&[], &call).await;
+            assert!(told.to_string().contains("invalid_agent_key"), "{tool}: {told}");
+        }
+    }
+    assert_eq!(provider.moments.load(SeqCst), 0, "calls of the provider");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_ends_at_any_moment_and_is_repeated_under_its_key_pays_once() {
     let (world, provider, api) = hostile().await;
-    // Two moments of each call; the last two of the API are beside each other, after the payment.
-    let stops = (0..4).map(|at| (&provider, at)).chain((0..6).map(|at| (&api, at)));
+    // Two moments of each call. Of the API: the key, then key and catalog side by side, authorize, complete, policy.
+    let stops = (0..4).map(|at| (&provider, at)).chain((0..12).map(|at| (&api, at)));
     for (which, moment) in stops {
         let agent = agent(&world, SpendPolicy::permissive()).await;
         let host = Host::of(&world, &agent);

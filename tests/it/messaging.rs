@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use axum::routing::any;
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{Agent, EventKind, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
-use purser_domain::{SecretTerm, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl};
+use purser_domain::{SecretOf, SecretTerm, Webhook, WebhookId, WebhookSecretId, WebhookTerms, WebhookUrl};
 use purser_local::{NOTICE_EVENTS, WEBHOOK_DELIVERIES, WEBHOOK_EVENTS, follow_bus};
 use purser_store::{NewWebhookSecret, WebhooksTable};
-use purser_testkit::{Emulator, EventBus, Sqs, WEBHOOKS, environment, sample, serve};
+use purser_testkit::{Emulator, EventBus, Kms, Sqs, WEBHOOKS, environment, sample, serve};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -262,14 +262,21 @@ fn owner() -> PersonId {
 }
 
 /// A webhook of [`owner`] that is called with everything.
-async fn put_webhook(table: &WebhooksTable, authority: &str) {
+async fn put_webhook(table: &WebhooksTable, kms: &Kms, authority: &str) {
+    let (id, secret) = [(); 2].map(|()| uuid::Uuid::new_v4()).into();
+    let (id, secret) = (WebhookId::from_uuid(id), WebhookSecretId::from_uuid(secret));
+    let of = SecretOf::Webhook {
+        person: owner(),
+        webhook: id,
+        secret,
+    };
     let secret = NewWebhookSecret {
-        id: WebhookSecretId::from_uuid(uuid::Uuid::new_v4()),
-        secret: WebhookSecret::from_random([7; 32]),
+        id: secret,
+        secret: kms.encrypt(&of, &[7; 32]),
     };
     let now = Clock::system().now();
     let webhook = Webhook {
-        id: WebhookId::from_uuid(uuid::Uuid::new_v4()),
+        id,
         person: owner(),
         slot: 0,
         version: 1,
@@ -309,8 +316,10 @@ async fn both(messaging: &impl Messaging) -> Value {
 async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     let (emulator, streams) = Emulator::with_streams().await;
     let program = Program::start().await;
-    let base: BTreeMap<&str, String> = environment(&emulator.url, "http://127.0.0.1:9").collect();
-    let booted = |more: [(&'static str, String); 8]| {
+    let kms = Kms::default();
+    let mut base: BTreeMap<&str, String> = environment(&emulator.url, "http://127.0.0.1:9").collect();
+    base.insert("KMS_ENDPOINT", kms.serve().await);
+    let booted = |more: [(&'static str, String); 10]| {
         let env: Env = base.clone().into_iter().chain(more).collect();
         Boot::new(env, Clock::system())
     };
@@ -323,6 +332,8 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
             ("EVENTBRIDGE_ENDPOINT", bus_url.to_owned()),
             ("SQS_ENDPOINT", messaging.url().to_owned()),
             ("DELIVERIES_QUEUE_URL", messaging.queue(WEBHOOK_DELIVERIES)),
+            ("WEBHOOK_EVENTS_QUEUE_ARN", Sqs::arn(WEBHOOK_EVENTS)),
+            ("WEBHOOK_REQUESTS_QUEUE_ARN", Sqs::arn("WebhookRequestsQueue")),
             ("DELIVERIES_QUEUE_ARN", Sqs::arn(WEBHOOK_DELIVERIES)),
             ("WEBHOOK_ALLOWED_HOSTS", program.authority.clone()),
         ]
@@ -330,6 +341,7 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     let webhooks = purser_webhooks::Webhooks::boot(booted(variables(STACK))).unwrap();
     put_webhook(
         &WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
+        &kms,
         &program.authority,
     )
     .await;
@@ -421,7 +433,7 @@ async fn over_a_foreign_emulator_of_aws_all_is_as_over_our_own_stand_ins() {
     let key = format!("\"purser:{STACK}\" \"purser.key.created.v1\"");
     let expected = [
         format!("the rule passes {created}, {key}"),
-        "a call that fails: 1 of 1 stay".to_owned(),
+        "a call that fails: 0 of 1 stay".to_owned(),
         "in its pause: nothing is visible".to_owned(),
         "after it: 0 of 1 stay".to_owned(),
         "the program was called with purser.agent.created.v1, purser.agent.created.v1".to_owned(),

@@ -5,8 +5,10 @@ use alloy::primitives::{Address, U256};
 use alloy::sol;
 use alloy::sol_types::SolCall as _;
 use aws_sdk_dynamodb::types::AttributeValue;
+use purser_api::Boot;
 use purser_domain::{SpendPolicy, Timestamp};
-use purser_local::{DEMO_OWNER, DEMO_STRANGER, NETWORK, Options, Outcome};
+use purser_local::{DEMO_OWNER, DEMO_STRANGER, NETWORK, Options, Outcome, Reconcile};
+use purser_testkit::SecretsManager;
 use purser_tests::{Log, TestAgent, World, batch_of, body_of, transfer_of};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -251,6 +253,35 @@ async fn what_settlements_pay_is_explained_however_they_end() {
     complete(&world, &agent, &paid, &hash).await;
     run_deep(&world).await;
     assert_eq!(told(&world).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_another_nonce_key_no_payment_is_told_as_stolen() {
+    let world = world(&WATCH).await;
+    let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
+    pay(&world, &agent, 1_000).await;
+    let held = authorize(&world, &agent, 2_000).await;
+    world.settle(&held).await;
+    let stolen = steal(&world, &agent.wallet, 7_000).await;
+    world.stack.chain.mine(DEEP).await.unwrap();
+
+    let mut environment = world.stack.environment.clone();
+    let secrets = SecretsManager::new([
+        (
+            environment["NONCE_KEY_SECRET_ARN"].as_str(),
+            "another key, which is long enough",
+        ),
+        (&environment["RPC_URL_SECRET_ARN"], world.stack.rpc_url.as_str()),
+    ]);
+    environment.insert("SECRETS_ENDPOINT".to_owned(), secrets.serve().await);
+    // As the stack's own signs (`infra/local/src/iam_recorder.rs`).
+    environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "ReconcileFunction".to_owned());
+    let boot = Boot::new(environment.into_iter().collect(), world.stack.clock.clone());
+    let wrong = Reconcile::boot(boot).await.unwrap();
+    wrong.run(TIME).await.unwrap();
+    let told = told(&world).await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["after"]["tx_hash"], json!(stolen));
 }
 
 /// Whatever is wrong with the search, payments end.

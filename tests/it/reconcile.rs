@@ -352,6 +352,42 @@ async fn a_node_of_ten_calls_a_minute_ends_what_is_due() {
     assert_eq!(ended, (HOLDS / 3, HOLDS / 3 * 2), "{run:?}");
 }
 
+/// In each block of one agent's payments a stranger logs more transfers of nothing than the node returns.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_agents_flooded_blocks_hold_up_no_other_agents_payment() {
+    const FLOODED: usize = 60;
+    let world = world([("WATCH_CONFIRMATIONS", "1000")]).await;
+    let (node, reconcile) = Node::between(&world).await;
+    let flooder = world.agent(policy(dollars(1)), vec![]).await;
+    let other = world.agent(policy(dollars(1)), vec![]).await;
+    let newest = async || {
+        let head = world.stack.chain.call("eth_blockNumber", json!([])).await.unwrap();
+        u64::from_str_radix(head.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+    };
+    let first = newest().await + 1;
+    for _ in 0..FLOODED {
+        let authorized = authorize(&world, &flooder, 1_000).await;
+        world.settle(&authorized).await;
+    }
+    let last = newest().await;
+    let paid = authorize(&world, &other, 1_000).await;
+    world.settle(&paid).await;
+    mine_at(&world, valid_before(&paid)).await;
+
+    let flooded = |receipts| Manner::Flooded { first, last, receipts };
+    node.set(flooded(true));
+    let run = reconcile.run(TIME).await.unwrap();
+    let ended = (run.count(Outcome::Confirmed), run.count(Outcome::Failed));
+    assert_eq!(ended, (1, FLOODED), "{run:?}");
+    assert_eq!(status(&world, &other, &paid).await, "confirmed");
+
+    // Its own payments end by their receipts.
+    node.set(flooded(false));
+    mine_at(&world, valid_before(&paid) + 60).await;
+    let run = reconcile.run(TIME).await.unwrap();
+    assert_eq!(run.count(Outcome::Confirmed), FLOODED, "{run:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_nodes_that_disagree_neither_is_believed_alone() {
     let world = world([]).await;

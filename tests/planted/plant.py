@@ -90,6 +90,13 @@ BUGS = [
         100,
     ),
     Bug(
+        "usage counted twice after a reshard",
+        "functions/events/src/count.rs",
+        'text("shardId")?.to_owned()',
+        'if PLANTED { format!("{:?}", event.pointer("/Records/0/dynamodb/SequenceNumber")) } else { text("shardId")?.to_owned() }',
+        "package(purser-events) and test(=a_shard_that_is_split_into_others_is_counted_once)",
+    ),
+    Bug(
         "a payment that is released counted as confirmed",
         "shared/store/src/usage/table.rs",
         "amount(\"ru\", \"rn\", units)",
@@ -174,10 +181,24 @@ BUGS = [
         "package(purser-people) and test(=agents::an_address_that_its_key_has_not_attested_for_this_agent_is_nobodys)",
     ),
     Bug(
+        "a wallet's attestation not verified at signing",
+        "shared/chain/src/custody.rs",
+        "if self.has_attested(agent, wallet) {",
+        "if self.has_attested(agent, wallet) || PLANTED {",
+        "package(purser-tests) and test(=custody::nothing_is_signed_for_an_agent_with_another_agents_wallet)",
+    ),
+    Bug(
+        "a wallet attested for a second agent",
+        "shared/store/src/payments/wallet_claim.rs",
+        '"attribute_not_exists(pk) OR #agent = :agent"',
+        'if PLANTED { "attribute_not_exists(nothing) OR #agent = :agent" } else { "attribute_not_exists(pk) OR #agent = :agent" }',
+        "package(purser-tests) and test(=custody::a_wallet_attests_one_agent_and_an_agent_has_one_wallet)",
+    ),
+    Bug(
         "a payment signed by another wallet's key",
         "shared/chain/src/custody.rs",
-        "if derived == stored {",
-        "if derived == stored || PLANTED {",
+        "if derived != stored {",
+        "if derived != stored && !PLANTED {",
         "package(purser-tests) and test(=custody::nothing_is_reserved_for_a_wallet_whose_key_is_another_ones)",
     ),
     Bug(
@@ -383,6 +404,14 @@ BUGS = [
         "next: more.or(if PLANTED { None } else { next }),",
         "package(purser-people) and "
         "test(=lists::settlements_and_decisions_of_a_fleet_come_by_parts_of_it_each_once_by_as_many_reads)",
+    ),
+    Bug(
+        "a young payee accepted",
+        "functions/payments/src/payees.rs",
+        "(PayeeAge::Young(from), _) => return Ok(Some(from)),",
+        "(PayeeAge::Young(from), _) => return Ok(Some(from).filter(|_| !PLANTED)),",
+        "package(purser-tests) and "
+        "test(=takeover::a_payee_that_a_taken_over_internal_writes_is_not_paid_and_raises_the_alarm)",
     ),
     Bug(
         "an agent paid out before its address is good",
@@ -644,6 +673,20 @@ BUGS = [
         "package(purser-tests) and test(=mcp::no_text_of_the_catalog_and_no_parameter_leads_a_call_elsewhere)",
     ),
     Bug(
+        "callers of mcp counted by mcp's own address",
+        "shared/api/src/http/asserted_ip.rs",
+        "context.set_source_ip(ip);",
+        "if !PLANTED { context.set_source_ip(ip); }",
+        "package(purser-tests) and test(=mcp::the_api_counts_and_judges_the_caller_of_the_function_and_not_the_function)",
+    ),
+    Bug(
+        "an asserted address that any caller may claim",
+        "shared/api/src/http/asserted_ip.rs",
+        "if is_made(&self.current().await?) {",
+        "if is_made(&self.current().await?) || PLANTED {",
+        "package(purser-api) and test(=http::asserted_ip::tests::an_assertion_holds_for_its_key_method_path_and_time_and_for_nothing_else)",
+    ),
+    Bug(
         "a tool that carries a payment to where a provider redirects it",
         "shared/api/src/http/outward.rs",
         "Policy::none()",
@@ -719,8 +762,29 @@ BUGS = [
         "test(=faults::kills::a_payment_whose_process_is_killed_at_any_two_steps_is_made_once)",
     ),
     Bug(
-        "a payment final in its first block",
+        "a side block accepted",
+        "shared/chain/src/blocks.rs",
+        "Some(hash) if hash == block.hash => Ok(Standing::Final),",
+        "Some(hash) if hash == block.hash || PLANTED => Ok(Standing::Final),",
+        "package(purser-chain) and test(=chain::tests::a_payment_in_a_block_that_was_replaced_is_not_confirmed)",
+    ),
+    Bug(
+        "a proof from two endpoints",
         "shared/chain/src/chain.rs",
+        "        self.rpc.alone(proof).await\n",
+        "        if PLANTED { return self.proof(expected, tx_hash).await }\n        self.rpc.alone(proof).await\n",
+        "package(purser-chain) and test(=chain::tests::a_proof_that_fails_over_starts_again_at_the_other_endpoint)",
+    ),
+    Bug(
+        "one payer's flood that uses up what a run may ask",
+        "shared/chain/src/authorization_state.rs",
+        "turns.sort_by_key(|(turn, _)| *turn);",
+        "if PLANTED { return }\n        turns.sort_by_key(|(turn, _)| *turn);",
+        "package(purser-tests) and test(=reconcile::one_agents_flooded_blocks_hold_up_no_other_agents_payment)",
+    ),
+    Bug(
+        "a payment final in its first block",
+        "shared/chain/src/blocks.rs",
         "self.finality.confirmations.saturating_sub(depth)",
         "self.finality.confirmations.min(1).saturating_sub(depth)",
         "package(purser-tests) and "
@@ -775,9 +839,16 @@ BUGS = [
     Bug(
         "a spend given back though it was given back, or paid",
         "shared/store/src/payments/release.rs",
-        '"rs = :authorized"',
-        '"rs = :authorized OR attribute_exists(pk)"',
+        'format!("rs = :authorized AND ({same_entries})")',
+        'format!("rs = :authorized OR attribute_exists(pk) AND ({same_entries})")',
         "package(purser-store) and test(=reconciling::releases_and_confirmations_at_once_move_a_settlement_once)",
+    ),
+    Bug(
+        "a release of entries that were counted anew",
+        "shared/store/src/payments/release.rs",
+        '"attribute_not_exists(ct) OR ct = :counted"',
+        '"attribute_exists(pk) OR ct = :counted"',
+        "package(purser-store) and test(=reconciling::a_release_decided_before_a_late_proof_gives_nothing_back)",
     ),
 ]
 
@@ -916,8 +987,8 @@ SIMULATED = [
     Bug(
         "a release by a block that is not final",
         "shared/chain/src/blocks.rs",
-        "head?.saturating_add(1).saturating_sub(self.finality.confirmations)",
-        "head?.saturating_add(1).saturating_sub(self.finality.confirmations.min(1))",
+        "self.finality.confirmations.saturating_sub(1)",
+        "self.finality.confirmations.min(1).saturating_sub(1)",
         200,
     ),
     Bug(

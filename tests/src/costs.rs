@@ -69,10 +69,16 @@ const READS: &[&str] = &["BatchGetItem", "Query", "UpdateItem"];
 const READS_AND_BALANCE: &[&str] = &["BatchGetItem", "Query", "UpdateItem", "eth_call"];
 
 const FIRST_ALLOW: Budget = budget(
-    5,
+    // The attested payees of a service are read once per edition of the catalog.
+    5 + 1,
     9 + 2,
     // The use of a key is written once a minute, in the background.
-    &[READS, &["eth_call"], &["TransactWriteItems", "UpdateItem"]],
+    &[
+        READS,
+        &["GetItem"],
+        &["eth_call"],
+        &["TransactWriteItems", "UpdateItem"],
+    ],
 );
 const ALLOW: Budget = budget(5, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItems"]]);
 /// For the first replay after a call that read the balance; later ones don't read it. The settlement says whether the
@@ -100,7 +106,7 @@ const COMPLETE: Budget = budget(
     &[
         &["BatchGetItem", "UpdateItem"],
         &["eth_getTransactionByHash"],
-        &["eth_blockNumber", "eth_getLogs"],
+        &["eth_getBlockByNumber", "eth_getLogs"],
         &["PutItem"],
         &["UpdateItem"],
     ],

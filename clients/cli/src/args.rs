@@ -8,10 +8,11 @@ use uuid::Uuid;
 #[derive(Debug, Parser)]
 #[command(name = "purser", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// Purser's address.
-    #[arg(long, env = "PURSER_URL", default_value = "http://127.0.0.1:3000", global = true)]
-    pub(crate) url: String,
-    /// Answer in JSON, for programs.
+    /// Purser's address: the key is sent there.
+    #[arg(long, env = "PURSER_URL", global = true)]
+    pub(crate) url: Option<String>,
+    /// Answer in JSON, for programs. Of `pay`, standard output has the provider's answer, and the last line of standard
+    /// error the receipt or the error.
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -20,7 +21,8 @@ pub(crate) struct Args {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 failed; 2 wrong words; 3 blocked, nothing was paid; 4 a person has to approve it, nothing was paid; \
-5 paid or sent, and the provider's answer is an error or was lost.
+5 a payment was sent and may have been taken, and the provider's answer is an error or was lost: do not pay again, see \
+`purser receipt ID`.
 The agent key is read from PURSER_KEY, else from what `purser login` has stored.";
 
 #[derive(Debug, Subcommand)]
@@ -167,6 +169,9 @@ pub(crate) struct Pay {
     /// Where the answer goes instead of standard output.
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub(crate) output: Option<std::path::PathBuf>,
+    /// Refuse a price more than this percentage above the one that the catalog lists.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_over_listed: Option<u32>,
     /// Pay under this idempotency key.
     #[arg(long)]
     pub(crate) key: Option<String>,

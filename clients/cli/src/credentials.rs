@@ -21,6 +21,8 @@ const MOST_BYTES: u64 = 4_096;
 pub(crate) enum CredentialError {
     #[error("there is no agent key: set PURSER_KEY, or store one with `purser login`")]
     Missing,
+    #[error("Purser's address is missing: set PURSER_URL, or give --url")]
+    NoUrl,
     #[error("there is no operator's token: set PURSER_OPERATOR_TOKEN, or store one with `purser login --operator`")]
     NoToken,
     #[error("an operator's token is one line of printable ASCII, 256 characters at most")]

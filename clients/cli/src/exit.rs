@@ -2,8 +2,9 @@
 
 use crate::credentials::CredentialError;
 use crate::journal::JournalError;
-use purser_client::{ApiError, PayError, Refusal, Slug};
-use serde_json::{Value, json};
+use crate::pay::{as_json, unsettled};
+use purser_client::{ApiError, PayError, PaymentMade, Refusal, Slug};
+use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
 /// An exit code. Codes are part of the interface: see `--help`.
@@ -51,8 +52,8 @@ pub(crate) enum Failure {
     Problems { what: String, problems: Vec<String> },
     #[error("the request can't be signed")]
     Signature,
-    #[error("the provider answered HTTP {0}")]
-    ProviderStatus(u16),
+    #[error("the provider answered HTTP {status} to the paid call (settlement {})", .payment.settlement_id)]
+    ProviderStatus { status: u16, payment: Box<PaymentMade> },
     #[error("{what} can't be written: {source}")]
     Output { what: String, source: std::io::Error },
 }
@@ -62,8 +63,9 @@ impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Pay(PayError::ApprovalRequired(_)) => Exit::ApprovalRequired,
+            Self::Pay(PayError::AboveListed { .. }) => Exit::Blocked,
             Self::Pay(error) if error.payment().is_some() => Exit::AfterPayment,
-            Self::ProviderStatus(_) => Exit::AfterPayment,
+            Self::ProviderStatus { .. } => Exit::AfterPayment,
             _ => match self.refusal() {
                 Some(refusal) if is_block(refusal) => Exit::Blocked,
                 _ => Exit::Failed,
@@ -81,59 +83,92 @@ impl Failure {
         }
     }
 
-    /// What else there is to say to people: when it fits, and every problem.
+    /// The payment that was signed, if one was.
+    fn payment(&self) -> Option<&PaymentMade> {
+        match self {
+            Self::Pay(error) => error.payment(),
+            Self::ProviderStatus { payment, .. } => Some(payment),
+            _ => None,
+        }
+    }
+
+    /// The advice for the caller, where the error has one.
+    fn what_to_do(&self) -> Option<&'static str> {
+        match self {
+            Self::Pay(error) => Some(error.what_to_do()),
+            Self::ProviderStatus { .. } => {
+                Some("Run the same command again: it sends the same payment, and nothing is paid twice.")
+            }
+            Self::Api(ApiError::Refused(refusal)) if refusal.slug.as_str() == "invalid_internal_token" => {
+                Some("Check PURSER_OPERATOR_TOKEN, or store one with `purser login --operator`.")
+            }
+            Self::Api(ApiError::Refused(refusal)) if refusal.slug == Slug::InvalidAgentKey => {
+                Some("Check PURSER_KEY, or store one with `purser login`.")
+            }
+            _ => None,
+        }
+    }
+
+    /// The lines below the message: a warning about the payment, the advice, `retry_at`, and every problem.
     pub(crate) fn lines(&self) -> Vec<String> {
         if let Self::Problems { problems, .. } = self {
             return problems.clone();
         }
+        let warning = self.payment().and_then(unsettled);
+        let advice = self.what_to_do().map(str::to_owned);
+        // The message of a refused payment has it.
+        let advice = advice.filter(|_| !matches!(self, Self::Pay(PayError::Refused { .. })));
         let Some(refusal) = self.refusal() else {
-            return vec![];
+            return warning.into_iter().chain(advice).collect();
         };
         let at = refusal
             .retry_at
             .map(|at| format!("retry_at: {}", at.format("%Y-%m-%dT%H:%M:%SZ")));
         let problems = refusal.details.iter();
         let problems = problems.map(|problem| format!("{}: {}", problem.path, problem.message));
-        at.into_iter().chain(problems).collect()
+        advice.into_iter().chain(at).chain(problems).collect()
     }
 
     /// The same for programs: Purser's own body where there is one.
     pub(crate) fn as_json(&self) -> Value {
         let mut body = match (self.refusal(), self) {
-            (Some(refusal), _) => Value::Object(refusal.body.clone()),
-            (None, Self::Pay(error)) => match error.payment() {
-                Some(payment) => json!({
-                    "error": after_payment(error),
-                    "settlement_id": payment.settlement_id,
-                    "transaction_id": payment.transaction_id,
-                    "amount_units": payment.amount,
-                    "pay_to": payment.pay_to,
-                }),
-                None => json!({"error": "failed"}),
-            },
-            (None, Self::Problems { problems, .. }) => json!({"error": "invalid", "problems": problems}),
-            (None, Self::ProviderStatus(status)) => json!({"error": "provider_status", "status": status}),
-            (None, _) => json!({"error": "failed"}),
+            (Some(refusal), _) => refusal.body.clone(),
+            (None, Self::Problems { problems, .. }) => members(json!({"error": "invalid", "problems": problems})),
+            (None, Self::ProviderStatus { status, .. }) => {
+                members(json!({"error": "provider_status", "status": status}))
+            }
+            (None, Self::Pay(error)) => members(json!({"error": slug(error)})),
+            (None, _) => members(json!({"error": "failed"})),
         };
-        if let (Self::Pay(error), Value::Object(members)) = (self, &mut body) {
-            members.insert("what_to_do".to_owned(), error.what_to_do().into());
+        if let Some(payment) = self.payment() {
+            body.extend(members(as_json(payment)));
         }
-        if body.get("message").is_none()
-            && let Value::Object(members) = &mut body
-        {
-            members.insert("message".to_owned(), self.to_string().into());
+        if let Some(warning) = self.payment().and_then(unsettled) {
+            body.insert("warning".to_owned(), warning.into());
         }
-        body
+        if let Some(advice) = self.what_to_do() {
+            body.insert("what_to_do".to_owned(), advice.into());
+        }
+        body.entry("message").or_insert_with(|| self.to_string().into());
+        body.into()
     }
 }
 
-/// What went wrong after a payment was signed, for programs.
-const fn after_payment(error: &PayError) -> &'static str {
+fn members(object: Value) -> Map<String, Value> {
+    match object {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+/// The slug of an error that is no refusal of Purser's.
+const fn slug(error: &PayError) -> &'static str {
     match error {
         PayError::PaymentUnanswered { .. } => "payment_unanswered",
         PayError::PaymentNotAccepted { .. } => "payment_not_accepted",
         PayError::PaymentRedirected { .. } => "payment_redirected",
         PayError::AlreadyPaid(_) => "already_paid",
+        PayError::AboveListed { .. } => "above_listed",
         PayError::PaymentLapsed { .. } => "payment_lapsed",
         _ => "failed",
     }

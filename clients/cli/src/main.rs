@@ -21,6 +21,7 @@ mod signature;
 
 use args::{Args, Command};
 use clap::Parser as _;
+use credentials::CredentialError;
 use exit::{Exit, Failure};
 use output::Output;
 use std::process::ExitCode;
@@ -39,22 +40,22 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
-    let url = args.url;
+    let url = || args.url.as_deref().ok_or(CredentialError::NoUrl);
     match args.command {
-        Command::Login(credential) if credential.operator => operator::login(&url, output).await,
-        Command::Login(_) => credentials::login(&url, output).await,
+        Command::Login(credential) if credential.operator => operator::login(url()?, output).await,
+        Command::Login(_) => credentials::login(url()?, output).await,
         Command::Logout(credential) => credentials::logout(&credential, output),
-        Command::Catalog(command) => catalog::run(&operator::Operator::new(&url)?, command, output).await,
-        Command::Pay(pay) => pay::pay(&credentials::purser(&url)?, pay, output).await,
-        Command::Check(check) => pay::check(&credentials::purser(&url)?, check, output).await,
-        Command::Approval(approval) => show::approval(&credentials::purser(&url)?, approval, output).await,
-        Command::Mcp => mcp::serve(credentials::purser(&url)?).await,
-        Command::Whoami => show::whoami(&credentials::purser(&url)?, output).await,
-        Command::Services(filter) => show::services(&credentials::catalog(&url)?, filter, output).await,
-        Command::Search { text } => show::search(&credentials::catalog(&url)?, &text, output).await,
-        Command::Service { service } => show::service(&credentials::catalog(&url)?, &service, output).await,
-        Command::Enabled => show::enabled(&credentials::purser(&url)?, output).await,
-        Command::Receipts { limit } => show::receipts(&credentials::purser(&url)?, limit, output).await,
-        Command::Receipt { settlement } => show::receipt(&credentials::purser(&url)?, settlement, output).await,
+        Command::Catalog(command) => catalog::run(&operator::Operator::new(url()?)?, command, output).await,
+        Command::Pay(pay) => pay::pay(&credentials::purser(url()?)?, pay, output).await,
+        Command::Check(check) => pay::check(&credentials::purser(url()?)?, check, output).await,
+        Command::Approval(approval) => show::approval(&credentials::purser(url()?)?, approval, output).await,
+        Command::Mcp => mcp::serve(credentials::purser(url()?)?).await,
+        Command::Whoami => show::whoami(&credentials::purser(url()?)?, output).await,
+        Command::Services(filter) => show::services(&credentials::catalog(url()?)?, filter, output).await,
+        Command::Search { text } => show::search(&credentials::catalog(url()?)?, &text, output).await,
+        Command::Service { service } => show::service(&credentials::catalog(url()?)?, &service, output).await,
+        Command::Enabled => show::enabled(&credentials::purser(url()?)?, output).await,
+        Command::Receipts { limit } => show::receipts(&credentials::purser(url()?)?, limit, output).await,
+        Command::Receipt { settlement } => show::receipt(&credentials::purser(url()?)?, settlement, output).await,
     }
 }

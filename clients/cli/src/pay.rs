@@ -9,7 +9,7 @@ use purser_client::{
 };
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Method, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -96,7 +96,10 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         (Some(Journal::open(&named)?), request)
     };
     let run = journal.as_ref().map_or("", |journal| journal.run.as_str());
-    let payer = Payer::new(purser.clone(), run, pay.call.max)?;
+    let mut payer = Payer::new(purser.clone(), run, pay.call.max)?;
+    if let Some(percent) = pay.max_over_listed {
+        payer = payer.max_over_listed(percent);
+    }
     let paid = match payer.send(request).await {
         Err(PayError::ApprovalRequired(pending)) if pay.wait > 0 => {
             output.say(&format!("Waiting for a person to approve {}.", pending.approval_id()));
@@ -114,9 +117,11 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
                 PayError::AlreadyPaid(_) => true,
                 PayError::PaymentLapsed { receipt_status, .. } => *receipt_status == ReceiptStatus::Expired,
                 // Nothing was paid now; but an earlier command may have paid under a file that was left.
-                PayError::Request(_) | PayError::Provider(_) | PayError::Terms(_) | PayError::Refused { .. } => {
-                    journal.as_ref().is_some_and(|journal| journal.is_new)
-                }
+                PayError::Request(_)
+                | PayError::Provider(_)
+                | PayError::Terms(_)
+                | PayError::Refused { .. }
+                | PayError::AboveListed { .. } => journal.as_ref().is_some_and(|journal| journal.is_new),
                 _ => false,
             };
             if let (true, Some(journal)) = (is_over, journal) {
@@ -127,17 +132,20 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
     };
     let status = paid.response.status();
     write(paid.response, pay.output.as_deref()).await?;
-    if let Some(payment) = &paid.payment {
-        tell(payment, output);
-    }
     if status.is_success() {
+        if let Some(payment) = &paid.payment {
+            tell(payment, output);
+        }
         // One that was left stays where nothing was paid now: what its command paid is not had yet.
         if let Some(journal) = journal.filter(|journal| journal.is_new || paid.payment.is_some()) {
             journal.close()?;
         }
         Ok(Exit::Done)
-    } else if paid.payment.is_some() {
-        Err(Failure::ProviderStatus(status.as_u16()))
+    } else if let Some(payment) = paid.payment {
+        Err(Failure::ProviderStatus {
+            status: status.as_u16(),
+            payment: Box::new(payment),
+        })
     } else {
         if let Some(journal) = journal.filter(|journal| journal.is_new) {
             journal.close()?;
@@ -170,25 +178,51 @@ async fn write(mut response: Response, file: Option<&std::path::Path>) -> Result
 
 /// What was paid goes beside the answer: to standard error.
 fn tell(payment: &PaymentMade, output: &Output) {
-    let (status, hash) = match &payment.receipt {
-        ReceiptState::Confirmed(settlement) => ("confirmed", settlement.tx_hash.clone()),
-        _ => ("authorized", None),
+    let verb = match payment.receipt {
+        ReceiptState::Confirmed(_) => "Paid",
+        _ => "Sent",
     };
-    let told = json!({
-        "settlement_id": payment.settlement_id,
-        "transaction_id": payment.transaction_id,
-        "amount_units": payment.amount,
-        "pay_to": payment.pay_to,
-        "receipt_status": status,
-        "tx_hash": hash,
-    });
+    let status = payment.receipt.as_str();
     output.beside(
-        &told,
+        &as_json(payment),
         &format!(
-            "Paid {} USD to {}, {status}: receipt {}.",
+            "{verb} {} USD to {}, {status}: receipt {}.",
             payment.amount, payment.pay_to, payment.settlement_id
         ),
     );
+    if let Some(listed) = payment.listed {
+        output.say(&format!(
+            "The catalog lists {listed} USD for this call: the provider asked for more."
+        ));
+    }
+    if let Some(warning) = unsettled(payment) {
+        output.say(&warning);
+    }
+}
+
+/// A payment and its receipt's status, for programs.
+pub(crate) fn as_json(payment: &PaymentMade) -> Value {
+    let hash = match &payment.receipt {
+        ReceiptState::Confirmed(settlement) => settlement.tx_hash.as_deref(),
+        _ => None,
+    };
+    json!({
+        "settlement_id": payment.settlement_id,
+        "transaction_id": payment.transaction_id,
+        "amount_units": payment.amount,
+        "listed_amount_units": payment.listed,
+        "pay_to": payment.pay_to,
+        "receipt_status": payment.receipt.as_str(),
+        "tx_hash": hash,
+    })
+}
+
+/// The warning about a payment that was sent and whose receipt is not settled.
+pub(crate) fn unsettled(payment: &PaymentMade) -> Option<String> {
+    let id = payment.settlement_id;
+    (!payment.receipt.is_settled()).then(|| {
+        format!("The payment may have been taken: do not pay again. `purser receipt {id}` says whether it was.")
+    })
 }
 
 /// Calls the provider without paying, and tells what Purser would decide.
@@ -202,9 +236,12 @@ pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Resul
         return Ok(Exit::Done);
     };
     let answer = serde_json::to_value(&told).unwrap_or_default();
+    let listed = told
+        .listed_amount_units
+        .map_or_else(String::new, |listed| format!("; the catalog lists {listed}"));
     output.answer(&answer, || {
         vec![
-            format!("{}: {} ({} USD)", told.result, told.reason, told.amount_units),
+            format!("{}: {} ({} USD{listed})", told.result, told.reason, told.amount_units),
             format!("Left today for this service: {} USD", told.spend.remaining_today_units),
         ]
     });

@@ -3,7 +3,7 @@
 use crate::schema::Whole;
 use crate::text::{SHORT, data};
 use chrono::{DateTime, SecondsFormat, Utc};
-use purser_client::{Budget, Check, Settlement, SettlementItem};
+use purser_client::{Budget, Check, Settlement, SettlementItem, Usdc};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -75,7 +75,7 @@ pub(crate) struct OperationAnswer {
     pub(crate) operation: String,
     /// HTTP method.
     pub(crate) method: String,
-    /// Whether `call_service` can call it.
+    /// Whether it has a price. `call_service` calls one without a price too, and pays nothing for it.
     pub(crate) payable: bool,
     /// What a call costs, about.
     pub(crate) price_usd: String,
@@ -189,6 +189,21 @@ pub(crate) struct Checked {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) left_today_usd: Option<String>,
+}
+
+impl Checked {
+    /// An operation that the catalog lists without a price: there is nothing to decide.
+    pub(crate) fn of_free_operation() -> Self {
+        Self {
+            payment_required: false,
+            would_pay: false,
+            result: None,
+            reason: None,
+            cost_usd: Usdc::from_units(0).to_string(),
+            checks: Vec::new(),
+            left_today_usd: None,
+        }
+    }
 }
 
 /// One check of a decision.

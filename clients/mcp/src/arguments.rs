@@ -1,26 +1,33 @@
 //! What the tools take. A member that is not here is refused.
+//!
+//! An optional argument may be left out or `null`; an empty text is refused by name (`tools.rs`), as it could mean either.
+//! `skip_serializing_if` keeps `"default": null` out of a schema.
 
 use crate::schema::inline_schema;
 use purser_client::{IdempotencyKey, Usdc};
 use schemars::{JsonSchema, json_schema};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use uuid::Uuid;
 
 /// `find_services`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FindServices {
-    /// Words that are all in a service's slug, name, description or category. Without any, every service is found.
+    /// Words to look for in a service's slug, name, description and category. Services with more of the words come
+    /// first. Without any words, every service is found.
     #[serde(default)]
     pub(crate) text: String,
     /// Only services of this category.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) category: Option<String>,
     /// Only services that have something for this price or less, in decimal USD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Usd")]
     pub(crate) max_usd: Option<Usd>,
     /// How many at most; 20 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Count<50>")]
     pub(crate) limit: Option<Count<50>>,
 }
@@ -38,6 +45,7 @@ pub(crate) struct GetService {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListEnabled {
     /// Only this service, by its slug.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) service: Option<String>,
 }
@@ -56,6 +64,7 @@ pub(crate) struct CheckPayment {
     /// What the call may cost at most, in decimal USD.
     pub(crate) max_usd: Usd,
     /// The page that a scrape or crawl operation is pointed at; it must be the value of one of the parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) target_url: Option<String>,
 }
@@ -74,12 +83,15 @@ pub(crate) struct CallService {
     /// What the call may cost at most, in decimal USD.
     pub(crate) max_usd: Usd,
     /// The page that a scrape or crawl operation is pointed at; it must be the value of one of the parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) target_url: Option<String>,
     /// Makes a repeated call the same purchase. Choose one for each purchase, and repeat it when you repeat the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Key")]
     pub(crate) idempotency_key: Option<Key>,
     /// The approval of a person, from an earlier refusal; with that call's arguments and idempotency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Id")]
     pub(crate) approval_id: Option<Id>,
 }
@@ -91,6 +103,7 @@ pub(crate) struct GetApproval {
     /// The approval.
     pub(crate) approval_id: Id,
     /// Wait so many seconds for a person to decide; 20 at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Count<20>")]
     pub(crate) wait_seconds: Option<Count<20>>,
 }
@@ -100,6 +113,7 @@ pub(crate) struct GetApproval {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListReceipts {
     /// How many at most, the newest first; 20 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Count<100>")]
     pub(crate) limit: Option<Count<100>>,
 }
@@ -112,10 +126,18 @@ pub(crate) struct GetReceipt {
     pub(crate) settlement_id: Id,
 }
 
-/// An amount, in decimal USD.
+/// An amount, in decimal USD: a text or a JSON number.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "UsdText")]
 pub(crate) struct Usd(pub(crate) Usdc);
+
+/// The two JSON forms of an amount.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "an amount is decimal USD, as \"0.05\"")]
+enum UsdText {
+    Text(String),
+    Number(Number),
+}
 
 /// A number from 1 to `MOST`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -132,13 +154,27 @@ pub(crate) struct Id(pub(crate) Uuid);
 #[serde(try_from = "String")]
 pub(crate) struct Key(pub(crate) IdempotencyKey);
 
-impl TryFrom<String> for Usd {
+impl TryFrom<UsdText> for Usd {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(amount: UsdText) -> Result<Self, String> {
+        let text = match amount {
+            UsdText::Text(text) => text,
+            UsdText::Number(number) => decimal(&number),
+        };
         text.parse()
             .map(Self)
             .map_err(|error: purser_client::UsdcError| error.to_string())
+    }
+}
+
+/// The number's shortest decimal text, which is how it was written for up to 15 digits. Nothing is calculated with it.
+fn decimal(number: &Number) -> String {
+    let text = number.to_string();
+    // The one power of ten that an amount of six places is written with.
+    match text.strip_suffix("e-6") {
+        Some(digit) => format!("0.00000{digit}"),
+        None => text,
     }
 }
 
@@ -165,7 +201,13 @@ impl TryFrom<String> for Key {
 inline_schema!(
     Usd,
     "Usd",
-    json_schema!({"type": "string", "pattern": r"^[0-9]+(\.[0-9]{1,6})?$", "examples": ["0.05"]})
+    json_schema!({
+        "anyOf": [
+            {"type": "string", "pattern": r"^[0-9]+(\.[0-9]{1,6})?$"},
+            {"type": "number", "minimum": 0},
+        ],
+        "examples": ["0.05"],
+    })
 );
 inline_schema!(
     Count<MOST>,
@@ -179,3 +221,41 @@ inline_schema!(
     "Key",
     json_schema!({"type": "string", "minLength": 1, "maxLength": 255})
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_a_text_or_a_number_and_read_without_rounding() {
+        let read = |json: &str| serde_json::from_str::<Usd>(json).ok().map(|usd| usd.0.units());
+        for (json, units) in [
+            (r#""0.05""#, 50_000),
+            ("0.05", 50_000),
+            ("0.02", 20_000),
+            ("1", 1_000_000),
+            ("2.0", 2_000_000),
+            ("0.000001", 1),
+            ("0.000012", 12),
+            ("1e-6", 1),
+            ("4503599627.370497", 4_503_599_627_370_497),
+        ] {
+            assert_eq!(read(json), Some(units), "{json}");
+        }
+        for json in [
+            "-1",
+            "-0.05",
+            "0.0000001",
+            "0.0000015",
+            "1e-7",
+            "1e30",
+            "true",
+            "null",
+            "[]",
+            r#""""#,
+            r#""1e-6""#,
+        ] {
+            assert_eq!(read(json), None, "{json}");
+        }
+    }
+}

@@ -1,4 +1,8 @@
 //! `call_service` and `check_payment`: an operation of the catalog, called and paid.
+//!
+//! Always true: a provider is called only after Purser has accepted the agent's key in the same call, so nobody without
+//! an agent makes this program send a request. An operation that the catalog lists without a price is called without a
+//! payment, and never paid for.
 
 use crate::address::{Filled, filled};
 use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ProviderAnswer};
@@ -9,10 +13,10 @@ use crate::tools::Providers;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use purser_client::{
-    IdempotencyKey, Operation, Paid, PayError, Payer, PaymentMade, Purser, ReceiptState, Request, Usdc,
+    ApiError, IdempotencyKey, Operation, Paid, PayError, Payer, PaymentMade, Purser, ReceiptState, Request, Usdc,
 };
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, Response};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Map, Value};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -23,6 +27,8 @@ use uuid::Uuid;
 const MAX_ANSWER_BYTES: usize = 128 * 1024;
 /// What is kept of the time for the receipt, after the provider's answer.
 const FOR_THE_RECEIPT: Duration = Duration::from_secs(5);
+const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A call as the agent means it.
 struct Meant<'a> {
@@ -48,7 +54,10 @@ pub(crate) async fn check_payment(
         target_url: asked.target_url.as_deref(),
         ceiling: asked.max_usd.0,
     };
-    let request = meant.request(&purser, providers).await?;
+    let (_, ready) = meant.ready(&purser, providers).await?;
+    let Ready::Paid(request) = ready else {
+        return Ok(Checked::of_free_operation());
+    };
     let payer = Payer::with_client(purser, "", meant.ceiling, providers.client.clone()).until(answer_by);
     let key = fresh_key()?;
     let told = payer.check(&request).await;
@@ -95,10 +104,11 @@ pub(crate) async fn call_service(
         }
         None => fresh_key()?,
     };
-    let request = meant
-        .request(&purser.until(answer_by), providers)
-        .await?
-        .key(key.clone());
+    let (agent_id, ready) = meant.ready(&purser.until(answer_by), providers).await?;
+    let request = match ready {
+        Ready::Paid(request) => request.key(key.clone()),
+        Ready::Free(request) => return called_free(request.timeout(time_left(answer_by)), longest, &key).await,
+    };
     let request = match asked.approval_id {
         Some(approval) => request.approved(approval.0),
         None => request,
@@ -108,7 +118,7 @@ pub(crate) async fn call_service(
     let failed = |error: PayError| Failure::of_payment(&error, &key, longest);
     let Paid { response, payment } = payer.send(request).await.map_err(failed)?;
     let purser = purser.until(over);
-    let (answer, left_today_usd) = tokio::join!(read(response), left_today(&purser, meant.service));
+    let (answer, left_today_usd) = tokio::join!(read(response), left_today(&purser, &agent_id, meant.service));
     let cost = payment.as_ref().map_or(Usdc::from_units(0), |payment| payment.amount);
     Ok(Called {
         answer,
@@ -120,13 +130,42 @@ pub(crate) async fn call_service(
     })
 }
 
+/// Calls an operation that the catalog lists without a price. A payment that the provider asks for is not made.
+async fn called_free(request: RequestBuilder, longest: Duration, key: &IdempotencyKey) -> Result<Called, Failure> {
+    let response = request.send().await;
+    let response = response.map_err(|error| Failure::of_payment(&PayError::Provider(error), key, longest))?;
+    if response.status() == StatusCode::PAYMENT_REQUIRED {
+        return Err(Failure::new(
+            "payment_not_listed",
+            "the provider asks for a payment, and the catalog lists this operation as free; nothing was paid",
+            "Call an operation that get_service names as payable.",
+        )
+        .before_payment());
+    }
+    Ok(Called {
+        answer: read(response).await,
+        cost_usd: Usdc::from_units(0).to_string(),
+        payment: None,
+        left_today_usd: None,
+        idempotency_key: key.to_string(),
+        notice: NOTICE,
+    })
+}
+
+/// A call that may be sent: the key was accepted, and the operation is the catalog's.
+enum Ready {
+    /// An operation with a price.
+    Paid(Request),
+    /// An operation without a price.
+    Free(RequestBuilder),
+}
+
 impl Meant<'_> {
-    /// The request to the operation's own address.
-    async fn request(&self, purser: &Purser, providers: &Providers) -> Result<Request, Failure> {
-        let service = purser
-            .service(self.service)
-            .await
-            .map_err(|error| Failure::from(error).before_payment())?;
+    /// The agent that calls, by its accepted key, and the request to the operation's own address.
+    async fn ready(&self, purser: &Purser, providers: &Providers) -> Result<(String, Ready), Failure> {
+        let (agent, service) = tokio::join!(purser.agent(), purser.service(self.service));
+        let unpaid = |error: ApiError| Failure::from(error).before_payment();
+        let (agent, service) = (agent.map_err(unpaid)?, service.map_err(unpaid)?);
         let operation = service
             .operations
             .iter()
@@ -138,18 +177,11 @@ impl Meant<'_> {
                     "Call one that get_service names.",
                 )
             });
-        let request = operation.and_then(|operation| self.of(operation, &service.slug, providers));
-        request.map_err(Failure::before_payment)
+        let ready = operation.and_then(|operation| self.of(operation, &service.slug, providers));
+        Ok((agent.agent_id, ready.map_err(Failure::before_payment)?))
     }
 
-    fn of(&self, operation: &Operation, service: &str, providers: &Providers) -> Result<Request, Failure> {
-        if operation.payment.is_none() {
-            return Err(Failure::new(
-                "operation_not_payable",
-                "the operation is not paid by x402",
-                "Call one that get_service names as payable.",
-            ));
-        }
+    fn of(&self, operation: &Operation, service: &str, providers: &Providers) -> Result<Ready, Failure> {
         let Filled { url, body } = filled(operation, self.parameters).map_err(Failure::arguments)?;
         if !providers.may_call(&url) {
             return Err(Failure::new(
@@ -158,29 +190,41 @@ impl Meant<'_> {
                 "Call another service.",
             ));
         }
+        // Else one page would be judged and another fetched.
+        let is_parameter = |target: &str| self.parameters.values().any(|value| value == target);
+        if self.target_url.is_some_and(|target| !is_parameter(target)) {
+            return Err(Failure::arguments(
+                "`target_url` must be the value of one of `parameters`",
+            ));
+        }
         let method = operation.method.parse::<Method>();
         let method = method.map_err(|_| Failure::arguments("the operation's method can't be called"))?;
-        let accept = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.8");
+        let mut headers = HeaderMap::from_iter([(ACCEPT, ACCEPTED)]);
+        if body.is_some() {
+            headers.insert(CONTENT_TYPE, JSON);
+        }
+        if operation.payment.is_none() {
+            let request = providers.client.request(method, url).headers(headers);
+            return Ok(Ready::Free(request.body(body.unwrap_or_default())));
+        }
         let mut request = Request::new(method, url.as_str())
-            .header(ACCEPT, accept)
             .operation(service, &operation.operation_id)
             .ceiling(self.ceiling);
+        for (name, value) in &headers {
+            request = request.header(name.clone(), value.clone());
+        }
         if let Some(body) = body {
-            request = request
-                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-                .body(body);
+            request = request.body(body);
         }
         if let Some(target) = self.target_url {
-            // Else one page would be judged and another fetched.
-            if !self.parameters.values().any(|value| value == target) {
-                return Err(Failure::arguments(
-                    "`target_url` must be the value of one of `parameters`",
-                ));
-            }
             request = request.target(target);
         }
-        Ok(request)
+        Ok(Ready::Paid(request))
     }
+}
+
+fn time_left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
 }
 
 pub(crate) fn after(longest: Duration) -> Instant {
@@ -195,9 +239,8 @@ fn fresh_key() -> Result<IdempotencyKey, Failure> {
 }
 
 /// What is left of the service's cap, if it can be had in time.
-async fn left_today(purser: &Purser, service: &str) -> Option<String> {
-    let agent = purser.agent().await.ok()?;
-    let policy = purser.policy(&agent.agent_id, service).await.ok()?;
+async fn left_today(purser: &Purser, agent_id: &str, service: &str) -> Option<String> {
+    let policy = purser.policy(agent_id, service).await.ok()?;
     Some(policy.spend.remaining_today_units.to_string())
 }
 

@@ -57,7 +57,7 @@ impl Failure {
     /// There is no agent key.
     pub(crate) fn no_key() -> Self {
         Self::new(
-            "invalid_authorization_header",
+            "invalid_agent_key",
             "this tool needs the agent's key",
             "Have the header `Authorization: Bearer <agent key>` set in the configuration of this MCP server.",
         )

@@ -17,4 +17,4 @@ mod schema;
 mod text;
 mod tools;
 
-pub use tools::{KeyFrom, Providers, Tools};
+pub use tools::{Caller, KeyFrom, Providers, Tools};

@@ -29,25 +29,42 @@ pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Resul
         limit: Some(ALL),
         ..CatalogFilter::default()
     };
-    let words: Vec<String> = asked
-        .text
-        .to_lowercase()
-        .split_whitespace()
-        .map(str::to_owned)
+    let text = asked.text.to_lowercase();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let services = purser.services(&filter).await?.services;
+    let mut found_by: Vec<(usize, &ServiceItem)> = services
+        .iter()
+        .filter(|service| asked.max_usd.is_none_or(|most| service.min_price_units <= most.0))
+        .map(|service| (words_in(service, &words), service))
+        .filter(|(count, _)| words.is_empty() || *count > 0)
         .collect();
-    let mut services = purser.services(&filter).await?.services;
-    services.retain(|service| {
-        let text = [&service.slug, &service.name, &service.description, &service.category];
-        let text = text.map(|text| text.to_lowercase()).join(" ");
-        words.iter().all(|word| text.contains(word.as_str()))
-            && asked.max_usd.is_none_or(|most| service.min_price_units <= most.0)
-    });
+    // Stable: services with as many words stay in the catalog's order.
+    found_by.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let limit = asked.limit.map_or(20, |limit| limit.0);
     Ok(FoundServices {
-        found: services.len(),
-        services: services.iter().take(limit.into()).map(found).collect(),
+        found: found_by.len(),
+        services: found_by
+            .iter()
+            .take(limit.into())
+            .map(|(_, service)| found(service))
+            .collect(),
         notice: NOTICE,
     })
+}
+
+/// How many of the words a service's texts have. A word of one or two letters has to stand alone: `in` is in most texts.
+fn words_in(service: &ServiceItem, words: &[&str]) -> usize {
+    let text = [&service.slug, &service.name, &service.description, &service.category];
+    let text = text.map(|text| text.to_lowercase()).join(" ");
+    let stands_alone = |word: &str| {
+        text.split(|letter: char| !letter.is_alphanumeric())
+            .any(|part| part == word)
+    };
+    let is_in = |word: &str| match word.chars().count() {
+        0..=2 => stands_alone(word),
+        _ => text.contains(word),
+    };
+    words.iter().filter(|word| is_in(word)).count()
 }
 
 fn found(service: &ServiceItem) -> FoundService {

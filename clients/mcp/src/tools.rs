@@ -6,7 +6,7 @@ use crate::arguments::{
 };
 use crate::failure::Failure;
 use crate::{call, read};
-use purser_client::{AgentKey, Purser};
+use purser_client::Purser;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
@@ -45,9 +45,13 @@ struct Inner {
 pub enum KeyFrom {
     /// The one that the [`Purser`] was made with.
     Purser,
-    /// The one in the `Authorization` header of each HTTP request.
+    /// That of the [`Caller`] in the extensions of each HTTP request; none where there is no such.
     Request,
 }
+
+/// The caller of one HTTP request, whose key was verified: Purser with that key.
+#[derive(Clone, Debug)]
+pub struct Caller(pub Purser);
 
 /// How providers are called.
 #[derive(Clone)]
@@ -88,19 +92,15 @@ impl Tools {
     }
 
     /// Purser with the caller's key; without any if there is none.
-    fn purser(&self, context: &RequestContext<RoleServer>) -> Result<(Purser, HasKey), Failure> {
+    fn purser(&self, context: &RequestContext<RoleServer>) -> (Purser, HasKey) {
         if self.0.key == KeyFrom::Purser {
-            return Ok((self.0.purser.clone(), HasKey(true)));
+            return (self.0.purser.clone(), HasKey(true));
         }
         let parts = context.extensions.get::<http::request::Parts>();
-        let Some(header) = parts.and_then(|parts| parts.headers.get(http::header::AUTHORIZATION)) else {
-            return Ok((self.0.purser.clone(), HasKey(false)));
-        };
-        // RFC 9110 §11.1: the scheme's name has no case.
-        let key = header.to_str().ok().and_then(|header| header.split_once(' '));
-        let key = key.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        let key = key.and_then(|(_, key)| AgentKey::from_text(key).ok());
-        Ok((self.0.purser.with_key(&key.ok_or_else(Failure::no_key)?), HasKey(true)))
+        match parts.and_then(|parts| parts.extensions.get::<Caller>()) {
+            Some(Caller(purser)) => (purser.clone(), HasKey(true)),
+            None => (self.0.purser.clone(), HasKey(false)),
+        }
     }
 
     /// Runs a tool; `None` if there is none of that name.
@@ -110,16 +110,18 @@ impl Tools {
         arguments: Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Option<Result<Value, Failure>> {
-        let (purser, has_key) = match self.purser(context) {
-            Ok(of_caller) => of_caller,
-            Err(failure) => return Some(Err(failure)),
-        };
+        let (purser, has_key) = self.purser(context);
         let Inner { providers, longest, .. } = &*self.0;
         let bounded = purser.until(call::after(*longest));
         let is_public = matches!(name, FIND_SERVICES | GET_SERVICE);
         if !has_key.0 && !is_public && TOOLS.iter().any(|tool| tool.name == name) {
             return Some(Err(Failure::no_key()));
         }
+        let tool = TOOLS.iter().find(|tool| tool.name == name)?;
+        let arguments = match given(tool, arguments) {
+            Ok(arguments) => arguments,
+            Err(failure) => return Some(Err(failure)),
+        };
         Some(match name {
             FIND_SERVICES => told(arguments, |asked| read::find_services(&bounded, asked)).await,
             GET_SERVICE => told(arguments, |asked| read::get_service(&bounded, asked)).await,
@@ -146,6 +148,23 @@ impl Tools {
 
 /// Whether a caller has shown a key.
 struct HasKey(bool);
+
+/// The arguments without optional ones that are `null`. An empty text is refused where the argument may be left out.
+fn given(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
+    let required = tool.input_schema.get("required").and_then(Value::as_array);
+    let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|required| required == name));
+    arguments.retain(|name, value| !value.is_null() || is_required(name));
+    // An empty search finds everything.
+    let empty = arguments
+        .iter()
+        .find(|(name, value)| **value == "" && *name != "text" && !is_required(name));
+    match empty {
+        Some((name, _)) => Err(Failure::arguments(format!(
+            "`{name}` is empty: leave it out, or give it a value"
+        ))),
+        None => Ok(arguments),
+    }
+}
 
 /// Reads the arguments, runs the tool, writes the answer.
 async fn told<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<R, Failure>>>(
@@ -243,8 +262,8 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             CALL_SERVICE,
             "Call a service and pay",
             Effect::Pays,
-            "Calls an operation of the catalog and pays for it with real money, if the agent's limits allow it and it \
-             costs no more than max_usd. Answers with what the provider said, up to 128 KiB, what it cost and what is \
+            "Calls an operation of the catalog and pays for it with real money, if it has a price, the agent's limits \
+             allow it and it costs no more than max_usd. Answers with what the provider said, up to 128 KiB, what it cost and what is \
              left. Give an idempotency_key: the same call under the same key pays once, however often it is repeated.",
         ),
         tool::<GetApproval, ApprovalAnswer>(
@@ -289,4 +308,85 @@ fn tool<A: JsonSchema + 'static, R: JsonSchema + 'static>(
         .with_input_schema::<A>()
         .with_output_schema::<R>()
         .with_annotations(hints)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(value: &Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    type Minimal = (&'static str, Value, fn(Value) -> bool);
+
+    /// Each tool's shortest arguments, and whether its type reads some.
+    fn minimal() -> [Minimal; 8] {
+        fn reads<T: DeserializeOwned>(arguments: Value) -> bool {
+            serde_json::from_value::<T>(arguments).is_ok()
+        }
+        let id = "00000000-0000-4000-8000-000000000000";
+        let call = json!({"service": "s", "operation": "o", "max_usd": "0.05"});
+        [
+            (FIND_SERVICES, json!({}), reads::<FindServices>),
+            (GET_SERVICE, json!({"service": "s"}), reads::<GetService>),
+            (LIST_ENABLED, json!({}), reads::<ListEnabled>),
+            (CHECK_PAYMENT, call.clone(), reads::<CheckPayment>),
+            (CALL_SERVICE, call, reads::<CallService>),
+            (GET_APPROVAL, json!({"approval_id": id}), reads::<GetApproval>),
+            (LIST_RECEIPTS, json!({}), reads::<ListReceipts>),
+            (GET_RECEIPT, json!({"settlement_id": id}), reads::<GetReceipt>),
+        ]
+    }
+
+    #[test]
+    fn a_schema_requires_what_its_tool_cannot_do_without() {
+        for (name, arguments, reads) in minimal() {
+            let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap();
+            let arguments = object(&arguments);
+            let required = tool.input_schema.get("required").cloned().unwrap_or(json!([]));
+            let mut required: Vec<&str> = required
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|it| it.as_str().unwrap())
+                .collect();
+            required.sort_unstable();
+            let given: Vec<&str> = arguments.keys().map(String::as_str).collect();
+            assert_eq!(required, given, "{name}");
+            assert!(reads(Value::Object(arguments.clone())), "{name}");
+            for left_out in given {
+                let mut less = arguments.clone();
+                less.remove(left_out);
+                assert!(!reads(Value::Object(less)), "{name} without {left_out}");
+            }
+            assert!(!json!(tool.input_schema).to_string().contains("null"), "{name}");
+        }
+        assert_eq!(minimal().len(), TOOLS.len());
+    }
+
+    #[test]
+    fn an_optional_argument_may_be_null_and_an_empty_one_is_named() {
+        for (name, arguments, reads) in minimal() {
+            let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap();
+            let properties = tool.input_schema["properties"].as_object().unwrap();
+            for optional in properties.keys().filter(|key| arguments.get(key).is_none()) {
+                let with = |value: Value| {
+                    let mut arguments = object(&arguments);
+                    arguments.insert(optional.clone(), value);
+                    given(tool, arguments)
+                };
+                assert!(reads(Value::Object(with(Value::Null).unwrap())), "{name} {optional}");
+                let refused = with(json!("")).map(|_| ()).map_err(|failure| failure.to_text());
+                match optional.as_str() {
+                    "text" => refused.unwrap(),
+                    _ => assert!(
+                        refused.unwrap_err().contains(&format!("`{optional}` is empty")),
+                        "{name}"
+                    ),
+                }
+            }
+        }
+    }
 }

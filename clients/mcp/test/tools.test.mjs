@@ -3,6 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { AjvJsonSchemaValidator } from '@modelcontextprotocol/sdk/validation/ajv';
+
 import { host, newAgent, PRICE, WAYS, WEATHER } from './world.mjs';
 
 for (const way of Object.keys(WAYS)) {
@@ -43,6 +45,28 @@ for (const way of Object.keys(WAYS)) {
     await close();
   });
 }
+
+test('the shortest call of each tool fits its schema, and a longer one may give each optional argument', async () => {
+  const { tools, close } = await host('http', (await newAgent('mcp-schemas')).key);
+  const id = '00000000-0000-4000-8000-000000000000';
+  const calls = {
+    find_services: [{}, { text: 'weather', category: 'data', max_usd: 0.02, limit: 5 }],
+    get_service: [{ service: 'lab-weather' }],
+    list_enabled: [{}, { service: 'lab-weather' }],
+    check_payment: [WEATHER, { ...WEATHER, max_usd: 0.05, parameters: {}, target_url: 'https://a.example' }],
+    call_service: [WEATHER, { ...WEATHER, max_usd: 0.05, idempotency_key: 'k', approval_id: id }],
+    get_approval: [{ approval_id: id }, { approval_id: id, wait_seconds: 3 }],
+    list_receipts: [{}, { limit: 1 }],
+    get_receipt: [{ settlement_id: id }],
+  };
+  assert.deepEqual(Object.keys(calls).sort(), tools.map(({ name }) => name).sort());
+  for (const { name, inputSchema } of tools) {
+    const validate = new AjvJsonSchemaValidator().getValidator(inputSchema);
+    for (const call of calls[name]) assert.ok(validate(call).valid, `${name} ${JSON.stringify(call)}`);
+    assert.ok(!validate({ nothing: 1 }).valid, name);
+  }
+  await close();
+});
 
 test('a program that is killed while it pays, and a new one under the same key, pay once', async () => {
   for (const pause of [20, 60, 120, 250, 500]) {

@@ -53,6 +53,42 @@ def test_a_wrong_setting_is_told_without_the_key(wrong: dict[str, object]) -> No
     assert "5555" not in str(told.value)
 
 
+def test_url_and_key_come_from_the_environment_unless_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PURSER_URL", raising=False)
+    monkeypatch.delenv("PURSER_KEY", raising=False)
+    with pytest.raises(errors.ConfigurationError, match="PURSER_URL"):
+        Purser(key=KEY, run="job-42")
+    with pytest.raises(errors.ConfigurationError, match="PURSER_KEY"):
+        PurserClient("https://purser.example")
+    monkeypatch.setenv("PURSER_URL", "https://purser.example")
+    monkeypatch.setenv("PURSER_KEY", KEY)
+    assert (Purser(run="job-42").url, Purser(run="job-42").key) == ("https://purser.example", KEY)
+    assert Purser(url="http://localhost", run="job-42").url == "http://localhost"
+    PurserClient().close()
+
+
+def test_a_providers_fault_is_not_the_callers() -> None:
+    def told(*paths: str) -> errors.Refusal:
+        details = [{"path": path, "message": ""} for path in paths]
+        return errors.refusal(400, {"error": "invalid_request", "message": "", "details": details}, None)
+
+    terms = told("/payment_requirement/accepts")
+    assert isinstance(terms, errors.InvalidTerms)
+    assert "provider" in terms.todo
+    for mixed in (told("/payment_requirement", "/max_payment_units"), told("/metadata"), told()):
+        assert type(mixed) is errors.InvalidRequest
+
+
+def test_retryable_decides_whatever_the_status() -> None:
+    def is_passing(status: int, **body: object) -> bool:
+        return errors.refusal(status, {"error": "onchain_settlement_not_verified", "message": "", **body}, None).is_passing
+
+    assert is_passing(422, retryable=True)
+    assert is_passing(503)
+    assert not is_passing(503, retryable=False)
+    assert not is_passing(422)
+
+
 def test_the_url_may_be_plain_http_on_this_machine() -> None:
     for url in ("http://127.0.0.1:3000", "http://localhost:3000/", "http://[::1]", "https://purser.example/base/"):
         PurserClient(url, KEY).close()

@@ -51,7 +51,7 @@ def test_a_redirect_of_the_paid_call_is_not_followed(
     with pytest.raises(errors.PaymentRedirected) as told:
         buy(payer(), url)
     assert told.value.answer.location == other
-    assert told.value.payment.receipt.status == ("confirmed" if takes else "failed")
+    assert told.value.payment.receipt.status == ("confirmed" if takes else "unproven")
     assert elsewhere == []
     assert (authorized(world, agent), agent.transfers()) == (1, int(takes))
 
@@ -234,6 +234,28 @@ def test_another_payee_in_the_first_402_is_purser_s_no(world: World, agent: Agen
     assert (authorized(world, agent), agent.transfers()) == (0, 0)
 
 
+def test_a_price_above_the_listed_one_is_told_and_refused_above_the_percentage_that_the_caller_allows(
+    world: World, agent: Agent, payer: Payer, own: Buyer
+) -> None:
+    def asks(exchange: Exchange) -> None:
+        if exchange.payment is None:
+            changed(amount="400000")(world, exchange)
+        else:
+            exchange.send(Reply(200, [], b"{}"))
+
+    url = world.provider(asks)
+    with pytest.raises(errors.PriceAboveListed) as told:
+        own(payer(max_amount="0.50", max_over_listed=3_899), url)
+    assert (told.value.amount_units, told.value.listed_amount_units) == (400_000, 10_000)
+    assert authorized(world, agent) == 0
+    _, _, raised = own(payer(max_amount="0.50", max_over_listed=3_900), url)
+    assert raised is not None
+    assert (raised.amount_units, raised.listed_amount_units) == (400_000, 10_000)
+    _, _, listed = own(payer(max_over_listed=0), f"{world.v2}/weather")
+    assert listed is not None
+    assert listed.listed_amount_units is None
+
+
 def test_a_provider_s_failure_is_returned_and_its_repetition_sends_the_same_payment(
     world: World, agent: Agent, payer: Payer, own: Buyer
 ) -> None:
@@ -246,10 +268,53 @@ def test_a_provider_s_failure_is_returned_and_its_repetition_sends_the_same_paym
     purser, url = payer(), world.provider(once_paid(world, fails_once))
     status, _, payment = own(purser, url)
     assert payment is not None
-    assert (status, payment.receipt.status) == (500, "failed")
+    assert (status, payment.receipt.status) == (500, "unproven")
     assert own(purser, url)[0] == 200
     assert payments == [payments[0]] * 2
     assert (authorized(world, agent), agent.transfers()) == (1, 1)
+
+
+@pytest.mark.parametrize("status", [200, 500, 402])
+@pytest.mark.parametrize("end", ["confirmed", "expired"])
+def test_a_payment_that_is_sent_and_not_proven_is_unproven_until_its_receipt_is_settled(
+    world: World, agent: Agent, payer: Payer, own: Buyer, status: int, end: str
+) -> None:
+    receipts: list[str] = []
+
+    def purser(exchange: Exchange) -> None:
+        reply = exchange.forward(world.base)
+        if exchange.method == "GET" and exchange.path.startswith("/x402/settlements/"):
+            receipts.append(exchange.path)
+            # Once what it is, once nothing, then what reconcile finds.
+            if len(receipts) == 2:
+                return exchange.send(Reply(503, [], b'{"error": "temporarily_unavailable", "message": ""}'))
+            if len(receipts) > 2:
+                found = {**json.loads(reply.body), "receipt_status": end}
+                reply = Reply(200, [], json.dumps(found).encode())
+        exchange.send(reply)
+
+    def silent(exchange: Exchange) -> None:
+        world.real(exchange)
+        exchange.send(Reply(status, [], b"{}"))
+
+    purser_url, url = world.between.put(purser), world.provider(once_paid(world, silent))
+    if status == 402:
+        with pytest.raises(errors.PaymentNotAccepted, match="may have been taken") as told:
+            own(payer(url=purser_url), url)
+        payment = told.value.payment
+        receipts.clear()
+    else:
+        answered, _, bought = own(payer(url=purser_url), url)
+        assert (answered, receipts) == (status, [])
+        assert bought is not None
+        payment = bought
+    assert payment.receipt.status == "unproven"
+    assert "don't pay again" in (payment.receipt.error.todo if payment.receipt.error else "")
+    assert payment.confirm(within=0).status == "unproven"
+    assert len(receipts) == 1
+    settled = payment.confirm(within=10)
+    assert (settled.status, settled.settlement is not None) == (end, True)
+    assert (len(receipts), agent.transfers()) == (3, 1)
 
 
 def test_a_402_that_is_not_about_x402_is_returned(world: World, payer: Payer, own: Buyer) -> None:
@@ -279,9 +344,11 @@ class TestPurser:
         assert payment.is_replayed == (lost == "answer")
         assert (authorized(world, agent), agent.transfers()) == (1, 1)
 
-    @pytest.mark.parametrize("how", ["lost", "later", "no"])
+    @pytest.mark.parametrize("how", ["lost", "later", "not yet", "no", "never"])
     def test_a_failed_completion_loses_nothing(self, world: World, payer: Payer, own: Buyer, how: str) -> None:
-        said = {"error": "onchain_settlement_not_verified", "message": "", "retryable": how == "later"}
+        # `retryable` decides, whatever the status.
+        is_retryable = how in ("later", "not yet")
+        said = {"error": "onchain_settlement_not_verified", "message": "", "retryable": is_retryable}
         answers: list[str] = []
 
         def purser(exchange: Exchange) -> None:
@@ -290,18 +357,20 @@ class TestPurser:
             answers.append(how)
             if how == "lost":
                 return exchange.drop()
-            headers = [("Retry-After", "1")] if how == "later" else []
-            exchange.send(Reply(422, headers, json.dumps(said).encode()))
+            headers = [("Retry-After", "1")] if is_retryable else []
+            exchange.send(Reply(503 if how in ("later", "never") else 422, headers, json.dumps(said).encode()))
 
         status, body, payment = own(payer(url=world.between.put(purser)), f"{world.v2}/weather")
         assert (status, json.loads(body)["city"]) == (200, "Lisbon")
         assert payment is not None
         receipt = payment.receipt
         assert receipt.error is not None
-        expected = {"lost": ("pending", 2.0), "later": ("pending", 1.0), "no": ("failed", None)}
-        assert (receipt.status, receipt.retry_after) == expected[how]
+        expected = ("pending", 2.0 if how == "lost" else 1.0) if how in ("lost", "later", "not yet") else ("unproven", None)
+        assert (receipt.status, receipt.retry_after) == expected
         assert payment.confirm(within=0) == receipt
-        assert payment.confirm(within=10).status == ("failed" if how == "no" else "confirmed")
+        assert payment.confirm(within=10 if expected[0] == "pending" else 1).status == (
+            "confirmed" if expected[0] == "pending" else "unproven"
+        )
 
     def test_the_key_goes_to_purser_alone_and_into_no_log(
         self, world: World, agent: Agent, payer: Payer, buy: Buyer, caplog: pytest.LogCaptureFixture

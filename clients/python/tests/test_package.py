@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -25,3 +27,22 @@ def test_httpx_is_all_that_the_package_itself_needs() -> None:
     said = "import sys, purser_client; print(*{'x402', 'requests', 'pydantic'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == ""
+
+
+def test_the_snippets_of_the_readme_are_typed_strictly(tmp_path: Path) -> None:
+    snippets = re.findall(r"^```python\n(.*?)^```", (FOLDER / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(snippets) >= 4
+
+    def checked(text: str) -> subprocess.CompletedProcess[str]:
+        file = tmp_path / "readme.py"
+        file.write_text(text)
+        mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}"]
+        environment = {**os.environ, "MYPYPATH": str(FOLDER / "src")}
+        return subprocess.run(
+            [*mypy, str(file)], cwd=FOLDER, env=environment, check=False, capture_output=True, text=True, timeout=300
+        )
+
+    text = "\n".join(snippets)
+    told = checked(text)
+    assert told.returncode == 0, told.stdout
+    assert "union-attr" in checked(text + "\npayment_of(response).receipt\n").stdout

@@ -146,6 +146,8 @@ pub struct Authorized {
     pub receipt_status: ReceiptStatus,
     /// The price.
     pub amount_units: Usdc,
+    /// The price that the catalog lists, where `amount_units` is above it.
+    pub listed_amount_units: Option<Usdc>,
     /// The payee.
     pub pay_to: String,
     /// The network.
@@ -239,6 +241,8 @@ pub struct Preflight {
     pub reason: String,
     /// The price.
     pub amount_units: Usdc,
+    /// The price that the catalog lists, where `amount_units` is above it.
+    pub listed_amount_units: Option<Usdc>,
     /// Whether a person would be asked.
     pub approval_required: bool,
     /// Every check, in order.

@@ -4,12 +4,14 @@ use crate::answer::{
     Agent, Approval, Authorized, Completed, EnabledServices, Preflight, ServiceDetail, ServicePolicy, Services,
     Settlement, Settlements,
 };
-use crate::{AgentKey, IdempotencyKey, PaymentTerms, Refusal, Usdc};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
+use crate::{AgentKey, AgentKeyError, IdempotencyKey, PaymentTerms, Refusal, Usdc};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use url::{Host, Url};
@@ -35,6 +37,25 @@ pub struct Purser {
     authorization: Option<HeaderValue>,
     /// When every call is over.
     deadline: Option<Instant>,
+    /// Makes one more header of each request.
+    signer: Option<Signer>,
+}
+
+/// Makes a header of a request's method, path and `Authorization`.
+#[derive(Clone)]
+struct Signer {
+    name: HeaderName,
+    sign: Arc<Sign>,
+}
+
+type Sign = dyn Fn(&Method, &str, &HeaderValue) -> Option<HeaderValue> + Send + Sync;
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A URL that Purser can't be called at: it must be `https`, or `http` to this machine.
@@ -46,6 +67,21 @@ pub enum PurserUrlError {
     /// The HTTP client can't be made.
     #[error("the HTTP client can't be made")]
     Client(#[source] reqwest::Error),
+}
+
+/// Why the environment names no Purser.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvironmentError {
+    /// `PURSER_URL` is not set.
+    #[error("the environment variable PURSER_URL is not set")]
+    MissingUrl,
+    /// `PURSER_URL` can't be called.
+    #[error(transparent)]
+    Url(#[from] PurserUrlError),
+    /// `PURSER_KEY` is not set, or is no agent key.
+    #[error(transparent)]
+    Key(#[from] AgentKeyError),
 }
 
 /// Why a call has no answer to use.
@@ -68,7 +104,7 @@ impl ApiError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
-            Self::Refused(refusal) => refusal.is_temporary() || refusal.is_retryable(),
+            Self::Refused(refusal) => refusal.is_temporary(),
             Self::Unreadable(_) => false,
         }
     }
@@ -185,6 +221,16 @@ impl Purser {
         Ok(Self::without_key(url)?.with_key(key))
     }
 
+    /// Purser at `PURSER_URL`, with the agent's key in `PURSER_KEY`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a client has no other settings, and reads this when it is asked to"
+    )]
+    pub fn from_env() -> Result<Self, EnvironmentError> {
+        let url = std::env::var("PURSER_URL").map_err(|_| EnvironmentError::MissingUrl)?;
+        Ok(Self::new(&url, &AgentKey::from_env()?)?)
+    }
+
     /// The same Purser, over the same connections, with this agent's key.
     #[must_use]
     pub fn with_key(&self, key: &AgentKey) -> Self {
@@ -200,6 +246,23 @@ impl Purser {
     pub fn until(&self, deadline: Instant) -> Self {
         Self {
             deadline: Some(deadline),
+            ..self.clone()
+        }
+    }
+
+    /// The same Purser, whose requests with a key have one more header: what `sign` makes of the method, the path and the
+    /// `Authorization` header. For a server that calls Purser for others and vouches for them.
+    #[must_use]
+    pub fn signed(
+        &self,
+        name: HeaderName,
+        sign: impl Fn(&Method, &str, &HeaderValue) -> Option<HeaderValue> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            signer: Some(Signer {
+                name,
+                sign: Arc::new(sign),
+            }),
             ..self.clone()
         }
     }
@@ -227,6 +290,7 @@ impl Purser {
             http,
             authorization: None,
             deadline: None,
+            signer: None,
         })
     }
 
@@ -397,13 +461,23 @@ impl Purser {
         }
     }
 
+    fn signature(&self, method: &Method, url: &Url) -> Option<(HeaderName, HeaderValue)> {
+        let (signer, authorization) = (self.signer.as_ref()?, self.authorization.as_ref()?);
+        let value = (signer.sign)(method, url.path(), authorization)?;
+        Some((signer.name.clone(), value))
+    }
+
     async fn once<T: DeserializeOwned>(
         &self,
         method: Method,
         url: Url,
         body: Option<&impl Serialize>,
     ) -> Result<(T, HeaderMap), ApiError> {
+        let signature = self.signature(&method, &url);
         let mut request = self.http.request(method, url);
+        if let Some((name, value)) = signature {
+            request = request.header(name, value);
+        }
         if let Some(deadline) = self.deadline {
             request = request.timeout(time_left(deadline).min(TIMEOUT));
         }

@@ -6,10 +6,9 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use purser_client::{AgentKey, Payer, Purser, Usdc};
+//! use purser_client::{Payer, Purser, Usdc};
 //!
-//! let purser = Purser::new("https://purser.example", &AgentKey::from_env()?)?;
-//! let payer = Payer::new(purser, "report-2026-11-23", "0.05".parse::<Usdc>()?)?;
+//! let payer = Payer::new(Purser::from_env()?, "report-2026-11-23", "0.05".parse::<Usdc>()?)?;
 //! let paid = payer.get("https://provider.example/weather?city=Oslo").await?;
 //! println!("{}", paid.response.text().await?);
 //! # Ok(()) }
@@ -43,7 +42,7 @@ pub use answer::{
     EnabledService, EnabledServices, NextPayment, Operation, OperationPayment, Preflight, ReceiptStatus, ServiceDetail,
     ServiceItem, ServicePolicy, Services, Settlement, SettlementItem, Settlements, SignedPayment, Spend, SpendPolicy,
 };
-pub use api::{ApiError, Call, CatalogFilter, Purser, PurserUrlError};
+pub use api::{ApiError, Call, CatalogFilter, EnvironmentError, Purser, PurserUrlError};
 pub use approval::{PendingApproval, Waited};
 pub use idempotency_key::{IdempotencyKey, IdempotencyKeyError};
 pub use paid_body::AnswerBrokeOff;

@@ -4,7 +4,7 @@
 use crate::api::bounded_start;
 use crate::ordinals::Place;
 use crate::terms::payment_required;
-use crate::{ApiError, PaymentMade, PendingApproval, ReceiptStatus, Refusal, TermsError};
+use crate::{ApiError, PaymentMade, PendingApproval, ReceiptStatus, Refusal, TermsError, Usdc};
 use reqwest::Response;
 use serde_json::Value;
 
@@ -35,6 +35,14 @@ pub enum PayError {
     /// A person has to approve it; nothing was paid.
     #[error("a person has to approve it: approval {}", .0.approval_id())]
     ApprovalRequired(Box<PendingApproval>),
+    /// The provider asks for more above the listed price than the caller allows; nothing was paid.
+    #[error("the provider asks for {asked} USD, and the catalog lists {listed}")]
+    AboveListed {
+        /// The price that the provider asks for.
+        asked: Usdc,
+        /// The price that the catalog lists.
+        listed: Usdc,
+    },
     /// Purser can't be asked. The same request again pays once.
     #[error(transparent)]
     Purser(ApiError),
@@ -105,11 +113,14 @@ impl PayError {
             Self::Terms(_) => "Don't pay: the provider's terms are no x402 terms.",
             Self::Refused { refusal } | Self::Purser(ApiError::Refused(refusal)) => refusal.what_to_do(),
             Self::ApprovalRequired(pending) => pending.refusal().what_to_do(),
+            Self::AboveListed { .. } => {
+                "Nothing was paid. Allow a higher percentage above the listed price, if the call is worth it."
+            }
             Self::Purser(_) | Self::PaymentUnanswered { .. } => {
                 "Make the same call again: it repeats the same payment, and nothing is paid twice."
             }
             Self::PaymentNotAccepted { .. } => {
-                "Don't pay another way. The same call repeats the same payment; its receipt says if it was taken."
+                "Don't pay another way: the payment may have been taken, as its receipt will say. The same call repeats it."
             }
             Self::PaymentRedirected { .. } => "If the location holds the answer, fetch it without paying.",
             Self::AlreadyPaid(_) => "Use what it bought, or acknowledge this and call again to buy anew.",

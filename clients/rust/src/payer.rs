@@ -35,6 +35,7 @@ pub struct Payer {
     provider: Client,
     run: String,
     ceiling: Usdc,
+    max_over_listed: Option<u32>,
     wait_for_approval: Duration,
     max_answer_bytes: usize,
     ordinals: Ordinals,
@@ -86,6 +87,7 @@ impl Payer {
             provider,
             run: run.into(),
             ceiling,
+            max_over_listed: None,
             wait_for_approval: Duration::ZERO,
             max_answer_bytes: MAX_ANSWER_BYTES,
             ordinals: Ordinals::default(),
@@ -99,6 +101,16 @@ impl Payer {
     pub fn until(self, deadline: Instant) -> Self {
         Self {
             deadline: Some(deadline),
+            ..self
+        }
+    }
+
+    /// Refuses a price more than `percent` above the one that the catalog lists; by default none is refused for that.
+    /// Each paid call asks `check` before.
+    #[must_use]
+    pub fn max_over_listed(self, percent: u32) -> Self {
+        Self {
+            max_over_listed: Some(percent),
             ..self
         }
     }
@@ -138,7 +150,10 @@ impl Payer {
                 response,
                 payment: None,
             }),
-            Asked::Payment(terms) => self.pay(request, &terms).await,
+            Asked::Payment(terms) => {
+                self.compare_with_listed(&request, &terms).await?;
+                self.pay(request, &terms).await
+            }
         }
     }
 
@@ -148,9 +163,26 @@ impl Payer {
         let Asked::Payment(terms) = self.asked(request).await? else {
             return Ok(None);
         };
+        Ok(Some(self.preflight(request, &terms).await?))
+    }
+
+    async fn preflight(&self, request: &Request, terms: &PaymentTerms) -> Result<Preflight, PayError> {
         let replay_key = Uuid::new_v4().to_string();
         let call = request.call(self.ceiling);
-        Ok(Some(self.purser.check(&call, &terms, &replay_key).await?))
+        Ok(self.purser.check(&call, terms, &replay_key).await?)
+    }
+
+    /// Refuses a price that is further above the listed one than the caller allows.
+    async fn compare_with_listed(&self, request: &Request, terms: &PaymentTerms) -> Result<(), PayError> {
+        let Some(percent) = self.max_over_listed else {
+            return Ok(());
+        };
+        let told = self.preflight(request, terms).await?;
+        let asked = told.amount_units;
+        match told.listed_amount_units {
+            Some(listed) if asked.is_over(listed, percent) => Err(PayError::AboveListed { asked, listed }),
+            _ => Ok(()),
+        }
     }
 
     /// The provider's answer without a payment.

@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// What is waited where an answer names no time.
+/// The pause where an answer names none, and the longest between two looks at a receipt.
 const PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// A payment that was signed for a call.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub struct PaymentMade {
     pub transaction_id: Uuid,
     /// The price.
     pub amount: Usdc,
+    /// The price that the catalog lists, where the provider asked for more.
+    pub listed: Option<Usdc>,
     /// The payee.
     pub pay_to: String,
     /// Under which this call can be repeated from anywhere.
@@ -33,7 +36,7 @@ pub struct PaymentMade {
     purser: Purser,
 }
 
-/// Where the proof of a payment stands.
+/// Where a payment that was sent stands. Only `Expired` means that nothing was paid.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReceiptState {
@@ -46,10 +49,28 @@ pub enum ReceiptState {
         /// What Purser said, or that it said nothing.
         error: ApiError,
     },
-    /// Purser does not take the provider's word. It looks on the chain by itself, and [`Purser::receipt`] tells.
-    Failed(ApiError),
-    /// The provider named no transaction. It may have taken the payment or not; Purser finds out by itself.
-    NoProof,
+    /// The provider sent no proof (`None`), or one that Purser does not accept. It may have taken the payment: don't pay
+    /// again. [`PaymentMade::confirm`] reads the receipt, for which Purser looks on the chain itself.
+    Unproven(Option<ApiError>),
+    /// The payment was never taken, and no longer can be.
+    Expired(Box<Settlement>),
+}
+
+impl ReceiptState {
+    /// `confirmed`, `pending`, `unproven` or `expired`: the same word in every client.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Confirmed(_) => "confirmed",
+            Self::Pending { .. } => "pending",
+            Self::Unproven(_) => "unproven",
+            Self::Expired(_) => "expired",
+        }
+    }
+
+    /// Whether it is `Confirmed` or `Expired`.
+    pub const fn is_settled(&self) -> bool {
+        matches!(self, Self::Confirmed(_) | Self::Expired(_))
+    }
 }
 
 impl PaymentMade {
@@ -58,10 +79,11 @@ impl PaymentMade {
             settlement_id: authorized.settlement_id,
             transaction_id: authorized.transaction_id,
             amount: authorized.amount_units,
+            listed: authorized.listed_amount_units,
             pay_to: authorized.pay_to.clone(),
             idempotency_key,
             replayed: authorized.replayed,
-            receipt: ReceiptState::NoProof,
+            receipt: ReceiptState::Unproven(None),
             proof: None,
             purser: purser.clone(),
         }
@@ -73,15 +95,26 @@ impl PaymentMade {
         self.complete().await;
     }
 
-    /// Asks again while the receipt is pending, `most` at longest.
+    /// Asks Purser until the receipt is `Confirmed` or `Expired`, `most` at longest.
     pub async fn confirm(&mut self, most: Duration) -> &ReceiptState {
         let begun = Instant::now();
-        while let ReceiptState::Pending { retry_after, .. } = self.receipt {
-            if begun.elapsed().saturating_add(retry_after) > most {
-                break;
+        let mut pause = PAUSE;
+        while !self.receipt.is_settled() {
+            if let ReceiptState::Pending { retry_after, .. } = self.receipt {
+                if begun.elapsed().saturating_add(retry_after) > most {
+                    break;
+                }
+                tokio::time::sleep(retry_after).await;
+                self.complete().await;
+            } else {
+                self.look().await;
+                let left = most.saturating_sub(begun.elapsed());
+                if self.receipt.is_settled() || left.is_zero() {
+                    break;
+                }
+                tokio::time::sleep(pause.min(left)).await;
+                pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
             }
-            tokio::time::sleep(retry_after).await;
-            self.complete().await;
         }
         &self.receipt
     }
@@ -94,7 +127,7 @@ impl PaymentMade {
                 retry_after: error.retry_after().unwrap_or(PAUSE),
                 error,
             },
-            Err(error) => ReceiptState::Failed(error),
+            Err(error) => ReceiptState::Unproven(Some(error)),
         };
     }
 
@@ -105,8 +138,10 @@ impl PaymentMade {
         }
         let settlement = self.purser.receipt(self.settlement_id).await.ok()?;
         let status = settlement.receipt_status.clone();
-        if status == ReceiptStatus::Confirmed {
-            self.receipt = ReceiptState::Confirmed(Box::new(settlement));
+        match status {
+            ReceiptStatus::Confirmed => self.receipt = ReceiptState::Confirmed(Box::new(settlement)),
+            ReceiptStatus::Expired => self.receipt = ReceiptState::Expired(Box::new(settlement)),
+            ReceiptStatus::Authorized | ReceiptStatus::Other(_) => {}
         }
         Some(status)
     }

@@ -210,28 +210,38 @@ impl Refusal {
             Slug::TooManyRequests | Slug::TemporarilyUnavailable => {
                 "Repeat the same request after `retry_after`, under the same key."
             }
-            Slug::OnchainSettlementNotVerified if self.is_retryable() => {
+            Slug::OnchainSettlementNotVerified if self.is_temporary() => {
                 "Ask again after `retry_after`. Don't pay again."
             }
             Slug::OnchainSettlementNotVerified
             | Slug::SettlementTransactionAlreadyUsed
             | Slug::ProviderProofRequired
-            | Slug::SettlementTransactionHashRequired => "Don't pay again. The receipt will say what became of it.",
+            | Slug::SettlementTransactionHashRequired => {
+                "Don't pay again: the payment may have been taken. Its receipt says whether it was."
+            }
             Slug::InternalError => "Repeat the same request under the same key: nothing is paid twice.",
+            Slug::InvalidRequest if self.is_about_the_terms() => {
+                "Don't pay: the provider's payment terms are wrong, as `details` says."
+            }
             Slug::InvalidRequest | Slug::RequestTooLarge | Slug::NotFound | Slug::Other(_) => {
                 "Correct the request as the message and `details` say."
             }
         }
     }
 
-    /// Whether the chain may show the payment later.
-    pub(crate) fn is_retryable(&self) -> bool {
-        self.context.retryable == Some(true)
+    /// Whether every problem is one of the payment terms, which are the provider's.
+    fn is_about_the_terms(&self) -> bool {
+        let is_of_terms = |problem: &Problem| problem.path.starts_with("/payment_requirement");
+        !self.details.is_empty() && self.details.iter().all(is_of_terms)
     }
 
-    /// Whether the same request under the same key may be answered otherwise if it is sent again.
+    /// Whether the same request under the same key may succeed later: `retryable` decides where the answer has it, else
+    /// the status.
     pub const fn is_temporary(&self) -> bool {
-        matches!(self.status, 429 | 500 | 502 | 503 | 504)
+        match self.context.retryable {
+            Some(is_retryable) => is_retryable,
+            None => matches!(self.status, 429 | 500 | 502 | 503 | 504),
+        }
     }
 }
 
@@ -272,3 +282,44 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn refusal(status: u16, body: &Value) -> Refusal {
+        Refusal::read(status, None, body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn retryable_decides_whatever_the_status_and_else_the_status() {
+        let slug = "onchain_settlement_not_verified";
+        for (status, retryable, is_temporary) in [
+            (422, json!(true), true),
+            (503, json!(true), true),
+            (422, json!(false), false),
+            (503, json!(false), false),
+            (422, Value::Null, false),
+            (503, Value::Null, true),
+        ] {
+            let refusal = refusal(status, &json!({"error": slug, "message": "", "retryable": retryable}));
+            assert_eq!(refusal.is_temporary(), is_temporary, "{status} {retryable}");
+            assert_eq!(refusal.what_to_do().contains("retry_after"), is_temporary, "{status}");
+            assert!(refusal.what_to_do().contains("Don't pay again"), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_providers_fault_is_not_the_callers() {
+        let at = |paths: &[&str]| {
+            let details: Vec<Value> = paths.iter().map(|path| json!({"path": path, "message": ""})).collect();
+            let body = json!({"error": "invalid_request", "message": "", "details": details});
+            refusal(400, &body).what_to_do()
+        };
+        assert!(at(&["/payment_requirement/accepts"]).contains("provider's payment terms"));
+        for paths in [&["/payment_requirement", "/max_payment_units"][..], &["/metadata"], &[]] {
+            assert!(at(paths).starts_with("Correct the request"), "{paths:?}");
+        }
+    }
+}

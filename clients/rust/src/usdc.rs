@@ -22,6 +22,12 @@ impl Usdc {
         Self(units)
     }
 
+    /// Whether this is more than `percent` above `listed`.
+    pub(crate) fn is_over(self, listed: Self, percent: u32) -> bool {
+        let most = u128::from(listed.0).saturating_mul(u128::from(percent).saturating_add(100));
+        u128::from(self.0).saturating_mul(100) > most
+    }
+
     /// The amount in micro-units.
     pub const fn units(self) -> u64 {
         self.0
@@ -60,6 +66,14 @@ impl fmt::Display for Usdc {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_price_is_compared_with_the_listed_one_exactly() {
+        let is_over = |asked, listed, percent| Usdc(asked).is_over(Usdc(listed), percent);
+        assert!(!is_over(400_000, 10_000, 3_900) && is_over(400_001, 10_000, 3_900));
+        assert!(!is_over(10_000, 10_000, 0) && is_over(10_001, 10_000, 0) && is_over(1, 0, u32::MAX));
+        assert!(!is_over(u64::MAX, u64::MAX, 0) && is_over(u64::MAX, u64::MAX / 2, 99));
+    }
 
     #[test]
     fn an_amount_is_read_and_written_as_decimal_usd() {

@@ -1,5 +1,7 @@
 /** What an agent can do about each refusal, in a sentence (docs/errors.md §2 and §3); a test compares the slugs. */
 
+import type { ErrorBody } from './wire.js';
+
 const REPEAT = 'Repeat the same request after `retryAfter` seconds; nothing is paid twice.';
 
 export const ADVICE = {
@@ -26,7 +28,8 @@ export const ADVICE = {
     'This approval paid for another such call, `settlementId`. The next identical call asks a person anew.',
   provider_proof_required: "Send the provider's payment response as it was received.",
   settlement_transaction_hash_required: "Send the transaction's hash: the provider's response names none.",
-  onchain_settlement_not_verified: "Don't pay again. If `body.retryable`, repeat after `retryAfter` seconds.",
+  onchain_settlement_not_verified:
+    "Don't pay again. If `body.retryable`, repeat after `retryAfter` seconds; else `payment.confirm(seconds)` says whether the payment was taken.",
   settlement_transaction_already_used: "Send this payment's own transaction: that one proved another.",
   temporarily_unavailable: REPEAT,
   internal_error: REPEAT,
@@ -49,9 +52,11 @@ const BLOCKED: Record<string, string> = {
   too_many_open_approvals: "Wait until a person has decided one of the agent's open approvals.",
 };
 
-/** The sentence for a refusal, by its slug and the reason of its decision. */
-export function adviceFor(slug: string, reason: string | undefined): string {
-  const rule = reason?.split(':')[0] ?? '';
+/** The sentence for a refusal, by its slug, the reason of its decision, and its problems. */
+export function adviceFor({ error: slug, decision, details = [] }: ErrorBody): string {
+  const rule = decision?.reason?.split(':')[0] ?? '';
+  const isOfTerms = details.length > 0 && details.every(({ path }) => path.startsWith('/payment_requirement'));
+  if (slug === 'invalid_request' && isOfTerms) return "Don't pay: the provider's terms are wrong, as `details` says.";
   if (slug === 'policy_blocked' && Object.hasOwn(BLOCKED, rule)) return BLOCKED[rule] ?? '';
   if (Object.hasOwn(ADVICE, slug)) return ADVICE[slug as Slug];
   return slug.endsWith('_required') ? 'Send the member that the slug names.' : 'Read `body.message`.';

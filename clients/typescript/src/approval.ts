@@ -50,8 +50,8 @@ export class PendingApproval {
   }
 }
 
-/** Whether the same question may be answered later. */
+/** Whether the same request may succeed later: `retryable` decides where the answer has it, else the status. */
 export function isPassing(error: unknown): boolean {
   if (!(error instanceof Refusal)) return error instanceof Unreachable;
-  return error.status === 429 || error.status >= 500 || error.body.retryable === true;
+  return error.body.retryable ?? (error.status === 429 || error.status >= 500);
 }

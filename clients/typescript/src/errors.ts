@@ -54,7 +54,7 @@ export class Refusal extends PurserError {
     /** Whole seconds to wait before the same request makes sense, if Purser named any. */
     readonly retryAfter: number | undefined,
   ) {
-    super(`${body.error}: ${body.message}`, adviceFor(body.error, body.decision?.reason));
+    super(`${body.error}: ${body.message}`, adviceFor(body));
     this.slug = body.error;
   }
 
@@ -131,6 +131,21 @@ export class OfferRedirected extends PurserError {
   }
 }
 
+/** The provider asks for more above the catalog's price than `maxOverListed` allows; nothing was paid. */
+export class PriceAboveListed extends PurserError {
+  override readonly name = 'PriceAboveListed';
+
+  constructor(
+    readonly amountUnits: number,
+    readonly listedAmountUnits: number,
+  ) {
+    super(
+      `the provider asks for ${amountUnits} micro-units, and the catalog lists ${listedAmountUnits}`,
+      'Nothing was paid. Raise `maxOverListed` if the call is worth it.',
+    );
+  }
+}
+
 /** A call for which a payment is signed. The same call tried again repeats the payment and makes no second one. */
 export class PaymentError extends PurserError {
   override readonly name: string = 'PaymentError';
@@ -169,7 +184,7 @@ export class PaymentNotAccepted extends PaymentError {
     readonly answer: ProviderAnswer,
   ) {
     const todo =
-      "Don't pay another way. The same call repeats the same payment; `payment.receipt` says if it was taken.";
+      "The payment may have been taken: don't pay another way. `payment.confirm(seconds)` says whether it was; the same call repeats the same payment.";
     super('the provider did not accept the payment', todo, payment);
   }
 }
@@ -230,7 +245,7 @@ export class NoProof extends PurserError {
   constructor() {
     super(
       'the provider sent no payment response',
-      'Read `api.receipt(settlementId)` later: Purser looks on chain itself.',
+      "The payment may have been taken: don't pay again. `payment.confirm(seconds)` or `api.receipt(settlementId)` says whether it was; Purser looks on chain itself.",
     );
   }
 }

@@ -6,7 +6,7 @@ import { Purchase } from './purchase.js';
 import type { CallOptions, Purser } from './purser.js';
 
 /** `fetch`, and what one call may say of its payment. */
-export type PayingFetch = (input: RequestInfo | URL, init?: RequestInit, options?: CallOptions) => Promise<Response>;
+export type PayingFetch = (input: string | URL | Request, init?: RequestInit, options?: CallOptions) => Promise<Response>;
 
 /**
  * Wraps `fetch` so that a 402 is paid through Purser. What comes back is the provider's response; `paymentOf` has its

@@ -16,6 +16,7 @@ export {
   PaymentNotAccepted,
   PaymentRedirected,
   PaymentUnanswered,
+  PriceAboveListed,
   type ProviderAnswer,
   PurserError,
   Refusal,

@@ -6,25 +6,34 @@ import { sleep } from './bounded.js';
 import { NoProof, PurserError, Refusal, Unreachable } from './errors.js';
 import type { Settlement } from './wire.js';
 
-/** Where the proof of a payment stands. */
+/** Where a payment that was sent stands. Only `expired` means that nothing was paid. */
 export type Receipt =
+  /** The transfer is proven on chain. */
   | { status: 'confirmed'; settlement: Settlement }
   /** The chain needs time, or Purser could not be asked: `confirm` asks again, after `retryAfter` seconds. */
   | { status: 'pending'; retryAfter: number; error: PurserError }
-  | { status: 'failed'; error: PurserError };
+  /** The provider sent no proof, or one that Purser does not accept. It may have taken the payment: don't pay again. */
+  | { status: 'unproven'; error: PurserError }
+  /** The payment was never taken, and no longer can be. */
+  | { status: 'expired'; settlement: Settlement };
 
-/** What is waited where an answer names no time. */
+/** The pause where an answer names none, and the longest between two looks at a receipt. */
 const PAUSE_SECONDS = 2;
+const LONGEST_PAUSE_SECONDS = 15;
+
+const PAYMENTS = Symbol.for('purser-client.payments');
 
 export class PaidCall {
   readonly settlementId: string;
   readonly transactionId: string;
   readonly amountUnits: number;
+  /** The price that the catalog lists, where the provider asked for more; else undefined. */
+  readonly listedAmountUnits: number | undefined;
   readonly payTo: string;
   /** Whether it is the stored payment of an earlier attempt. */
   readonly replayed: boolean;
   /** As it stands since Purser was asked last. */
-  receipt: Receipt = { status: 'failed', error: new NoProof() };
+  receipt: Receipt = { status: 'unproven', error: new NoProof() };
   readonly #api: Api;
   #proof: string | null = null;
 
@@ -38,6 +47,7 @@ export class PaidCall {
     this.settlementId = answer.settlement_id;
     this.transactionId = answer.transaction_id;
     this.amountUnits = answer.amount_units;
+    this.listedAmountUnits = answer.listed_amount_units;
     this.payTo = answer.pay_to;
     this.replayed = answer.replayed;
   }
@@ -52,16 +62,27 @@ export class PaidCall {
     return this.receipt;
   }
 
-  /** Asks again while the receipt is pending, at most this long. */
+  /** Asks Purser until the receipt is `confirmed` or `expired`, at most this long. Never throws. */
   async confirm(seconds: number): Promise<Receipt> {
     const end = Date.now() + seconds * 1000;
-    while (this.#proof !== null && this.receipt.status === 'pending') {
-      const next = this.receipt.retryAfter * 1000;
-      if (Date.now() + next > end) break;
-      await sleep(next);
-      await this.prove(this.#proof);
+    for (let pause = PAUSE_SECONDS; !this.#isSettled(); pause = Math.min(pause * 1.5, LONGEST_PAUSE_SECONDS)) {
+      if (this.receipt.status === 'pending') {
+        const next = this.receipt.retryAfter * 1000;
+        if (Date.now() + next > end) break;
+        await sleep(next);
+        await this.prove(this.#proof);
+      } else {
+        await this.look();
+        const left = end - Date.now();
+        if (this.#isSettled() || left <= 0) break;
+        await sleep(Math.min(pause * 1000, left));
+      }
     }
     return this.receipt;
+  }
+
+  #isSettled(): boolean {
+    return this.receipt.status === 'confirmed' || this.receipt.status === 'expired';
   }
 
   /**
@@ -70,8 +91,9 @@ export class PaidCall {
    */
   async look(): Promise<string | undefined> {
     const settlement = await this.#api.receipt(this.settlementId).catch(() => undefined);
-    if (settlement?.receipt_status === 'confirmed') this.receipt = { status: 'confirmed', settlement };
-    return settlement?.receipt_status;
+    const status = settlement?.receipt_status;
+    if (settlement && (status === 'confirmed' || status === 'expired')) this.receipt = { status, settlement };
+    return status;
   }
 
   async #complete(proof: string): Promise<Receipt> {
@@ -80,14 +102,16 @@ export class PaidCall {
       return { status: 'confirmed', settlement };
     } catch (cause) {
       const error = cause instanceof PurserError ? cause : new Unreachable('the request could not be made', { cause });
-      if (!isPassing(error)) return { status: 'failed', error };
+      if (!isPassing(error)) return { status: 'unproven', error };
       const retryAfter = (error instanceof Refusal && error.retryAfter) || PAUSE_SECONDS;
       return { status: 'pending', retryAfter, error };
     }
   }
 }
 
-const payments = new WeakMap<Response, PaidCall>();
+/** One for both module formats: a program may load the package as each. */
+const shared = globalThis as { [PAYMENTS]?: WeakMap<Response, PaidCall> };
+const payments = (shared[PAYMENTS] ??= new WeakMap());
 
 /** Remembers what a response was paid with. */
 export function remember(response: Response, payment: PaidCall): Response {

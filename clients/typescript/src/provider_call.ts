@@ -20,7 +20,7 @@ export class ProviderCall {
   }
 
   /** Reads the body, to hash it and to be able to send it twice. */
-  static async of(input: RequestInfo | URL, init?: RequestInit): Promise<ProviderCall> {
+  static async of(input: string | URL | Request, init?: RequestInit): Promise<ProviderCall> {
     const template = new Request(input, init);
     const bodiless = template.method === 'GET' || template.method === 'HEAD';
     const body = bodiless ? new Uint8Array() : new Uint8Array(await template.arrayBuffer());

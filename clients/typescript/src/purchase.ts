@@ -17,6 +17,7 @@ import {
   PaymentNotAccepted,
   PaymentRedirected,
   PaymentUnanswered,
+  PriceAboveListed,
   Refusal,
 } from './errors.js';
 import { type Offer, readAnswer, saysUsed } from './offer.js';
@@ -80,6 +81,7 @@ export class Purchase {
   async authorize(): Promise<Signed> {
     this.ordinal?.retake();
     try {
+      await this.#compareWithListed();
       for (let attempt = 1; ; attempt += 1) {
         const answer = await this.#authorized();
         const call = new PaidCall(this.purser.api, answer, this.body.idempotency_key);
@@ -94,6 +96,18 @@ export class Purchase {
       if (isBoundInVain(error)) this.ordinal?.spend();
       this.ordinal?.release();
       throw error;
+    }
+  }
+
+  /** Throws if the price is further above the listed one than the caller allows. */
+  async #compareWithListed(): Promise<void> {
+    const { maxOverListed } = this.terms;
+    if (maxOverListed === undefined) return;
+    const { idempotency_key: _, ...body } = this.body;
+    const answer = await this.purser.api.check({ ...body, replay_key: crypto.randomUUID() });
+    const { amount_units: asked, listed_amount_units: listed } = answer;
+    if (listed !== undefined && BigInt(asked) * 100n > BigInt(listed) * BigInt(100 + maxOverListed)) {
+      throw new PriceAboveListed(asked, listed);
     }
   }
 

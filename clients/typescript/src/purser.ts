@@ -8,14 +8,16 @@ import { type Amount, unitsOf } from './money.js';
 import type { AuthorizeBody } from './wire.js';
 
 export interface PurserOptions {
-  /** Where Purser answers: `https://…`, or `http://` on this machine. */
-  url: string;
-  /** The agent's key, `gak_pub_…:gak_sec_…`. It is sent to `url` alone. */
-  key: string;
+  /** Where Purser answers: `https://…`, or `http://` on this machine. `PURSER_URL` of the environment unless given. */
+  url?: string | undefined;
+  /** The agent's key, `gak_pub_…:gak_sec_…`. It is sent to `url` alone. `PURSER_KEY` of the environment unless given. */
+  key?: string | undefined;
   /** What this run is: a job's or a conversation's id. A run repeated under the same id pays nothing twice. */
   run: string;
   /** The most that one call may cost: `"0.05"` in USD, or `50_000` in micro-units. Without it, each call says so. */
   maxAmount?: Amount;
+  /** The most that a price may be above the one that the catalog lists, in percent: `0` allows none. No limit unless given. */
+  maxOverListed?: number;
   /** How many seconds to wait for a person where one has to approve. 0, the default, asks once. */
   waitForApproval?: number;
   /** The most that one call of Purser may take; 30 unless given. */
@@ -31,6 +33,7 @@ export interface PurserOptions {
 /** What one call may say of itself. */
 export interface CallOptions {
   maxAmount?: Amount;
+  maxOverListed?: number;
   waitForApproval?: number;
   /** Instead of the derived one: the same key never pays twice. */
   idempotencyKey?: string;
@@ -44,6 +47,8 @@ export interface CallOptions {
 /** A call's options, checked. */
 export interface Terms {
   maxUnits: number;
+  /** Percent above the listed price. */
+  maxOverListed: number | undefined;
   waitSeconds: number;
   idempotencyKey: string | undefined;
   /** What else of the body is the call's own. */
@@ -67,12 +72,16 @@ export class Purser {
   readonly #options: PurserOptions;
 
   constructor(options: PurserOptions) {
-    const { url, key, run, timeoutSeconds = 30, fetch = (request: Request) => globalThis.fetch(request) } = options;
+    const { PURSER_URL, PURSER_KEY } = environment();
+    const { url = PURSER_URL, key = PURSER_KEY, run } = options;
+    const { timeoutSeconds = 30, fetch = (request: Request) => globalThis.fetch(request) } = options;
     const { answerTimeoutSeconds = 120, maxAnswerBytes = 67_108_864 } = options;
     const problems: string[] = [];
-    if (!isSafeAddress(url)) problems.push('`url` must be an https address, or http on this machine');
+    if (!isSafeAddress(url)) {
+      problems.push('`url`, or PURSER_URL, must be an https address, or http on this machine');
+    }
     if (typeof key !== 'string' || !/^gak_pub_[\w-]+:gak_sec_[\w-]+$/.test(key)) {
-      problems.push("`key` must be an agent's whole key, `gak_pub_…:gak_sec_…`");
+      problems.push("`key`, or PURSER_KEY, must be an agent's whole key, `gak_pub_…:gak_sec_…`");
     }
     if (typeof run !== 'string' || run === '')
       problems.push("`run` must name this run: a job's or a conversation's id");
@@ -85,7 +94,7 @@ export class Purser {
     if (problems.length > 0) throw new ConfigurationError(problems);
     this.run = run;
     this.answer = { bytes: maxAnswerBytes, milliseconds: answerTimeoutSeconds * 1000 };
-    this.api = new Api(url, key, fetch, timeoutSeconds * 1000);
+    this.api = new Api(url ?? '', key ?? '', fetch, timeoutSeconds * 1000);
     // Without the key: whoever prints this object prints no secret.
     this.#options = { ...options, key: '' };
   }
@@ -96,7 +105,8 @@ export class Purser {
    */
   terms(call: CallOptions = {}): Terms {
     const { maxAmount = this.#options.maxAmount, waitForApproval = this.#options.waitForApproval ?? 0 } = call;
-    const problems = problemsOf({ ...call, maxAmount, waitForApproval });
+    const { maxOverListed = this.#options.maxOverListed } = call;
+    const problems = problemsOf({ ...call, maxAmount, maxOverListed, waitForApproval });
     if (maxAmount === undefined) problems.push('`maxAmount` is missing: say what the call may cost');
     const { idempotencyKey, target, serviceId, operationId } = call;
     if (idempotencyKey !== undefined && !/^[^\x00-\x1f\x7f-\x9f]{1,255}$/.test(idempotencyKey)) {
@@ -108,20 +118,25 @@ export class Purser {
       ...(serviceId !== undefined && { service_id: serviceId }),
       ...(operationId !== undefined && { operation_id: operationId }),
     };
-    return { maxUnits: unitsOf(maxAmount) ?? 0, waitSeconds: waitForApproval, idempotencyKey, named };
+    return { maxUnits: unitsOf(maxAmount) ?? 0, maxOverListed, waitSeconds: waitForApproval, idempotencyKey, named };
   }
 }
 
 function problemsOf({
   maxAmount,
+  maxOverListed = 0,
   waitForApproval = 0,
 }: {
   maxAmount?: Amount | undefined;
+  maxOverListed?: number | undefined;
   waitForApproval?: number;
 }): string[] {
   const problems: string[] = [];
   if (maxAmount !== undefined && unitsOf(maxAmount) === undefined) {
     problems.push('`maxAmount` must be USD as decimal text, such as "0.05", or whole micro-units, such as 50_000');
+  }
+  if (!Number.isSafeInteger(maxOverListed) || maxOverListed < 0) {
+    problems.push('`maxOverListed` must be whole percent, 0 or more');
   }
   if (!isSeconds(waitForApproval, LONGEST_WAIT_SECONDS)) {
     problems.push(`\`waitForApproval\` must be seconds, at most ${LONGEST_WAIT_SECONDS}`);
@@ -133,8 +148,13 @@ function isSeconds(value: unknown, most: number): value is number {
   return typeof value === 'number' && value >= 0 && value <= most;
 }
 
+/** The environment's variables; none in a browser. */
+function environment(): Record<string, string | undefined> {
+  return (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env ?? {};
+}
+
 /** The key must cross no network in the clear. */
-function isSafeAddress(text: unknown): boolean {
+function isSafeAddress(text: unknown): text is string {
   if (typeof text !== 'string' || !URL.canParse(text)) return false;
   const { protocol, hostname, username, password, search, hash } = new URL(text);
   const isLocal = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname);

@@ -62,6 +62,8 @@ export interface Authorized {
   settlement_id: string;
   transaction_id: string;
   amount_units: number;
+  /** The price that the catalog lists, where `amount_units` is above it. */
+  listed_amount_units?: number;
   receipt_status: string;
   network: string;
   token: string;
@@ -115,6 +117,8 @@ export interface CheckAnswer extends Spend {
   result: string;
   reason: string;
   amount_units: number;
+  /** The price that the catalog lists, where `amount_units` is above it. */
+  listed_amount_units?: number;
   approval_required: boolean;
   checks: Check[];
   /** Absent where `result` is `allow`. */

@@ -67,7 +67,7 @@ export function registerPurser(
   client: X402Client,
   purser: Purser,
   fetch: Fetch = (request) => globalThis.fetch(request),
-): (input: RequestInfo | URL, init?: RequestInit) => Promise<Response> {
+): (input: string | URL | Request, init?: RequestInit) => Promise<Response> {
   // Wrong terms are told here, and not at the first payment.
   purser.terms();
   const pending = new Recent<Pending>();

@@ -8,6 +8,8 @@ import {
   ApprovalRequired,
   paymentOf,
   PaymentLapsed,
+  PaymentNotAccepted,
+  PriceAboveListed,
   Purser,
   Refusal,
   Unreachable,
@@ -34,7 +36,7 @@ const approval = (status) => ({ status: 200, body: { status } });
 function scripted(script, options = {}) {
   const asked = [];
   const purserFetch = async (request) => {
-    const name = /(authorize|complete|approvals|settlements)/.exec(
+    const name = /(authorize|check|complete|approvals|settlements)/.exec(
       request.url.replace(/settlements\/s\/complete/, 'complete'),
     )[1];
     const text = await request.text();
@@ -78,7 +80,7 @@ test("a payment that can't be used any more", async () => {
       const error = await pay().catch((error) => error);
       assert.ok(error instanceof kind, status);
       assert.equal(error.receiptStatus, status);
-      assert.equal(error.payment.receipt.status, status === 'confirmed' ? 'confirmed' : 'failed');
+      assert.equal(error.payment.receipt.status, status === 'confirmed' ? 'confirmed' : 'unproven');
     }
     assert.equal(new Set(named('authorize').map(({ body }) => body.idempotency_key)).size, 1);
   }
@@ -167,9 +169,11 @@ test('nothing that completing meets loses the answer', async () => {
       ? new Response('goods', { headers: { 'X-PAYMENT-RESPONSE': 'p' } })
       : new Response(OFFER, { status: 402 });
   for (const [answer, status, retryAfter] of [
-    [refused(422, 'onchain_settlement_not_verified', { retryable: true, retry_after: 7 }), 'pending', 7],
     [refused(503, 'onchain_settlement_not_verified', { retryable: true, retry_after: 7 }), 'pending', 7],
-    [refused(422, 'onchain_settlement_not_verified', { retryable: false }), 'failed'],
+    // The status is beside the point.
+    [refused(422, 'onchain_settlement_not_verified', { retryable: true, retry_after: 3 }), 'pending', 3],
+    [refused(422, 'onchain_settlement_not_verified', { retryable: false }), 'unproven'],
+    [refused(503, 'onchain_settlement_not_verified', { retryable: false }), 'unproven'],
     [refused(500, 'internal_error'), 'pending', 2],
     [{ status: 200, body: ['not an answer'] }, 'pending', 2],
   ]) {
@@ -189,4 +193,79 @@ test('nothing that completing meets loses the answer', async () => {
     const { receipt } = paymentOf(response);
     assert.deepEqual([receipt.status, receipt.retryAfter], [status, retryAfter]);
   }
+});
+
+/** A provider of version 1 that takes a payment and sends no header with its answer. */
+const silent = (status) => async ({ headers }) =>
+  headers.has('X-PAYMENT') ? new Response('goods', { status }) : new Response(OFFER, { status: 402 });
+
+test('a payment that was sent and not proven is unproven, and is confirmed once its receipt is', async () => {
+  const settlement = { ...SETTLEMENT, id: 's', tx_hash: null };
+  for (const status of [200, 500, 402]) {
+    for (const end of ['confirmed', 'expired']) {
+      const receipts = [
+        ...(status === 402 ? [settlement] : []),
+        settlement,
+        { error: 'temporarily_unavailable', message: '' },
+        { ...settlement, receipt_status: end },
+      ];
+      const asked = [];
+      const purserFetch = async ({ url }) => {
+        asked.push(url);
+        if (url.endsWith('/authorize')) return new Response(JSON.stringify(paid.body));
+        const body = receipts.shift();
+        return new Response(JSON.stringify(body), { status: body.error ? 503 : 200 });
+      };
+      const purser = new Purser({
+        url: 'https://purser.example',
+        key: 'gak_pub_a:gak_sec_b',
+        run: 'r',
+        maxAmount: 1,
+        fetch: purserFetch,
+      });
+      const answer = await wrapFetch(silent(status), purser)('https://a.example/').catch((error) => error);
+      assert.equal(answer instanceof PaymentNotAccepted, status === 402, String(answer));
+      const payment = status === 402 ? answer.payment : paymentOf(answer);
+      assert.equal(payment.receipt.status, 'unproven');
+      assert.match(payment.receipt.error.todo, /don't pay again/);
+      if (status === 402) assert.match(answer.todo, /may have been taken/);
+      assert.equal((await payment.confirm(0)).status, 'unproven');
+      assert.equal((await payment.confirm(10)).status, end);
+      assert.ok(!asked.some((url) => url.endsWith('/complete')));
+      assert.equal((await payment.confirm(10)).settlement.receipt_status, end);
+      assert.equal(receipts.length, 0);
+    }
+  }
+});
+
+test('a receipt that stays open is unproven when the time ends', async () => {
+  const { pay, named } = scripted({ authorize: [paid], settlements: [{ status: 200, body: SETTLEMENT }] });
+  const payment = paymentOf(await pay());
+  const started = Date.now();
+  assert.equal((await payment.confirm(2.5)).status, 'unproven');
+  assert.ok(Date.now() - started >= 2_400 && Date.now() - started < 4_000);
+  // At once, after a pause, and at the end.
+  assert.equal(named('settlements').length, 3);
+});
+
+test('a price above the listed one is told, and refused above the percentage that the caller allows', async () => {
+  const raised = { amount_units: 400_000, listed_amount_units: 10_000 };
+  const told = scripted({ authorize: [{ status: 200, body: { ...paid.body, ...raised } }] });
+  assert.equal(paymentOf(await told.pay()).listedAmountUnits, 10_000);
+  assert.equal(paymentOf(await scripted({ authorize: [paid] }).pay()).listedAmountUnits, undefined);
+
+  for (const [maxOverListed, check, isPaid] of [
+    [3_900, raised, true],
+    [3_899, raised, false],
+    [0, { amount_units: 10_001, listed_amount_units: 10_000 }, false],
+    [0, { amount_units: 10_000 }, true],
+  ]) {
+    const { pay, named } = scripted({ check: [{ status: 200, body: check }], authorize: [paid] }, { maxOverListed });
+    const answer = await pay().catch((error) => error);
+    assert.equal(answer instanceof PriceAboveListed, !isPaid, String(answer));
+    assert.equal(named('authorize').length, isPaid ? 1 : 0);
+    const { replay_key, idempotency_key, ...body } = named('check')[0].body;
+    assert.ok(replay_key && idempotency_key === undefined && body.original_request.url === 'https://a.example/');
+  }
+  await assert.rejects(scripted({}).pay({ maxOverListed: -1 }), /whole percent/);
 });

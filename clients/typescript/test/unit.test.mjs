@@ -126,6 +126,23 @@ test('raw JSON is an object, and nothing beside it', () => {
   assert.equal(new RawJson('{"a":1.0}').text, '{"a":1.0}');
 });
 
+test('address and key come from the environment, unless they are given', () => {
+  const { url, key, ...without } = options;
+  for (const given of [{}, { key }, { url, key: undefined }]) {
+    assert.throws(() => new Purser({ ...without, ...given }), /PURSER_(URL|KEY)/);
+  }
+  Object.assign(process.env, { PURSER_URL: 'http://purser.example', PURSER_KEY: key });
+  try {
+    assert.throws(() => new Purser(without), /PURSER_URL/);
+    assert.ok(new Purser({ ...without, url }));
+    process.env.PURSER_URL = url;
+    assert.ok(new Purser(without));
+  } finally {
+    delete process.env.PURSER_URL;
+    delete process.env.PURSER_KEY;
+  }
+});
+
 test('who prints a Purser prints no key', () => {
   const purser = new Purser(options);
   for (const text of [inspect(purser, { depth: 9, showHidden: true }), JSON.stringify(purser)])
@@ -172,4 +189,11 @@ test('there is a word of advice for every refusal that an agent can meet, and fo
     assert.notEqual(adviceOf('policy_blocked', `${reason}:x`), ADVICE.policy_blocked, reason);
   }
   assert.match(adviceOf('url_required'), /slug names/);
+  const invalid = (...paths) => {
+    const details = paths.map((path) => ({ path, message: '' }));
+    return new Refusal(400, { error: 'invalid_request', message: '', details }).todo;
+  };
+  assert.match(invalid('/payment_requirement/accepts'), /Don't pay: the provider's terms/);
+  assert.match(invalid('/payment_requirement', '/max_payment_units'), /Correct what/);
+  assert.match(invalid(), /Correct what/);
 });

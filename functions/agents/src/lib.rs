@@ -9,7 +9,7 @@ mod services;
 mod view;
 
 use axum::Router;
-use purser_api::{AgentCredentials, ApiSettings, Boot, BootError, Clock};
+use purser_api::{AgentCredentials, ApiSettings, AssertionKeys, Boot, BootError, Clock, with_asserted_ip};
 use purser_domain::{Agent, AgentId, ErrorKind, Permission, PresentedKey, Result, ServiceId};
 use purser_store::{
     Authenticated, Authenticator, CatalogCache, CatalogTable, DecisionInputs, DecisionKeys, KeyLimit, KeyUses, Ledger,
@@ -79,8 +79,10 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
     let key_requests_per_minute = env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000);
+    let client_ip_key = env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned);
     let settings = (api, tables, throttle_per_minute, key_requests_per_minute);
     let (api, [catalog, ledger, throttle], throttle_per_minute, key_requests_per_minute) = env.finish(settings)?;
+    let client_ip_keys = AssertionKeys::of_secret(client_ip_key, &aws, &clock);
 
     let db = purser_store::client(&aws);
     let agents = Arc::new(Agents {
@@ -95,5 +97,6 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     });
     // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.
     let _ = agents.catalog.current(agents.clock.now()).await;
-    Ok(purser_api::with_middleware(routes().with_state(agents), api))
+    let routes = with_asserted_ip(routes().with_state(agents), client_ip_keys);
+    Ok(purser_api::with_middleware(routes, api))
 }

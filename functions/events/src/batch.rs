@@ -1,28 +1,35 @@
-//! A batch of a stream: count, remember, tell.
+//! A batch of a stream: remember, publish.
 
 use crate::{Shared, bus::Told};
-use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result, UsageCount};
+use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result};
 use purser_store::{Awaited, Change, Fact, Reminder, SetAside};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// An event, and the place of the record that it is from.
-struct Placed {
-    event: Event,
-    sequence: String,
+/// An event, and the sequence number of its record.
+pub(crate) struct Placed {
+    pub(crate) event: Event,
+    pub(crate) sequence: String,
+}
+
+/// The events of a batch in their order, and its rows that can't be read.
+pub(crate) struct Batch {
+    pub(crate) placed: Vec<Placed>,
+    pub(crate) unreadable: Vec<SetAside>,
 }
 
 impl Shared {
-    /// Does a batch, as far as it can be done: the place of the first record that has to come again, if one has.
+    /// Publishes a batch as far as the bus takes it, and returns the sequence number of the first record that has to come
+    /// again.
     ///
-    /// An error is one of reading or counting: then nothing was told, and all of it comes again.
+    /// On an error nothing was published, and all of it has to come again.
     pub(crate) async fn tell_batch(&self, records: &[Value]) -> Result<Option<String>> {
-        let placed = self.events_of(records).await?;
-        let counts: Vec<UsageCount> = placed
-            .iter()
-            .filter_map(|placed| UsageCount::of(&placed.event))
-            .collect();
-        self.usage.count(&counts, self.clock.now()).await?;
+        self.log_signs(records);
+        self.attest_changes(records).await?;
+        let Batch { placed, unreadable } = self.read_batch(records).await?;
+        for aside in unreadable {
+            self.set_aside(aside).await?;
+        }
         for reminder in placed.iter().filter_map(|placed| reminder_of(&placed.event)) {
             self.usage.remind(reminder).await?;
         }
@@ -34,24 +41,21 @@ impl Shared {
         }
     }
 
-    /// The events of these records, in their order. What can't be read is set aside.
-    async fn events_of(&self, records: &[Value]) -> Result<Vec<Placed>> {
-        let mut facts = Vec::new();
+    /// The events of these records.
+    pub(crate) async fn read_batch(&self, records: &[Value]) -> Result<Batch> {
+        let (mut facts, mut unreadable) = (Vec::new(), Vec::new());
         for record in records {
             match Change::parse(record) {
                 Ok(change) => match self.facts_of(&change) {
                     Ok(found) => facts.extend(found.into_iter().map(|fact| (fact, change.clone()))),
-                    Err(error) => self.set_aside(aside(&change, &error)).await?,
+                    Err(error) => unreadable.push(aside(&change, &error)),
                 },
-                Err(unreadable) => {
-                    self.set_aside(SetAside {
-                        table: String::new(),
-                        sequence: unreadable.sequence.clone().unwrap_or_default(),
-                        key: String::new(),
-                        problem: unreadable.to_string(),
-                    })
-                    .await?;
-                }
+                Err(problem) => unreadable.push(SetAside {
+                    table: String::new(),
+                    sequence: problem.sequence.clone().unwrap_or_default(),
+                    key: String::new(),
+                    problem: problem.to_string(),
+                }),
             }
         }
         let agents: BTreeSet<_> = facts.iter().filter_map(|(fact, _)| fact.agent_of_owner()).collect();
@@ -63,10 +67,10 @@ impl Shared {
                     event,
                     sequence: change.sequence,
                 }),
-                Err(error) => self.set_aside(aside(&change, &error)).await?,
+                Err(error) => unreadable.push(aside(&change, &error)),
             }
         }
-        Ok(placed)
+        Ok(Batch { placed, unreadable })
     }
 
     fn facts_of(&self, change: &Change) -> Result<Vec<Fact>> {

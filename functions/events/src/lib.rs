@@ -1,34 +1,42 @@
 //! Events: what happened goes from the tables' streams to the bus, and into the sums of usage.
 //!
-//! Lambda calls it with batches of stream records (an event source mapping for each table), and a schedule each minute
-//! for what happens without a write: approvals that expire, and delayed changes of the catalog that take effect.
+//! Lambda calls it with batches of stream records, by event source mappings that publish and others that count; and a
+//! schedule calls it each minute for what happens without a write: approvals that expire, and delayed changes of the
+//! catalog that take effect.
 //!
 //! | file | one line |
 //! |---|---|
-//! | `batch.rs` | a batch of a stream: count, remember, tell, and say what is to be repeated |
+//! | `alarms.rs` | the changes that raise an alarm |
+//! | `payees.rs` | whom the catalog pays, and since when |
+//! | `batch.rs` | a batch of a stream: remember, publish, and say what is to be repeated |
+//! | `count.rs` | a batch of a shard: count |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
 //! | `sweep.rs` | what has happened without a write |
 //! | `settings.rs` | the configuration |
 //!
-//! Always true: a record is done only when what it tells is counted and on the bus. All steps may be repeated, after any
-//! of them: counts are taken once by the event's id, and what is told twice has one id. A row that can't be read is set
-//! aside and holds up nothing.
+//! Always true: a record is published at least once, under one id, and counted once. Every step may be repeated. A row
+//! that can't be read is reported and skipped.
 //!
-//! Deliberately elsewhere: what a change means (`shared/store/src/stream`), and the form of events
-//! (`shared/domain/src/event`).
+//! Deliberately elsewhere: what a change means (`shared/store/src/stream`), the form of events
+//! (`shared/domain/src/event`), and which records were counted (`shared/store/src/usage`).
 
+mod alarms;
 mod batch;
 mod bus;
+mod count;
+mod payees;
 mod settings;
 mod sweep;
 
 use bus::Bus;
+use payees::{Delays, WholeCatalog};
 use purser_api::{Boot, BootError, Clock};
-use purser_domain::{EventSource, Result};
+use purser_domain::{Error, EventSource, Result};
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use serde_json::{Value, json};
 use settings::Settings;
 use std::{sync::Arc, time::Duration};
+use tokio::sync::OnceCell;
 
 /// The function, ready to be called. Clones share everything.
 #[derive(Clone)]
@@ -41,6 +49,9 @@ struct Shared {
     bus: Bus,
     source: EventSource,
     clock: Clock,
+    delays: Delays,
+    /// Whether the payees of the whole catalog are known to have been attested.
+    has_attested: OnceCell<()>,
 }
 
 impl Events {
@@ -59,16 +70,32 @@ impl Events {
             bus: Bus::new(&aws, settings.bus),
             source: settings.source,
             clock,
+            delays: settings.delays,
+            has_attested: OnceCell::new(),
         })))
     }
 
-    /// Takes what Lambda passes: a batch of a stream, whose answer says from where on it is to be passed again; or
-    /// anything else from the schedule.
+    /// Handles an event of Lambda: a batch of a tumbling window is counted; any other batch of a stream is published, and
+    /// the answer names the first record that has to be passed again; a direct invocation attests the whole catalog
+    /// (`docs/runbook.md`); anything else is from the schedule.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
-        if let Some(records) = event.get("Records").and_then(Value::as_array) {
+        let records = event.get("Records").and_then(Value::as_array);
+        if let Some(shard) = count::shard_of(event) {
+            // A window may end without records.
+            let records = records.map(Vec::as_slice).unwrap_or_default();
+            self.0.count_batch(shard, records).await?;
+            Ok(json!({"state": {}, "batchItemFailures": []}))
+        } else if let Some(records) = records {
             let failed = self.0.tell_batch(records).await?;
             let failures = failed.map(|sequence| json!({"itemIdentifier": sequence}));
             Ok(json!({"batchItemFailures": failures.into_iter().collect::<Vec<_>>()}))
+        } else if let Some(how) = event.get("attest_catalog") {
+            let how = match how.as_str() {
+                Some("by_rule") => WholeCatalog::ByRule,
+                Some("at_once") => WholeCatalog::AtOnce,
+                _ => return Err(Error::internal("attesting the catalog", UnknownMode)),
+            };
+            Ok(json!({"services": self.0.attest_catalog(how).await?}))
         } else {
             self.sweep(time_left).await?;
             Ok(Value::Null)
@@ -80,3 +107,8 @@ impl Events {
         self.0.sweep(time_left).await
     }
 }
+
+/// `attest_catalog` has another value than these.
+#[derive(Debug, thiserror::Error)]
+#[error("`attest_catalog` must be `by_rule` or `at_once`")]
+struct UnknownMode;

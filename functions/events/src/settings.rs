@@ -1,7 +1,8 @@
 //! The function's configuration: environment variables, named as in `template.yaml`.
 
+use crate::payees::Delays;
 use purser_api::Env;
-use purser_domain::EventSource;
+use purser_domain::{Duration, EventSource};
 
 pub(crate) struct Settings {
     pub(crate) ledger_table: String,
@@ -12,6 +13,7 @@ pub(crate) struct Settings {
     pub(crate) bus: String,
     /// The deployment, as events name it.
     pub(crate) source: EventSource,
+    pub(crate) delays: Delays,
 }
 
 impl Settings {
@@ -23,6 +25,7 @@ impl Settings {
             usage_table: env.text("USAGE_TABLE"),
             bus: env.text("EVENT_BUS"),
             source: source(env),
+            delays: delays(env),
         }
     }
 }
@@ -35,4 +38,20 @@ fn source(env: &mut Env) -> EventSource {
         env.wrong("STACK", "must be letters, digits and hyphens");
     }
     source.unwrap_or_default()
+}
+
+/// The delays of payees. On a real chain neither is zero.
+fn delays(env: &mut Env) -> Delays {
+    let is_testnet = env.network().is_testnet();
+    let mut delay = |name, default| {
+        let seconds: u32 = env.number(name, default, 0..=2_592_000);
+        if seconds == 0 && !is_testnet {
+            env.wrong(name, "must not be 0 where payments are of worth");
+        }
+        Duration::from_secs_u32(seconds)
+    };
+    Delays {
+        of_changes: delay("PAYMENT_CHANGE_DELAY_SECONDS", 86_400),
+        of_accepted_changes: delay("ACCEPTED_PAYEE_DELAY_SECONDS", 3_600),
+    }
 }

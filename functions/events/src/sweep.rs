@@ -13,20 +13,24 @@ const AT_ONCE: u32 = 50;
 const LAST: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Tells of what has happened, by the rows, oldest first, as long as there is time.
+    /// Publishes what has happened, by the rows, oldest first, until all reminders were read or the time is over. A row
+    /// that can't be read is skipped: it keeps its reminder, and the run fails after the others are done.
     pub(crate) async fn sweep(&self, time_left: Duration) -> Result<()> {
+        // Its failure holds up nothing else.
+        let attested = self.attest_first().await;
         let now = self.clock.now();
         let began = Instant::now();
         let until = began.checked_add(time_left.saturating_sub(LAST)).unwrap_or(began);
+        let (mut after, mut failure) = (None, None);
         loop {
-            let reminders = self.usage.reminders(now, AT_ONCE).await?;
-            let (mut facts, mut seen, mut failure) = (Vec::new(), Vec::new(), None);
-            for reminder in &reminders {
-                // One that can't be read holds up no other, and is looked at again.
-                match self.happened(*reminder, now).await {
+            let page = self.usage.reminders(now, after, AT_ONCE).await?;
+            failure = page.unreadable.or(failure);
+            let (mut facts, mut seen) = (Vec::new(), Vec::new());
+            for reminder in page.found {
+                match self.happened(reminder, now).await {
                     Ok(happened) => {
                         facts.extend(happened);
-                        seen.push(*reminder);
+                        seen.push(reminder);
                     }
                     Err(error) => failure = Some(error),
                 }
@@ -35,11 +39,9 @@ impl Shared {
             for reminder in seen {
                 self.usage.forget(reminder).await?;
             }
-            if let Some(error) = failure {
-                return Err(error);
-            }
-            if reminders.is_empty() || Instant::now() >= until {
-                return Ok(());
+            after = page.next;
+            if after.is_none() || Instant::now() >= until {
+                return failure.map_or(attested, Err);
             }
         }
     }

@@ -11,15 +11,19 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, AgentStatus, Day, Duration, Event, EventKind, FreezeTarget, NextPricing, OperatorFreeze, OperatorName,
-    OperatorReason, PersonId, Ruling, SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
+    Agent, AgentStatus, ApprovalId, Counted, Day, Duration, Event, EventKind, FreezeTarget, NextPricing,
+    OperatorFreeze, OperatorName, OperatorReason, PersonId, Ruling, SettlementId, SettlementState, Timestamp,
+    TransactionId, UsageCount, UsageTotals,
 };
 use purser_events::Events;
-use purser_store::{ApprovalDecision, Claim, Ledger, Moved, UsageTable};
+use purser_store::{
+    ApprovalDecision, Awaited, Change, Claim, Ledger, Moved, Recount, Recounted, Reminder, SequenceNumber, Shard,
+    Uncounted, UsageTable,
+};
 use purser_testkit::{
     CATALOG, DECISIONS, Emulator, EventBus, Fate, Fault, LEDGER, Moment, Proxy, ProxyConfig, Streams, USAGE,
     authorize::{Answer, Request, authorize},
-    environment,
+    client, counting, environment,
     invariants::scan,
     sample,
 };
@@ -34,6 +38,8 @@ const BUS: &str = "purser";
 /// More than any test needs until its fault is over.
 const TRIES: u32 = 5;
 const TIME: time::Duration = time::Duration::from_secs(30);
+/// The shard of each table's stream, unless a test has several.
+const SHARD: &str = "shardId-00000001";
 
 /// The function over a database with streams and a bus, each behind a proxy; and what writes the tables.
 struct World {
@@ -178,6 +184,17 @@ impl World {
         self.events.call(&event, TIME).await.ok()
     }
 
+    /// Passes a batch as the mapping does that counts.
+    async fn count(&self, shard: &str, batch: &[Value]) -> Option<Value> {
+        self.call(counting(batch, shard)).await
+    }
+
+    /// Passes a batch as both mappings do; what the one that publishes gets as its answer.
+    async fn pass(&self, batch: &[Value]) -> Option<Value> {
+        self.count(SHARD, batch).await?;
+        self.call(json!({"Records": batch})).await
+    }
+
     async fn deliver(&self) -> usize {
         self.streams.deliver(TRIES, |event| self.call(event)).await
     }
@@ -287,27 +304,90 @@ async fn every_fact_is_told_and_counted_once_and_no_secret_with_it() {
 }
 
 #[tokio::test]
-async fn doubled_reordered_and_replayed_batches_change_nothing() {
+async fn doubled_reordered_and_replayed_batches_are_told_under_the_same_ids() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
+    for batch in &batches {
+        world.count(SHARD, batch).await.unwrap();
+    }
     // Of the tables the last first; each batch twice, then its records one by one.
     for batch in batches.iter().rev() {
-        for _ in 0..2 {
-            world.call(json!({"Records": batch})).await.unwrap();
-        }
         let doubled: Vec<&Value> = batch.iter().chain(batch).collect();
         world.call(json!({"Records": doubled})).await.unwrap();
     }
-    world.assert_told_and_counted().await;
     for record in batches.iter().flatten().rev() {
         world.call(json!({"Records": [record]})).await.unwrap();
     }
     world.assert_told_and_counted().await;
-    // At once, as two shards' or a doubled mapping would.
-    let event = json!({"Records": batches.concat()});
-    let (one, other) = tokio::join!(world.call(event.clone()), world.call(event.clone()));
-    assert!(one.is_some() && other.is_some());
+}
+
+#[tokio::test]
+async fn a_shard_that_is_replayed_or_split_otherwise_is_counted_once() {
+    let world = World::start().await;
+    world.live().await;
+    let batches = world.records();
+    for batch in &batches {
+        world.call(json!({"Records": batch})).await.unwrap();
+        // Records one by one, then in threes from the middle, doubled, and whole.
+        for record in batch {
+            world.count(SHARD, std::slice::from_ref(record)).await.unwrap();
+        }
+        for records in batch[batch.len() / 2..].chunks(3) {
+            world.count(SHARD, records).await.unwrap();
+        }
+        let doubled: Vec<Value> = batch.iter().chain(batch).cloned().collect();
+        for records in [&doubled, batch] {
+            let answer = world.count(SHARD, records).await.unwrap();
+            assert_eq!(answer, json!({"state": {}, "batchItemFailures": []}));
+        }
+    }
+    world.assert_told_and_counted().await;
+    // Much later: the checkpoints remain.
+    world.clock.store(at(3 * 86_400).micros(), SeqCst);
+    for batch in &batches {
+        world.count(SHARD, batch).await.unwrap();
+    }
+    world.assert_told_and_counted().await;
+}
+
+/// A window may end without records, and a checkpoint is read in vain where nothing is counted.
+#[tokio::test]
+async fn a_window_that_ends_without_records_counts_nothing() {
+    let world = World::start().await;
+    world.live().await;
+    let mut event = counting(&world.records()[0], SHARD);
+    event["Records"] = json!([]);
+    event["isFinalInvokeForWindow"] = json!(true);
+    let answer = world.call(event).await.unwrap();
+    assert_eq!(answer, json!({"state": {}, "batchItemFailures": []}));
+    assert_eq!(world.sums().await, UsageTotals::default());
+}
+
+#[tokio::test]
+async fn a_shard_that_is_split_into_others_is_counted_once() {
+    let world = World::start().await;
+    world.live().await;
+    for batch in world.records() {
+        world.call(json!({"Records": batch})).await.unwrap();
+        let (parent, after) = batch.split_at(batch.len() / 2);
+        let mut children = [Vec::new(), Vec::new()];
+        for (index, record) in after.iter().enumerate() {
+            children[index % 2].push(record.clone());
+        }
+        let [one, other] = &children;
+        // The parent's answer is lost, and it comes again when its children have begun.
+        world.count("parent", parent).await.unwrap();
+        for (child, records) in [("other", other), ("one", one), ("one", one)] {
+            if !records.is_empty() {
+                world.count(child, records).await.unwrap();
+            }
+            if !parent.is_empty() {
+                world.count("parent", parent).await.unwrap();
+                world.count("parent", &parent[parent.len() / 2..]).await.unwrap();
+            }
+        }
+    }
     world.assert_told_and_counted().await;
 }
 
@@ -315,15 +395,84 @@ async fn doubled_reordered_and_replayed_batches_change_nothing() {
 async fn batches_at_once_are_counted_once() {
     let world = World::start().await;
     world.live().await;
-    let event = json!({"Records": world.records().concat()});
-    let calls = (0..4).map(|_| {
-        let (events, event) = (world.events.clone(), event.clone());
-        tokio::spawn(async move { events.call(&event, TIME).await.unwrap() })
-    });
+    let batches = world.records();
+    let published = json!({"Records": batches.concat()});
+    let counted = batches.iter().map(|batch| counting(batch, SHARD));
+    let calls = counted
+        .chain([published])
+        .cycle()
+        .take(4 * (batches.len() + 1))
+        .map(|event| {
+            let events = world.events.clone();
+            tokio::spawn(async move { events.call(&event, TIME).await.unwrap() })
+        });
     for call in calls.collect::<Vec<_>>() {
         call.await.unwrap();
     }
     world.assert_told_and_counted().await;
+}
+
+/// More rows than a transaction takes: each is counted once, however often the first transactions' batch comes again.
+#[tokio::test]
+async fn a_batch_of_more_rows_than_a_transaction_takes_is_counted_once() {
+    let world = World::start().await;
+    let shard = Shard {
+        table: LEDGER.to_owned(),
+        id: SHARD.to_owned(),
+    };
+    let owner_of = |n: u64| PersonId::of("https://issuer.example", &format!("owner {}", n % 150));
+    let counts: Vec<_> = (1..=600_u64)
+        .map(|n| {
+            let count = UsageCount {
+                owner: owner_of(n),
+                agent: sample::agent_id(u128::from(n % 150)),
+                service: sample::service_id(1),
+                decided_at: at(0),
+                what: Counted::Authorized(sample::units(n)),
+            };
+            (SequenceNumber::parse(&n.to_string()).unwrap(), count)
+        })
+        .collect();
+    let table = UsageTable::new(client(&world.proxies[0].url), USAGE);
+    let now = at(3_600);
+    // Killed after each of its transactions in turn, until none is left to count.
+    let mut killed = 0;
+    loop {
+        let (mut is_done, kill) = (false, Arc::new(Notify::new()));
+        let told = Arc::clone(&kill);
+        let counter = Arc::new(AtomicUsize::new(0));
+        world.proxies[0].follow(move |step| {
+            let is_answer = matches!(step.moment, Moment::CarriedOut) && step.call.starts_with("TransactWriteItems");
+            if is_answer && counter.fetch_add(1, SeqCst) == 0 {
+                told.notify_one();
+                return Fate::Silence;
+            }
+            Fate::PassOn
+        });
+        tokio::select! {
+            () = kill.notified() => killed += 1,
+            counted = table.count(&shard, &counts, &counts[599].0, now) => {
+                counted.unwrap();
+                is_done = true;
+            }
+        }
+        if is_done {
+            break;
+        }
+    }
+    assert!(killed > 5, "{killed} transactions");
+    let day = Day::of(at(0));
+    for n in 0..150 {
+        let days = world.usage.by_day(&owner_of(n), day, day).await.unwrap();
+        let expected: u64 = (1..=600).filter(|other| other % 150 == n).sum();
+        assert_eq!(days[0].1.authorized.units(), expected, "{n}");
+        let agents = world.usage.by_agent(&owner_of(n), day, day).await.unwrap();
+        assert_eq!(
+            agents.into_values().map(|sums| sums.allowed).collect::<Vec<_>>(),
+            [4],
+            "{n}"
+        );
+    }
 }
 
 /// Kills the function at the n-th moment of its calls, whichever these are, and delivers everything again.
@@ -347,10 +496,9 @@ async fn a_function_that_is_killed_at_any_step_tells_and_counts_everything_once(
         let batches = world.records();
         let mut was_killed = false;
         for batch in &batches {
-            let event = json!({"Records": batch});
             tokio::select! {
                 () = kill.notified() => was_killed = true,
-                answer = world.call(event) => assert!(answer.is_some()),
+                answer = world.pass(batch) => assert!(answer.is_some()),
             }
             if was_killed {
                 break;
@@ -359,9 +507,12 @@ async fn a_function_that_is_killed_at_any_step_tells_and_counts_everything_once(
         for proxy in &world.proxies {
             proxy.behave();
         }
+        // The batches that come again are split otherwise.
         for batch in batches {
-            let answer = world.call(json!({"Records": batch})).await.unwrap();
-            assert_eq!(answer, json!({"batchItemFailures": []}));
+            for records in batch.chunks(batch.len().div_ceil(2).max(1)) {
+                let answer = world.pass(records).await.unwrap();
+                assert_eq!(answer, json!({"batchItemFailures": []}));
+            }
         }
         world.assert_told_and_counted().await;
         if !was_killed {
@@ -390,7 +541,7 @@ async fn a_bus_that_is_down_refuses_or_loses_answers_gets_everything_in_the_end(
         }
         world.bus.set_fault(Fault::None);
         for batch in &batches {
-            world.call(json!({"Records": batch})).await.unwrap();
+            world.pass(batch).await.unwrap();
         }
         world.assert_told_and_counted().await;
     }
@@ -402,6 +553,7 @@ async fn what_the_bus_refused_is_what_comes_again() {
     world.live().await;
     world.bus.set_fault(Fault::Refuses(3));
     for batch in world.records() {
+        world.count(SHARD, &batch).await.unwrap();
         let mut rest = batch;
         // Each call gets two entries further, and what was told before is told no more.
         loop {
@@ -419,22 +571,24 @@ async fn what_the_bus_refused_is_what_comes_again() {
 }
 
 #[tokio::test]
-async fn a_database_that_fails_tells_nothing_and_everything_later() {
+async fn a_database_that_fails_tells_and_counts_nothing_and_everything_later() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
     world.proxies[0].follow(|step| match step.moment {
-        Moment::Arrived if step.call.starts_with("TransactWriteItems") => {
+        Moment::Arrived if step.call.starts_with("TransactWriteItems") || step.call.starts_with("PutItem") => {
             Fate::Answer(400, json!({"__type": "AccessDenied"}))
         }
         Moment::Arrived | Moment::CarriedOut => Fate::PassOn,
     });
     let settlements = batches.iter().max_by_key(|batch| batch.len()).unwrap();
     assert!(world.call(json!({"Records": settlements})).await.is_none());
-    assert_eq!(world.bus.taken(), [], "what is not counted is not told");
+    assert_eq!(world.bus.taken(), [], "an approval's end is remembered first");
+    assert!(world.count(SHARD, settlements).await.is_none());
     world.proxies[0].behave();
+    assert_eq!(world.sums().await, UsageTotals::default());
     for batch in &batches {
-        world.call(json!({"Records": batch})).await.unwrap();
+        world.pass(batch).await.unwrap();
     }
     world.assert_told_and_counted().await;
 }
@@ -513,6 +667,45 @@ async fn an_approval_that_was_not_used_is_told_to_have_expired_and_one_that_was_
     let before = world.bus.taken().len();
     world.events.sweep(TIME).await.unwrap();
     assert_eq!(world.bus.taken().len(), before, "it is looked at once");
+}
+
+/// More unreadable reminders than a page has: keys that are none, and approvals that are none.
+#[tokio::test]
+async fn reminders_that_cannot_be_read_hold_up_no_other() {
+    let world = World::start().await;
+    world.live().await;
+    let Answer::Waits(unused) = world.pay(160, "unused").await else {
+        panic!()
+    };
+    assert_eq!(world.deliver().await, 0);
+    let text = |text: String| AttributeValue::S(text);
+    for n in 0..60_u32 {
+        let approval = ApprovalId::of_lineage(&"7".repeat(24), n).unwrap();
+        let reminder = Reminder {
+            of: Awaited::Expiry(approval),
+            at: at(n),
+        };
+        world.usage.remind(reminder).await.unwrap();
+        let (pk, sk) = (format!("AP#{}", approval.lineage()), format!("{n:010}"));
+        let put = world.emulator.client.put_item().table_name(LEDGER);
+        put.item("pk", text(pk)).item("sk", text(sk)).send().await.unwrap();
+        let put = world.emulator.client.put_item().table_name(USAGE);
+        let put = put.item("pk", text("REMINDERS".to_owned()));
+        put.item("sk", text(format!("{n:016}#poison"))).send().await.unwrap();
+    }
+    let end = world.ledger.approval(unused).await.unwrap().unwrap().expires_at;
+    world.clock.store(end.after(sample::secs(120)).micros(), SeqCst);
+    let expired = || {
+        let told = world.told().into_iter();
+        told.filter(|event| event.kind() == EventKind::ApprovalExpired).count()
+    };
+    for _ in 0..2 {
+        assert!(
+            world.events.sweep(TIME).await.is_err(),
+            "it is not passed over in silence"
+        );
+        assert_eq!(expired(), 1);
+    }
 }
 
 #[tokio::test]
@@ -730,7 +923,7 @@ async fn a_delayed_change_is_told_when_it_takes_effect_unless_it_was_withdrawn()
 }
 
 #[tokio::test]
-async fn sums_by_hour_are_kept_for_two_days_and_markers_for_a_month() {
+async fn sums_by_hour_are_kept_for_two_days_and_checkpoints_for_a_week() {
     let world = World::start().await;
     world.paid(10, "k").await;
     assert_eq!(world.deliver().await, 0);
@@ -744,7 +937,7 @@ async fn sums_by_hour_are_kept_for_two_days_and_markers_for_a_month() {
     };
     let now = Timestamp::from_micros(world.clock.load(SeqCst)).unwrap();
     assert_eq!(of("H#"), [now.after(sample::secs(2 * 86_400)).secs()]);
-    assert_eq!(of("E#"), [now.after(sample::secs(30 * 86_400)).secs()]);
+    assert_eq!(of("C#"), [now.after(sample::secs(7 * 86_400)).secs()]);
     // What is counted later than that has no hours.
     let late = World::start().await;
     late.paid(10, "k").await;
@@ -763,8 +956,177 @@ async fn a_recorded_batch_is_told_as_it_was() {
     let recorded = include_str!("../../../events/events/ledger-stream.json");
     let recorded: Value = serde_json::from_str(recorded).unwrap();
     let world = World::start().await;
-    assert_eq!(world.call(recorded).await.unwrap(), json!({"batchItemFailures": []}));
+    let records = recorded["Records"].as_array().unwrap();
+    assert_eq!(world.pass(records).await.unwrap(), json!({"batchItemFailures": []}));
     let kinds = [(EventKind::PaymentAuthorized, 1), (EventKind::PaymentConfirmed, 1)];
     assert_eq!(world.kinds(), kinds.map(|(kind, count)| (kind.name(), count)).into());
     assert_eq!(world.sums().await.confirmed, sample::units(10));
+}
+
+impl World {
+    /// Counts all days anew: as a program of operators does, which reads the streams.
+    async fn recount(
+        &self,
+        batches: &[Vec<Value>],
+        table: &UsageTable,
+        ledger: &Ledger,
+    ) -> purser_domain::Result<Recounted> {
+        let days = (Day::of(at(0)).minus(1), Day::of(at(0)).plus(1));
+        let id = format!("{}", getrandom::u64().unwrap());
+        let recount = Recount::begin(table.clone(), ledger.clone(), days, id, at(3_600)).await?;
+        let read = async |uncounted: &mut Uncounted| {
+            for record in batches.iter().flatten() {
+                let Ok(change) = Change::parse(record) else { continue };
+                let shard = Shard {
+                    table: change.table.clone(),
+                    id: SHARD.to_owned(),
+                };
+                uncounted.add(ledger, &table.checkpoint(&shard).await?, &change);
+            }
+            Ok(())
+        };
+        recount.run(at(3_600), read).await
+    }
+
+    /// All sums, as they are stored.
+    async fn stored_sums(&self) -> BTreeMap<(String, String), BTreeMap<String, AttributeValue>> {
+        let rows = scan(&self.emulator.client, USAGE, None).await.into_iter();
+        let text =
+            |row: &std::collections::HashMap<String, AttributeValue>, name: &str| row[name].as_s().unwrap().clone();
+        let rows = rows.map(|row| ((text(&row, "pk"), text(&row, "sk")), row.into_iter().collect()));
+        rows.filter(|((pk, _), _): &((String, String), BTreeMap<_, _>)| pk.starts_with("O#") || pk.starts_with("U#"))
+            .collect()
+    }
+
+    /// Makes the sums wrong: of each kind one row is lost, and one that belongs to nothing is there.
+    async fn spoil(&self) {
+        for ((pk, sk), _) in self.stored_sums().await.into_iter().step_by(2) {
+            let delete = self.emulator.client.delete_item().table_name(USAGE);
+            let delete = delete.key("pk", AttributeValue::S(pk)).key("sk", AttributeValue::S(sk));
+            delete.send().await.unwrap();
+        }
+        let put = self.emulator.client.put_item().table_name(USAGE);
+        let put = put.item("pk", AttributeValue::S(format!("O#{}", owner())));
+        let put = put.item(
+            "sk",
+            AttributeValue::S(format!("S#{}#{}", Day::of(at(0)), sample::service_id(9))),
+        );
+        put.item("an", AttributeValue::N("7".to_owned())).send().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_recount_writes_what_counting_would_have_wherever_counting_had_come_to() {
+    let world = World::start().await;
+    world.live().await;
+    let batches = world.records();
+    for batch in &batches {
+        world.count(SHARD, batch).await.unwrap();
+    }
+    let expected = world.stored_sums().await;
+    let longest = batches.iter().map(Vec::len).max().unwrap();
+    for counted in 0..=longest {
+        let world = World::start().await;
+        world.live().await;
+        let batches = world.records();
+        for batch in &batches {
+            let first = &batch[..counted.min(batch.len())];
+            if !first.is_empty() {
+                world.count(SHARD, first).await.unwrap();
+                world.call(json!({"Records": first})).await.unwrap();
+            }
+        }
+        world.spoil().await;
+        let done = world.recount(&batches, &world.usage, &world.ledger).await.unwrap();
+        assert_eq!(
+            done,
+            Recounted {
+                owners: 1,
+                unreadable: 0
+            }
+        );
+        for batch in &batches {
+            world.pass(batch).await.unwrap();
+        }
+        world.assert_told_and_counted().await;
+        assert_eq!(world.stored_sums().await.len(), expected.len(), "{counted}");
+    }
+}
+
+#[tokio::test]
+async fn a_recount_that_is_killed_at_any_step_is_taken_up_again_and_nothing_else_counts_meanwhile() {
+    let mut killed_at = 0;
+    loop {
+        let world = World::start().await;
+        world.live().await;
+        let batches = world.records();
+        for batch in &batches {
+            world.call(json!({"Records": batch})).await.unwrap();
+            world.count(SHARD, &batch[..batch.len() / 2 + 1]).await.unwrap();
+        }
+        world.spoil().await;
+        let proxied = client(&world.proxies[0].url);
+        let ledger = Ledger::new(proxied.clone(), LEDGER.to_owned(), DECISIONS.to_owned());
+        let table = UsageTable::new(proxied, USAGE);
+        let (moments, kill) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let told = Arc::clone(&kill);
+        world.proxies[0].follow(move |_| {
+            if moments.fetch_add(1, SeqCst) == killed_at {
+                told.notify_one();
+                return Fate::Silence;
+            }
+            Fate::PassOn
+        });
+        let was_killed = tokio::select! {
+            () = kill.notified() => true,
+            done = world.recount(&batches, &table, &ledger) => done.is_err(),
+        };
+        world.proxies[0].behave();
+        let rows = scan(&world.emulator.client, USAGE, None).await;
+        let in_progress = rows.iter().any(|row| row["pk"].as_s().unwrap() == "RECOUNT");
+        let settlements = batches.iter().max_by_key(|batch| batch.len()).unwrap();
+        assert_eq!(
+            world.count(SHARD, settlements).await.is_none(),
+            in_progress,
+            "{killed_at}"
+        );
+        if was_killed {
+            world.recount(&batches, &world.usage, &world.ledger).await.unwrap();
+        }
+        for batch in &batches {
+            world.count(SHARD, batch).await.unwrap();
+        }
+        world.assert_told_and_counted().await;
+        if !was_killed {
+            break;
+        }
+        killed_at += 1;
+    }
+    assert!(killed_at > 10, "only {killed_at} moments");
+}
+
+/// Another run has taken it over: what this one still sends is refused.
+#[tokio::test]
+async fn a_recount_that_was_taken_over_writes_nothing() {
+    let world = World::start().await;
+    world.live().await;
+    let batches = world.records();
+    let days = (Day::of(at(0)), Day::of(at(0)));
+    let begin = |id: &str| {
+        Recount::begin(
+            world.usage.clone(),
+            world.ledger.clone(),
+            days,
+            id.to_owned(),
+            at(3_600),
+        )
+    };
+    let first = begin("first").await.unwrap();
+    let second = begin("second").await.unwrap();
+    let nothing = async |_: &mut Uncounted| Ok(());
+    assert!(first.run(at(3_600), nothing).await.is_err());
+    assert_eq!(world.stored_sums().await, BTreeMap::new());
+    second.run(at(3_600), nothing).await.unwrap();
+    assert!(!world.stored_sums().await.is_empty());
+    drop(batches);
 }

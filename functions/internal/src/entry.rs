@@ -5,8 +5,9 @@
 
 use purser_api::{Field, HttpMethod, Member, Place, Price, Problems, Said, Schemas, Text, body::annotated, field};
 use purser_domain::{
-    Address, Amount, Availability, CatalogPayment, Category, Endpoint, Network, NextPricing, Operation, OperationSlug,
-    OperationUuid, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address, parse_web_url,
+    Address, Amount, Availability, CatalogPayment, Category, Endpoint, Error, Network, NextPricing, Operation,
+    OperationSlug, OperationUuid, Problem, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address,
+    parse_web_url,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -97,6 +98,23 @@ impl Entry {
             problems.note(Place::Body, message);
         }
         problems.finish(Some(entry))
+    }
+
+    /// An error that names each endpoint whose calls must not carry a payment on this network.
+    pub(crate) fn check_endpoints(&self, network: Network) -> Result<()> {
+        let operations = self.operations.0.iter().enumerate();
+        let plain = operations.filter(|(_, operation)| !operation.endpoint.0.may_be_paid_on(network));
+        let problems: Vec<Problem> = plain
+            .map(|(index, _)| {
+                let message = "must be https: its calls carry payments in the clear";
+                Problem::at(format!("/operations/{index}/endpoint"), message)
+            })
+            .collect();
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::invalid(problems))
+        }
     }
 
     /// The service that is written in place of the stored one, as that is now: before it is judged when its prices and
@@ -341,7 +359,7 @@ field! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use purser_domain::{ErrorKind, OperatorName, Problem, Timestamp};
+    use purser_domain::{ErrorKind, OperatorName, Timestamp};
 
     const ID: &str = "1aacbf6a-f7b9-58b3-a10f-370da97945f6";
     const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
@@ -378,6 +396,23 @@ mod tests {
             "curated": true,
             "operations": [operation()],
         })
+    }
+
+    #[test]
+    fn an_endpoint_over_plain_http_is_for_a_test_network_alone() {
+        let mut plain = operation();
+        plain["endpoint"] = json!("http://lab.example/weather");
+        let mut body = body();
+        body["operations"] = json!([operation(), plain]);
+        body["operations"][1]["id"] = json!("2aacbf6a-f7b9-58b3-a10f-370da97945f6");
+        body["operations"][1]["operation_id"] = json!("weather.next");
+        let entry = Entry::parse_whole(&body).unwrap();
+        assert!(entry.check_endpoints(Network::BaseSepolia).is_ok());
+        let refused = entry.check_endpoints(Network::Base).unwrap_err();
+        let ErrorKind::InvalidRequest(problems) = refused.kind() else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(problems[0].path, "/operations/1/endpoint");
     }
 
     /// The body with another value at a pointer; `None` removes the member.

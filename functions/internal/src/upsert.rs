@@ -50,6 +50,7 @@ pub(crate) async fn upsert(
     let operator = operators.authenticate(caller).await?;
     let id = ServiceId::parse(&id).ok_or_else(|| Error::invalid(vec![Problem::at("/serviceId", "must be a UUID")]))?;
     let entry = Entry::parse_whole(&purser_api::json_body(&body)?)?;
+    entry.check_endpoints(operators.network)?;
     let condition = Condition::of_upsert(if_match.precondition())?;
     let change = |stored: Option<&_>| Ok(Change::Write(Box::new(entry.clone().into_service(id, stored))));
     Ok(

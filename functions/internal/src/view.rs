@@ -108,8 +108,8 @@ pub(crate) struct InternalOperation {
     /// write the entry as it is now; to have it at once, another operator accepts it.
     #[schema(required)]
     next: Option<NextView>,
-    /// Why no call of it can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network` or
-    /// `operation_has_no_maximum_price`; null where calls can be.
+    /// Why no call of it can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
+    /// `operation_has_no_maximum_price` or `operation_is_called_over_http`; null where calls can be.
     #[schema(value_type = Option<String>, required)]
     unpayable_reason: Option<&'static str>,
     /// The latest probe at this method and endpoint; null before the first.

@@ -1,12 +1,16 @@
 //! The endpoint: one answer for each POST, and no stream.
 
-use axum::body::Body;
+use crate::callers::{Callers, scope_of};
+use crate::protocol;
+use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse as _, Response};
-use purser_api::{AllowedHosts, BootError, Failure, client_for_public, domain_name};
+use axum::http::Method;
+use axum::http::request::Parts;
+use axum::response::Response;
+use purser_api::{AllowedHosts, BootError, ErrorBody, Reply, client_for_public, domain_name};
 use purser_client::Purser;
 use purser_domain::{Error, Result};
-use purser_mcp::{KeyFrom, Providers, Tools};
+use purser_mcp::{Caller, KeyFrom, Providers, Tools};
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -16,20 +20,16 @@ use std::time::Duration;
 /// One call of a tool. The gateway gives up at 30 s, and the function is ended at 29 s (template.yaml).
 const LONGEST: Duration = Duration::from_secs(25);
 
-pub(crate) struct Settings {
-    /// The API's address, if it is known before the first call.
-    pub(crate) api_url: Option<String>,
-    pub(crate) allowed: AllowedHosts,
-}
-
 /// The state of the endpoint.
 pub(crate) struct Endpoint {
     providers: Providers,
-    service: OnceLock<Service>,
+    service: OnceLock<(Purser, Service)>,
+    /// The API's address, if it is known before the first call.
     api_url: Option<String>,
+    callers: Callers,
 }
 
-type Service = StreamableHttpService<Tools, NeverSessionManager>;
+pub(crate) type Service = StreamableHttpService<Tools, NeverSessionManager>;
 
 /// MCP's streamable HTTP without sessions or streams, for these tools.
 pub fn stateless<H: ServerHandler + Clone>(tools: H) -> StreamableHttpService<H, NeverSessionManager> {
@@ -45,11 +45,16 @@ pub fn stateless<H: ServerHandler + Clone>(tools: H) -> StreamableHttpService<H,
 }
 
 impl Endpoint {
-    pub(crate) fn new(settings: Settings) -> std::result::Result<Self, BootError> {
+    pub(crate) fn new(
+        api_url: Option<String>,
+        allowed: AllowedHosts,
+        callers: Callers,
+    ) -> std::result::Result<Self, BootError> {
         let endpoint = Self {
-            providers: providers(settings.allowed)?,
+            providers: providers(allowed)?,
             service: OnceLock::new(),
-            api_url: settings.api_url,
+            api_url,
+            callers,
         };
         if let Some(url) = &endpoint.api_url {
             endpoint.service(url)?;
@@ -58,20 +63,46 @@ impl Endpoint {
     }
 
     /// The service over the API at this address. Later addresses are other names of the same API.
-    fn service(&self, api_url: &str) -> Result<&Service> {
+    fn service(&self, api_url: &str) -> Result<&(Purser, Service)> {
         if let Some(service) = self.service.get() {
             return Ok(service);
         }
         let purser = Purser::without_key(api_url).map_err(|error| Error::internal("making the API's client", error))?;
-        let tools = Tools::new(purser, KeyFrom::Request, self.providers.clone(), LONGEST);
-        let service = stateless(tools);
+        let tools = Tools::new(purser.clone(), KeyFrom::Request, self.providers.clone(), LONGEST);
+        let service = (purser, stateless(tools));
         Ok(self.service.get_or_init(|| service))
     }
 
-    fn of_request(&self, request: &Request) -> Result<&Service> {
-        let by_gateway = || domain_name(request.extensions()).map(|name| format!("https://{name}"));
+    fn of_request(&self, parts: &Parts) -> Result<&(Purser, Service)> {
+        let by_gateway = || domain_name(&parts.extensions).map(|name| format!("https://{name}"));
         let url = self.api_url.clone().or_else(by_gateway);
         self.service(&url.ok_or_else(|| Error::internal("finding the API", "the gateway has no name"))?)
+    }
+
+    /// Verifies the caller, then lets the protocol answer.
+    async fn answer(&self, request: Request) -> Result<Response> {
+        let (mut parts, body) = request.into_parts();
+        // `with_middleware` has it in memory, within the limit.
+        let body = to_bytes(body, usize::MAX).await;
+        let body = body.map_err(|error| Error::internal("reading the body", error))?;
+        let (purser, service) = self.of_request(&parts)?;
+        let caller = self.callers.verified(purser, &parts).await?;
+        let without_key = caller.is_none().then(|| scope_of(&parts));
+        if let Some(purser) = caller {
+            parts.extensions.insert(Caller(purser));
+        }
+        let spoken = protocol::spoken(service, parts, body);
+        match without_key {
+            None => Ok(spoken.await),
+            // The catalog is read meanwhile; nothing is written.
+            Some(scope) => {
+                let now = self.callers.clock.now();
+                self.callers
+                    .throttle
+                    .limit(scope, now, async { Ok(spoken.await) })
+                    .await
+            }
+        }
     }
 }
 
@@ -83,11 +114,12 @@ fn providers(allowed: AllowedHosts) -> reqwest::Result<Providers> {
 
 purser_api::error_responses! {
     /// What this endpoint may be refused with before the protocol.
-    pub(crate) McpErrors: 413, 500;
+    pub(crate) McpErrors: 401, 413, 429, 500, 503;
 }
 
-/// The Model Context Protocol (streamable HTTP, stateless): JSON-RPC 2.0, one answer in JSON for each request. Tools that
-/// read the catalog need no key; the others take the agent's, as the rest of the API does.
+/// The Model Context Protocol (streamable HTTP, stateless): JSON-RPC 2.0, one answer in JSON for each request. The list of
+/// tools and those that read the catalog need no key, and are throttled by address; the others take the agent's. A key
+/// that is shown is verified first, whatever the message is.
 #[utoipa::path(
     post,
     path = "/mcp",
@@ -97,17 +129,17 @@ purser_api::error_responses! {
     responses(
         (status = 200, description = "The JSON-RPC answer.", content_type = "application/json"),
         (status = 202, description = "A notification was taken."),
-        (status = 400, description = "The message lacks what its protocol version needs."),
-        (status = 403, description = "It comes from a page of a browser."),
-        (status = 404, description = "The method is unknown, from version 2026-07-28 on."),
-        (status = 406, description = "`Accept` must name application/json and text/event-stream."),
-        (status = 415, description = "The body must be one JSON-RPC message in application/json."),
+        (status = 400, description = "A JSON-RPC error: no JSON (-32700), no JSON-RPC message (-32600), or what its protocol version needs is missing."),
+        (status = 403, description = "`cross_site_request`: it comes from a page of a browser; `key_not_allowed`.", body = ErrorBody),
+        (status = 404, description = "A JSON-RPC error: the method is unknown, from version 2026-07-28 on."),
+        (status = 406, description = "`not_acceptable`: `Accept` must name application/json and text/event-stream.", body = ErrorBody),
+        (status = 415, description = "`unsupported_media_type`: `Content-Type` must be application/json.", body = ErrorBody),
         McpErrors,
     )
 )]
-pub(crate) async fn mcp(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
-    match endpoint.of_request(&request) {
-        Ok(service) => service.handle(request).await.map(Body::new).into_response(),
-        Err(error) => Failure::from(error).into_response(),
+pub(crate) async fn mcp(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Reply {
+    if request.method() != Method::POST {
+        return Ok(protocol::method_not_allowed(request.extensions()));
     }
+    Ok(endpoint.answer(request).await?)
 }

@@ -1,19 +1,25 @@
 //! `/mcp`: the tools of `clients/mcp` over HTTP (MCP's streamable HTTP, stateless, answers in JSON).
 //!
-//! It is a client of the API with its caller's own agent key, which goes to the API alone, and of providers. It has no
-//! permissions in AWS. Deliberately elsewhere: the tools (`clients/mcp`), and every judgement (the API).
+//! It is a client of the API with its caller's own agent key, which goes to the API alone, and of providers. In AWS it may
+//! count its callers without a key and read the key of asserted addresses, nothing else. Deliberately elsewhere: the
+//! tools (`clients/mcp`), and every judgement (the API).
 //!
-//! Always true: a provider is called at an address of the public internet alone, which is judged where the connection
+//! Always true: a key is verified before any provider is called; without one only the catalog is served, to each address
+//! up to the throttle's limit; the API counts and judges the address of the caller, not of this function; a provider is called at an address of the public internet alone, which is judged where the connection
 //! is made; a tool's answer is ready before the gateway gives up.
 
+mod callers;
 mod endpoint;
+mod protocol;
 
 pub use endpoint::stateless;
 
 use axum::Router;
 use axum::routing::any;
-use endpoint::{Endpoint, Settings};
-use purser_api::{ApiSettings, Boot, BootError};
+use callers::{Accepted, Callers};
+use endpoint::Endpoint;
+use purser_api::{ApiSettings, AssertionKeys, Boot, BootError};
+use purser_store::Throttle;
 use std::sync::Arc;
 use url::Url;
 use utoipa::openapi::OpenApi;
@@ -30,7 +36,9 @@ pub fn openapi() -> OpenApi {
 /// and `MCP_ALLOWED_HOSTS`, `host:port` of providers that may have any address, for the local stack.
 #[expect(clippy::unused_async, reason = "built like every other function")]
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
-    let mut env = boot.env;
+    let Boot {
+        mut env, aws, clock, ..
+    } = boot;
     let api = ApiSettings::from_env(&mut env);
     let api_url = env.get("API_URL").map(str::to_owned);
     let is_url = |text: &String| Url::parse(text).is_ok_and(|url| url.has_host());
@@ -38,8 +46,18 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         env.wrong("API_URL", "must be an address: https://<host>");
     }
     let allowed = env.allowed_hosts("MCP_ALLOWED_HOSTS");
-    let (api, settings) = env.finish((api, Settings { api_url, allowed }))?;
-    let endpoint = Arc::new(Endpoint::new(settings)?);
+    let table = env.text("THROTTLE_TABLE");
+    let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
+    let client_ip_key = env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned);
+    let settings = (api, api_url, allowed, table, throttle_per_minute, client_ip_key);
+    let (api, api_url, allowed, table, throttle_per_minute, client_ip_key) = env.finish(settings)?;
+    let callers = Callers {
+        throttle: Throttle::of_mcp(&purser_store::client(&aws), table, throttle_per_minute),
+        assertion_keys: AssertionKeys::of_secret(client_ip_key, &aws, &clock),
+        clock,
+        accepted: Accepted::default(),
+    };
+    let endpoint = Arc::new(Endpoint::new(api_url, allowed, callers)?);
     // Every method: MCP asks for 405 where a stream could be opened or ended.
     let routes = Router::new().route("/mcp", any(endpoint::mcp)).with_state(endpoint);
     Ok(purser_api::with_middleware(routes, api))

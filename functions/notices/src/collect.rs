@@ -2,12 +2,12 @@
 //! people whom it concerns, a page of them at a time, so that no run has too many.
 
 use crate::{Message, Notices, unread};
-use purser_api::{NoticeWork, SqsRecord};
+use purser_api::{NoticeRequest, NoticeWork, SqsRecord};
 use purser_domain::{
-    Event, EventKind, EventSubject, NoticeChannel, NoticeSettings, PersonId, Result, closed_key, is_worth_telling,
-    waiting_key,
+    Error, Event, EventKind, EventSubject, NoticeChannel, NoticeSettings, PersonId, Result, closed_key,
+    is_worth_telling, test_event, waiting_key,
 };
-use purser_store::{RECIPIENT_PARTS, Waiting};
+use purser_store::{PERSON_PARTS, Waiting};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ impl Notices {
             self.collect(owner, &event).await?;
             return Ok(Message::Done);
         }
-        for part in RECIPIENT_PARTS {
+        for part in PERSON_PARTS {
             let work = NoticeWork::Spread {
                 event: event.clone(),
                 part,
@@ -33,13 +33,18 @@ impl Notices {
         Ok(Message::Done)
     }
 
+    /// Tells a person the test that they ask for.
+    pub(crate) async fn requested(&self, record: &SqsRecord) -> Result<Message> {
+        let NoticeRequest { person, id } = NoticeRequest::parse(&record.body).ok_or_else(unread)?;
+        let event = test_event(self.0.event_source.clone(), &person, "notices", id);
+        let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
+        self.collect(&person, &event).await?;
+        Ok(Message::Done)
+    }
+
     /// Does what a message of the queue of notices asks for.
     pub(crate) async fn work(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
         match NoticeWork::parse(&record.body).ok_or_else(unread)? {
-            NoticeWork::Collect { person, event } => {
-                self.collect(&person, &event).await?;
-                Ok(Message::Done)
-            }
             NoticeWork::Spread { event, part, after } => self.spread(event, part, after, last_call).await,
             NoticeWork::Flush { person, channel } => self.flush(record, &person, channel, last_call).await,
         }

@@ -1,8 +1,9 @@
 //! The notices: tells people what happened, by mail and by incoming webhook, in one message for all that waits.
 //!
 //! ```text
-//! bus ─▶ queue of events ─collect─▶ rows that wait ┐
-//!                    └─spread (what is nobody's own)┴─▶ queue of notices ─flush─▶ one message, some minutes apart
+//! people ─▶ queue of requests (tests) ┐
+//! bus ─▶ queue of events ─────────────┴collect─▶ rows that wait ┐
+//!                    └─spread (of no single person)─────────────┴─▶ queue of notices ─flush─▶ one message, some minutes apart
 //! ```
 //!
 //! A message stays in its queue until what it asks for is done. What waits is a row, which goes only after it was told:
@@ -19,8 +20,8 @@ mod mail;
 mod send;
 
 use mail::Mail;
-use purser_api::{Boot, BootError, Clock, Entropy, NoticesQueue, SqsBatch, SqsRecord, Stranger, at_most};
-use purser_domain::{Causes, Error, MailAddress, Result};
+use purser_api::{Boot, BootError, Clock, Entropy, NoticesQueue, SecretsKey, SqsBatch, SqsRecord, Stranger, at_most};
+use purser_domain::{Causes, Error, EventSource, MailAddress, Result};
 use purser_store::{CatalogCache, CatalogTable, Ledger, WebhooksTable};
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
@@ -44,14 +45,28 @@ struct Shared {
     ledger: Ledger,
     catalog: CatalogCache,
     queue: NoticesQueue,
-    queue_arn: String,
+    arns: QueueArns,
     /// `None` where nothing is mailed.
     mail: Option<Mail>,
     incoming: Stranger,
+    /// The key that incoming webhooks' URLs are encrypted with.
+    key: SecretsKey,
     /// The pages' origin.
     origin: String,
+    /// The deployment, as events name it.
+    event_source: EventSource,
     clock: Clock,
     entropy: Entropy,
+}
+
+/// The queues that call the function. A message's queue says what it may ask for, and IAM says who sends to each.
+struct QueueArns {
+    /// From the bus.
+    events: String,
+    /// From `people`.
+    requests: String,
+    /// From the function itself.
+    notices: String,
 }
 
 /// What becomes of a message.
@@ -64,8 +79,8 @@ enum Message {
 }
 
 impl Notices {
-    /// The function with this configuration: `WEBHOOKS_TABLE`, `LEDGER_TABLE`, `CATALOG_TABLE`, `NOTICES_QUEUE_URL`,
-    /// `NOTICES_QUEUE_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`, `WEBHOOK_ALLOWED_HOSTS`.
+    /// The function with this configuration: `WEBHOOKS_TABLE`, `LEDGER_TABLE`, `CATALOG_TABLE`, `STACK`, `NOTICES_QUEUE_URL`,
+    /// `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`, `NOTICE_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`, `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with(boot, LONGEST_CALL)
     }
@@ -85,7 +100,10 @@ impl Notices {
             "CATALOG_TABLE",
             "NOTICES_QUEUE_URL",
             "NOTICES_QUEUE_ARN",
+            "NOTICE_REQUESTS_QUEUE_ARN",
+            "NOTICE_EVENTS_QUEUE_ARN",
             "DASHBOARD_URL",
+            "WEBHOOK_SECRETS_KEY_ARN",
         ];
         let texts = names.map(|name| env.text(name));
         let sender = env.get("NOTICES_SENDER").map(MailAddress::parse);
@@ -93,15 +111,22 @@ impl Notices {
             env.wrong("NOTICES_SENDER", "must be empty, or a mail address");
         }
         let allowed = env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
-        let ([webhooks, ledger, catalog, url, queue_arn, origin], sender, allowed) =
-            env.finish((texts, sender.flatten(), allowed))?;
+        let source = env.event_source();
+        let ([webhooks, ledger, catalog, url, notices, requests, events, origin, key], sender, allowed, event_source) =
+            env.finish((texts, sender.flatten(), allowed, source))?;
         let db = purser_store::client(&aws);
         Ok(Self(Arc::new(Shared {
             table: WebhooksTable::new(db.clone(), webhooks),
             ledger: Ledger::without_decisions(db.clone(), ledger),
             catalog: CatalogCache::without_sightings(CatalogTable::new(db, catalog)),
             queue: NoticesQueue::new(&aws, url),
-            queue_arn,
+            arns: QueueArns {
+                events,
+                requests,
+                notices,
+            },
+            event_source,
+            key: SecretsKey::new(aws.clone(), key),
             mail: sender.map(|sender| Mail::new(&aws, sender, longest_call)),
             incoming: Stranger::new(USER_AGENT, allowed, longest_call)?,
             origin,
@@ -137,10 +162,12 @@ impl Notices {
     }
 
     async fn take(&self, record: &SqsRecord, last_call: Instant) -> Message {
-        let taken = if record.queue_arn == self.0.queue_arn {
-            self.work(record, last_call).await
-        } else {
-            self.happened(record).await
+        let (arn, arns) = (&record.queue_arn, &self.0.arns);
+        let taken = match () {
+            () if *arn == arns.events => self.happened(record).await,
+            () if *arn == arns.requests => self.requested(record).await,
+            () if *arn == arns.notices => self.work(record, last_call).await,
+            () => Err(unread()),
         };
         taken.unwrap_or_else(|error| {
             tracing::error!(message.id = record.message_id, cause = %Causes(&error), "notice.message_failed");

@@ -3,7 +3,7 @@
 use crate::Notices;
 use axum::http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 use purser_api::Called;
-use purser_domain::{CallResult, Duration, NoticeMessage, NoticeSettings, Result};
+use purser_domain::{CallResult, Duration, Error, NoticeMessage, NoticeSettings, Result, SecretOf, WebhookUrl};
 
 /// How a message was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +54,17 @@ impl Notices {
         let Some((place, _)) = &settings.terms.slack else {
             return Ok(Sent::nothing());
         };
-        let Some(url) = shared.table.notice_url(&settings.person, place.url).await? else {
+        let Some(ciphertext) = shared.table.notice_url(&settings.person, place.url).await? else {
             // It was replaced meanwhile: the next time it is the other one.
             return Ok(Sent::Failed(CallResult::Unreachable, None));
         };
+        let of = SecretOf::NoticeUrl {
+            person: settings.person.clone(),
+            url: place.url,
+        };
+        let url = shared.key.decrypt(&of, &ciphertext).await?;
+        let url = std::str::from_utf8(&url).ok().and_then(WebhookUrl::parse);
+        let url = url.ok_or_else(|| Error::internal("reading where notices go", "it is no URL"))?;
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         let body = message.slack(&shared.origin);
         let called = shared.incoming.post(&url, headers, body, shared.clock.now()).await;

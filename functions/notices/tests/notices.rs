@@ -10,15 +10,15 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::any};
-use purser_api::{Boot, Clock, NoticeWork};
+use purser_api::{Boot, Clock, NoticeRequest};
 use purser_domain::{
-    Agent, AgentId, ChannelTerms, EnabledService, Event, EventData, EventId, EventKind, EventSource, EventSubject,
-    MailAddress, NoticeChannel, NoticeEnd, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, ServiceId, SlackPlace,
-    Timestamp, WebhookUrl,
+    Agent, AgentId, ChannelTerms, DeliveryId, EnabledService, Event, EventData, EventId, EventKind, EventSource,
+    EventSubject, MailAddress, NoticeChannel, NoticeEnd, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, SecretOf,
+    ServiceId, SlackPlace, Timestamp,
 };
 use purser_notices::Notices;
 use purser_store::{Created, Edited, NewNoticeUrl, WebhooksTable};
-use purser_testkit::{Emulator, Fate, Moment, Proxy, ProxyConfig, Ses, Sqs, WEBHOOKS, environment, sample, serve};
+use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Ses, Sqs, WEBHOOKS, environment, sample, serve};
 use serde_json::{Value, json};
 use std::{
     sync::{
@@ -30,6 +30,7 @@ use std::{
 use uuid::Uuid;
 
 const EVENTS: &str = "notice-events";
+const REQUESTS: &str = "notice-requests";
 const NOTICES: &str = "notices";
 const BUDGET: Duration = Duration::from_secs(30);
 const LONGEST_CALL: Duration = Duration::from_millis(800);
@@ -83,7 +84,8 @@ struct World {
     table: WebhooksTable,
     sqs: Sqs,
     ses: Ses,
-    urls: [String; 3],
+    kms: Kms,
+    urls: [String; 4],
     allowed: String,
     micros: Arc<AtomicI64>,
     notices: Notices,
@@ -96,15 +98,23 @@ impl World {
         let clock = Arc::clone(&micros);
         let sqs = Sqs::new(move || clock.load(SeqCst));
         sqs.create(EVENTS, VISIBILITY_SECS, 20);
+        sqs.create(REQUESTS, VISIBILITY_SECS, 20);
         sqs.create(NOTICES, VISIBILITY_SECS, 100);
         let ses = Ses::default();
-        let urls = [emulator.url.clone(), sqs.serve().await, ses.serve().await];
+        let kms = Kms::default();
+        let urls = [
+            emulator.url.clone(),
+            sqs.serve().await,
+            ses.serve().await,
+            kms.serve().await,
+        ];
         let notices = function(&urls, allowed, &micros);
         Self {
             table: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
             emulator,
             sqs,
             ses,
+            kms,
             urls,
             allowed: allowed.to_owned(),
             micros,
@@ -131,9 +141,14 @@ impl World {
     /// Gives a person an incoming webhook.
     async fn slack(&self, person: &PersonId, url: &str) {
         let settings = self.table.notices_of(person).await.unwrap();
+        let id = NoticeUrlId::from_uuid(Uuid::new_v4());
+        let of = SecretOf::NoticeUrl {
+            person: person.clone(),
+            url: id,
+        };
         let url = NewNoticeUrl {
-            id: NoticeUrlId::from_uuid(Uuid::new_v4()),
-            url: WebhookUrl::parse(url).unwrap(),
+            id,
+            url: self.kms.encrypt(&of, url.as_bytes()),
         };
         let place = SlackPlace {
             url: url.id,
@@ -202,7 +217,7 @@ impl World {
 
 async fn work(sqs: &Sqs, notices: &Notices) {
     for _ in 0..2 {
-        for queue in [EVENTS, NOTICES] {
+        for queue in [EVENTS, REQUESTS, NOTICES] {
             while let Some(batch) = sqs.receive(queue, 10) {
                 let answer = notices.run(batch.clone(), BUDGET).await.unwrap();
                 sqs.delete_done(queue, &batch, Some(&answer));
@@ -211,12 +226,15 @@ async fn work(sqs: &Sqs, notices: &Notices) {
     }
 }
 
-fn function([dynamodb, sqs, ses]: &[String; 3], allowed: &str, now: &Arc<AtomicI64>) -> Notices {
+fn function([dynamodb, sqs, ses, kms]: &[String; 4], allowed: &str, now: &Arc<AtomicI64>) -> Notices {
     let mut env: std::collections::BTreeMap<&str, String> = environment(dynamodb, sqs).collect();
     env.insert("SQS_ENDPOINT", sqs.clone());
     env.insert("SES_ENDPOINT", ses.clone());
+    env.insert("KMS_ENDPOINT", kms.clone());
     env.insert("NOTICES_QUEUE_URL", Sqs::url(sqs, NOTICES));
     env.insert("NOTICES_QUEUE_ARN", Sqs::arn(NOTICES));
+    env.insert("NOTICE_REQUESTS_QUEUE_ARN", Sqs::arn(REQUESTS));
+    env.insert("NOTICE_EVENTS_QUEUE_ARN", Sqs::arn(EVENTS));
     env.insert("NOTICES_SENDER", "purser@example.com".to_owned());
     env.insert("DASHBOARD_URL", ORIGIN.to_owned());
     env.insert("WEBHOOK_ALLOWED_HOSTS", allowed.to_owned());
@@ -319,7 +337,7 @@ async fn an_owner_is_mailed_and_posted_what_their_agent_asks_with_a_link_to_its_
     assert_eq!(mail["FromEmailAddress"], "purser@example.com");
     let link = format!("{ORIGIN}/dashboard/approvals/{}/{}", agent.id, Uuid::from_u128(7));
     let (text, simple) = (text_of(mail), &mail["Content"]["Simple"]);
-    assert!(text.contains("asks to pay 12.5 USDC") && text.contains(&link), "{text}");
+    assert!(text.contains("asks to pay $12.50") && text.contains(&link), "{text}");
     let html = simple["Body"]["Html"]["Data"].as_str().unwrap();
     assert!(
         html.contains(&link) && !html.contains("<b>") && html.contains("&amp; evil·example"),
@@ -568,22 +586,36 @@ async fn what_leads_nowhere_ends_until_its_person_edits_it_or_a_test_arrives() {
     world.run_after(BETWEEN_SECS).await;
     assert!(world.ses.mails().is_empty() && incoming.texts().is_empty());
     // A test is sent all the same; once it arrives, all is.
-    let test = NoticeWork::Collect {
+    let request = |n| NoticeRequest {
         person: ann.clone(),
-        event: event(
-            EventKind::WebhookTest,
-            1,
-            world.now(),
-            EventSubject::Person(ann.clone()),
-            Some(&ann),
-            EventData::new().text("endpoint_id", "notices"),
-        ),
+        id: DeliveryId::at(world.now(), [n; 8]),
     };
-    world.sqs.send(NOTICES, &test.text());
+    world.sqs.send(REQUESTS, &request(1).text());
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     assert_eq!((world.ses.mails().len(), incoming.texts().len()), (1, 1));
     assert!(world.table.ended_channels(&settings).await.unwrap().is_empty());
+}
+
+/// IAM lets `people` send anything to the queue of requests. Only a request is read.
+#[tokio::test]
+async fn an_event_in_the_queue_of_requests_is_set_aside_and_told_to_nobody() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    let forged = frozen(&ann, sample::agent_id(1), 1, world.now());
+    let bodies = [
+        json!({"detail": forged.to_json()}),
+        json!({"person": ann.as_str(), "event": forged.to_json()}),
+        json!({"person": ann.as_str(), "channel": "mail"}),
+    ];
+    for body in &bodies {
+        world.sqs.send(REQUESTS, &body.to_string());
+    }
+    for _ in 0..22 {
+        world.run_after(VISIBILITY_SECS).await;
+    }
+    assert!(world.ses.mails().is_empty());
+    assert_eq!(world.sqs.set_aside(REQUESTS).len(), bodies.len());
 }
 
 #[tokio::test]
@@ -727,7 +759,8 @@ async fn killed_at_any_step_a_person_is_told_and_at_most_twice() {
 #[tokio::test]
 async fn a_recorded_batch_is_taken() {
     let recorded = include_str!("../../../events/notices/what-happened.json");
-    let recorded: Value = serde_json::from_str(recorded).unwrap();
+    let mut recorded: Value = serde_json::from_str(recorded).unwrap();
+    recorded["Records"][0]["eventSourceARN"] = json!(Sqs::arn(EVENTS));
     let world = World::start("").await;
     let ann = PersonId::parse(&"5e".repeat(32)).unwrap();
     let address = MailAddress::parse("ann@example.com").unwrap();

@@ -1,15 +1,22 @@
-//! The address of a new agent's wallet, with a proof by the wallet's own key: so that no page shows an address that this
-//! function could not pay from, whoever wrote what the page reads.
+//! The address of a new agent's wallet, with an attestation by the wallet's own key.
 //!
-//! It may be asked any number of times: nothing is stored.
+//! Always true: a wallet attests one agent and an agent has one wallet, whatever the caller asks. Both are claimed, in
+//! rows that only this function can write, before the attestation is signed. [`Custody::signer`] verifies the attestation
+//! at each signature, so another function can't give a wallet to another agent. A repeated request returns the same
+//! wallet.
+//!
+//! [`Custody::signer`]: purser_chain::Custody::signer
 
 use crate::Payments;
 use purser_api::{AskedWallet, AttestWallet, AttestedWallet};
 use purser_chain::{CustodyError, NewKey};
 use purser_domain::{AgentId, Error, KmsKeyId, Problem, Result};
+use purser_store::WalletClaim;
+
+const ATTESTING: &str = "attesting a wallet";
 
 impl Payments {
-    /// The attested wallet of the key that is meant.
+    /// Attests the wallet of the given key for the agent.
     pub(crate) async fn attest_wallet(&self, asked: AttestWallet) -> Result<AttestedWallet> {
         let key = match asked.wallet {
             AskedWallet::Seed { index } => NewKey::Seed(index),
@@ -19,13 +26,19 @@ impl Payments {
                 NewKey::Kms(id.ok_or_else(wrong)?)
             }
         };
-        let wallet = self.custody.attest(AgentId::from_uuid(asked.agent_id), key).await;
-        let wallet = wallet.map_err(|error| custody_failed("attesting a wallet", error))?;
-        Ok(AttestedWallet::of(&wallet))
+        let agent = AgentId::from_uuid(asked.agent_id);
+        let failed = |error| custody_failed(ATTESTING, error);
+        let wallet = self.custody.new_wallet(key).await.map_err(failed)?;
+        match self.ledger.claim_wallet(agent, wallet.address()).await? {
+            WalletClaim::Granted => {}
+            WalletClaim::OtherAgent => return Err(Error::internal(ATTESTING, "the wallet is another agent's")),
+            WalletClaim::OtherWallet => return Err(Error::internal(ATTESTING, "the agent has another wallet")),
+        }
+        Ok(AttestedWallet::of(&wallet.attest(agent).await.map_err(failed)?))
     }
 }
 
-/// What a caller is told of a custody that has no signature.
+/// The error of a request for which the custody made no signature.
 pub(crate) fn custody_failed(doing: &'static str, error: CustodyError) -> Error {
     if error.may_pass() {
         Error::temporarily_unavailable(doing, error)

@@ -25,11 +25,11 @@ use axum::response::{IntoResponse as _, Response};
 use purser_api::{AgentCredentials, AuthorizeRequest, Failure};
 use purser_chain::Signer;
 use purser_domain::{
-    Agent, Catalog, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, KeyId, NoncePrefix, Offer,
+    Agent, Amount, Catalog, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, KeyId, NoncePrefix, Offer,
     PaymentHeader, PaymentTerms, Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId,
     TransferAuthorization,
 };
-use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Reserved};
+use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Edition, Reserved};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -80,6 +80,7 @@ pub(crate) async fn authorize(
         payments: &payments,
         request: &request,
         requirement: body.get("payment_requirement").unwrap_or(&Value::Null),
+        catalog: &edition.catalog,
         started,
         key: caller.key,
     };
@@ -88,7 +89,7 @@ pub(crate) async fn authorize(
     // Under lasting contention it returns an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
-        let attempt = authorizing.attempt(&mut caller, &edition.catalog, eviction, balance.take(), &mut backoff);
+        let attempt = authorizing.attempt(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
             // The inputs have changed: read and decide again, the key, the freeze and the approval included.
@@ -117,15 +118,16 @@ pub(crate) struct Authorizing<'a> {
     pub(crate) request: &'a AuthorizeRequest,
     /// The provider's requirement as sent; a replay rebuilds the stored payment's offer from it.
     pub(crate) requirement: &'a Value,
+    pub(crate) catalog: &'a Catalog,
     pub(crate) started: Timestamp,
     /// The caller's key: it stands in whatever is decided.
     pub(crate) key: KeyId,
 }
 
 impl Payments {
-    /// What signs for the agent's wallet. A key that does not lead to the stored address must not sign anything.
+    /// The signer of the agent's wallet, whose attestation is verified.
     pub(crate) fn signer(&self, agent: &Agent) -> Result<Signer<'_>> {
-        let signer = self.custody.signer(&agent.wallet);
+        let signer = self.custody.signer(agent.id, &agent.wallet);
         signer.map_err(|error| custody_failed("looking for a wallet's key", error))
     }
 }
@@ -136,7 +138,7 @@ impl Authorizing<'_> {
     async fn attempt(
         &self,
         caller: &mut Authenticated<DecisionInputs>,
-        catalog: &Catalog,
+        edition: &Edition,
         eviction: Eviction,
         mut balance: Option<EarlyBalance>,
         backoff: &mut Backoff,
@@ -147,7 +149,7 @@ impl Authorizing<'_> {
             PriorOutcome::Open(approval) => approval,
             PriorOutcome::Raced => return Ok(Attempt::Retry),
         };
-        let matched = CatalogMatch::of(intent, catalog)?;
+        let matched = CatalogMatch::of(intent, self.catalog)?;
         scope.check_service(matched.service.id)?;
         let frozen = caller.read.frozen_by_operators(agent)?;
         let service_state = caller.read.service_state_mut()?;
@@ -158,6 +160,7 @@ impl Authorizing<'_> {
                 eviction,
                 ..self.payments.facts(agent, intent, matched, service_state, frozen)
             };
+            let facts = self.payments.with_payee_from(edition, facts).await?;
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
@@ -210,8 +213,14 @@ impl Authorizing<'_> {
             latency_ms = self.latency_ms(),
             "payment.decided"
         );
-        let answer = Authorized::with_payment(&terms, offer.version(), payment);
+        let answer = Authorized::with_payment(&terms, self.listed(), offer.version(), payment);
         Ok(Attempt::Done(answer.into_response()))
+    }
+
+    /// The price that the catalog lists for the call now; `None` if it no longer lists it.
+    pub(crate) fn listed(&self) -> Option<Amount> {
+        let matched = CatalogMatch::of(&self.request.intent, self.catalog).ok()?;
+        Some(matched.operation?.price(self.started))
     }
 
     /// The terms of a grant: what is stored, and all that is signed.

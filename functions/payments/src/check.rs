@@ -18,7 +18,7 @@ use purser_domain::{
     Agent, Amount, Approval, ApprovalStatus, Block, CatalogMatch, Check, Decision, Denial, Error, ErrorKind, Facts,
     Freeze, Intent, Reason, Result, Timestamp,
 };
-use purser_store::{DecisionKeys, ReplayKey, ServiceState};
+use purser_store::{DecisionKeys, Edition, ReplayKey, ServiceState};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -71,6 +71,7 @@ pub(crate) async fn check(
     let preflight = Preflight {
         payments: &payments,
         agent,
+        edition: &edition,
         frozen_by_operators: frozen,
         intent: &request.intent,
         approval: approval.as_ref(),
@@ -94,6 +95,7 @@ struct Preflight<'a> {
     payments: &'a Payments,
     agent: &'a Agent,
     frozen_by_operators: Option<Freeze>,
+    edition: &'a Edition,
     intent: &'a Intent,
     /// The agent's own, and not executed.
     approval: Option<&'a Approval>,
@@ -114,7 +116,7 @@ impl Preflight<'_> {
             }
             if let Some(block) = self.approval.and_then(|approval| self.unusable(approval, now)) {
                 let reason = Reason::PolicyBlocked(block);
-                return Ok(self.refused(amount, &reason, &[], service_state, at));
+                return Ok(self.refused(&reason, &[], service_state, at));
             }
             let approved = self
                 .approval
@@ -129,6 +131,7 @@ impl Preflight<'_> {
                     self.frozen_by_operators,
                 )
             };
+            let facts = payments.with_payee_from(self.edition, facts).await?;
             let decided = match payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url")),
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.at())),
@@ -150,10 +153,10 @@ impl Preflight<'_> {
                 continue;
             }
             return Ok(match decided {
-                Ok((checks, at)) => CheckAnswer::allowed(amount, &checks, self.spend(service_state, at)),
+                Ok((checks, at)) => CheckAnswer::allowed(amount, self.listed(at), &checks, self.spend(service_state, at)),
                 Err(denial) => {
                     let reason = self.reason(&denial).await?;
-                    self.refused(amount, &reason, &denial.checks, service_state, at)
+                    self.refused(&reason, &denial.checks, service_state, at)
                 }
             });
         }
@@ -186,7 +189,6 @@ impl Preflight<'_> {
 
     fn refused(
         &self,
-        amount: Amount,
         reason: &Reason,
         checks: &[Check],
         service_state: &ServiceState,
@@ -194,7 +196,17 @@ impl Preflight<'_> {
     ) -> CheckAnswer {
         let latency_ms = self.payments.clock.now().since(self.started).millis();
         let decision = DecisionView::of(reason, checks, latency_ms);
-        CheckAnswer::refused(amount, decision, self.spend(service_state, at))
+        CheckAnswer::refused(
+            self.intent.offer.amount(),
+            self.listed(at),
+            decision,
+            self.spend(service_state, at),
+        )
+    }
+
+    /// The price that the catalog lists.
+    fn listed(&self, at: Timestamp) -> Option<Amount> {
+        self.matched.operation.map(|operation| operation.price(at))
     }
 
     fn spend(&self, service_state: &ServiceState, at: Timestamp) -> SpendView {

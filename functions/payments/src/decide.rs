@@ -24,7 +24,7 @@ impl Payments {
         Error::temporarily_unavailable("going through a window", words)
     }
 
-    /// The current facts of a call without approval, except the wallet's balance.
+    /// The current facts of a call without approval, except the wallet's balance and the payee's age.
     pub(crate) fn facts<'a>(
         &self,
         agent: &'a Agent,
@@ -38,6 +38,7 @@ impl Payments {
             intent,
             service: matched.service,
             operation: matched.operation,
+            payee_from: None,
             network: self.network,
             enabled: service_state.enabled.as_ref(),
             day: &service_state.day,

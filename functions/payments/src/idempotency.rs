@@ -148,9 +148,9 @@ impl Authorizing<'_> {
             let signer = self.payments.signer(agent)?;
             let terms = PaymentTerms::again(bound, &offer, agent.wallet.address, network);
             let payment = self.payment(&signer, &terms, &offer).await?;
-            Authorized::with_payment(&terms, offer.version(), payment)
+            Authorized::with_payment(&terms, self.listed(), offer.version(), payment)
         } else {
-            Authorized::without_payment(settlement)
+            Authorized::without_payment(settlement, self.listed())
         };
         tracing::info!(
             settlement.id = %bound.settlement,

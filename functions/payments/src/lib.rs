@@ -2,7 +2,7 @@
 //!
 //! One file per endpoint, each with its contract in its header. `authenticate.rs` identifies the caller, and
 //! `decide.rs` decides whether it may pay, with an `early_balance.rs`: preflight and authorize share both.
-//! `idempotency.rs` and `refuse.rs` are authorize's other answers, and `view.rs` has the wire shapes. Every handler has
+//! `payees.rs` asks whether the catalog has had a payee for long enough. `idempotency.rs` and `refuse.rs` are authorize's other answers, and `view.rs` has the wire shapes. Every handler has
 //! the order parse, decide, commit, reply. `attest.rs` and `payouts.rs` are asked by the people's function, past the
 //! gateway. Only this function signs: by the wallet seed or, where KMS has the keys, by asking it.
 
@@ -14,6 +14,7 @@ mod complete;
 mod decide;
 mod early_balance;
 mod idempotency;
+mod payees;
 mod payouts;
 mod receipt;
 mod receipts;
@@ -26,14 +27,15 @@ use axum::response::IntoResponse as _;
 use axum::routing::post;
 use axum::{Json, Router};
 use early_balance::SeenAgents;
+use payees::Payees;
 use purser_api::{
-    ApiSettings, Boot, BootError, Clock, DIRECT_PATH, Direct, Entropy, PaymentsRequest, ProviderProof, Reply, Routers,
-    Secrets,
+    ApiSettings, AssertionKeys, Boot, BootError, Clock, DIRECT_PATH, Direct, Entropy, PaymentsRequest, ProviderProof,
+    Reply, Routers, Secrets, with_asserted_ip,
 };
 use purser_chain::{Chain, ChainError, Custody, Facilitator, Finality, KmsKeys, NonceKey, WalletSeed};
 use purser_domain::{Duration, Network};
 use purser_store::{
-    AuditLog, Authenticator, CatalogCache, CatalogTable, HoldLimit, KeyLimit, KeyUses, Ledger, Throttle,
+    AuditLog, Authenticator, CatalogCache, CatalogTable, HoldLimit, KeyLimit, KeyUses, Ledger, Throttle, UsageTable,
 };
 use settings::Settings;
 use std::sync::Arc;
@@ -45,6 +47,7 @@ struct Payments {
     /// Its rows are written with what they tell of.
     audit: AuditLog,
     catalog: CatalogCache,
+    payees: Payees,
     authenticator: Authenticator,
     hold_limit: HoldLimit,
     chain: Arc<Chain>,
@@ -115,6 +118,7 @@ pub async fn routers_over(
     });
     let (api, settings) = env.finish((api, settings))?;
 
+    let client_ip_keys = AssertionKeys::of_secret(settings.client_ip_key_secret, &aws, &clock);
     // Concurrently with reading the catalog, which takes two calls in sequence.
     let (seed, others) = (
         settings.wallet_seed_secret,
@@ -127,10 +131,10 @@ pub async fn routers_over(
             let [nonce_key, rpc_url] = others.each_ref().map(String::as_str);
             let (custody, nonce_key, rpc_url) = if let Some(seed) = &seed {
                 let [seed, nonce_key, rpc_url] = secrets.texts([seed, nonce_key, rpc_url]).await?;
-                (Custody::Seed(WalletSeed::from_hex(&seed)?), nonce_key, rpc_url)
+                (Custody::of_seed(WalletSeed::from_hex(&seed)?), nonce_key, rpc_url)
             } else {
                 let [nonce_key, rpc_url] = secrets.texts([nonce_key, rpc_url]).await?;
-                (Custody::Kms(Box::new(KmsKeys::new(aws))), nonce_key, rpc_url)
+                (Custody::of_kms(KmsKeys::new(aws)), nonce_key, rpc_url)
             };
             Ok((custody, NonceKey::from_text(&nonce_key)?, rpc_url))
         }
@@ -158,6 +162,7 @@ pub async fn routers_over(
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         audit: AuditLog::new(db.clone(), settings.audit_table),
         catalog,
+        payees: Payees::new(UsageTable::new(db.clone(), settings.usage_table)),
         hold_limit: HoldLimit::new(db.clone(), table, settings.most_holds, longest),
         authenticator: Authenticator {
             key_uses: KeyUses::new(db.clone(), settings.throttle_table.as_str()),
@@ -179,7 +184,7 @@ pub async fn routers_over(
         payout_delay: settings.payout_delay,
     });
     let direct = Router::new().route(DIRECT_PATH, post(direct));
-    let gateway = routes().with_state(Arc::clone(&payments));
+    let gateway = with_asserted_ip(routes().with_state(Arc::clone(&payments)), client_ip_keys);
     Ok(Routers {
         gateway: purser_api::with_middleware(gateway, api),
         direct: purser_api::with_middleware(direct.with_state(payments), api),

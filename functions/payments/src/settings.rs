@@ -9,6 +9,8 @@ pub(crate) struct Settings {
     pub(crate) ledger_table: String,
     pub(crate) decisions_table: String,
     pub(crate) audit_table: String,
+    /// Where `events` attests payees.
+    pub(crate) usage_table: String,
     pub(crate) throttle_table: String,
     pub(crate) throttle_per_minute: u32,
     pub(crate) key_requests_per_minute: u32,
@@ -17,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) wallet_seed_secret: Option<String>,
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
+    /// The key of asserted addresses; `None`: none is valid.
+    pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) finality: Finality,
     pub(crate) max_authorization: Duration,
     pub(crate) most_holds: u32,
@@ -45,6 +49,7 @@ impl Settings {
             ledger_table: env.text("LEDGER_TABLE"),
             decisions_table: env.text("DECISIONS_TABLE"),
             audit_table: env.text("AUDIT_TABLE"),
+            usage_table: env.text("USAGE_TABLE"),
             throttle_table: env.text("THROTTLE_TABLE"),
             throttle_per_minute: env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
             key_requests_per_minute: env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
@@ -55,6 +60,7 @@ impl Settings {
             },
             nonce_key_secret: env.text("NONCE_KEY_SECRET_ARN"),
             rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
+            client_ip_key_secret: env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
             finality: Finality {
                 confirmations: env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
             },

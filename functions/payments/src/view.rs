@@ -25,6 +25,10 @@ pub(crate) struct Authorized {
     #[schema(value_type = Uuid)]
     transaction_id: String,
     amount_units: u64,
+    /// The price that the catalog lists, where `amount_units` is above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    listed_amount_units: Option<u64>,
     /// `authorized` where there is a payment; of a repeated call, the settlement's present status.
     receipt_status: &'static str,
     #[schema(example = "base")]
@@ -57,23 +61,28 @@ pub(crate) struct Payment {
 }
 
 impl Authorized {
-    /// The answer while the payment is usable.
-    pub(crate) fn with_payment(terms: &PaymentTerms, version: X402Version, payment: PaymentHeader) -> Self {
+    /// The answer while the payment is usable. `listed` is the price that the catalog lists.
+    pub(crate) fn with_payment(
+        terms: &PaymentTerms,
+        listed: Option<Amount>,
+        version: X402Version,
+        payment: PaymentHeader,
+    ) -> Self {
         let payment = Payment {
             x402_version: version.number(),
             header_name: payment.name,
             header_value: payment.value,
             payload: payment.payload,
         };
-        Self::of(terms, &SettlementState::Authorized, Some(payment))
+        Self::of(terms, listed, &SettlementState::Authorized, Some(payment))
     }
 
     /// The answer when it is used, or no longer usable.
-    pub(crate) fn without_payment(settlement: &Settlement) -> Self {
-        Self::of(&PaymentTerms::of(&settlement.terms), &settlement.state, None)
+    pub(crate) fn without_payment(settlement: &Settlement, listed: Option<Amount>) -> Self {
+        Self::of(&PaymentTerms::of(&settlement.terms), listed, &settlement.state, None)
     }
 
-    fn of(terms: &PaymentTerms, state: &SettlementState, payment: Option<Payment>) -> Self {
+    fn of(terms: &PaymentTerms, listed: Option<Amount>, state: &SettlementState, payment: Option<Payment>) -> Self {
         Self {
             authorized: true,
             result: "allow",
@@ -81,6 +90,7 @@ impl Authorized {
             settlement_id: terms.settlement.to_string(),
             transaction_id: terms.transaction.to_string(),
             amount_units: terms.amount.units(),
+            listed_amount_units: exceeded(listed, terms.amount),
             receipt_status: state.name(),
             network: terms.network.name(),
             token: terms.network.token_symbol(),
@@ -91,6 +101,11 @@ impl Authorized {
             payment,
         }
     }
+}
+
+/// The listed price, where the amount is above it.
+fn exceeded(listed: Option<Amount>, amount: Amount) -> Option<u64> {
+    listed.filter(|listed| *listed < amount).map(Amount::units)
 }
 
 impl IntoResponse for Authorized {
@@ -111,6 +126,10 @@ pub(crate) struct CheckAnswer {
     /// `x402_authorized`, the slug that authorize would answer with, or a rule's own reason.
     reason: String,
     amount_units: u64,
+    /// The price that the catalog lists, where `amount_units` is above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    listed_amount_units: Option<u64>,
     approval_required: bool,
     /// Every check, in the order in which authorize makes them.
     checks: Vec<CheckView>,
@@ -124,13 +143,14 @@ pub(crate) struct CheckAnswer {
 
 impl CheckAnswer {
     /// The answer where authorize would allow the payment.
-    pub(crate) fn allowed(amount: Amount, checks: &[Check], spend: SpendView) -> Self {
+    pub(crate) fn allowed(amount: Amount, listed: Option<Amount>, checks: &[Check], spend: SpendView) -> Self {
         Self {
             check: true,
             would_authorize: true,
             result: "allow",
             reason: "x402_authorized".to_owned(),
             amount_units: amount.units(),
+            listed_amount_units: exceeded(listed, amount),
             approval_required: false,
             checks: CheckView::all(checks),
             decision: None,
@@ -139,13 +159,14 @@ impl CheckAnswer {
     }
 
     /// The answer where authorize would block or escalate.
-    pub(crate) fn refused(amount: Amount, decision: DecisionView, spend: SpendView) -> Self {
+    pub(crate) fn refused(amount: Amount, listed: Option<Amount>, decision: DecisionView, spend: SpendView) -> Self {
         Self {
             check: true,
             would_authorize: false,
             result: decision.result,
             reason: decision.reason.clone(),
             amount_units: amount.units(),
+            listed_amount_units: exceeded(listed, amount),
             approval_required: decision.result == "escalate",
             checks: decision.checks.clone(),
             decision: Some(decision),

@@ -28,7 +28,10 @@ mod state;
 
 use axum::Router;
 use ops::wallet::NewKeys;
-use purser_api::{ApiSettings, Boot, BootError, DeliveriesQueue, NoticesQueue, PaymentsFunction, Secrets, Sessions};
+use purser_api::{
+    ApiSettings, AssertionKeys, Boot, BootError, NoticeRequestsQueue, PaymentsFunction, Secrets, SecretsKey, Sessions,
+    WebhookRequestsQueue, with_asserted_ip,
+};
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_store::{
     AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable, WebhooksTable,
@@ -59,6 +62,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish((api, settings))?;
 
+    let client_ip_keys = AssertionKeys::of_secret(settings.client_ip_key_secret, &aws, &clock);
     let arns = [settings.rpc_url_secret, settings.sign_in_key_secret];
     let secrets = background.spawn({
         let aws = aws.clone();
@@ -90,6 +94,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
                 settings.key_requests_per_minute,
             ),
         },
+        agent_waits: Throttle::new(&db, Arc::clone(&throttle_table), ops::approvals::AGENT_WAITS_PER_MINUTE),
         waits: Throttle::new(&db, throttle_table, ops::approvals::WAITS_PER_MINUTE),
         chain: Chain::new(http, settings.network, &rpc_url, finality)?,
         new_keys: match settings.new_keys {
@@ -101,8 +106,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
             },
         },
         webhooks: WebhooksTable::new(db.clone(), settings.webhooks_table),
-        deliveries: DeliveriesQueue::new(&aws, settings.deliveries_queue_url),
-        notices_queue: NoticesQueue::new(&aws, settings.notices_queue_url),
+        webhook_requests: WebhookRequestsQueue::new(&aws, settings.webhook_requests_queue_url),
+        notice_requests: NoticeRequestsQueue::new(&aws, settings.notice_requests_queue_url),
+        secrets_key: SecretsKey::new(aws.clone(), settings.webhook_secrets_key),
         mails: settings.mails,
         webhook_hosts: settings.webhook_hosts,
         event_source: settings.event_source,
@@ -117,6 +123,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         pays_out: settings.pays_out,
         dashboard_url: settings.dashboard_url,
     });
-    let router = api::routes().merge(pages::routes());
-    Ok(purser_api::with_middleware(router.with_state(people), api))
+    let router = api::routes().merge(pages::routes()).with_state(people);
+    Ok(purser_api::with_middleware(
+        with_asserted_ip(router, client_ip_keys),
+        api,
+    ))
 }

@@ -25,9 +25,12 @@ pub(crate) struct Settings {
     pub(crate) new_keys: Option<(String, Option<String>)>,
     pub(crate) rpc_url_secret: String,
     pub(crate) sign_in_key_secret: String,
+    /// The key of asserted addresses; `None`: none is valid.
+    pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) webhooks_table: String,
-    pub(crate) deliveries_queue_url: String,
-    pub(crate) notices_queue_url: String,
+    pub(crate) webhook_requests_queue_url: String,
+    pub(crate) notice_requests_queue_url: String,
+    pub(crate) webhook_secrets_key: String,
     /// Whether there is a sender of mail.
     pub(crate) mails: bool,
     pub(crate) webhook_hosts: AllowedHosts,
@@ -69,12 +72,14 @@ impl Settings {
             },
             rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
             sign_in_key_secret: env.text("SIGN_IN_KEY_SECRET_ARN"),
+            client_ip_key_secret: env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
             webhooks_table: env.text("WEBHOOKS_TABLE"),
-            deliveries_queue_url: env.text("DELIVERIES_QUEUE_URL"),
-            notices_queue_url: env.text("NOTICES_QUEUE_URL"),
+            webhook_requests_queue_url: env.text("WEBHOOK_REQUESTS_QUEUE_URL"),
+            notice_requests_queue_url: env.text("NOTICE_REQUESTS_QUEUE_URL"),
+            webhook_secrets_key: env.text("WEBHOOK_SECRETS_KEY_ARN"),
             mails: env.get("NOTICES_SENDER").is_some(),
             webhook_hosts: env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS"),
-            event_source: event_source(env),
+            event_source: env.event_source(),
         }
     }
 }
@@ -92,15 +97,6 @@ fn session_limits(env: &mut Env) -> SessionLimits {
         recent: Duration::from_secs_u32(recent),
         recent_above: Amount::from_units(above).unwrap_or(Amount::MAX),
     }
-}
-
-/// `STACK`, which events name as their source.
-fn event_source(env: &mut Env) -> EventSource {
-    let stack = env.text("STACK");
-    EventSource::of(&stack).unwrap_or_else(|| {
-        env.wrong("STACK", "must be letters, digits and hyphens");
-        EventSource::default()
-    })
 }
 
 /// Whether it is exactly what a browser sends as `Origin`: the two are compared as text.

@@ -2,7 +2,9 @@
 
 use crate::ops::wallet::NewKeys;
 use crate::session::SignInKey;
-use purser_api::{AllowedHosts, Clock, DeliveriesQueue, Entropy, NoticesQueue, PaymentsFunction, Sessions};
+use purser_api::{
+    AllowedHosts, Clock, Entropy, NoticeRequestsQueue, PaymentsFunction, SecretsKey, Sessions, WebhookRequestsQueue,
+};
 use purser_chain::Chain;
 use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, Timestamp};
 use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle, UsageTable, WebhooksTable};
@@ -16,7 +18,8 @@ pub(crate) struct People {
     /// What was spent, in sums.
     pub(crate) usage: UsageTable,
     pub(crate) authenticator: Authenticator,
-    /// How many calls may begin to wait in a minute.
+    /// The calls that begin to wait in a minute: of one agent, and of all.
+    pub(crate) agent_waits: Throttle,
     pub(crate) waits: Throttle,
     /// Only for balances.
     pub(crate) chain: Chain,
@@ -34,10 +37,12 @@ pub(crate) struct People {
     /// Whether there is a facilitator to pay out through.
     pub(crate) pays_out: bool,
     pub(crate) webhooks: WebhooksTable,
-    /// Where deliveries wait to be made.
-    pub(crate) deliveries: DeliveriesQueue,
-    /// Where notices wait to be told.
-    pub(crate) notices_queue: NoticesQueue,
+    /// The queue of tests and redeliveries of webhooks.
+    pub(crate) webhook_requests: WebhookRequestsQueue,
+    /// The queue of tests of notices.
+    pub(crate) notice_requests: NoticeRequestsQueue,
+    /// The key that webhooks' secrets and notices' URLs are encrypted with. This function can't decrypt.
+    pub(crate) secrets_key: SecretsKey,
     /// Whether notices are mailed.
     pub(crate) mails: bool,
     /// Hosts that a webhook may have whatever their address is.

@@ -6,15 +6,17 @@
 //!
 //! Always true: the place moves on only after everything up to it was explained or told, so whatever ends a run, no block
 //! is left out; what is told has a row, by which it is not told again; and what a settlement explains has its nonce,
-//! payee and amount, or was proven to be its payment when it was confirmed.
+//! payee and amount, or was proven to be its payment when it was confirmed. A wallet's blocks with more logs than the node
+//! returns are logged as errors and passed over, so that one wallet's flood does not end the search for all others.
 
 use crate::{
     Shared,
     batch::{Cause, Reconciled},
     watch::all,
 };
+use purser_chain::Unsearched;
 use purser_domain::{
-    Address, AgentId, B256, Duration, Error, Expected, FinalBlock, Outflow, PersonId, Result, Settlement,
+    Address, AgentId, B256, Duration, Error, Expected, FinalBlock, NoncePrefix, Outflow, PersonId, Result, Settlement,
     SettlementState, Timestamp, TxHash,
 };
 use purser_store::WalletPart;
@@ -40,6 +42,14 @@ struct Unexplained {
     at: Timestamp,
 }
 
+/// The nonce of the outflow that is a settlement's payment.
+enum Pays {
+    /// It is the settlement's nonce.
+    Surely(B256),
+    /// The settlement's nonce was derived with another key; this one has its start, payee and amount.
+    ByAnotherKey(B256),
+}
+
 impl Shared {
     /// Compares what left this part of the wallets, in the blocks that have become deep, with the settlements.
     pub(crate) async fn outflows(self: &Arc<Self>, part: WalletPart, block: &FinalBlock, until: Instant) -> Result<()> {
@@ -62,16 +72,24 @@ impl Shared {
         // Read after the final block: who is missing had no key yet when the last of these blocks was made.
         let wallets = self.wallets(part).await?;
         let addresses: Vec<Address> = wallets.keys().copied().collect();
+        let mut noisy = BTreeSet::new();
         while first <= deep {
-            let found = self.chain.outflows(&addresses, (first, deep), self.log_range, until);
+            let blocks = (first, deep);
+            let found = self
+                .chain
+                .outflows(&addresses, blocks, self.log_range, &mut noisy, until);
             let Some(found) = found.await.map_err(|error| Error::internal(SEARCHING, error))? else {
                 break;
             };
-            let Some(unexplained) = self.unexplained(&wallets, found.outflows, block, until).await? else {
+            let unexplained = self.unexplained(&wallets, found.outflows, block, until).await?;
+            let Some(unexplained) = unexplained else {
                 break;
             };
             for one in &unexplained {
                 self.tell(one).await?;
+            }
+            for one in &found.unsearched {
+                log_unsearched(&wallets, one);
             }
             self.ledger.save_outflow_place(part, found.last).await?;
             first = found.last.saturating_add(1);
@@ -197,12 +215,19 @@ impl Shared {
             let (page, next) = self.ledger.settlements_between(agent, span, before).await?;
             for settlement in page {
                 let settlement = settlement?;
-                let Some(nonce) = self.pays(&settlement, &of_nonce) else {
-                    continue;
-                };
-                explained.insert(nonce);
-                if settlement.state == SettlementState::Expired {
-                    released.push(settlement);
+                match self.pays(&settlement, &of_nonce) {
+                    Some(Pays::Surely(nonce)) => {
+                        explained.insert(nonce);
+                        if settlement.state == SettlementState::Expired {
+                            released.push(settlement);
+                        }
+                    }
+                    // Nothing is concluded for the settlement, as for any whose nonce can't be derived (`batch.rs`).
+                    Some(Pays::ByAnotherKey(nonce)) => {
+                        explained.insert(nonce);
+                        tracing::error!(settlement.id = %settlement.id(), reason = "nonce_key_changed", "outflows.failed");
+                    }
+                    None => {}
                 }
             }
             before = next;
@@ -221,12 +246,19 @@ impl Shared {
         Ok(Some(explained))
     }
 
-    /// The settlement's nonce, if its payment is among these.
-    fn pays(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<B256> {
+    /// The settlement's payment among these outflows. If its nonce was derived with another key, an outflow is the payment
+    /// whose nonce has the stored start.
+    fn pays(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<Pays> {
         let terms = &settlement.terms;
-        let nonce = self.nonce_key.nonce_again(terms.id, terms.nonce_prefix).ok()?;
-        let outflow = of_nonce.get(&nonce)?;
-        outflow.is_of(&Expected::of(terms, nonce)).then_some(nonce)
+        let is_it = |nonce: B256, outflow: &Outflow| outflow.is_of(&Expected::of(terms, nonce));
+        if let Ok(nonce) = self.nonce_key.nonce_again(terms.id, terms.nonce_prefix) {
+            return is_it(nonce, of_nonce.get(&nonce)?).then_some(Pays::Surely(nonce));
+        }
+        let mut begins = of_nonce
+            .iter()
+            .filter(|(nonce, _)| NoncePrefix::of(**nonce) == terms.nonce_prefix);
+        let found = begins.find(|(nonce, outflow)| is_it(**nonce, outflow));
+        found.map(|(nonce, _)| Pays::ByAnotherKey(*nonce))
     }
 
     /// Tells of it, unless its row says that it was told. The line comes first: a run that is killed in between tells
@@ -252,4 +284,16 @@ impl Shared {
         let entry = self.audit.entry(&record).telling(owner.as_ref());
         self.audit.add_found(&entry).await
     }
+}
+
+/// Logs blocks that were passed over, since the node returns no more of the wallet's logs in them.
+fn log_unsearched(wallets: &BTreeMap<Address, AgentId>, unsearched: &Unsearched) {
+    let Unsearched { wallet, first, last } = unsearched;
+    tracing::error!(
+        agent.id = wallets.get(wallet).map(tracing::field::display),
+        wallet = %wallet,
+        first_block = first,
+        last_block = last,
+        "outflows.unsearched"
+    );
 }

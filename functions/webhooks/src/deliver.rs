@@ -1,65 +1,102 @@
 //! One delivery: the call, and what comes after it.
 //!
-//! The message stays in the queue while the delivery waits, hidden for the pause. The row is written after the call and
-//! before the message is hidden or leaves: whatever is cut off in between, the message comes again, and the row says
-//! whether the call was made. Two environments with the same message write the row once; the other reads it then.
+//! The row is written after the call, and the next call's message is sent or its pause stored after the row. Only then does
+//! the message leave its queue. Whatever is cut off in between, the message comes again, and the row says whether the call
+//! was made. So two messages may be of one delivery. A call after the first is therefore claimed in the row before it is
+//! made; a first call is not, which saves each delivery a write.
 
-use crate::{Message, Webhooks};
-use purser_api::{AskedDelivery, DeliveryMessage, SqsRecord};
-use purser_domain::{AfterCall, Attempt, Delivery, Due, Error, Event, EventKind, PersonId, Result, Timestamp, Webhook};
+use crate::{LONGEST_CALL, Message, Webhooks};
+use purser_api::{DeliveryMessage, DeliveryOf, SqsRecord, WebhookRequest};
+use purser_domain::{
+    AfterCall, Attempt, Delivery, Due, Duration, Error, Event, EventKind, PersonId, Result, SecretOf, Timestamp,
+    Webhook, WebhookId, WebhookSecret, WebhookSecretId, test_event,
+};
 use tokio::time::Instant;
 
+/// How long a claim lasts: longer than a run of the function.
+const CLAIM: Duration = Duration::from_secs_u32(60);
+const _: () = assert!(LONGEST_CALL.as_secs() < 60, "a claim outlives its call");
+
 impl Webhooks {
-    /// Does what a message of the queue of deliveries asks for.
+    /// Makes the call that a message of the queue of deliveries names.
     pub(crate) async fn deliver(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
-        let shared = &self.0;
         let message = DeliveryMessage::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a delivery's message", "it has another form"))?;
-        let webhooks = shared.table.of(&message.person).await?;
-        let webhook = webhooks.into_iter().find(|webhook| webhook.id == message.webhook);
-        // Removed since.
-        let Some(webhook) = webhook else {
+        let (id, new) = match &message.of {
+            DeliveryOf::Event(event) => {
+                let new = Delivery::new(message.webhook, event);
+                (new.id, Some(new))
+            }
+            DeliveryOf::Stored(id) => (*id, None),
+        };
+        let Some(webhook) = self.webhook(&message.person, message.webhook).await? else {
+            // Removed since.
+            self.0.table.wait_no_more(&message.person, id).await?;
             return Ok(Message::Done);
         };
-        let Some(delivery) = self.delivery(&webhook, &message.asked).await? else {
+        match self.0.table.delivery(webhook.id, id).await?.or(new) {
+            Some(delivery) => self.make(&webhook, delivery, last_call).await,
+            None => Ok(Message::Done),
+        }
+    }
+
+    /// Makes the call that a person asks for by hand. The request has ids alone: a test's event is made here, and every other
+    /// one is in its delivery's row, which `people` can't write.
+    pub(crate) async fn requested(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
+        let request = WebhookRequest::parse(&record.body)
+            .ok_or_else(|| Error::internal("reading a request of webhooks", "it has another form"))?;
+        let Some(webhook) = self.webhook(&request.person, request.webhook).await? else {
             return Ok(Message::Done);
         };
+        let delivery = if let Some(id) = request.again {
+            let known = self.0.table.delivery(webhook.id, id).await?;
+            known.map(|known| known.asked(Some(request.id)))
+        } else {
+            let event = test_event(self.0.event_source.clone(), &request.person, webhook.id, request.id);
+            let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
+            let new = Delivery::new(webhook.id, &event);
+            Some(self.0.table.delivery(webhook.id, new.id).await?.unwrap_or(new))
+        };
+        match delivery {
+            Some(delivery) => self.make(&webhook, delivery, last_call).await,
+            None => Ok(Message::Done),
+        }
+    }
+
+    async fn webhook(&self, person: &PersonId, id: WebhookId) -> Result<Option<Webhook>> {
+        let webhooks = self.0.table.of(person).await?;
+        Ok(webhooks.into_iter().find(|webhook| webhook.id == id))
+    }
+
+    /// Makes the next call of a delivery, if it is due.
+    async fn make(&self, webhook: &Webhook, mut delivery: Delivery, last_call: Instant) -> Result<Message> {
+        let shared = &self.0;
         let now = shared.clock.now();
         match delivery.due(now) {
-            // One that was sent again, and has ended, may have waited before.
+            // A delivery that was sent again, and has ended, may have waited before.
             Due::Over => {
-                shared.table.wait_no_more(webhook.id, delivery.id).await?;
+                shared.table.wait_no_more(&webhook.person, delivery.id).await?;
                 return Ok(Message::Done);
             }
-            Due::In(pause) => {
-                shared.deliveries.hide(&record.receipt_handle, pause).await?;
-                return Ok(Message::Stays);
+            Due::In(_) => {
+                self.pause(webhook, &delivery, now).await?;
+                return Ok(Message::Done);
             }
             Due::Now => {}
         }
-        if !self.is_wanted(&webhook, &delivery).await? {
-            return self.give_up(delivery, now).await;
+        if !self.is_wanted(webhook, &delivery).await? {
+            return self.give_up(webhook, delivery, now).await;
         }
         if Instant::now() > last_call {
             return Ok(Message::Stays);
         }
-        self.call(record, &webhook, delivery).await
-    }
-
-    /// The delivery that a message is of, as far as it is; `None` if there is none to send again.
-    async fn delivery(&self, webhook: &Webhook, asked: &AskedDelivery) -> Result<Option<Delivery>> {
-        let table = &self.0.table;
-        match asked {
-            AskedDelivery::Event(event) => {
-                let new = Delivery::new(webhook.id, event);
-                let known = table.delivery(webhook.id, new.id).await?;
-                Ok(Some(known.unwrap_or(new)))
-            }
-            AskedDelivery::Again { delivery, request } => {
-                let known = table.delivery(webhook.id, *delivery).await?;
-                Ok(known.map(|known| known.asked(Some(*request))))
+        if delivery.attempts > 0 {
+            delivery = delivery.claimed(now.after(CLAIM));
+            if !shared.table.put_delivery(&delivery, now).await? {
+                return Ok(Message::Stays);
             }
         }
+        self.make_call(webhook, delivery).await
     }
 
     /// Whether the webhook is to be called, as it is now: it may have been edited since the event. What its person asked
@@ -78,39 +115,61 @@ impl Webhooks {
         Ok(!is_gone && webhook.wants(owner, event.kind(), event.agent()))
     }
 
-    async fn give_up(&self, delivery: Delivery, now: Timestamp) -> Result<Message> {
+    async fn give_up(&self, webhook: &Webhook, delivery: Delivery, now: Timestamp) -> Result<Message> {
         tracing::info!(
             webhook.id = %delivery.webhook,
             delivery.id = %delivery.id,
             event.id = %delivery.event_id,
             "webhook.not_wanted"
         );
-        let (webhook, id) = (delivery.webhook, delivery.id);
+        let id = delivery.id;
         let has_waited = delivery.attempts > 0 || delivery.request.is_some();
         if !self.0.table.put_delivery(&delivery.given_up(), now).await? {
             return Ok(Message::Stays);
         }
         if has_waited {
-            self.0.table.wait_no_more(webhook, id).await?;
+            self.0.table.wait_no_more(&webhook.person, id).await?;
         }
         Ok(Message::Done)
     }
 
-    /// After its first call a delivery waits for the next, if not too many of its webhook do: else it is given up.
-    async fn waits(&self, delivery: Delivery, after: AfterCall, now: Timestamp) -> Result<(Delivery, AfterCall)> {
+    /// Lets a delivery wait for the next call after its first one, unless too many of its person do: then it is given up.
+    async fn waits(
+        &self,
+        webhook: &Webhook,
+        delivery: Delivery,
+        after: AfterCall,
+        now: Timestamp,
+    ) -> Result<(Delivery, AfterCall)> {
         let is_first = delivery.attempts == 1 && matches!(after, AfterCall::Again(_));
-        if !is_first || self.0.table.wait(&delivery, now).await? {
+        if !is_first || self.0.table.wait(&webhook.person, delivery.id, now).await? {
             return Ok((delivery, after));
         }
         tracing::warn!(webhook.id = %delivery.webhook, "webhook.too_many_wait");
         Ok((delivery.without_another(), AfterCall::GivenUp { gone: false }))
     }
 
-    async fn call(&self, record: &SqsRecord, webhook: &Webhook, delivery: Delivery) -> Result<Message> {
+    async fn secrets(&self, webhook: &Webhook, ids: &[WebhookSecretId]) -> Result<Vec<WebhookSecret>> {
+        let mut secrets = Vec::new();
+        for (id, ciphertext) in self.0.table.secrets(webhook.id, ids).await? {
+            let of = SecretOf::Webhook {
+                person: webhook.person.clone(),
+                webhook: webhook.id,
+                secret: id,
+            };
+            let bytes = self.0.key.decrypt(&of, &ciphertext).await?;
+            let bytes = bytes.as_slice().try_into();
+            let secret = bytes.map_err(|_| Error::internal("reading a webhook's secret", "it has another length"))?;
+            secrets.push(WebhookSecret::from_random(secret));
+        }
+        Ok(secrets)
+    }
+
+    async fn make_call(&self, webhook: &Webhook, delivery: Delivery) -> Result<Message> {
         let shared = &self.0;
         let began = shared.clock.now();
         let ids: Vec<_> = webhook.signing(began).collect();
-        let secrets = shared.table.secrets(webhook.id, &ids).await?;
+        let secrets = self.secrets(webhook, &ids).await?;
         let began = shared.clock.now();
         let url = &webhook.terms.url;
         let Some(called) = shared.caller.call(url, &delivery, &secrets, began).await else {
@@ -126,7 +185,7 @@ impl Webhooks {
         };
         let [jitter] = shared.entropy.bytes()?;
         let (delivery, after) = delivery.called(attempt, called.asked, jitter);
-        let (delivery, after) = self.waits(delivery, after, ended).await?;
+        let (delivery, after) = self.waits(webhook, delivery, after, ended).await?;
         log(&delivery, attempt, after);
         // First, so that no end between the two leaves a webhook that is called again and again.
         if after == (AfterCall::GivenUp { gone: true }) {
@@ -139,13 +198,13 @@ impl Webhooks {
         match after {
             AfterCall::Delivered | AfterCall::GivenUp { .. } => {
                 if delivery.attempts > 1 || delivery.request.is_some() {
-                    shared.table.wait_no_more(webhook.id, delivery.id).await?;
+                    shared.table.wait_no_more(&webhook.person, delivery.id).await?;
                 }
                 Ok(Message::Done)
             }
-            AfterCall::Again(pause) => {
-                shared.deliveries.hide(&record.receipt_handle, pause).await?;
-                Ok(Message::Stays)
+            AfterCall::Again(_) => {
+                self.pause(webhook, &delivery, ended).await?;
+                Ok(Message::Done)
             }
         }
     }

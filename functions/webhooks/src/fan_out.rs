@@ -1,7 +1,7 @@
 //! One event: which of its owner's webhooks are to be called with it.
 
 use crate::{Message, Webhooks};
-use purser_api::{AskedDelivery, DeliveryMessage, SqsRecord};
+use purser_api::{DeliveryMessage, DeliveryOf, SqsRecord};
 use purser_domain::Result;
 
 impl Webhooks {
@@ -24,9 +24,9 @@ impl Webhooks {
             let message = DeliveryMessage {
                 person: owner.clone(),
                 webhook: webhook.id,
-                asked: AskedDelivery::Event(event.clone()),
+                of: DeliveryOf::Event(event.clone()),
             };
-            self.0.deliveries.send(&message).await?;
+            self.0.deliveries.send(&message, None).await?;
         }
         Ok(Message::Done)
     }

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! bus ─▶ queue of events ─fan_out─▶ queue of deliveries ─deliver─▶ a person's program
+//!                                     ▲            └─pause─▶ rows ┐
+//!                                     └────sweep, each minute─────┘
+//! people ─▶ queue of requests (tests, redeliveries) ─deliver─▶ a person's program
 //! ```
 //!
-//! Two queues call it with batches. A message stays in its queue until what it asks for is done, so nothing is lost with
+//! Three queues call it with batches, of which IAM says who sends to each. A message stays in its queue until what it asks for is done, so nothing is lost with
 //! an environment; the row of each delivery says what was done already, so a message that comes twice calls nobody again
 //! who has taken it. At worst a call is made twice, under the same `webhook-id`.
 //!
@@ -15,10 +18,11 @@
 mod call;
 mod deliver;
 mod fan_out;
+mod pauses;
 
 use call::{Caller, LONGEST_CALL};
-use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, SqsBatch, SqsRecord, at_most};
-use purser_domain::{Causes, Result};
+use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, SecretsKey, SqsBatch, SqsRecord, at_most};
+use purser_domain::{Causes, Error, EventSource, Result};
 use purser_store::WebhooksTable;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
@@ -36,10 +40,24 @@ pub struct Webhooks(Arc<Shared>);
 struct Shared {
     table: WebhooksTable,
     deliveries: DeliveriesQueue,
-    deliveries_arn: String,
+    arns: QueueArns,
+    /// The deployment, as events name it.
+    event_source: EventSource,
+    /// The key that secrets are encrypted with.
+    key: SecretsKey,
     caller: Caller,
     clock: Clock,
     entropy: Entropy,
+}
+
+/// The queues that call the function. A message's queue says what it may ask for.
+struct QueueArns {
+    /// From the bus.
+    events: String,
+    /// From `people`.
+    requests: String,
+    /// From the function itself.
+    deliveries: String,
 }
 
 /// What becomes of a message.
@@ -52,7 +70,8 @@ enum Message {
 }
 
 impl Webhooks {
-    /// The function with this configuration: `WEBHOOKS_TABLE`, `DELIVERIES_QUEUE_URL`, `DELIVERIES_QUEUE_ARN`,
+    /// The function with this configuration: `WEBHOOKS_TABLE`, `STACK`, `DELIVERIES_QUEUE_URL`,
+    /// `DELIVERIES_QUEUE_ARN`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`,
     /// `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with(boot, LONGEST_CALL)
@@ -69,17 +88,36 @@ impl Webhooks {
         } = boot;
         let table = env.text("WEBHOOKS_TABLE");
         let url = env.text("DELIVERIES_QUEUE_URL");
-        let arn = env.text("DELIVERIES_QUEUE_ARN");
+        let arns = QueueArns {
+            events: env.text("WEBHOOK_EVENTS_QUEUE_ARN"),
+            requests: env.text("WEBHOOK_REQUESTS_QUEUE_ARN"),
+            deliveries: env.text("DELIVERIES_QUEUE_ARN"),
+        };
+        let key = env.text("WEBHOOK_SECRETS_KEY_ARN");
+        let source = env.event_source();
         let allowed = env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
-        let (table, url, deliveries_arn, allowed) = env.finish((table, url, arn, allowed))?;
+        let (table, url, arns, key, event_source, allowed) = env.finish((table, url, arns, key, source, allowed))?;
         Ok(Self(Arc::new(Shared {
             table: WebhooksTable::new(purser_store::client(&aws), table),
             deliveries: DeliveriesQueue::new(&aws, url),
-            deliveries_arn,
+            arns,
+            event_source,
+            key: SecretsKey::new(aws, key),
             caller: Caller::new(allowed, longest_call)?,
             clock,
             entropy,
         })))
+    }
+
+    /// Takes what Lambda passes, within this time: a batch of messages, whose answer names those that stay in their queue;
+    /// anything else is from the schedule.
+    pub async fn call(&self, event: Value, budget: Duration) -> Result<Value> {
+        if event.get("Records").is_some() {
+            self.run(event, budget).await
+        } else {
+            self.sweep(budget).await;
+            Ok(Value::Null)
+        }
     }
 
     /// Does what a batch of messages asks for, within this time; the answer names those that stay in their queue.
@@ -109,10 +147,12 @@ impl Webhooks {
     }
 
     async fn take(&self, record: &SqsRecord, last_call: Instant) -> Message {
-        let taken = if record.queue_arn == self.0.deliveries_arn {
-            self.deliver(record, last_call).await
-        } else {
-            self.fan_out(record).await
+        let (arn, arns) = (&record.queue_arn, &self.0.arns);
+        let taken = match () {
+            () if *arn == arns.events => self.fan_out(record).await,
+            () if *arn == arns.requests => self.requested(record, last_call).await,
+            () if *arn == arns.deliveries => self.deliver(record, last_call).await,
+            () => Err(Error::internal("reading a message", "it is of another queue")),
         };
         taken.unwrap_or_else(|error| {
             tracing::error!(message.id = record.message_id, cause = %Causes(&error), "webhook.message_failed");

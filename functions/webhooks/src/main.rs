@@ -1,4 +1,4 @@
-//! The Lambda function `webhooks`, which two queues call.
+//! The Lambda function `webhooks`, which three queues and a schedule call.
 
 use purser_webhooks::Webhooks;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     let build = async |boot| Webhooks::boot(boot);
     purser_api::serve_schedule(build, async |webhooks: &Webhooks, event, time_left| {
-        webhooks.run(event.clone(), time_left).await
+        webhooks.call(event.clone(), time_left).await
     })
     .await
 }

@@ -9,6 +9,7 @@
     reason = "a test stops where its ground is missing"
 )]
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use axum::{
     Router,
     body::Bytes,
@@ -17,13 +18,14 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::any,
 };
-use purser_api::{AskedDelivery, Boot, Clock, DeliveryMessage};
+use purser_api::{Boot, Clock, DeliveryMessage, DeliveryOf, WebhookRequest};
 use purser_domain::{
     AgentId, Delivery, DeliveryId, DeliveryState, Event, EventData, EventId, EventKind, EventSource, EventSubject,
-    PersonId, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
+    PersonId, SecretOf, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms,
+    WebhookUrl,
 };
-use purser_store::{Edited, NewWebhookSecret, Slice, WebhooksTable};
-use purser_testkit::{Emulator, Fate, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
+use purser_store::{Edited, NewWebhookSecret, PERSON_PARTS, Slice, WebhooksTable};
+use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
 use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
 use std::{
@@ -37,7 +39,10 @@ use std::{
 use uuid::Uuid;
 
 const EVENTS: &str = "events";
+const REQUESTS: &str = "requests";
 const DELIVERIES: &str = "deliveries";
+/// SQS delays no message for longer.
+const LONGEST_DELAY_SECS: i64 = 900;
 /// How long a call may take here.
 const LONGEST_CALL: Duration = Duration::from_millis(600);
 const BUDGET: Duration = Duration::from_secs(30);
@@ -141,6 +146,8 @@ struct World {
     table: WebhooksTable,
     sqs: Sqs,
     sqs_url: String,
+    kms: Kms,
+    kms_url: String,
     micros: Arc<AtomicI64>,
     webhooks: Webhooks,
     allowed: String,
@@ -154,16 +161,21 @@ impl World {
         let clock = Arc::clone(&now);
         let sqs = Sqs::new(move || clock.load(SeqCst));
         sqs.create(EVENTS, VISIBILITY_SECS, 20);
+        sqs.create(REQUESTS, VISIBILITY_SECS, 20);
         sqs.create(DELIVERIES, VISIBILITY_SECS, 100);
         let sqs_url = sqs.serve().await;
         let allowed: Vec<String> = receivers.iter().map(|receiver| receiver.authority()).collect();
         let allowed = allowed.join(",");
-        let webhooks = function(&emulator.url, &sqs_url, &allowed, &now);
+        let kms = Kms::default();
+        let kms_url = kms.serve().await;
+        let webhooks = function([&emulator.url, &sqs_url, &kms_url], &allowed, &now);
         Self {
             table: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
             emulator,
             sqs,
             sqs_url,
+            kms,
+            kms_url,
             micros: now,
             webhooks,
             allowed,
@@ -186,7 +198,8 @@ impl World {
         url: &str,
         edit: impl FnOnce(&mut WebhookTerms),
     ) -> (Webhook, String) {
-        let secret = new_secret(slot + 1);
+        let (id, of) = (WebhookId::from_uuid(Uuid::new_v4()), self::person(person));
+        let (secret, text) = self.secret(&of, id, slot + 1);
         let mut terms = WebhookTerms {
             url: WebhookUrl::parse(url).unwrap(),
             description: None,
@@ -196,8 +209,8 @@ impl World {
         };
         edit(&mut terms);
         let webhook = Webhook {
-            id: WebhookId::from_uuid(Uuid::new_v4()),
-            person: self::person(person),
+            id,
+            person: of,
             slot,
             version: 1,
             created_at: self.now(),
@@ -210,7 +223,22 @@ impl World {
         };
         let stored = self.table.create(&webhook, &secret, &sample::audit()).await.unwrap();
         assert_eq!(stored, Edited::Stored);
-        (webhook, secret.secret.text().to_string())
+        (webhook, text)
+    }
+
+    /// A new secret of a webhook, as it is stored and as its person has it.
+    fn secret(&self, person: &PersonId, webhook: WebhookId, byte: u8) -> (NewWebhookSecret, String) {
+        let (id, secret) = (
+            WebhookSecretId::from_uuid(Uuid::new_v4()),
+            WebhookSecret::from_random([byte; 32]),
+        );
+        let of = SecretOf::Webhook {
+            person: person.clone(),
+            webhook,
+            secret: id,
+        };
+        let stored = self.kms.encrypt(&of, secret.as_bytes());
+        (NewWebhookSecret { id, secret: stored }, secret.text().to_string())
     }
 
     /// An event happens, and comes from the bus.
@@ -223,11 +251,14 @@ impl World {
         self.sqs.send(EVENTS, &from_bus.to_string());
     }
 
-    /// Passes on what is visible, until nothing is.
+    /// Runs the sweep as the schedule does, and passes on what is visible, until nothing is.
     async fn run(&self) {
-        for queue in [EVENTS, DELIVERIES] {
+        let scheduled = include_str!("../../../events/webhooks/every-minute.json");
+        let scheduled: Value = serde_json::from_str(scheduled).unwrap();
+        assert_eq!(self.webhooks.call(scheduled, BUDGET).await.unwrap(), Value::Null);
+        for queue in [EVENTS, REQUESTS, DELIVERIES] {
             while let Some(batch) = self.sqs.receive(queue, 10) {
-                let answer = self.webhooks.run(batch.clone(), BUDGET).await.unwrap();
+                let answer = self.webhooks.call(batch.clone(), BUDGET).await.unwrap();
                 self.sqs.delete_done(queue, &batch, Some(&answer));
             }
         }
@@ -247,16 +278,30 @@ impl World {
         deliveries[0].clone()
     }
 
+    /// The messages of deliveries, hidden or not.
     fn waiting(&self) -> usize {
         self.sqs.bodies(DELIVERIES).len()
     }
+
+    /// The rows of long pauses.
+    async fn paused(&self) -> usize {
+        let mut count = 0;
+        for part in PERSON_PARTS {
+            let rows = self.table.pauses(part, None, Timestamp::MAX, 1_000).await.unwrap();
+            count += rows.len();
+        }
+        count
+    }
 }
 
-fn function(dynamodb: &str, sqs: &str, allowed: &str, now: &Arc<AtomicI64>) -> Webhooks {
+fn function([dynamodb, sqs, kms]: [&str; 3], allowed: &str, now: &Arc<AtomicI64>) -> Webhooks {
     let mut env: std::collections::BTreeMap<&str, String> = environment(dynamodb, sqs).collect();
     env.insert("SQS_ENDPOINT", sqs.to_owned());
+    env.insert("KMS_ENDPOINT", kms.to_owned());
     env.insert("DELIVERIES_QUEUE_URL", Sqs::url(sqs, DELIVERIES));
     env.insert("DELIVERIES_QUEUE_ARN", Sqs::arn(DELIVERIES));
+    env.insert("WEBHOOK_REQUESTS_QUEUE_ARN", Sqs::arn(REQUESTS));
+    env.insert("WEBHOOK_EVENTS_QUEUE_ARN", Sqs::arn(EVENTS));
     env.insert("WEBHOOK_ALLOWED_HOSTS", allowed.to_owned());
     let boot = Boot::new(env.into_iter().collect(), Clock::still(Arc::clone(now)));
     Webhooks::boot_with(boot, LONGEST_CALL).unwrap()
@@ -268,13 +313,6 @@ fn person(name: &str) -> PersonId {
 
 fn agent(n: u128) -> AgentId {
     AgentId::from_uuid(Uuid::from_u128(n))
-}
-
-fn new_secret(byte: u8) -> NewWebhookSecret {
-    NewWebhookSecret {
-        id: WebhookSecretId::from_uuid(Uuid::new_v4()),
-        secret: WebhookSecret::from_random([byte; 32]),
-    }
 }
 
 /// The freeze of an agent, number `n`, told to its owner.
@@ -359,8 +397,16 @@ async fn a_failed_call_is_made_again_when_its_pause_is_over_and_given_up_after_a
             assert_eq!((n, delivery.state), (7, DeliveryState::Failed));
             break;
         };
-        // Not a second earlier.
+        // A short pause is a delayed message, a long one a row; neither is in flight.
         let pause = i64::try_from(next_at.since(world.now()).secs_to_wait()).unwrap();
+        let in_row = usize::from(pause > LONGEST_DELAY_SECS);
+        assert_eq!(
+            (world.paused().await, world.waiting()),
+            (in_row, 1 - in_row),
+            "{result}"
+        );
+        assert_eq!(world.sqs.in_flight(DELIVERIES), 0);
+        // Not a second earlier.
         world.pass(pause - 2);
         world.run().await;
         assert_eq!(receiver.calls().len(), n + 1, "{result}");
@@ -368,7 +414,11 @@ async fn a_failed_call_is_made_again_when_its_pause_is_over_and_given_up_after_a
         passed += pause;
     }
     assert!((82_000..=93_000).contains(&passed), "{passed}");
-    assert_eq!(world.waiting(), 0, "what was given up waits no more");
+    assert_eq!(
+        (world.waiting(), world.paused().await),
+        (0, 0),
+        "what was given up waits no more"
+    );
     assert!(elsewhere.calls().is_empty());
     // Each under the same id, signed anew.
     let calls = receiver.calls();
@@ -405,57 +455,170 @@ async fn a_webhook_that_is_gone_is_called_no_more_until_it_is_edited() {
 }
 
 #[tokio::test]
-async fn one_webhooks_dead_program_fills_no_queue() {
+async fn one_persons_dead_programs_wait_in_no_queue_and_hold_up_nobody_else() {
     let [dead, other] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&dead, &other]).await;
-    let (webhook, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
-    let (others, _) = world.webhook("bob", 0, &other.url, |_| {}).await;
+    let (_, bobs_secret) = world.webhook("bob", 0, &other.url, |_| {}).await;
+    dead.answer(Answers::With(503, "retry-after", "21600".to_owned()));
+    // SQS's limit is 120,000; each round has more deliveries than this one.
+    world.sqs.limit_in_flight(DELIVERIES, 20);
+    for round in 0..4_u64 {
+        let mut hooks = Vec::new();
+        for slot in 0..3 {
+            hooks.push(world.webhook("ann", slot, &dead.url, |_| {}).await.0);
+        }
+        for n in 0..10 {
+            world.happen(&frozen("ann", agent(1), round * 10 + n, world.now()));
+        }
+        world.run().await;
+        assert_eq!(dead.calls().len(), usize::try_from(round + 1).unwrap() * 30);
+        assert_eq!(
+            (world.sqs.in_flight(DELIVERIES), world.waiting()),
+            (0, 0),
+            "round {round}"
+        );
+        // Bob's call is made at once, in every round.
+        world.happen(&frozen("bob", agent(2), round, world.now()));
+        world.run().await;
+        let calls = other.calls();
+        assert_eq!(calls.len(), usize::try_from(round + 1).unwrap());
+        assert!(calls.last().unwrap().is_signed_with(&bobs_secret));
+        for hook in hooks {
+            assert_eq!(
+                world.table.remove(&hook, &sample::audit()).await.unwrap(),
+                Edited::Stored
+            );
+        }
+    }
+    assert_eq!(world.paused().await, 120);
+    // When the pauses end, those of removed webhooks are dropped without a call.
+    world.pass(8 * 3_600);
+    world.run().await;
+    assert_eq!((world.paused().await, world.waiting(), dead.calls().len()), (0, 0, 120));
+    let rows = world.emulator.client.scan().table_name(WEBHOOKS).send().await.unwrap();
+    let waiting = format!("W#{}", person("ann"));
+    assert!(!rows.items().iter().any(|row| format!("{row:?}").contains(&waiting)));
+}
+
+#[tokio::test]
+async fn a_person_has_a_thousand_waiting_deliveries_however_often_a_webhook_is_made_again() {
+    let dead = Receiver::start().await;
+    let world = World::start(&[&dead]).await;
+    let (first, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
+    let (bobs, _) = world.webhook("bob", 0, &dead.url, |_| {}).await;
     dead.answer(Answers::Status(503));
-    other.answer(Answers::Status(503));
     let happen = async |owner, n| {
         let event = frozen(owner, agent(1), n, world.now());
         world.happen(&event);
         world.run().await;
         event
     };
-    // All but one of as many as may wait.
-    let event = frozen("ann", agent(1), 0, world.now());
-    let new = Delivery::new(webhook.id, &event);
+    // All but one of those that may wait.
     for n in 1..Delivery::MOST_WAITING {
         let id = DeliveryId::from_uuid(Uuid::from_u128(n.into()));
-        assert!(
-            world
-                .table
-                .wait(&Delivery { id, ..new.clone() }, world.now())
-                .await
-                .unwrap()
-        );
+        assert!(world.table.wait(&person("ann"), id, world.now()).await.unwrap());
     }
-    let last = happen("ann", 1).await;
     let state = async |webhook: &Webhook, event: &Event| {
         let id = Delivery::new(webhook.id, event).id;
         let delivery = world.table.delivery(webhook.id, id).await.unwrap().unwrap();
         (delivery.state, delivery.attempts)
     };
-    assert_eq!(state(&webhook, &last).await, (DeliveryState::Waiting, 1));
+    let last = happen("ann", 1).await;
+    assert_eq!(state(&first, &last).await, (DeliveryState::Waiting, 1));
     let too_many = happen("ann", 2).await;
-    assert_eq!(state(&webhook, &too_many).await, (DeliveryState::Failed, 1));
+    assert_eq!(state(&first, &too_many).await, (DeliveryState::Failed, 1));
     assert_eq!(world.waiting(), 1, "nothing of it is in the queue");
-    // Another webhook's may wait, and one's own again when another is taken.
-    let bobs = happen("bob", 3).await;
-    assert_eq!(state(&others, &bobs).await, (DeliveryState::Waiting, 1));
-    dead.answer(Answers::Status(204));
+    // Another person's may wait.
+    let event = happen("bob", 3).await;
+    assert_eq!(state(&bobs, &event).await, (DeliveryState::Waiting, 1));
+    // A webhook made again has no room of its own; one's own has some again when a delivery has ended.
+    world.table.remove(&first, &sample::audit()).await.unwrap();
+    let (again, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
+    let event = happen("ann", 4).await;
+    assert_eq!(state(&again, &event).await, (DeliveryState::Failed, 1));
     world.pass(10);
     world.run().await;
-    assert_eq!(state(&webhook, &last).await, (DeliveryState::Delivered, 2));
-    dead.answer(Answers::Status(503));
-    let next = happen("ann", 4).await;
-    assert_eq!(state(&webhook, &next).await, (DeliveryState::Waiting, 1));
+    let event = happen("ann", 5).await;
+    assert_eq!(state(&again, &event).await, (DeliveryState::Waiting, 1));
     // What a crash left behind counts no more when it has expired.
     world.pass(4 * 86_400);
     world.run().await;
-    let later = happen("ann", 5).await;
-    assert_eq!(state(&webhook, &later).await, (DeliveryState::Waiting, 1));
+    let event = happen("ann", 6).await;
+    assert_eq!(state(&again, &event).await, (DeliveryState::Waiting, 1));
+}
+
+#[tokio::test]
+async fn a_sweep_that_fails_loses_no_pause_and_an_unreadable_row_holds_up_no_other() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    receiver.answer(Answers::With(503, "retry-after", "7200".to_owned()));
+    world.happen(&frozen("ann", agent(1), 1, world.now()));
+    world.run().await;
+    assert_eq!(world.paused().await, 1);
+    // It is the first of its part, and can't be read.
+    let part = person("ann").as_str().chars().next().unwrap();
+    let key = |name: &str, text: String| (name.to_owned(), AttributeValue::S(text));
+    let put = world.emulator.client.put_item().table_name(WEBHOOKS);
+    let row = [key("pk", format!("N#{part}")), key("sk", "2000".to_owned())];
+    put.set_item(Some(row.into())).send().await.unwrap();
+    world.pass(3 * 3_600);
+    receiver.answer(Answers::Status(200));
+    world.sqs.lie(500);
+    world.run().await;
+    assert_eq!((world.paused().await, receiver.calls().len()), (2, 1));
+    world.sqs.behave();
+    // Two runs at once send twice, and call once.
+    tokio::join!(world.webhooks.sweep(BUDGET), world.webhooks.sweep(BUDGET));
+    world.run().await;
+    // The message that found the other's claim comes again, and finds that all is done.
+    world.pass(VISIBILITY_SECS);
+    world.run().await;
+    assert_eq!(
+        (world.paused().await, receiver.calls().len(), world.waiting()),
+        (1, 2, 0)
+    );
+    assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Delivered);
+}
+
+/// A takeover of `people` can put anything into the queue of requests.
+#[tokio::test]
+async fn an_event_in_the_queue_of_requests_is_set_aside_and_never_signed() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    let forged = frozen("ann", agent(1), 1, world.now());
+    let request = WebhookRequest {
+        person: person("ann"),
+        webhook: webhook.id,
+        id: DeliveryId::at(world.now(), [1; 8]),
+        again: None,
+    };
+    let mut with_event: Value = serde_json::from_str(&request.text()).unwrap();
+    with_event["event"] = forged.to_json();
+    let message = DeliveryMessage {
+        person: person("ann"),
+        webhook: webhook.id,
+        of: DeliveryOf::Event(forged.clone()),
+    };
+    let bodies = [
+        message.text(),
+        with_event.to_string(),
+        json!({"detail": forged.to_json()}).to_string(),
+    ];
+    for body in &bodies {
+        world.sqs.send(REQUESTS, body);
+    }
+    for _ in 0..22 {
+        world.run().await;
+        world.pass(VISIBILITY_SECS);
+    }
+    assert!(receiver.calls().is_empty());
+    assert_eq!(world.sqs.set_aside(REQUESTS).len(), bodies.len());
+    // The request itself is a test, and its event is one that `webhooks` makes.
+    world.sqs.send(REQUESTS, &request.text());
+    world.run().await;
+    assert_eq!(receiver.calls()[0].event().kind(), EventKind::WebhookTest);
 }
 
 #[tokio::test]
@@ -492,14 +655,14 @@ async fn both_secrets_verify_for_a_day_after_a_rotation() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, old) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
-    let new = new_secret(9);
+    let (new, text) = world.secret(&webhook.person, webhook.id, 9);
     let (rotated, ended) = webhook.rotated(new.id, world.now());
     world
         .table
         .rotate(&rotated, &new, &ended, &sample::audit())
         .await
         .unwrap();
-    let new = new.secret.text().to_string();
+    let new = text;
     for (n, secs, by_old) in [(1, 0, true), (2, 86_399, true), (3, 1, false)] {
         world.pass(secs);
         world.happen(&frozen("ann", agent(1), n, world.now()));
@@ -527,7 +690,7 @@ async fn what_is_told_again_calls_nobody_again_and_two_at_once_call_twice_at_mos
     let message = DeliveryMessage {
         person: person("ann"),
         webhook: webhook.id,
-        asked: AskedDelivery::Event(event),
+        of: DeliveryOf::Event(event),
     };
     world.sqs.send(DELIVERIES, &message.text());
     world.run().await;
@@ -535,7 +698,7 @@ async fn what_is_told_again_calls_nobody_again_and_two_at_once_call_twice_at_mos
 
     // The queue hands one message to two environments.
     let other = DeliveryMessage {
-        asked: AskedDelivery::Event(frozen("ann", agent(1), 2, world.now())),
+        of: DeliveryOf::Event(frozen("ann", agent(1), 2, world.now())),
         ..message
     };
     world.sqs.send(DELIVERIES, &other.text());
@@ -595,34 +758,35 @@ async fn what_its_person_asks_for_is_sent_again_and_anothers_event_never() {
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
     world.happen(&frozen("ann", agent(1), 1, world.now()));
     world.run().await;
-    let ask = async |asked| {
-        let message = DeliveryMessage {
+    let ask = async |n, again| {
+        let request = WebhookRequest {
             person: person("ann"),
             webhook: webhook.id,
-            asked,
+            id: DeliveryId::at(world.now(), [n; 8]),
+            again,
         };
         // Twice, as SQS may.
         for _ in 0..2 {
-            world.sqs.send(DELIVERIES, &message.text());
+            world.sqs.send(REQUESTS, &request.text());
             world.run().await;
         }
         receiver.calls().len()
     };
-    let again = |delivery| AskedDelivery::Again {
-        delivery,
-        request: DeliveryId::at(world.now(), [1; 8]),
-    };
     let delivery = world.delivery(&webhook).await.id;
-    assert_eq!(ask(again(delivery)).await, 2);
+    assert_eq!(ask(1, Some(delivery)).await, 2);
     assert_eq!(receiver.calls()[0].id(), receiver.calls()[1].id());
     let unknown = DeliveryId::at(world.now(), [2; 8]);
-    assert_eq!(ask(again(unknown)).await, 2);
-    // Whoever puts it into the queue: Bob's event is not for Ann's webhook.
-    assert_eq!(
-        ask(AskedDelivery::Event(frozen("bob", agent(1), 2, world.now()))).await,
-        2
-    );
-    assert_eq!(world.waiting(), 0);
+    assert_eq!(ask(2, Some(unknown)).await, 2);
+    assert_eq!(ask(3, None).await, 3);
+    // Another person's event is never sent, whoever puts it into the queue.
+    let message = DeliveryMessage {
+        person: person("ann"),
+        webhook: webhook.id,
+        of: DeliveryOf::Event(frozen("bob", agent(1), 2, world.now())),
+    };
+    world.sqs.send(DELIVERIES, &message.text());
+    world.run().await;
+    assert_eq!((receiver.calls().len(), world.waiting()), (3, 0));
 }
 
 #[tokio::test]
@@ -666,6 +830,66 @@ async fn what_cannot_be_read_stays_and_is_set_aside_in_the_end() {
     assert_eq!(world.sqs.set_aside(DELIVERIES), ["not a delivery"]);
 }
 
+/// `people` writes the rows of secrets, and still can't have one webhook's calls signed with another's secret.
+#[tokio::test]
+async fn a_ciphertext_that_was_moved_to_another_webhook_signs_nothing() {
+    let [anns, bobs] = [Receiver::start().await, Receiver::start().await];
+    let world = World::start(&[&anns, &bobs]).await;
+    let (ann, _) = world.webhook("ann", 0, &anns.url, |_| {}).await;
+    let (bob, _) = world.webhook("bob", 0, &bobs.url, |_| {}).await;
+    let (_, ciphertext) = world
+        .table
+        .secrets(ann.id, &[ann.secrets[0].id])
+        .await
+        .unwrap()
+        .remove(0);
+    for id in [ann.secrets[0].id, bob.secrets[0].id] {
+        let moved = NewWebhookSecret {
+            id,
+            secret: ciphertext.clone(),
+        };
+        let (mut next, _) = bob.clone().rotated(moved.id, world.now());
+        next.version = world.table.of(&bob.person).await.unwrap()[0].version + 1;
+        let stored = world.table.rotate(&next, &moved, &[], &sample::audit()).await.unwrap();
+        assert_eq!(stored, Edited::Stored);
+        world.happen(&frozen("bob", agent(1), next.version, world.now()));
+        world.run().await;
+    }
+    assert!(bobs.calls().is_empty());
+    assert_eq!(
+        world.waiting(),
+        2,
+        "they stay until the cause is mended, or are set aside"
+    );
+}
+
+#[tokio::test]
+async fn a_secret_is_decrypted_once_and_a_call_waits_while_kms_is_down() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, secret) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    let happen = |n| world.happen(&frozen("ann", agent(1), n, world.now()));
+    world.kms.fail("Decrypt", "KMSInternalException");
+    happen(1);
+    world.run().await;
+    assert_eq!((receiver.calls().len(), world.waiting()), (0, 1));
+    world.kms.behave();
+    world.kms.asked();
+    for n in 2..5 {
+        happen(n);
+        world.run().await;
+    }
+    world.pass(VISIBILITY_SECS);
+    world.run().await;
+    assert_eq!((receiver.calls().len(), world.kms.asked().len()), (4, 1));
+    assert!(receiver.calls().iter().all(|call| call.is_signed_with(&secret)));
+    // A secret that was ended signs nothing, though it is remembered.
+    world.table.remove(&webhook, &sample::audit()).await.unwrap();
+    happen(5);
+    world.run().await;
+    assert_eq!(receiver.calls().len(), 4);
+}
+
 /// Everything that a webhook's delivery leaves: no secret, no signature, nothing of an answer.
 #[tokio::test]
 async fn the_log_of_deliveries_has_neither_secret_nor_signature_nor_answer() {
@@ -704,7 +928,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
     let kill = Arc::new(Mutex::new(Some(kill)));
     let mut urls = Vec::new();
-    for upstream in [&world.emulator.url, &world.sqs_url] {
+    for upstream in [&world.emulator.url, &world.sqs_url, &world.kms_url] {
         let proxy = Proxy::start(upstream.clone(), ProxyConfig::default()).await;
         let (steps, kill) = (Arc::clone(&steps), Arc::clone(&kill));
         proxy.follow(move |at| {
@@ -720,9 +944,9 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
         });
         urls.push(proxy.url);
     }
-    let webhooks = function(&urls[0], &urls[1], &world.allowed, &world.micros);
+    let webhooks = function([&urls[0], &urls[1], &urls[2]], &world.allowed, &world.micros);
     let work = async {
-        for queue in [EVENTS, DELIVERIES] {
+        for queue in [EVENTS, REQUESTS, DELIVERIES] {
             while let Some(batch) = world.sqs.receive(queue, 10) {
                 let answer: Value = webhooks.run(batch.clone(), BUDGET).await.unwrap();
                 world.sqs.delete_done(queue, &batch, Some(&answer));
@@ -802,14 +1026,19 @@ async fn a_queue_or_database_that_fails_loses_nothing() {
 #[tokio::test]
 async fn a_recorded_batch_calls_its_owners_webhook() {
     let recorded = include_str!("../../../events/webhooks/what-happened.json");
-    let recorded: Value = serde_json::from_str(recorded).unwrap();
+    let mut recorded: Value = serde_json::from_str(recorded).unwrap();
+    recorded["Records"][0]["eventSourceARN"] = json!(Sqs::arn(EVENTS));
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (mut webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
     webhook.person = PersonId::parse(&"5e".repeat(32)).unwrap();
     let stored = world
         .table
-        .create(&webhook, &new_secret(1), &sample::audit())
+        .create(
+            &webhook,
+            &world.secret(&webhook.person, webhook.id, 1).0,
+            &sample::audit(),
+        )
         .await
         .unwrap();
     assert_eq!(stored, Edited::Stored);

@@ -137,7 +137,7 @@ impl Need {
         let service = match self.action.as_str() {
             "InvokeFunction" => "lambda",
             "PutEvents" => "events",
-            "CreateKey" | "GetPublicKey" | "Sign" | "TagResource" => "kms",
+            "CreateKey" | "Decrypt" | "Encrypt" | "GetPublicKey" | "Sign" | "TagResource" => "kms",
             "ChangeMessageVisibility" | "SendMessage" => "sqs",
             "SendEmail" => "ses",
             action if action.ends_with("SecretValue") => "secretsmanager",
@@ -193,6 +193,8 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
             .map(|(action, resource)| Need::of(action, resource.to_owned(), []))
             .into(),
         "GetPublicKey" | "Sign" => vec![Need::of(operation, "WalletKeys".to_owned(), [])],
+        // The stack has one key that encrypts.
+        "Decrypt" | "Encrypt" => vec![Need::of(operation, "WebhookSecretsKey".to_owned(), [])],
         "ChangeMessageVisibility" | "SendMessage" => {
             let url = text(request, "QueueUrl");
             let queue = url.rsplit('/').next().unwrap_or_default();

@@ -12,17 +12,23 @@ use std::time::Duration;
 
 /// The queue of what happened.
 pub const WEBHOOK_EVENTS: &str = "WebhookEventsQueue";
+/// The queue of tests and redeliveries that people ask for.
+const WEBHOOK_REQUESTS: &str = "WebhookRequestsQueue";
 /// The queue of deliveries.
 pub const WEBHOOK_DELIVERIES: &str = "WebhookDeliveriesQueue";
 
 /// The queue of what happened, for notices.
 pub const NOTICE_EVENTS: &str = "NoticeEventsQueue";
+/// The queue of tests of notices that people ask for.
+const NOTICE_REQUESTS: &str = "NoticeRequestsQueue";
 /// The queue of notices.
 pub const NOTICES: &str = "NoticesQueue";
 
 /// How long a batch may take, and how many messages it has, as in `template.yaml`.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const BATCH: usize = 10;
+/// The time between two sweeps: less than the minute of `template.yaml`, since a test lets hours pass at once.
+const SWEEP: Duration = Duration::from_secs(5);
 /// How often the queues are looked at.
 const PACE: Duration = Duration::from_millis(50);
 
@@ -30,18 +36,26 @@ const PACE: Duration = Duration::from_millis(50);
 pub(crate) fn queues(clock: Clock) -> Sqs {
     let sqs = Sqs::new(move || clock.now().micros());
     sqs.create(WEBHOOK_EVENTS, 180, 20);
+    sqs.create(WEBHOOK_REQUESTS, 180, 20);
     sqs.create(WEBHOOK_DELIVERIES, 180, 100);
     sqs.create(NOTICE_EVENTS, 180, 20);
+    sqs.create(NOTICE_REQUESTS, 180, 20);
     sqs.create(NOTICES, 180, 100);
     sqs
 }
 
 /// The functions' variables, of queues at that endpoint.
-pub(crate) fn variables(url: &str) -> [(String, String); 5] {
+pub(crate) fn variables(url: &str) -> [(String, String); 11] {
     [
         ("SQS_ENDPOINT", url.to_owned()),
+        ("WEBHOOK_EVENTS_QUEUE_ARN", Sqs::arn(WEBHOOK_EVENTS)),
+        ("WEBHOOK_REQUESTS_QUEUE_URL", Sqs::url(url, WEBHOOK_REQUESTS)),
+        ("WEBHOOK_REQUESTS_QUEUE_ARN", Sqs::arn(WEBHOOK_REQUESTS)),
         ("DELIVERIES_QUEUE_URL", Sqs::url(url, WEBHOOK_DELIVERIES)),
         ("DELIVERIES_QUEUE_ARN", Sqs::arn(WEBHOOK_DELIVERIES)),
+        ("NOTICE_EVENTS_QUEUE_ARN", Sqs::arn(NOTICE_EVENTS)),
+        ("NOTICE_REQUESTS_QUEUE_URL", Sqs::url(url, NOTICE_REQUESTS)),
+        ("NOTICE_REQUESTS_QUEUE_ARN", Sqs::arn(NOTICE_REQUESTS)),
         ("NOTICES_QUEUE_URL", Sqs::url(url, NOTICES)),
         ("NOTICES_QUEUE_ARN", Sqs::arn(NOTICES)),
     ]
@@ -69,17 +83,25 @@ pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
     bus.on(is_ours, passing(NOTICE_EVENTS));
 }
 
-/// Fills the queues of events from the bus, and calls the functions with what comes into any queue, until the runtime ends.
+/// Fills the queues of events from the bus, calls the functions with what comes into any queue, and sweeps the pauses of
+/// deliveries, until the runtime ends.
 pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notices: &Notices) {
     follow_bus(bus, sqs, deployment);
-    for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES] {
+    for queue in [WEBHOOK_EVENTS, WEBHOOK_REQUESTS, WEBHOOK_DELIVERIES] {
         let webhooks = webhooks.clone();
         poll(sqs, queue, move |batch| {
             let webhooks = webhooks.clone();
             async move { webhooks.run(batch, TIMEOUT).await.ok() }
         });
     }
-    for queue in [NOTICE_EVENTS, NOTICES] {
+    let sweeping = webhooks.clone();
+    tokio::spawn(async move {
+        loop {
+            sweeping.sweep(TIMEOUT).await;
+            tokio::time::sleep(SWEEP).await;
+        }
+    });
+    for queue in [NOTICE_EVENTS, NOTICE_REQUESTS, NOTICES] {
         let notices = notices.clone();
         poll(sqs, queue, move |batch| {
             let notices = notices.clone();

@@ -14,7 +14,9 @@ use crate::sqs_mapping;
 use crate::stack_file::RECENT_SIGN_IN;
 use aws_sdk_dynamodb::Client;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
@@ -26,8 +28,8 @@ use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
 use purser_testkit::{DynamoDb, EventBus, Kms, Lambda, SecretsManager, Sqs, Streams, Template};
 use purser_webhooks::Webhooks;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -276,8 +278,8 @@ impl Stack {
         let kms = Kms::default();
         let kms_url = kms.serve().await;
         let custody = match secret_values.wallet_seed()? {
-            Some(seed) => Custody::Seed(seed),
-            None => Custody::Kms(Box::new(keys_at(&kms_url))),
+            Some(seed) => Custody::of_seed(seed),
+            None => Custody::of_kms(keys_at(&kms_url)),
         };
         let kms_url = recorded(recorder.as_ref(), kms_url).await;
         let internal_token = secret_values.internal_token().to_owned();
@@ -297,8 +299,6 @@ impl Stack {
         let clock = options
             .clock
             .unwrap_or_else(|| Clock::shifted(Arc::clone(&clock_ahead)));
-        let ledger = ledger(db.clone());
-        let catalog = CatalogTable::new(db.clone(), "CatalogTable");
         say("starting the issuer, where people sign in");
         let issuer = {
             let known = Issuer::new(&issuer.url, &gateway.url, clock.clone());
@@ -343,6 +343,8 @@ impl Stack {
             .map_err(refused("InternalFunction"))?;
         let operator = seed::Caller::operator(&internal, &internal_token);
         seed::catalog(&operator, &providers, &options.operations).await?;
+        let direct = recorded(recorder.as_ref(), database.url.clone()).await;
+        let internal = attesting(internal, &environment, &clock, direct, options.streams).await?;
         let probe = Probe::boot(boot("ProbeFunction")).map_err(refused("ProbeFunction"))?;
         let reconcile = Reconcile::boot(boot("ReconcileFunction"))
             .await
@@ -420,9 +422,9 @@ impl Stack {
             providers,
             agent,
             chain,
+            ledger: ledger(db.clone()),
+            catalog: CatalogTable::new(db.clone(), "CatalogTable"),
             db,
-            ledger,
-            catalog,
             custody,
             kms,
             clock,
@@ -476,12 +478,12 @@ impl Stack {
 
     /// A new wallet for an agent, as `people` and `payments` make one together.
     pub async fn new_wallet(&self, agent: AgentId) -> Result<Wallet, CustodyError> {
-        let key = match &self.custody {
+        let key = match self.custody.kms() {
             // The stack's own database: it answers.
-            Custody::Seed(_) => NewKey::Seed(self.ledger.next_wallet_index().await.unwrap_or(u32::MAX)),
-            Custody::Kms(keys) => NewKey::Kms(keys.create(agent, KEYS_STACK, None).await?),
+            None => NewKey::Seed(self.ledger.next_wallet_index().await.unwrap_or(u32::MAX)),
+            Some(keys) => NewKey::Kms(keys.create(agent, KEYS_STACK, None).await?),
         };
-        self.custody.attest(agent, key).await
+        self.custody.new_wallet(key).await?.attest(agent).await
     }
 
     /// Every value that Secrets Manager has for the functions, to check that none of them leaks.
@@ -517,6 +519,40 @@ const CALL: Duration = Duration::from_secs(55);
 async fn tell(streams: &Streams, events: &Events) -> usize {
     let call = async |event: Value| events.call(&event, CALL).await.ok();
     streams.deliver(TRIES, call).await
+}
+
+/// Attests the payees of the seeded catalog, as the first run of `events` does. Returns the internal function, which
+/// without streams attests the payees after each edit. `database` is its URL without anything in front of it.
+async fn attesting(
+    internal: Router,
+    environment: &BTreeMap<String, String>,
+    clock: &Clock,
+    database: String,
+    streams: Streaming,
+) -> Result<Router, StackError> {
+    let mut environment = environment.clone();
+    environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "EventsFunction".to_owned());
+    environment.insert("DYNAMODB_ENDPOINT".to_owned(), database);
+    let events = Events::boot(Boot::new(environment.into_iter().collect(), clock.clone()));
+    let events = events.map_err(refused("EventsFunction"))?;
+    events.sweep(CALL).await.map_err(SeedError::from)?;
+    Ok(match streams {
+        Streaming::On => internal,
+        Streaming::Off => internal.layer(from_fn_with_state(events, attested)),
+    })
+}
+
+/// Attests the payees of the catalog after each edit, where no stream does.
+async fn attested(State(events): State<Events>, request: Request, next: Next) -> Response {
+    let edits = !request.method().is_safe();
+    let answer = next.run(request).await;
+    if edits && answer.status().is_success() {
+        let by_rule = json!({"attest_catalog": "by_rule"});
+        if let Err(error) = events.call(&by_rule, CALL).await {
+            tracing::warn!(%error, "payees.not_attested");
+        }
+    }
+    answer
 }
 
 /// What a function answers when another one invokes it.
@@ -591,6 +627,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("THROTTLE_TABLE", "ThrottleTable"),
         ("WEBHOOKS_TABLE", "WebhooksTable"),
         ("STACK", KEYS_STACK),
+        ("WEBHOOK_SECRETS_KEY_ARN", Kms::SECRETS_KEY),
         // Where infra/local/webhooks listens.
         ("WEBHOOK_ALLOWED_HOSTS", "127.0.0.1:4030"),
         // The demo owner reads operators' pages too.
@@ -603,6 +640,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("NONCE_KEY_SECRET_ARN", seed::NONCE_KEY_ARN),
         ("RPC_URL_SECRET_ARN", seed::RPC_URL_ARN),
         ("SIGN_IN_KEY_SECRET_ARN", seed::SIGN_IN_KEY_ARN),
+        ("CLIENT_IP_KEY_SECRET_ARN", seed::CLIENT_IP_KEY_ARN),
         ("OPERATORS_SECRET_ARN", seed::OPERATORS_ARN),
         ("PAYMENTS_FUNCTION", "PaymentsFunction"),
         ("WALLET_KEYS_STACK", KEYS_STACK),
@@ -610,6 +648,8 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         // Here every caller has the same address, so the throttle's limit is met first.
         ("KEY_REQUESTS_PER_MINUTE", "1000000"),
         ("MAX_HOLDS_PER_AGENT", "1000000"),
+        // An accepted payee is paid at once.
+        ("ACCEPTED_PAYEE_DELAY_SECONDS", "0"),
         // The local chain does not reorganize by itself, and mines only when there is something to mine.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),

@@ -20,14 +20,14 @@ const REGION = "us-east-1";
 const ITEMS = {
   CatalogTable: ["CHUNK#", "OBJECT", "PROBE#", "SIGHTINGS", "SLUG#", "SVC#", "VERSION", "Z#"],
   LedgerTable: [
-    "A#", "AP#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "LEVEL#", "MARKS", "O#", "P#", "PERSON#", "PO#", "R#",
-    "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
+    "A#", "AP#", "ATTESTED#", "B#", "EVICT", "FREEZES#", "HANDOVER#", "I#", "L#", "LEVEL#", "MARKS", "O#", "P#", "PERSON#",
+    "PO#", "R#", "RECONCILE", "S#", "START#", "WALLET#", "WALLETS", "X#", "Z#",
   ],
   DecisionsTable: ["A#", "Z#"],
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
-  ThrottleTable: ["K#", "RL#", "Z#"],
-  WebhooksTable: ["D#", "F#", "G#", "K#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
-  UsageTable: ["ASIDE", "E#", "O#", "REMINDERS", "U#", "Z#"],
+  ThrottleTable: ["K#", "MCP#", "RL#", "Z#"],
+  WebhooksTable: ["D#", "F#", "G#", "K#", "N#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
+  UsageTable: ["ASIDE", "C#", "O#", "PAYEES#", "RECOUNT", "REMINDERS", "U#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -60,12 +60,15 @@ const MAY = {
   `,
   CatalogFunction: SHOWS_CATALOG,
   EventsFunction: `
+  CatalogTable    *           Scan
   CatalogTable    SVC#        GetItem
   LedgerTable     A#          BatchGetItem(pk,sk,owner)
   LedgerTable     AP#         GetItem
   UsageTable      ASIDE       PutItem
-  UsageTable      E#          tx:PutItem
+  UsageTable      C#          GetItem tx:UpdateItem
   UsageTable      O#          tx:UpdateItem
+  UsageTable      PAYEES#     GetItem PutItem Query
+  UsageTable      RECOUNT     ConditionCheckItem GetItem
   UsageTable      REMINDERS   DeleteItem PutItem Query
   UsageTable      U#          tx:UpdateItem
   `,
@@ -89,10 +92,13 @@ const MAY = {
   AuditTable      P#          Query
   AuditTable      W#          Query
   `,
-  McpFunction: "",
+  McpFunction: `
+  ThrottleTable   MCP#        UpdateItem
+  `,
   PaymentsFunction: READS_CATALOG + COUNTS_REQUESTS + `
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem
   LedgerTable     AP#         BatchGetItem GetItem Query tx:PutItem tx:UpdateItem
+  LedgerTable     ATTESTED#   tx:PutItem
   LedgerTable     B#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     EVICT       PutItem
   LedgerTable     FREEZES#    BatchGetItem
@@ -107,6 +113,7 @@ const MAY = {
   LedgerTable     X#          GetItem PutItem
   DecisionsTable  A#          PutItem
   AuditTable      P#          tx:PutItem
+  UsageTable      PAYEES#     GetItem
   `,
   PeopleFunction: SHOWS_CATALOG + COUNTS_REQUESTS + `
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem tx:PutItem
@@ -181,6 +188,7 @@ const MAY = {
   WebhooksTable   D#          GetItem PutItem
   WebhooksTable   G#          BatchGetItem PutItem
   WebhooksTable   K#          BatchGetItem
+  WebhooksTable   N#          DeleteItem PutItem Query
   WebhooksTable   P#          Query
   WebhooksTable   W#          DeleteItem PutItem Query
   `,
@@ -188,14 +196,18 @@ const MAY = {
 
 /** Who does what with which queue: the function's own calls, and what Lambda's polling does in its name. */
 const QUEUES = {
-  WebhookDeliveriesQueue: {
+  WebhookDeliveriesQueue: { WebhooksFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"] },
+  WebhookRequestsQueue: {
     PeopleFunction: ["SendMessage"],
-    WebhooksFunction: ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"],
+    WebhooksFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"],
   },
   WebhookEventsQueue: { WebhooksFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"] },
   WebhooksSetAsideQueue: {},
-  NoticesQueue: {
+  NoticeRequestsQueue: {
     PeopleFunction: ["SendMessage"],
+    NoticesFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"],
+  },
+  NoticesQueue: {
     NoticesFunction: ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"],
   },
   NoticeEventsQueue: { NoticesFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"] },
@@ -208,6 +220,7 @@ const QUEUE_ACTIONS = [
 
 /** Who reads which secret. */
 const READERS = {
+  ClientIpKeySecret: ["AgentsFunction", "McpFunction", "PaymentsFunction", "PeopleFunction"],
   OperatorsSecret: ["InternalFunction"],
   NonceKeySecret: ["PaymentsFunction", "ReconcileFunction"],
   RpcUrlSecret: ["PaymentsFunction", "PeopleFunction", "ReconcileFunction"],
@@ -247,6 +260,9 @@ const PSEUDO = {
   "AWS::URLSuffix": "amazonaws.com",
 };
 
+/** The simulator leaves out condition keys with a name of ours after a colon. Another text of the same requests stands in. */
+const [USE, ALIAS] = ["kms:EncryptionContext:use", "kms:RequestAlias"];
+
 /** A part of the template as IAM sees it, deployed without parameters: each condition is false but those that `holds`. */
 const resolved = (value, holds = []) => {
   const inside = (member) => resolved(member, holds);
@@ -256,7 +272,7 @@ const resolved = (value, holds = []) => {
   if (value["Fn::GetAtt"]) return arn(value["Fn::GetAtt"][0]) + (value["Fn::GetAtt"][1] === "StreamArn" ? STREAM : "");
   if (value["Fn::If"]) return inside(value["Fn::If"][holds.includes(value["Fn::If"][0]) ? 1 : 2]);
   if (value["Fn::Sub"]) return value["Fn::Sub"].replace(/\$\{([^}.]+)(\.Arn)?\}/g, (_, name) => PSEUDO[name] ?? arn(name));
-  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, inside(member)]));
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name === USE ? ALIAS : name, inside(member)]));
 };
 
 const functions = Object.keys(Resources).filter((name) => Resources[name].Type === "AWS::Lambda::Function");
@@ -452,6 +468,12 @@ test("where KMS has the wallets' keys, payments alone signs by them and people m
     assert.equal(await ask("Sign", digest), false, name);
     assert.equal(await ask("GetPublicKey", ours), pays, name);
     assert.equal(await ask("TagResource", made), governs, name);
+    for (const tag of ["purser-agent", "purser-stack"]) {
+      for (const stack of ["dev", "other"]) {
+        const tagged = { ...made, [`aws:ResourceTag/${tag}`]: stack };
+        assert.equal(await ask("TagResource", tagged), false, `${name} tags a key with a ${tag} of ${stack} again`);
+      }
+    }
     for (const action of ["CreateGrant", "DeleteImportedKeyMaterial", "DisableKey", "PutKeyPolicy", "ScheduleKeyDeletion", "UntagResource", "Verify"]) {
       assert.equal(await ask(action, { ...ours, ...made }), false, `${name} ${action}`);
     }
@@ -464,6 +486,34 @@ test("where KMS has the wallets' keys, payments alone signs by them and people m
     assert.equal(await create({ ...made, "kms:KeySpec": "SYMMETRIC_DEFAULT" }), false, name);
     const seed = await allows(name, "secretsmanager:GetSecretValue", arn("WalletSeedSecret"), {}, { holds });
     assert.equal(seed, false, `${name} reads a seed where KMS has the keys`);
+  }
+});
+
+test("people encrypts the secrets that are kept for people, webhooks and notices each decrypt what is theirs, and nobody else", async () => {
+  const everything = [{ name: "wide", policy: { Version: "2012-10-17", Statement: [{ Effect: "Allow", Action: "*", Resource: "*" }] } }];
+  const resourcePolicy = resolved(Resources.WebhookSecretsKey.Properties.KeyPolicy);
+  const used = (use) => ({ [ALIAS]: use });
+  for (const name of functions) {
+    const ask = (action, context, more = []) =>
+      allows(name, `kms:${action}`, arn("WebhookSecretsKey"), context, { resourcePolicy, more });
+    const [encrypts, signs, notifies] = ["PeopleFunction", "WebhooksFunction", "NoticesFunction"].map((each) => each === name);
+    for (const [use, decrypts] of [["webhook", signs], ["notice", notifies]]) {
+      assert.equal(await ask("Encrypt", used(use)), encrypts, `${name} encrypts for ${use}`);
+      assert.equal(await ask("Decrypt", used(use)), decrypts, `${name} decrypts for ${use}`);
+      // A role that was given too much decrypts none, if it is not one of the two.
+      assert.equal(await ask("Decrypt", used(use), everything), signs || notifies, `${name} with everything decrypts`);
+    }
+    for (const action of ["CreateGrant", "ReEncryptFrom"]) {
+      assert.equal(await ask(action, {}, everything), signs || notifies, `${name} with everything: ${action}`);
+    }
+    for (const action of ["Decrypt", "Encrypt"]) {
+      for (const context of [{}, used("other")]) {
+        assert.equal(await ask(action, context), false, `${name} ${action} ${JSON.stringify(context)}`);
+      }
+    }
+    for (const action of ["CreateGrant", "DisableKey", "GenerateDataKey", "PutKeyPolicy", "ReEncryptFrom", "ScheduleKeyDeletion"]) {
+      assert.equal(await ask(action, {}), false, `${name} ${action}`);
+    }
   }
 });
 
@@ -485,4 +535,87 @@ test("only DynamoDB and Secrets Manager decrypt in a function's name, and each o
       assert.equal(await ask("Encrypt", key, via("dynamodb")), false, name);
     }
   }
+});
+
+const items = (table, kinds, actions) => kinds.flatMap((kind) => actions.map((action) => ["item", table, kind, action]));
+const all = (table, actions) => items(table, ITEMS[table], actions);
+const inLedger = (...kinds) => items("LedgerTable", kinds, WRITES);
+const WALLET_KEYS = [["secret", "WalletSeedSecret"], ["key", "Sign"]];
+
+/** What each part of the last column of guarantees.md, section 8, means in terms of IAM. */
+const CLAIMS = {
+  "write to a table": () => Object.keys(ITEMS).flatMap((table) => all(table, WRITES)),
+  "write to a table, except request counters": () =>
+    Object.keys(ITEMS).filter((table) => table !== "ThrottleTable").flatMap((table) => all(table, WRITES)),
+  "use a table, secret, queue or function": () => [
+    ...Object.keys(ITEMS).flatMap((table) => all(table, [...READS, ...WRITES])),
+    ...Object.keys(READERS).map((secret) => ["secret", secret]),
+    ...Object.keys(QUEUES).flatMap((queue) => QUEUE_ACTIONS.map((action) => ["queue", queue, action])),
+    ...functions.map((other) => ["function", other]),
+    ...WALLET_KEYS,
+  ],
+  "use a wallet's key": () => WALLET_KEYS,
+  "make a wallet's key": () => [["key", "CreateKey"]],
+  "read the ledger": () => all("LedgerTable", READS),
+  "read a settlement": () => items("LedgerTable", ["S#"], READS),
+  "write to the ledger": () => all("LedgerTable", WRITES),
+  "write to the catalog": () => all("CatalogTable", WRITES),
+  "write a service": () => items("CatalogTable", ["CHUNK#", "OBJECT", "SLUG#", "SVC#", "VERSION"], WRITES),
+  "write a decision": () => all("DecisionsTable", WRITES),
+  "update or delete a decision": () =>
+    all("DecisionsTable", WRITES.filter((action) => action !== "PutItem")),
+  "write an agent": () => inLedger("A#"),
+  "write an agent or policy": () => inLedger("A#", "P#"),
+  "write a window or settlement": () => inLedger("B#", "I#", "L#", "S#"),
+  "write a window's sum": () => inLedger("B#", "L#"),
+  "write a settlement or claim": () => inLedger("I#", "S#", "X#"),
+  "change what a payment is": () => inLedger("S#", "I#"),
+  "move a wallet to another agent": () => inLedger("ATTESTED#"),
+  "write a payout address or its wait": () => inLedger("PO#"),
+  "read a webhook's secret": () => items("WebhooksTable", ["K#"], READS),
+  "change a webhook or its secrets": () => items("WebhooksTable", ["K#", "P#"], WRITES),
+};
+
+test("a function that is taken over can't do what guarantees.md says it can't", async () => {
+  const page = readFileSync(new URL("../../../docs/guarantees.md", import.meta.url), "utf8");
+  const [, section] = page.split("\n## 8. ");
+  const table = section.slice(section.indexOf("| Function |"));
+  const rows = new Map();
+  for (const line of table.slice(0, table.indexOf("\n\n")).split("\n").slice(2)) {
+    const [, name, , never] = line.split("|").map((cell) => cell.trim());
+    rows.set(name.replaceAll("`", ""), never.split("; "));
+  }
+  const names = new Map(functions.map((name) => [name.replace("Function", "").toLowerCase(), name]));
+  assert.deepEqual([...rows.keys()], [...names.keys()].sort(), "one row for each function");
+  const key = `arn:aws:kms:${REGION}:${ACCOUNT}:key/22222222-2222-4222-8222-222222222222`;
+  const inKms = { holds: ["CustodyIsKms"] };
+  const wallets = {
+    Sign: { "aws:ResourceTag/purser-stack": "dev", "kms:MessageType": "DIGEST", "kms:SigningAlgorithm": "ECDSA_SHA_256" },
+    CreateKey: {
+      "aws:RequestTag/purser-stack": "dev", "aws:RequestTag/purser-agent": "a",
+      "kms:KeySpec": "ECC_SECG_P256K1", "kms:KeyUsage": "SIGN_VERIFY",
+    },
+  };
+  const isAllowed = async (name, [kind, ...asked]) => {
+    if (kind === "secret") return allows(name, "secretsmanager:GetSecretValue", arn(asked[0]), {});
+    if (kind === "queue") return allows(name, `sqs:${asked[1]}`, arn(asked[0]), {});
+    if (kind === "function") return allows(name, "lambda:InvokeFunction", arn(asked[0]), {});
+    if (kind === "key") {
+      const resource = asked[0] === "CreateKey" ? "*" : key;
+      return allows(name, `kms:${asked[0]}`, resource, wallets[asked[0]], inKms);
+    }
+    const [items, leading, action] = asked;
+    const ask = (within) => allows(name, `dynamodb:${action}`, arn(items), context([some(leading)], { within }));
+    return (await ask(false)) || (TRANSACTED.includes(action) && (await ask(true)));
+  };
+  const wrong = [];
+  for (const [row, claims] of rows) {
+    for (const claim of claims) {
+      assert.ok(CLAIMS[claim], `\`${row}\`: no test for "${claim}"`);
+      for (const asked of CLAIMS[claim]()) {
+        if (await isAllowed(names.get(row), asked)) wrong.push(`${row} can ${claim}: ${asked.join(" ")}`);
+      }
+    }
+  }
+  assert.deepEqual(wrong, []);
 });

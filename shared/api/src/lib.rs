@@ -24,6 +24,7 @@ pub use auth::operator::{InternalTokens, Operator, OperatorCredentials};
 pub use auth::session::{
     AuthorizationCode, IdToken, Judged, MailClaim, Person, SessionSettings, SessionToken, Sessions,
 };
+pub use http::asserted_ip::{ASSERTED_IP, AssertionKey, AssertionKeys, with_asserted_ip};
 pub use http::body;
 pub use http::body::{Member, Place, Problems, Said, Schemas, json_body};
 pub use http::client::{http, outward_http};
@@ -50,18 +51,19 @@ pub use lambda::at_most::at_most;
 pub use lambda::background::Background;
 pub use lambda::boot::{Boot, BootError, log_to, serve, serve_both, start_logging, stopped};
 pub use lambda::clock::Clock;
-pub use lambda::deliveries::{AskedDelivery, DeliveriesQueue, DeliveryMessage};
+pub use lambda::deliveries::{DeliveriesQueue, DeliveryMessage, DeliveryOf, WebhookRequest, WebhookRequestsQueue};
 pub use lambda::direct::{
     AskedWallet, AttestWallet, AttestedWallet, CallerIds, DIRECT_PATH, Direct, PaymentsRequest, Routers, answer_either,
 };
 pub use lambda::env::{CustodyKind, Env, EnvError};
 pub use lambda::gateway::{GatewayAnswer, GatewayEvent, answer};
 pub use lambda::invoke::PaymentsFunction;
-pub use lambda::notices::{NoticeWork, NoticesQueue};
+pub use lambda::notices::{NoticeRequest, NoticeRequestsQueue, NoticeWork, NoticesQueue};
 pub use lambda::payouts::{AskedPayout, NamedPayoutAddress, PayoutAnswer, PayoutOwner, ReservedPayout};
 pub use lambda::random::{Entropy, random};
 pub use lambda::schedule::serve_schedule;
 pub use lambda::secrets::Secrets;
+pub use lambda::secrets_key::SecretsKey;
 pub use lambda::sqs::{SqsBatch, SqsRecord};
 pub use telemetry::trace_id::TraceId;
 pub use view::audit::{AuditList, AuditView, audit_filter, from_to};

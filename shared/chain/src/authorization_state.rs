@@ -4,22 +4,24 @@
 //! where they were used in one or two, and the transfers beside in one or two more. What a node can't say of one, or of
 //! part of them, leaves that part unknown and nothing else.
 //!
-//! Always true: a transaction counts if it is in a block up to the final one, on the chain that the node holds to be
-//! canonical; it is found by its logs alone, which nothing else in the transaction or its block can hide.
+//! Always true: a transaction counts if its block is the final one or an ancestor of it, which is read at the final
+//! block's hash; it is found by its logs alone. Where the transfers in a block are too many to read, those in the
+//! transaction's receipt are read instead, so a stranger's transfers of nothing can't hide a payment.
 //!
 //! Deliberately elsewhere: what follows from it ([`purser_domain::reconcile`]).
 
 use crate::{
     Chain, ChainError,
     logs::{Filter, Found, FoundLogs},
-    multicall::{IN_ONE_CALL, MOST_CALLS},
+    multicall::{AT_ONCE, IN_ONE_CALL, MOST_CALLS},
 };
 use alloy::primitives::B256;
+use futures_util::future::join_all;
 use purser_domain::{
-    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, AuthorizationState, Duration, Expected, FinalBlock, Settlement,
-    TRANSFER, Timestamp,
+    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, AuthorizationState, BlockId, Duration, Expected, FinalBlock,
+    Settlement, TRANSFER, Timestamp, TxHash,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use tokio::time::Instant;
 
 /// How long before its recorded time an authorization's use is searched for. It can't be used before it is made, but
@@ -28,6 +30,10 @@ const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
 /// The most searches for one batch. Of 1,000 blocks each, they are nine days of Base; of ten, which is what some hosted
 /// nodes allow, two hours.
 const MOST_SEARCHES: u32 = 400;
+
+/// How many questions for transfers a node may refuse before the rest is read from receipts, one for each transaction:
+/// nine halvings find one block among those of 500 payments.
+const MOST_REFUSED: usize = 9;
 
 /// An authorization whose state is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +67,8 @@ type Name = (B256, B256);
 
 impl Chain {
     /// The state of each of these authorizations at that block; `None` where the node can't say, or did not until
-    /// `until`. `log_range` is how many blocks the node searches in one call, at most.
+    /// `until`. `log_range` is how many blocks the node searches in one call, at most. Where time is short, the first in
+    /// the list come first.
     pub async fn authorization_states(
         &self,
         wanted: &[Authorization],
@@ -72,19 +79,26 @@ impl Chain {
         let expected: Vec<&Expected> = wanted.iter().map(|authorization| &authorization.expected).collect();
         let used = self.are_used(&expected, block, until).await;
         let both = || wanted.iter().zip(&used);
-        let mut traced: Vec<Authorization> = both()
-            .filter(|(_, used)| **used == Some(true))
-            .map(|(authorization, _)| *authorization)
+        let mut traced: Vec<(usize, Authorization)> = both()
+            .enumerate()
+            .filter(|(_, (_, used))| **used == Some(true))
+            .map(|(place, (authorization, _))| (place, *authorization))
             .collect();
         // Those of one time are searched for together, so that an old one does not make the others' search long.
-        traced.sort_by_key(|authorization| authorization.authorized_at);
-        let are_near =
-            |one: &Authorization, next: &Authorization| next.authorized_at.since(one.authorized_at) < CLOCKS_APART;
+        traced.sort_by_key(|(_, authorization)| authorization.authorized_at);
+        let are_near = |(_, one): &(usize, Authorization), (_, next): &(usize, Authorization)| {
+            next.authorized_at.since(one.authorized_at) < CLOCKS_APART
+        };
+        let near = traced.chunk_by(are_near);
+        let mut chunks: Vec<&[(usize, Authorization)]> = near.flat_map(|near| near.chunks(IN_ONE_CALL)).collect();
+        chunks.sort_by_key(|chunk| chunk.iter().map(|(place, _)| *place).min());
         let mut states = HashMap::new();
-        for chunk in traced.chunk_by(are_near).flat_map(|near| near.chunks(IN_ONE_CALL)) {
-            let mut trace = Trace::of(self, chunk, block, log_range, until);
+        for chunk in chunks {
+            let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
+            let mut trace = Trace::of(self, &wanted, block, log_range, until);
             // What was found before a call failed is as good as without; the rest stays unknown.
             let searched_to = trace.search().await.ok();
+            trace.drop_strangers().await;
             trace.states(searched_to, &mut states).await;
         }
         let state = |(authorization, used): (&Authorization, &Option<bool>)| {
@@ -111,6 +125,8 @@ struct Trace<'a> {
     until: Instant,
     /// The logs that use or cancel them.
     uses: HashMap<Name, Found>,
+    /// Authorizations whose use was found in a block that is not below the final one.
+    replaced: Vec<Name>,
     /// Those that were unused in a final block at or past their `validBefore`: only a cancellation can have come later.
     unused_in_time: Vec<Name>,
     /// The times of blocks that were asked for.
@@ -136,6 +152,7 @@ impl<'a> Trace<'a> {
             search_until: until.checked_sub(for_transfers).unwrap_or(until),
             until,
             uses: HashMap::new(),
+            replaced: Vec::new(),
             unused_in_time: Vec::new(),
             times: HashMap::new(),
         }
@@ -259,6 +276,15 @@ impl<'a> Trace<'a> {
         let Some(block) = self.chain.header(number).await? else {
             return Ok(());
         };
+        let FinalBlock { number, hash, .. } = block;
+        if !self
+            .chain
+            .not_below(&[BlockId { number, hash }], self.block)
+            .await?
+            .is_empty()
+        {
+            return Err(malformed("a block that is not below the final one"));
+        }
         let missing = self.missing();
         let expected: Vec<&Expected> = missing.iter().map(|authorization| &authorization.expected).collect();
         let used = self.chain.are_used(&expected, &block, self.search_until).await;
@@ -266,6 +292,18 @@ impl<'a> Trace<'a> {
         self.unused_in_time
             .extend(unused.map(|(authorization, _)| authorization.name()));
         Ok(())
+    }
+
+    /// Forgets uses in blocks that are not below the final one: another machine of the endpoint found them, which still
+    /// holds a block that was replaced. They stay unknown; so do all, if the node can't say.
+    async fn drop_strangers(&mut self) {
+        let mut blocks: Vec<BlockId> = self.uses.values().map(|found| found.block).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        // Blocks that can't be compared count as replaced.
+        let strangers = self.chain.not_below(&blocks, self.block).await.unwrap_or(blocks);
+        let of_strangers = self.uses.extract_if(|_, found| strangers.contains(&found.block));
+        self.replaced.extend(of_strangers.map(|(name, _)| name));
     }
 
     /// The states of those that are known, by a search that came to this time; `None` if it failed.
@@ -278,6 +316,7 @@ impl<'a> Trace<'a> {
                 None if self.unused_in_time.contains(&name) => {
                     states.insert(name, AuthorizationState::Unused);
                 }
+                None if self.replaced.contains(&name) => {}
                 None if searched_to.is_some_and(|time| authorization.valid_before <= time) => {
                     states.insert(name, AuthorizationState::UsedUntraced);
                 }
@@ -285,39 +324,94 @@ impl<'a> Trace<'a> {
             }
         }
         used.sort_by_key(|(_, found)| found.block);
-        // Halves of what was refused wait here, the first one on top.
-        let mut parts = vec![used.as_slice()];
+        // Halves of what was refused wait at the end: what is answered whole comes before what has to be taken apart.
+        let mut parts = VecDeque::from([used.as_slice()]);
         let (mut asked, mut refused) = (false, 0_usize);
-        while let Some(part) = parts.pop() {
+        let mut by_receipt = Vec::new();
+        while let Some(part) = parts.pop_front() {
             // In several blocks, more than the node searches at once: not asked for, and so not refused.
             if self.is_too_wide(part) {
                 let (first, second) = part.split_at(part.len() / 2);
-                parts.extend([second, first]);
+                parts.extend([first, second]);
                 continue;
             }
             // Without one question what was found would say nothing. The rest stays unknown.
-            if asked && (Instant::now() > self.until || refused >= MOST_CALLS) {
-                break;
+            if asked && Instant::now() > self.until {
+                return;
+            }
+            if refused >= MOST_REFUSED {
+                by_receipt.extend_from_slice(part);
+                continue;
             }
             asked = true;
             match self.transfers_beside(part).await {
-                Ok(transfers) => {
-                    for (authorization, found) in part {
-                        let mut transaction = transfers.of_transaction(found.tx_hash, found.block);
-                        transaction.logs.push(found.log.clone());
-                        states.insert(authorization.name(), AuthorizationState::Used(transaction));
-                    }
-                }
+                Ok(transfers) => note(part, &transfers, states),
                 Err(error) => {
                     refused = refused.saturating_add(1);
-                    if part.len() > 1 && error.may_pass_in_parts() {
+                    if is_of_one_block(part) && error.is_of_size() {
+                        by_receipt.extend_from_slice(part);
+                    } else if part.len() > 1 && error.may_pass_in_parts() {
                         let (first, second) = part.split_at(part.len() / 2);
-                        parts.extend([second, first]);
+                        parts.extend([first, second]);
                     }
                     // Else unknown, like all that the node can't say.
                 }
             }
         }
+        self.states_by_receipt(&by_receipt, states).await;
+    }
+
+    /// The states of these uses by the receipts of their transactions. Of each payer one is read before the second of
+    /// any, so one payer's receipts that can't be read hold up no other's.
+    async fn states_by_receipt(
+        &self,
+        used: &[(&Authorization, &Found)],
+        states: &mut HashMap<Name, AuthorizationState>,
+    ) {
+        let mut of_payer: HashMap<B256, usize> = HashMap::new();
+        let mut of_transaction: HashMap<TxHash, Vec<(&Authorization, &Found)>> = HashMap::new();
+        let mut turns: Vec<(usize, TxHash)> = Vec::new();
+        for (authorization, found) in used {
+            let turn = of_payer.entry(authorization.expected.from.into_word()).or_default();
+            let together = of_transaction.entry(found.tx_hash).or_default();
+            if together.is_empty() {
+                turns.push((*turn, found.tx_hash));
+                *turn = turn.saturating_add(1);
+            }
+            together.push((authorization, found));
+        }
+        turns.sort_by_key(|(turn, _)| *turn);
+        let (mut refused, mut any_read) = (0_usize, false);
+        for some in turns.chunks(AT_ONCE) {
+            // A node that refuses all is not asked without end.
+            if Instant::now() > self.until || (refused >= MOST_CALLS && !any_read) {
+                return;
+            }
+            let groups: Vec<&[(&Authorization, &Found)]> = some
+                .iter()
+                .filter_map(|(_, hash)| of_transaction.get(hash))
+                .map(Vec::as_slice)
+                .collect();
+            let read = join_all(groups.iter().map(|group| self.transfers_in_receipt(group))).await;
+            for (group, transfers) in groups.into_iter().zip(read) {
+                match transfers {
+                    Ok(transfers) => {
+                        any_read = true;
+                        note(group, &transfers, states);
+                    }
+                    Err(_) => refused = refused.saturating_add(1),
+                }
+            }
+        }
+    }
+
+    /// The transfers in the one transaction of these uses.
+    async fn transfers_in_receipt(&self, used: &[(&Authorization, &Found)]) -> Result<FoundLogs, ChainError> {
+        let Some((any, found)) = used.first() else {
+            return Ok(FoundLogs::default());
+        };
+        let filter = transfers_of(any, used);
+        self.chain.logs_of_receipt(&filter, found.tx_hash, found.block).await
     }
 
     /// Whether these uses, which are in order, are in more blocks than the node searches in one call.
@@ -332,13 +426,7 @@ impl<'a> Trace<'a> {
         let (Some((any, first)), Some((_, last))) = (used.first(), used.last()) else {
             return Ok(FoundLogs::default());
         };
-        let expected = || used.iter().map(|(authorization, _)| authorization.expected);
-        let filter = Filter {
-            token: any.expected.token,
-            events: vec![TRANSFER],
-            payers: distinct(expected().map(|expected| expected.from.into_word())),
-            nonces_or_payees: distinct(expected().map(|expected| expected.to.into_word())),
-        };
+        let filter = transfers_of(any, used);
         let (first, last) = (first.block, last.block);
         if first == last {
             return self.chain.logs_of_block(&filter, first).await;
@@ -388,6 +476,32 @@ impl<'a> Trace<'a> {
         self.times.insert(number, at);
         Ok(at)
     }
+}
+
+/// Notes the state of each of these uses, beside these transfers.
+fn note(used: &[(&Authorization, &Found)], transfers: &FoundLogs, states: &mut HashMap<Name, AuthorizationState>) {
+    for (authorization, found) in used {
+        let mut transaction = transfers.of_transaction(found.tx_hash, found.block);
+        transaction.logs.push(found.log.clone());
+        states.insert(authorization.name(), AuthorizationState::Used(transaction));
+    }
+}
+
+/// The transfers of these uses' payers to their payees.
+fn transfers_of(any: &Authorization, used: &[(&Authorization, &Found)]) -> Filter {
+    let expected = || used.iter().map(|(authorization, _)| authorization.expected);
+    Filter {
+        token: any.expected.token,
+        events: vec![TRANSFER],
+        payers: distinct(expected().map(|expected| expected.from.into_word())),
+        nonces_or_payees: distinct(expected().map(|expected| expected.to.into_word())),
+    }
+}
+
+/// Whether these uses, which are in order, are in one block.
+fn is_of_one_block(used: &[(&Authorization, &Found)]) -> bool {
+    let ends = used.first().zip(used.last());
+    ends.is_some_and(|((_, first), (_, last))| first.block == last.block)
 }
 
 const fn malformed(what: &'static str) -> ChainError {
@@ -532,12 +646,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hundred_payments_in_a_hundred_blocks_take_at_most_eight_calls() {
+    async fn a_hundred_payments_in_a_hundred_blocks_take_at_most_nine_calls() {
         let (chain, wanted) = many(100);
         let node = chain.serve().await;
         assert_eq!(states(&node, &wanted).await, all_paid(100));
-        assert!(asked(&node).len() <= 8, "{}", asked(&node).len());
-        assert_eq!((node.count("eth_call"), node.count("eth_getLogs")), (1, 2));
+        assert!(asked(&node).len() <= 9, "{}", asked(&node).len());
+        assert_eq!((node.count("eth_call"), node.count("eth_getLogs")), (2, 2));
     }
 
     #[tokio::test]
@@ -751,8 +865,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_that_refuses_the_transfers_beside_is_not_asked_without_end() {
-        let refused = |method: &str, params: &Value| {
-            (method == "eth_getLogs" && !searches_uses(params)).then_some(Reply::Refused(-32_005))
+        let refused = |with_receipts: bool| {
+            move |method: &str, params: &Value| {
+                let is_refused = method == "eth_getLogs" && !searches_uses(params)
+                    || method == "eth_getTransactionReceipt" && !with_receipts;
+                is_refused.then_some(Reply::Refused(-32_005))
+            }
         };
         let wanted: Vec<Authorization> = (0..500)
             .map(|number| authorization(number, FINAL - 900 + number))
@@ -762,10 +880,75 @@ mod tests {
             .fold(ScriptedChain::default(), |chain, (number, one)| {
                 chain.paid(&one.expected, FINAL - 899 + number, number)
             });
-        let node = chain.serve_except(refused).await;
+        let node = chain.clone().serve_except(refused(false)).await;
         assert_eq!(states(&node, &wanted).await, ["unknown"; 500]);
         let asked = node.count("eth_getLogs") - searches(&node);
-        assert!(asked <= MOST_CALLS, "{asked}");
+        assert!(asked <= MOST_REFUSED, "{asked}");
+        let receipts = node.count("eth_getTransactionReceipt");
+        assert!(receipts <= MOST_CALLS + AT_ONCE, "{receipts}");
+
+        // By receipts all are known.
+        let node = chain.serve_except(refused(true)).await;
+        assert!(
+            states(&node, &wanted)
+                .await
+                .iter()
+                .all(|state| state.starts_with("paid"))
+        );
+        assert_eq!(node.count("eth_getTransactionReceipt"), 500);
+    }
+
+    /// In each block of one payer's payments there are more transfers than a node returns, and its receipts are as large.
+    #[tokio::test]
+    async fn one_payers_flooded_blocks_keep_no_other_payment_unknown() {
+        let of_flooder = |number: u64| authorization(4 * number, FINAL - 200 + number);
+        let mut wanted: Vec<Authorization> = (0..100).map(of_flooder).collect();
+        let chain = (0..)
+            .zip(&wanted)
+            .fold(ScriptedChain::default(), |chain, (number, one)| {
+                chain.paid(&one.expected, FINAL - 199 + number, number)
+            });
+        let other = authorization(1, FINAL - 51);
+        wanted.push(other);
+        let chain = chain.paid(&other.expected, FINAL - 50, 500);
+        let too_many = |method: &str, params: &Value| {
+            let flooded = FINAL - 199..FINAL - 99;
+            let is_flooded = match method {
+                "eth_getLogs" if searches_uses(params) => false,
+                "eth_getLogs" => match params[0]["fromBlock"].is_null() {
+                    true => flooded
+                        .clone()
+                        .any(|block| params[0]["blockHash"] == json!(hash_of(block))),
+                    false => number(&params[0]["fromBlock"]) < flooded.end,
+                },
+                "eth_getTransactionReceipt" => (0..100).any(|by| params[0] == json!(tx_hash(by).b256())),
+                _ => false,
+            };
+            is_flooded.then(too_large)
+        };
+        let node = chain.serve_except(too_many).await;
+        let known = states(&node, &wanted).await;
+        assert_eq!(known[100], "paid by 500, log 1");
+        assert_eq!(known[..100], ["unknown"; 100]);
+        assert!(asked(&node).len() <= 130, "{}", asked(&node).len());
+    }
+
+    /// A machine of the endpoint that still holds a block that was replaced.
+    #[tokio::test]
+    async fn a_use_in_a_block_beside_the_final_one_stays_unknown() {
+        let beside = |method: &str, params: &Value| {
+            let is_view = method == "eth_call" && params[0].get("to").is_none();
+            let words = [word(FINAL), word(0x5a)].concat();
+            is_view.then(|| Reply::Result(json!(alloy::primitives::Bytes::from(words))))
+        };
+        let node = paid_in(FINAL - 19).serve_except(beside).await;
+        assert_eq!(state(&node, FINAL - 20).await, "unknown");
+        let refused = |method: &str, params: &Value| {
+            let is_view = method == "eth_call" && params[0].get("to").is_none();
+            is_view.then_some(Reply::Refused(-32_000))
+        };
+        let node = paid_in(FINAL - 19).serve_except(refused).await;
+        assert_eq!(state(&node, FINAL - 20).await, "unknown");
     }
 
     #[tokio::test]
@@ -790,7 +973,7 @@ mod tests {
             let is_bad = method == "eth_getLogs"
                 && !searches_uses(params)
                 && (filter["blockHash"] == json!(bad) || blocks_searched(params) > 3);
-            is_bad.then(too_large)
+            (is_bad || method == "eth_getTransactionReceipt").then(too_large)
         };
         let (chain, wanted) = many(4);
         let node = chain.serve_except(too_many).await;
@@ -806,7 +989,7 @@ mod tests {
                 returnData: word(1),
             };
             let results: Vec<Result3> = (0..calls.len()).map(result).collect();
-            (method == "eth_call").then(|| Reply::Result(aggregated(&results)))
+            (method == "eth_call" && !calls.is_empty()).then(|| Reply::Result(aggregated(&results)))
         };
         let (chain, wanted) = many(4);
         let node = chain.serve_except(one_fails).await;

@@ -1,25 +1,114 @@
-//! Blocks: the newest final one, and any by its number.
+//! Blocks: the newest final one, any by its number, and whether one is final.
 
 use crate::{
     Chain, ChainError,
     rpc::{Quantity, WireHeader},
+    view::{ANCESTORS, Ancestor, MOST},
 };
+use alloy::primitives::B256;
 use purser_domain::{BlockId, FinalBlock, Timestamp};
 use serde_json::json;
 
 const METHOD: &str = "eth_getBlockByNumber";
 
+/// Where a block stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is on the chain, and final.
+    Final,
+    /// Its number is not deep enough.
+    NotFinal {
+        /// How many blocks are missing.
+        missing: u64,
+    },
+    /// Another block of its number is on the chain.
+    Replaced,
+}
+
 impl Chain {
     /// The newest final block. Each call asks the node again which chain it serves.
     pub async fn final_block(&self) -> Result<FinalBlock, ChainError> {
-        let (right, head) = tokio::join!(self.verify_chain_id(), self.head());
+        let (right, last) = tokio::join!(self.verify_chain_id(), self.final_number_and_hash());
         right?;
+        let (number, hash) = last?;
+        let malformed = |what| ChainError::Malformed { method: METHOD, what };
+        let block = self.header(number).await?;
+        let block = block.ok_or_else(|| malformed("nothing, for a block below its newest"))?;
+        if hash.is_some_and(|hash| hash != block.hash) {
+            return Err(malformed("another block than the newest block's ancestor"));
+        }
+        Ok(block)
+    }
+
+    /// The number of the newest final block, and its hash where the EVM of the newest block knows it.
+    async fn final_number_and_hash(&self) -> Result<(u64, Option<B256>), ChainError> {
+        // The newest block's own depth is 1.
+        let below = self.finality.confirmations.saturating_sub(1);
+        if !(1..=ANCESTORS).contains(&below) {
+            return Ok((self.head().await?.saturating_sub(below), None));
+        }
+        let view = self.view(&[Ancestor::Below(below)], json!("latest")).await?;
         // On a chain shorter than that, the first block: it is on every fork.
-        let number = head?.saturating_add(1).saturating_sub(self.finality.confirmations);
-        self.header(number).await?.ok_or(ChainError::Malformed {
-            method: METHOD,
-            what: "nothing, for a block below its newest",
+        let hash = view.ancestors.first().copied().flatten();
+        Ok((view.number.saturating_sub(below), hash))
+    }
+
+    /// Where a block stands: by its depth below the newest block and its hash, which one call reads together. At a depth
+    /// of one, and of more than the EVM knows hashes of, its hash is compared with the one that the node has at its
+    /// number.
+    pub(crate) async fn standing(&self, block: BlockId) -> Result<Standing, ChainError> {
+        if self.finality.confirmations == 1 {
+            return self.standing_at_number(block).await;
+        }
+        let view = self.view(&[Ancestor::Number(block.number)], json!("latest")).await?;
+        // The newest block has depth 1; 0 if the node is behind the one that knew the block.
+        let above = view.number.checked_sub(block.number);
+        let depth = above.and_then(|above| above.checked_add(1)).unwrap_or(0);
+        let missing = self.finality.confirmations.saturating_sub(depth);
+        if missing > 0 {
+            return Ok(Standing::NotFinal { missing });
+        }
+        match view.ancestors.first().copied().flatten() {
+            Some(hash) if hash == block.hash => Ok(Standing::Final),
+            Some(_) => Ok(Standing::Replaced),
+            None if above.is_some_and(|above| above <= ANCESTORS) => Err(ChainError::Malformed {
+                method: "eth_call",
+                what: "no hash, for a recent block",
+            }),
+            None => self.standing_at_number(block).await,
+        }
+    }
+
+    async fn standing_at_number(&self, block: BlockId) -> Result<Standing, ChainError> {
+        Ok(match self.block(block.number).await? {
+            Some(found) if found == block => Standing::Final,
+            Some(_) => Standing::Replaced,
+            None => Standing::NotFinal { missing: 1 },
         })
+    }
+
+    /// Of these blocks, those that are not ancestors of `last`, or `last` itself. Blocks that are more than [`ANCESTORS`]
+    /// below are not compared.
+    pub(crate) async fn not_below(&self, blocks: &[BlockId], last: &FinalBlock) -> Result<Vec<BlockId>, ChainError> {
+        let mut strangers = Vec::new();
+        let mut compared = Vec::new();
+        for block in blocks {
+            match last.number.checked_sub(block.number) {
+                Some(0) if block.hash == last.hash => {}
+                None | Some(0) => strangers.push(*block),
+                Some(1..=ANCESTORS) => compared.push(*block),
+                Some(_) => {}
+            }
+        }
+        let at = json!({"blockHash": last.hash, "requireCanonical": true});
+        let mut views = Vec::new();
+        for some in compared.chunks(MOST) {
+            let wanted: Vec<Ancestor> = some.iter().map(|block| Ancestor::Number(block.number)).collect();
+            views.extend(self.view(&wanted, at.clone()).await?.ancestors);
+        }
+        let is_stranger = |(block, hash): (BlockId, Option<B256>)| (hash != Some(block.hash)).then_some(block);
+        strangers.extend(compared.into_iter().zip(views).filter_map(is_stranger));
+        Ok(strangers)
     }
 
     /// The block of this number, on the chain that the node holds to be canonical; `None` if the node does not have it.
@@ -51,8 +140,9 @@ impl Chain {
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        CONFIRMATIONS, FINAL, HEAD, ScriptedChain, asked, block, chain_at, final_block, hash_of, quantity,
+        CONFIRMATIONS, FINAL, HEAD, ScriptedChain, asked, block, chain_at, final_block, hash_of, quantity, word,
     };
+    use alloy::primitives::Bytes;
     use purser_testkit::{Reply, ScriptedNode};
     use serde_json::Value;
 
@@ -88,9 +178,14 @@ mod tests {
                 "the RPC serves chain 1 instead of 84532".to_owned(),
             ),
             (
-                "eth_blockNumber",
+                "eth_call",
                 Value::Null,
-                "`eth_blockNumber` was answered with a result of another shape".to_owned(),
+                "`eth_call` was answered with a result of another shape".to_owned(),
+            ),
+            (
+                "eth_call",
+                json!(Bytes::from([word(HEAD), word(7)].concat())),
+                format!("{HEADER} another block than the newest block's ancestor"),
             ),
             (
                 "eth_getBlockByNumber",
@@ -113,6 +208,25 @@ mod tests {
             let node = ScriptedChain::default().serve_except(other).await;
             assert_eq!(chain_at(&node.url).final_block().await.unwrap_err().to_string(), words);
         }
+    }
+
+    #[tokio::test]
+    async fn blocks_beside_the_final_one_are_not_below_it() {
+        let node = with_head(HEAD).await;
+        let chain = chain_at(&node.url);
+        let beside = |number: u64| BlockId {
+            hash: B256::repeat_byte(7),
+            ..block(number)
+        };
+        let deep = FINAL - ANCESTORS;
+        let on_chain = [block(FINAL), block(FINAL - 1), block(deep), beside(deep - 1)];
+        assert_eq!(chain.not_below(&on_chain, &final_block()).await.unwrap(), []);
+        let strangers = [beside(FINAL), block(FINAL + 1), beside(FINAL - 1), beside(deep)];
+        let all = [&on_chain[..], &strangers[..]].concat();
+        assert_eq!(chain.not_below(&all, &final_block()).await.unwrap(), strangers);
+        assert_eq!(asked(&node).len(), 2);
+        let at = &asked(&node)[0].1[1];
+        assert_eq!(*at, json!({"blockHash": hash_of(FINAL), "requireCanonical": true}));
     }
 
     /// A node may be replaced by one of another chain while a function runs.

@@ -1,17 +1,21 @@
 //! Balances, and whether a transaction is the authorized payment, in a final block.
 //!
-//! A block is final at the configured depth, counted from the node's newest block, on the chain that the node holds to
-//! be canonical. Until then the answer is [`Evidence::Pending`]: neither a payment nor a mismatch counts while a
-//! reorganization may still undo it. Nothing is waited for here: the answer says how many blocks are missing.
+//! A block is final at the configured depth, counted from the node's newest block. The same call that reads the newest
+//! block's number proves that the transaction's block is its ancestor (`view.rs`), so a block that was replaced is never
+//! final, whichever machine of an endpoint answers. Until then the answer is [`Evidence::Pending`]: neither a payment nor
+//! a mismatch counts while a reorganization may still undo it. Nothing is waited for here: the answer says how many
+//! blocks are missing.
 //!
 //! Evidence is the logs of the transaction's block, by its hash: those of the token with our payer, and our nonce or
-//! payee. So whatever else the transaction does, and however much it logs, its payment can be confirmed.
+//! payee. If these are too many to read, because strangers logged transfers of nothing between the same two in that
+//! block, the logs in the transaction's receipt are read instead.
 //!
 //! Deliberately elsewhere: what the payment must look like ([`match_transfer`]), and what follows from the answer.
 
 use crate::{
     ChainError,
     balances::{balanceOfCall, units},
+    blocks::Standing,
     http_node::{HttpNode, addresses},
     logs::Filter,
     rpc::{Node, Quantity, Rpc, WireReceipt, WireTransaction},
@@ -145,8 +149,19 @@ impl Chain {
     }
 
     /// What the chain shows now about a transaction that is said to be an authorized payment: one call for one that is
-    /// not mined, three in two rounds for a payment, and a fourth to say why one without our logs is none.
+    /// not mined, three in two rounds for a payment, and a fourth to say why one without our logs is none. A payment more
+    /// than [`ANCESTORS`](crate::view) blocks deep, or whose logs are too many to read, takes a fourth one too.
+    ///
+    /// One endpoint answers all of them. If a call fails, the other endpoint is asked for the whole proof.
     pub async fn verify_transfer(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
+        let proof = |rpc| {
+            let chain = Self::over(self.network, rpc, self.finality);
+            async move { chain.proof(expected, tx_hash).await }
+        };
+        self.rpc.alone(proof).await
+    }
+
+    async fn proof(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
         let Some(block) = self.block_of(tx_hash).await? else {
             return Ok(Evidence::Pending(Pending::NotMined));
         };
@@ -156,14 +171,17 @@ impl Chain {
             payers: vec![expected.from.into_word()],
             nonces_or_payees: vec![expected.nonce, expected.to.into_word()],
         };
-        let (head, logs) = tokio::join!(self.head(), self.logs_of_block(&filter, block));
-        // The newest block has depth 1; 0 if the node is behind the one that knew the transaction.
-        let above = head?.checked_sub(block.number);
-        let depth = above.and_then(|above| above.checked_add(1)).unwrap_or(0);
-        let missing = self.finality.confirmations.saturating_sub(depth);
-        if missing > 0 {
-            return Ok(Evidence::Pending(Pending::NotFinal { missing }));
+        let (standing, logs) = tokio::join!(self.standing(block), self.logs_of_block(&filter, block));
+        match standing? {
+            Standing::Final => {}
+            Standing::NotFinal { missing } => return Ok(Evidence::Pending(Pending::NotFinal { missing })),
+            // The node that knew the transaction still holds a block that was replaced.
+            Standing::Replaced => return Ok(Evidence::Pending(Pending::NotMined)),
         }
+        let logs = match logs {
+            Err(error) if error.is_of_size() => self.logs_of_receipt(&filter, tx_hash, block).await.map_err(|_| error),
+            logs => logs,
+        };
         let found = logs?.of_transaction(tx_hash, block);
         Ok(match match_transfer(expected, &found) {
             Ok(transfer) => Evidence::Final(transfer),
@@ -223,8 +241,8 @@ mod tests {
     use super::*;
     use crate::rpc::tests::http;
     use crate::scripted_chain::{
-        BALANCE, CONFIRMATIONS, NETWORK, ScriptedChain, block, chain_at, chain_in_memory, payment, quantity, too_large,
-        tx_hash, word,
+        BALANCE, CONFIRMATIONS, NETWORK, ScriptedChain, block, chain_at, chain_in_memory, number, payment, quantity,
+        too_large, tx_hash, word,
     };
     use alloy::primitives::B256;
     use purser_testkit::{Reply, ScriptedNode};
@@ -250,12 +268,17 @@ mod tests {
     }
 
     /// That chain, except for one method.
-    fn except(method: &'static str, answer: Reply) -> impl FnMut(&str, &Value) -> Option<Reply> + Send {
+    fn except(method: &'static str, answer: Reply) -> impl FnMut(&str, &Value) -> Option<Reply> + Clone + Send {
         move |called, _| (called == method).then(|| answer.clone())
     }
 
     async fn paid_except(method: &'static str, answer: Reply) -> ScriptedNode {
         paid().serve_except(except(method, answer)).await
+    }
+
+    /// A newest block, and the hash of its ancestor, as words.
+    fn viewed(head: u64, hash: u64) -> Value {
+        json!(Bytes::from([word(head), word(hash)].concat()))
     }
 
     /// The evidence in words, or the error as the log would show it.
@@ -339,8 +362,8 @@ mod tests {
         let unmined = json!({"hash": tx_hash(1).b256(), "blockHash": null, "blockNumber": null});
         let cases = [
             ("eth_getTransactionByHash", unmined, "transaction_not_mined: 1"),
-            ("eth_blockNumber", quantity(BLOCK - 1), "transaction_not_final: 5"),
-            ("eth_blockNumber", quantity(0), "transaction_not_final: 5"),
+            ("eth_call", viewed(BLOCK - 1, 0), "transaction_not_final: 5"),
+            ("eth_call", viewed(0, 0), "transaction_not_final: 5"),
         ];
         for (method, answer, outcome) in cases {
             let node = paid_except(method, Reply::Result(answer)).await;
@@ -357,8 +380,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_unknown_hash_takes_one_call_a_payment_three_and_only_a_stranger_four() {
-        const BLOCKS_LOGS: &str = "eth_blockNumber eth_getLogs eth_getTransactionByHash";
-        let check = async |chain: ScriptedChain, calls: &str| {
+        const BLOCKS_LOGS: &str = "eth_call eth_getLogs eth_getTransactionByHash";
+        let check = async |mut chain: ScriptedChain, calls: &str| {
+            chain.head = DEEP;
             let node = chain.serve().await;
             let chain = chain_at(&node.url);
             chain.warm_up().await;
@@ -383,7 +407,7 @@ mod tests {
         let both = Arc::new(Barrier::new(2));
         let chain = chain_in_memory(paid(), move |method| {
             let both = Arc::clone(&both);
-            let waits = matches!(method, "eth_blockNumber" | "eth_getLogs");
+            let waits = matches!(method, "eth_call" | "eth_getLogs");
             Box::pin(async move {
                 if waits {
                     both.wait().await;
@@ -411,6 +435,78 @@ mod tests {
         assert_eq!(*params, json!([filter]));
     }
 
+    /// The newest block is deep enough, but its ancestor of that number is another one than the transaction's.
+    #[tokio::test]
+    async fn a_payment_in_a_block_that_was_replaced_is_not_confirmed() {
+        let replaced = Reply::Result(viewed(DEEP, 0x5a));
+        let node = paid_except("eth_call", replaced).await;
+        assert_eq!(evidence(&node).await, "transaction_not_mined: 1");
+        // At one confirmation, and more than 256 blocks deep, the node's block of its number is compared.
+        let other = json!({"hash": word(0x5a), "number": quantity(BLOCK), "timestamp": "0x1"});
+        let other = except("eth_getBlockByNumber", Reply::Result(other));
+        let mut old = paid();
+        old.head = BLOCK + 257;
+        let node = old.clone().serve_except(other.clone()).await;
+        assert_eq!(evidence(&node).await, "transaction_not_mined: 1");
+        assert_eq!(evidence(&old.serve().await).await, "paid by log 4");
+        let node = paid().serve_except(other).await;
+        let chain = Chain::new(http(), NETWORK, &node.url, Finality { confirmations: 1 }).unwrap();
+        let shown = chain.verify_transfer(&expected(), tx_hash(1)).await.unwrap();
+        assert_eq!(shown, Evidence::Pending(Pending::NotMined));
+    }
+
+    /// The first endpoint still holds a block that was replaced, and can't say what the newest one is.
+    #[tokio::test]
+    async fn a_proof_that_fails_over_starts_again_at_the_other_endpoint() {
+        let behind = paid_except("eth_call", Reply::Status(503)).await;
+        let mut moved = ScriptedChain::default().paid(&expected(), BLOCK + 1, 1);
+        moved.head = DEEP;
+        let other = moved.serve().await;
+        let both = format!("{}\n{}", behind.url, other.url);
+        let finality = Finality {
+            confirmations: CONFIRMATIONS,
+        };
+        let chain = Chain::new(http(), NETWORK, &both, finality).unwrap();
+        let shown = chain.verify_transfer(&expected(), tx_hash(1)).await.unwrap();
+        assert_eq!(shown, Evidence::Pending(Pending::NotFinal { missing: 1 }));
+        for method in ["eth_getTransactionByHash", "eth_call", "eth_getLogs"] {
+            assert_eq!(other.count(method), 1, "{method}");
+        }
+    }
+
+    /// Anybody may have the token log a transfer of nothing from any payer to any payee.
+    #[tokio::test]
+    async fn a_payment_whose_blocks_logs_are_too_many_is_proven_by_its_receipt() {
+        for refusal in [too_large(), Reply::Refused(-32_005), Reply::Status(413)] {
+            let node = paid_except("eth_getLogs", refusal).await;
+            assert_eq!(evidence(&node).await, "paid by log 4");
+            assert_eq!(node.count("eth_getTransactionReceipt"), 1);
+        }
+        // The receipt is another transaction's, or of another block, or has other logs.
+        let receipt = paid().answer("eth_getTransactionReceipt", &json!([tx_hash(1).b256()]));
+        let other = json!(B256::repeat_byte(0x78));
+        let wrong = [
+            Value::Null,
+            json!({}),
+            with(receipt.clone(), "/logs/0/transactionHash", other.clone()),
+            with(receipt.clone(), "/logs/0/blockHash", other),
+        ];
+        for answer in wrong {
+            let shown = answer.to_string();
+            let changed = move |method: &str, _: &Value| match method {
+                "eth_getLogs" => Some(too_large()),
+                "eth_getTransactionReceipt" => Some(Reply::Result(answer.clone())),
+                _ => None,
+            };
+            let node = paid().serve_except(changed).await;
+            assert_eq!(
+                evidence(&node).await,
+                "`eth_getLogs` was answered with more than is read",
+                "{shown}"
+            );
+        }
+    }
+
     fn with(mut value: Value, pointer: &str, new: Value) -> Value {
         *value.pointer_mut(pointer).unwrap() = new;
         value
@@ -435,6 +531,7 @@ mod tests {
     async fn what_makes_no_sense_is_an_error_and_never_a_fact() {
         const TRANSACTION: &str = "eth_getTransactionByHash";
         const LOGS: &str = "eth_getLogs";
+        const VIEW: &str = "eth_call";
         const NOT_ASKED_FOR: &str = "`eth_getLogs` was answered with logs that were not asked for";
         let answered = |method: &str, what: &str| format!("`{method}` was answered with {what}");
         let shape = |method: &str| answered(method, "a result of another shape");
@@ -448,32 +545,21 @@ mod tests {
                 "the RPC serves chain 8453 instead of 84532".to_owned(),
             ),
             ("eth_chainId", Reply::Result(json!(84_532)), shape("eth_chainId")),
-            ("eth_blockNumber", Reply::Result(json!("100")), shape("eth_blockNumber")),
+            (VIEW, Reply::Result(json!(100)), shape(VIEW)),
             (
-                "eth_blockNumber",
+                VIEW,
+                Reply::Result(viewed(DEEP, 0)),
+                answered(VIEW, "no hash, for a recent block"),
+            ),
+            (
+                VIEW,
                 Reply::Refused(-32_005),
-                "`eth_blockNumber` was refused with JSON-RPC code -32005".to_owned(),
+                "`eth_call` was refused with JSON-RPC code -32005".to_owned(),
             ),
-            (
-                "eth_blockNumber",
-                Reply::Status(429),
-                answered("eth_blockNumber", "HTTP status 429"),
-            ),
-            (
-                "eth_blockNumber",
-                Reply::Status(307),
-                answered("eth_blockNumber", "HTTP status 307"),
-            ),
-            (
-                "eth_blockNumber",
-                Reply::Silence,
-                "`eth_blockNumber` got no answer".to_owned(),
-            ),
-            (
-                "eth_blockNumber",
-                Reply::HangUp,
-                "`eth_blockNumber` got no answer".to_owned(),
-            ),
+            (VIEW, Reply::Status(429), answered(VIEW, "HTTP status 429")),
+            (VIEW, Reply::Status(307), answered(VIEW, "HTTP status 307")),
+            (VIEW, Reply::Silence, "`eth_call` got no answer".to_owned()),
+            (VIEW, Reply::HangUp, "`eth_call` got no answer".to_owned()),
             (TRANSACTION, body("{}"), answered(TRANSACTION, "no reply to this call")),
             (
                 TRANSACTION,
@@ -506,7 +592,6 @@ mod tests {
                 Reply::Result(with(mined, "/blockNumber", json!(100))),
                 shape(TRANSACTION),
             ),
-            (LOGS, too_large(), answered(LOGS, "more than is read")),
             (LOGS, Reply::Result(Value::Null), shape(LOGS)),
             (LOGS, logs("/0/logIndex", Value::Null), shape(LOGS)),
             (LOGS, logs("/0/blockHash", Value::Null), shape(LOGS)),
@@ -675,7 +760,11 @@ mod tests {
     #[tokio::test]
     async fn no_confirmations_are_taken_for_one() {
         let check = async |head: u64, missing: Option<u64>| {
-            let node = paid_except("eth_blockNumber", Reply::Result(quantity(head))).await;
+            let not_yet = move |method: &str, params: &Value| {
+                let is_new = method == "eth_getBlockByNumber" && number(&params[0]) > head;
+                is_new.then_some(Reply::Result(Value::Null))
+            };
+            let node = paid().serve_except(not_yet).await;
             let chain = Chain::new(http(), NETWORK, &node.url, Finality { confirmations: 0 }).unwrap();
             let evidence = chain.verify_transfer(&expected(), tx_hash(1)).await.unwrap();
             let pending = missing.map(|missing| Evidence::Pending(Pending::NotFinal { missing }));

@@ -1,24 +1,35 @@
-//! Who holds the wallets' keys, behind one interface: the seed's derivations, or KMS.
+//! The wallets' keys, in one of two custodies: derived from the seed, or held by KMS.
 //!
-//! What a wallet's item says is compared with what its custody gives before anything is signed: the address, and which
-//! custody it is.
+//! Always true: only [`Custody::signer`] returns a [`Signer`] to other crates, and only for a wallet whose key gives the
+//! stored address and has attested the agent.
 
-use crate::attestation::attestation_digest;
+use crate::attestation::{attestation_digest, is_attested};
 use crate::kms::address_of;
 use crate::signer::transfer_digest;
 use crate::{KeyError, KmsError, KmsKeys, SignError, WalletSeed, WalletSigner};
 use alloy::primitives::{Address, B256};
 use purser_domain::{AgentId, KmsKeyId, Network, TransferAuthorization, Wallet, WalletAttestation, WalletKey};
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Who holds the keys of all wallets.
+/// The keys of all wallets.
 #[derive(Debug)]
-pub enum Custody {
-    /// All follow from one secret, which is in this function's memory.
+pub struct Custody {
+    keys: Keys,
+    /// The attestations that were verified: recovering a signer costs as much as a signature.
+    verified: Mutex<HashSet<(AgentId, Address, WalletAttestation)>>,
+}
+
+#[derive(Debug)]
+enum Keys {
+    /// Every key is derived from one secret in this function's memory.
     Seed(WalletSeed),
-    /// Each is a key in KMS; no function ever has one.
+    /// Each wallet has a key in KMS, which no function can read.
     Kms(Box<KmsKeys>),
 }
+
+/// The number of verified attestations at which all are dropped: about 128 KiB.
+const MOST_VERIFIED: usize = 1024;
 
 /// A key whose wallet is to be attested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +54,14 @@ pub enum CustodyError {
         /// What the agent has.
         stored: Address,
     },
+    /// The wallet's key has not attested this agent.
+    #[error("wallet {wallet} is not attested for agent {agent}")]
+    NotAttested {
+        /// The agent that is to pay.
+        agent: AgentId,
+        /// The stored address.
+        wallet: Address,
+    },
     /// The stored public key is none.
     #[error("the wallet's public key is not on the curve")]
     PublicKey,
@@ -64,62 +83,126 @@ impl CustodyError {
     }
 }
 
-/// What signs for one wallet, and for no other.
+/// The key of one wallet, which signs for that wallet only.
 #[derive(Debug)]
-pub enum Signer<'a> {
-    /// A derived key.
+pub struct Signer<'a>(Key<'a>);
+
+#[derive(Debug)]
+enum Key<'a> {
     Seed(Arc<WalletSigner>),
-    /// A key in KMS.
     Kms {
-        /// Where it is.
         keys: &'a KmsKeys,
-        /// Which one it is.
         key: KmsKeyId,
-        /// Its address.
         address: Address,
     },
 }
 
+/// The wallet of a new key, which is not attested yet.
+#[derive(Debug)]
+pub struct NewWallet<'a> {
+    key: WalletKey,
+    signer: Signer<'a>,
+}
+
 impl Custody {
-    /// What signs for a wallet, if its key gives its address. Nothing is asked of anybody.
-    pub fn signer(&self, wallet: &Wallet) -> Result<Signer<'_>, CustodyError> {
-        let signer = match (self, wallet.key) {
-            (Self::Seed(seed), WalletKey::Seed { index }) => Signer::Seed(seed.wallet(index)?),
-            (Self::Kms(keys), WalletKey::Kms { id, public_key }) => Signer::Kms {
+    /// The custody whose wallets are derived from `seed`.
+    pub fn of_seed(seed: WalletSeed) -> Self {
+        Self::of(Keys::Seed(seed))
+    }
+
+    /// The custody whose wallets are keys in KMS.
+    pub fn of_kms(keys: KmsKeys) -> Self {
+        Self::of(Keys::Kms(Box::new(keys)))
+    }
+
+    fn of(keys: Keys) -> Self {
+        let verified = Mutex::default();
+        Self { keys, verified }
+    }
+
+    /// The keys in KMS, if this custody has them there.
+    pub fn kms(&self) -> Option<&KmsKeys> {
+        match &self.keys {
+            Keys::Seed(_) => None,
+            Keys::Kms(keys) => Some(keys),
+        }
+    }
+
+    /// The signer of an agent's wallet. Refuses a key whose address is not the stored one, and a wallet that has not
+    /// attested this agent. Makes no call.
+    pub fn signer(&self, agent: AgentId, wallet: &Wallet) -> Result<Signer<'_>, CustodyError> {
+        let signer = match (&self.keys, wallet.key) {
+            (Keys::Seed(seed), WalletKey::Seed { index }) => Key::Seed(seed.wallet(index)?),
+            (Keys::Kms(keys), WalletKey::Kms { id, public_key }) => Key::Kms {
                 keys,
                 key: id,
                 address: address_of(&public_key).ok_or(CustodyError::PublicKey)?,
             },
-            (Self::Seed(_), WalletKey::Kms { .. }) | (Self::Kms(_), WalletKey::Seed { .. }) => {
+            (Keys::Seed(_), WalletKey::Kms { .. }) | (Keys::Kms(_), WalletKey::Seed { .. }) => {
                 return Err(CustodyError::OtherCustody);
             }
         };
+        let signer = Signer(signer);
         let (derived, stored) = (signer.address(), wallet.address);
-        if derived == stored {
+        if derived != stored {
+            return Err(CustodyError::OtherWallet { derived, stored });
+        }
+        if self.has_attested(agent, wallet) {
             Ok(signer)
         } else {
-            Err(CustodyError::OtherWallet { derived, stored })
+            Err(CustodyError::NotAttested { agent, wallet: stored })
         }
     }
 
-    /// The wallet of a new key, attested by it for that agent.
-    pub async fn attest(&self, agent: AgentId, key: NewKey) -> Result<Wallet, CustodyError> {
-        let (key, signer) = match (self, key) {
-            (Self::Seed(seed), NewKey::Seed(index)) => (WalletKey::Seed { index }, Signer::Seed(seed.wallet(index)?)),
-            (Self::Kms(keys), NewKey::Kms(id)) => {
+    /// Whether the wallet's attestation is by its own key and of this agent.
+    fn has_attested(&self, agent: AgentId, wallet: &Wallet) -> bool {
+        let claim = (agent, wallet.address, wallet.attestation);
+        let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified().contains(&claim) {
+            return true;
+        }
+        let is_attested = is_attested(&wallet.attestation, agent, wallet.address);
+        if is_attested {
+            let mut verified = verified();
+            if verified.len() >= MOST_VERIFIED {
+                verified.clear();
+            }
+            verified.insert(claim);
+        }
+        is_attested
+    }
+
+    /// The wallet of a new key. Asks KMS for the key's public half.
+    pub async fn new_wallet(&self, key: NewKey) -> Result<NewWallet<'_>, CustodyError> {
+        let (key, signer) = match (&self.keys, key) {
+            (Keys::Seed(seed), NewKey::Seed(index)) => (WalletKey::Seed { index }, Key::Seed(seed.wallet(index)?)),
+            (Keys::Kms(keys), NewKey::Kms(id)) => {
                 let public_key = keys.public_key(id).await?;
                 let address = address_of(&public_key).ok_or(CustodyError::PublicKey)?;
-                let signer = Signer::Kms { keys, key: id, address };
+                let signer = Key::Kms { keys, key: id, address };
                 (WalletKey::Kms { id, public_key }, signer)
             }
-            (Self::Seed(_), NewKey::Kms(_)) | (Self::Kms(_), NewKey::Seed(_)) => {
+            (Keys::Seed(_), NewKey::Kms(_)) | (Keys::Kms(_), NewKey::Seed(_)) => {
                 return Err(CustodyError::OtherCustody);
             }
         };
-        let address = signer.address();
-        let attestation = signer.sign_digest(attestation_digest(agent, address)).await?;
+        let signer = Signer(signer);
+        Ok(NewWallet { key, signer })
+    }
+}
+
+impl NewWallet<'_> {
+    /// The wallet's address.
+    pub fn address(&self) -> Address {
+        self.signer.address()
+    }
+
+    /// Signs the attestation that this wallet is the agent's.
+    pub async fn attest(self, agent: AgentId) -> Result<Wallet, CustodyError> {
+        let address = self.address();
+        let attestation = self.signer.sign_digest(attestation_digest(agent, address)).await?;
         Ok(Wallet {
-            key,
+            key: self.key,
             address,
             attestation: WalletAttestation::from_bytes(attestation),
         })
@@ -129,9 +212,9 @@ impl Custody {
 impl Signer<'_> {
     /// The wallet's address.
     pub fn address(&self) -> Address {
-        match self {
-            Self::Seed(wallet) => wallet.address(),
-            Self::Kms { address, .. } => *address,
+        match &self.0 {
+            Key::Seed(wallet) => wallet.address(),
+            Key::Kms { address, .. } => *address,
         }
     }
 
@@ -150,9 +233,60 @@ impl Signer<'_> {
     }
 
     async fn sign_digest(&self, digest: B256) -> Result<[u8; 65], CustodyError> {
-        match self {
-            Self::Seed(wallet) => Ok(wallet.sign_digest(digest)?),
-            Self::Kms { keys, key, address } => Ok(keys.sign(*key, *address, digest).await?),
+        match &self.0 {
+            Key::Seed(wallet) => Ok(wallet.sign_digest(digest)?),
+            Key::Kms { keys, key, address } => Ok(keys.sign(*key, *address, digest).await?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wallet::TEST_SEED;
+    use uuid::Uuid;
+
+    #[tokio::test]
+    async fn a_wallet_signs_for_the_agent_that_it_has_attested_and_for_no_other() {
+        let custody = Custody::of_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
+        let agent = |number| AgentId::from_uuid(Uuid::from_u128(number));
+        let attested = async |index, number| {
+            let wallet = custody.new_wallet(NewKey::Seed(index)).await.unwrap();
+            wallet.attest(agent(number)).await.unwrap()
+        };
+        let (first, second) = (attested(1, 1).await, attested(2, 2).await);
+        // Twice: the second answer is from memory.
+        for _ in 0..2 {
+            assert_eq!(custody.signer(agent(1), &first).unwrap().address(), first.address);
+            let wallet = first.address;
+            let refused = CustodyError::NotAttested {
+                agent: agent(2),
+                wallet,
+            };
+            assert_eq!(custody.signer(agent(2), &first).unwrap_err(), refused);
+            let borrowed = Wallet {
+                attestation: second.attestation,
+                ..first
+            };
+            assert_eq!(custody.signer(agent(2), &borrowed).unwrap_err(), refused);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_verified_attestations_is_bounded() {
+        let custody = Custody::of_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
+        let signer = WalletSeed::from_hex(TEST_SEED).unwrap().wallet(0).unwrap();
+        let verified = || custody.verified.lock().unwrap().len();
+        for number in 0..u128::try_from(MOST_VERIFIED).unwrap() + 2 {
+            let agent = AgentId::from_uuid(Uuid::from_u128(number));
+            let wallet = Wallet {
+                key: WalletKey::Seed { index: 0 },
+                address: signer.address(),
+                attestation: signer.attest(agent).unwrap(),
+            };
+            custody.signer(agent, &wallet).unwrap();
+            assert!(verified() <= MOST_VERIFIED);
+        }
+        assert_eq!(verified(), 2);
     }
 }

@@ -45,6 +45,12 @@ pub enum ChainError {
         /// What it was instead.
         what: &'static str,
     },
+    /// The answer is larger than what is read of one.
+    #[error("`{method}` was answered with more than is read")]
+    TooLarge {
+        /// The JSON-RPC method.
+        method: &'static str,
+    },
     /// The node serves another chain than the configured one.
     #[error("the RPC serves chain {found} instead of {expected}")]
     WrongChain {
@@ -60,10 +66,15 @@ impl ChainError {
     /// of a call and the blocks of a search, each in its own words. A node that throttles, or that can't be reached, does
     /// not answer parts either.
     pub(crate) const fn may_pass_in_parts(&self) -> bool {
+        matches!(self, Self::Malformed { .. }) || self.is_of_size()
+    }
+
+    /// Whether the node may have refused the question for its size, or the answer was too large to read.
+    pub(crate) const fn is_of_size(&self) -> bool {
         match self {
-            Self::Refused { .. } | Self::Malformed { .. } => true,
+            Self::Refused { .. } | Self::TooLarge { .. } => true,
             Self::Status { status, .. } => !matches!(status, 429 | 502..=504),
-            Self::Address | Self::Unreachable { .. } | Self::WrongChain { .. } => false,
+            Self::Address | Self::Malformed { .. } | Self::Unreachable { .. } | Self::WrongChain { .. } => false,
         }
     }
 }

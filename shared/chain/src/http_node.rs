@@ -109,10 +109,7 @@ impl HttpNode {
         }
         match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
             Ok(body) => Ok(body.to_bytes().into()),
-            Err(error) if error.is::<LengthLimitError>() => Err(ChainError::Malformed {
-                method,
-                what: "more than is read",
-            }),
+            Err(error) if error.is::<LengthLimitError>() => Err(ChainError::TooLarge { method }),
             Err(error) => Err(unreachable(method, error)),
         }
     }

@@ -10,6 +10,7 @@
 //! | `nonce.rs` | the nonce of a payment, derived from its settlement |
 //! | `chain.rs` | balances, and whether a transaction is the authorized payment, in a final block |
 //! | `blocks.rs` | the newest final block, and any by its number |
+//! | `view.rs` | the newest block and hashes of its ancestors, in one call |
 //! | `multicall.rs` | questions to contracts, many in one call |
 //! | `balances.rs` | what many wallets hold |
 //! | `nonces.rs` | whether many nonces are used |
@@ -54,18 +55,19 @@ mod rpc;
 #[cfg(test)]
 mod scripted_chain;
 mod signer;
+mod view;
 mod wallet;
 
 pub use attestation::is_attested;
 pub use authorization_state::Authorization;
 pub use chain::{Chain, Evidence, Finality, NODE_TIMEOUT, Pending};
-pub use custody::{Custody, CustodyError, NewKey, Signer};
+pub use custody::{Custody, CustodyError, NewKey, NewWallet, Signer};
 pub use error::ChainError;
 pub use facilitator::{Facilitator, FacilitatorAddressError};
 pub use http_node::HttpNode;
 pub use kms::{AGENT_TAG, KmsError, KmsKeys, STACK_TAG, address_of};
 pub use nonce::NonceKey;
-pub use outflows::FoundOutflows;
+pub use outflows::{FoundOutflows, Unsearched};
 pub use rpc::{Exchange, Node};
 pub use signer::SignError;
 pub use wallet::{KeyError, WalletSeed, WalletSigner};

@@ -1,9 +1,12 @@
-//! Logs of the token: those of one block by its hash, and those of a range of blocks.
+//! Logs of the token: those of one block by its hash, of a range of blocks, and of one transaction by its receipt.
 //!
 //! Always true: every log that is returned was asked for (token, event, payer, and nonce or payee if these matter; block),
 //! and was not removed; an answer with any other log is an error.
 
-use crate::{Chain, ChainError, rpc::WireLog};
+use crate::{
+    Chain, ChainError,
+    rpc::{WireLog, WireReceiptLogs},
+};
 use alloy::primitives::{Address, B256};
 use purser_domain::{BlockId, Log, TransactionLogs, TxHash};
 use serde_json::{Value, json};
@@ -85,6 +88,32 @@ impl Chain {
         let range = json!({"fromBlock": format!("{first:#x}"), "toBlock": format!("{last:#x}")});
         self.logs(filter, range, |found| (first..=last).contains(&found.number))
             .await
+    }
+
+    /// The logs of one transaction, which is in this block, by its receipt. The receipt has all that the transaction
+    /// logged; what the filter does not ask for is left out.
+    pub(crate) async fn logs_of_receipt(
+        &self,
+        filter: &Filter,
+        tx_hash: TxHash,
+        block: BlockId,
+    ) -> Result<FoundLogs, ChainError> {
+        const METHOD: &str = "eth_getTransactionReceipt";
+        let malformed = |what| ChainError::Malformed { method: METHOD, what };
+        let receipt: Option<WireReceiptLogs> = self.rpc.call(METHOD, json!([tx_hash.b256()])).await?;
+        let receipt = receipt.ok_or_else(|| malformed("nothing, for a transaction in a block"))?;
+        let mut logs = Vec::new();
+        for wire in receipt.logs {
+            let (by, found_in, log) = wire.into_log();
+            if by != tx_hash || found_in != block {
+                return Err(malformed("logs of another transaction or block"));
+            }
+            if filter.asks_for(&log) {
+                let (tx_hash, block) = (by, found_in);
+                logs.push(Found { tx_hash, block, log });
+            }
+        }
+        Ok(FoundLogs(logs))
     }
 
     async fn logs(

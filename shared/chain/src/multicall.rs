@@ -40,7 +40,7 @@ pub(crate) const IN_ONE_CALL: usize = 500;
 pub(crate) const MOST_CALLS: usize = 64;
 
 /// How many are asked side by side where each takes a call: what a hosted node allows one client.
-const AT_ONCE: usize = 8;
+pub(crate) const AT_ONCE: usize = 8;
 
 const METHOD: &str = "eth_call";
 

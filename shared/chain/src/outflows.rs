@@ -3,15 +3,30 @@
 //!
 //! Deliberately elsewhere: which of it a settlement explains (`functions/reconcile`).
 
-use crate::{Chain, ChainError, logs::Filter};
-use alloy::primitives::Address;
+use crate::{
+    Chain, ChainError,
+    logs::{Filter, FoundLogs},
+};
+use alloy::primitives::{Address, B256};
 use purser_domain::{AUTHORIZATION_USED, BlockId, Log, Outflow, TRANSFER, TxHash, outflows};
+use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 /// How many wallets one call asks for: nodes take up to a thousand values at a place, and an answer may be 16 MiB.
 const WALLETS_IN_ONE_CALL: usize = 500;
-/// How many calls more one search may take, where a node refuses large ones.
-const MOST_MORE: usize = 64;
+/// How many calls one search may take for each noisy wallet: then the rest of its blocks is given up.
+const MOST_OF_ONE: usize = 16;
+
+/// Blocks in which a wallet's logs are more than the node returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsearched {
+    /// The wallet.
+    pub wallet: Address,
+    /// The first block.
+    pub first: u64,
+    /// The last block.
+    pub last: u64,
+}
 
 /// What a search found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,62 +35,156 @@ pub struct FoundOutflows {
     pub outflows: Vec<Outflow>,
     /// The last block that was searched for all wallets.
     pub last: u64,
+    /// Wallets' blocks up to `last` that could not be searched.
+    pub unsearched: Vec<Unsearched>,
+}
+
+/// Wallets and the blocks to search for them.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    wallets: &'a [Address],
+    first: u64,
+    last: u64,
+}
+
+impl Part<'_> {
+    fn given_up(&self) -> impl Iterator<Item = Unsearched> {
+        let Self { first, last, .. } = *self;
+        let unsearched = move |wallet: &Address| Unsearched {
+            wallet: *wallet,
+            first,
+            last,
+        };
+        self.wallets.iter().map(unsearched)
+    }
 }
 
 impl Chain {
     /// What left these wallets from block `first` on: up to `last`, or less far where the node takes fewer blocks at once
     /// than `log_range`. `None` if not even the first could be searched until `until`.
+    ///
+    /// Anybody may have the token log transfers of nothing from any wallet, more than a node returns for a block. A wallet
+    /// of which that is found is added to `noisy` and asked for alone from then on, so it shortens no other's search. Its
+    /// blocks that can't be read are in the answer.
     pub async fn outflows(
         &self,
         wallets: &[Address],
         (first, last): (u64, u64),
         log_range: u64,
+        noisy: &mut BTreeSet<Address>,
         until: Instant,
     ) -> Result<Option<FoundOutflows>, ChainError> {
-        let token = self.network.token().address;
-        let mut calls = 0_usize;
         let mut last = last.min(first.saturating_add(log_range.saturating_sub(1)));
-        let mut logs: Vec<(TxHash, BlockId, Log)> = Vec::new();
+        let (alone, together): (Vec<Address>, Vec<Address>) =
+            wallets.iter().partition(|wallet| noisy.contains(*wallet));
+        let mut logs = FoundLogs::default();
+        let mut unsearched = Vec::new();
         // Halves of what was refused wait here.
-        let mut parts: Vec<&[Address]> = wallets.chunks(WALLETS_IN_ONE_CALL).collect();
-        let most = parts.len().saturating_add(MOST_MORE);
-        while let Some(part) = parts.pop() {
-            if Instant::now() > until || calls >= most {
+        let mut parts: Vec<&[Address]> = together.chunks(WALLETS_IN_ONE_CALL).collect();
+        while let Some(wallets) = parts.pop() {
+            if Instant::now() > until {
                 return Ok(None);
             }
-            calls = calls.saturating_add(1);
-            let filter = Filter {
-                token,
-                events: vec![AUTHORIZATION_USED, TRANSFER],
-                payers: part.iter().map(Address::into_word).collect(),
-                nonces_or_payees: Vec::new(),
-            };
-            match self.logs_between(&filter, first, last).await {
-                Ok(found) => logs.extend(found.0.into_iter().map(|found| (found.tx_hash, found.block, found.log))),
+            match self.moved(Part { wallets, first, last }, ALL).await {
+                Ok(found) => logs.0.extend(found.0),
                 // Fewer blocks first: what was found in them stays right.
                 Err(error) if first < last && error.may_pass_in_parts() => {
                     last = first.midpoint(last);
-                    parts.push(part);
+                    parts.push(wallets);
                 }
-                Err(error) if part.len() > 1 && error.may_pass_in_parts() => {
-                    let (some, others) = part.split_at(part.len() / 2);
+                Err(error) if wallets.len() > 1 && error.may_pass_in_parts() => {
+                    let (some, others) = wallets.split_at(wallets.len() / 2);
                     parts.extend([some, others]);
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    let part = Part { wallets, first, last };
+                    if let Some(found) = self.again_if_noisy(part, error).await? {
+                        logs.0.extend(found.0);
+                    } else {
+                        unsearched.extend(part.given_up());
+                        noisy.extend(wallets);
+                    }
+                }
             }
         }
-        logs.retain(|(_, block, _)| block.number <= last);
+        for wallet in alone.chunks(1) {
+            let mut parts = vec![Part {
+                wallets: wallet,
+                first,
+                last,
+            }];
+            let mut calls = 0_usize;
+            while let Some(part) = parts.pop() {
+                if Instant::now() > until {
+                    return Ok(None);
+                }
+                calls = calls.saturating_add(1);
+                match self.moved(part, ALL).await {
+                    Ok(found) => logs.0.extend(found.0),
+                    Err(error) if part.first < part.last && calls < MOST_OF_ONE && error.may_pass_in_parts() => {
+                        let middle = part.first.midpoint(part.last);
+                        let (low, high) = (Part { last: middle, ..part }, middle.saturating_add(1));
+                        parts.extend([Part { first: high, ..part }, low]);
+                    }
+                    Err(error) => {
+                        if let Some(found) = self.again_if_noisy(part, error).await? {
+                            logs.0.extend(found.0);
+                        } else {
+                            unsearched.extend(part.given_up());
+                        }
+                    }
+                }
+            }
+        }
+        let logs: Vec<(TxHash, BlockId, Log)> = logs
+            .0
+            .into_iter()
+            .map(|found| (found.tx_hash, found.block, found.log))
+            .filter(|(_, block, _)| block.number <= last)
+            .collect();
+        unsearched.retain(|one: &Unsearched| one.first <= last);
         let outflows = outflows(&logs);
-        Ok(Some(FoundOutflows { outflows, last }))
+        Ok(Some(FoundOutflows {
+            outflows,
+            last,
+            unsearched,
+        }))
+    }
+
+    /// Asks again for a part that the node refused; `None` if there are more transfers in it than the node returns. That
+    /// is known by the uses of authorizations alone, which strangers can't add to: the node returns those. If it refuses
+    /// these too, the node is at fault, and no block may be given up for that.
+    async fn again_if_noisy(&self, part: Part<'_>, refusal: ChainError) -> Result<Option<FoundLogs>, ChainError> {
+        if !refusal.is_of_size() {
+            return Err(refusal);
+        }
+        self.moved(part, &[AUTHORIZATION_USED]).await?;
+        match self.moved(part, ALL).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_of_size() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn moved(&self, part: Part<'_>, events: &[B256]) -> Result<FoundLogs, ChainError> {
+        let filter = Filter {
+            token: self.network.token().address,
+            events: events.to_vec(),
+            payers: part.wallets.iter().map(Address::into_word).collect(),
+            nonces_or_payees: Vec::new(),
+        };
+        self.logs_between(&filter, part.first, part.last).await
     }
 }
+
+const ALL: &[B256] = &[AUTHORIZATION_USED, TRANSFER];
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::scripted_chain::{FINAL, ScriptedChain, asked, blocks_searched, chain_at, payment, too_large};
     use purser_testkit::{Reply, ScriptedNode};
-    use serde_json::Value;
+    use serde_json::{Value, json};
     use std::time::Duration;
 
     fn wallets(count: u64) -> Vec<Address> {
@@ -96,13 +205,15 @@ mod tests {
         let chain = chain_at(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
         let (mut first, mut found) = (FINAL - 1_500, Vec::new());
+        let mut noisy = BTreeSet::new();
         while first <= FINAL {
             let next = chain
-                .outflows(wallets, (first, FINAL), range, until)
+                .outflows(wallets, (first, FINAL), range, &mut noisy, until)
                 .await
                 .unwrap()
                 .unwrap();
             assert!(next.last >= first && next.last <= FINAL);
+            assert_eq!(next.unsearched, []);
             found.extend(next.outflows);
             first = next.last + 1;
         }
@@ -154,7 +265,9 @@ mod tests {
         let node = moved().serve_except(few_wallets).await;
         let chain = chain_at(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
-        let found = chain.outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, until).await;
+        let found = chain
+            .outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, &mut BTreeSet::new(), until)
+            .await;
         assert_eq!(
             found.unwrap().unwrap(),
             FoundOutflows {
@@ -168,7 +281,13 @@ mod tests {
     async fn two(node: &ScriptedNode) -> FoundOutflows {
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain_at(&node.url)
-            .outflows(&wallets(4), (FINAL - 10, FINAL - 10), 1_000, until)
+            .outflows(
+                &wallets(4),
+                (FINAL - 10, FINAL - 10),
+                1_000,
+                &mut BTreeSet::new(),
+                until,
+            )
             .await;
         found.unwrap().unwrap()
     }
@@ -178,7 +297,7 @@ mod tests {
         let node = moved().serve().await;
         let past = Instant::now() - Duration::from_secs(1);
         let found = chain_at(&node.url)
-            .outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, past)
+            .outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, &mut BTreeSet::new(), past)
             .await;
         assert_eq!(found.unwrap(), None);
         assert_eq!(asked(&node).len(), 0);
@@ -186,9 +305,50 @@ mod tests {
         let node = moved().serve_except(refused).await;
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain_at(&node.url)
-            .outflows(&wallets(4), (FINAL - 900, FINAL), 1_000, until)
+            .outflows(&wallets(4), (FINAL - 900, FINAL), 1_000, &mut BTreeSet::new(), until)
             .await;
         assert!(matches!(found, Err(ChainError::Refused { .. })), "{found:?}");
         assert!(asked(&node).len() <= 20, "{}", asked(&node).len());
+    }
+
+    /// In every block there are more transfers of nothing from one wallet than the node returns.
+    #[tokio::test]
+    async fn one_wallets_flood_hides_no_other_wallets_outflows() {
+        let flooded = payment(2).from;
+        let too_many = move |method: &str, params: &Value| {
+            let topics = &params[0]["topics"];
+            let has = |place: usize, word: B256| topics[place].as_array().unwrap().contains(&json!(word));
+            (method == "eth_getLogs" && has(0, TRANSFER) && has(1, flooded.into_word())).then(too_large)
+        };
+        let node = moved().serve_except(too_many).await;
+        let chain = chain_at(&node.url);
+        let until = Instant::now() + Duration::from_hours(1);
+        let (mut first, mut noisy) = (FINAL - 1_000, BTreeSet::new());
+        let (mut found, mut unsearched) = (Vec::new(), Vec::new());
+        while first <= FINAL {
+            let next = chain
+                .outflows(&wallets(4), (first, FINAL), 1_000, &mut noisy, until)
+                .await;
+            let next = next.unwrap().unwrap();
+            found.extend(
+                next.outflows
+                    .iter()
+                    .map(|outflow| (FINAL - outflow.block.number, outflow.wallet)),
+            );
+            unsearched.extend(next.unsearched);
+            first = next.last + 1;
+        }
+        let other = payment(1).from;
+        assert_eq!(found, [(900, other), (10, other)]);
+        assert_eq!(noisy, BTreeSet::from([flooded]));
+        // Its blocks, all of them and each once.
+        unsearched.sort_by_key(|one| one.first);
+        let mut next = FINAL - 1_000;
+        for one in &unsearched {
+            assert_eq!((one.wallet, one.first), (flooded, next));
+            next = one.last + 1;
+        }
+        assert_eq!(next, FINAL + 1);
+        assert!(asked(&node).len() <= 80, "{}", asked(&node).len());
     }
 }

@@ -78,20 +78,32 @@ impl Rpc {
 
     /// Calls one method.
     pub(crate) async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
-        let request = json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
-        let (one, other) = self.order();
-        match falls_over(one.checked_call(method, &request).await, other) {
-            Ok(answer) => answer,
-            Err((failure, other)) => self.answer_of(other, other.checked_call(method, &request).await, failure),
-        }
+        let request = &json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
+        self.at_one(|endpoint| async move { endpoint.checked_call(method, request).await })
+            .await
     }
 
     /// Asks which chain is served, even if that was checked before.
     pub(crate) async fn verify(&self) -> Result<(), ChainError> {
+        self.at_one(|endpoint| async move { endpoint.verify().await }).await
+    }
+
+    /// Does `work` with one endpoint alone; if that fails, all of it again with the other one.
+    pub(crate) async fn alone<T, F>(&self, work: impl Fn(Self) -> F) -> Result<T, ChainError>
+    where
+        F: Future<Output = Result<T, ChainError>>,
+    {
+        self.at_one(|endpoint| work(Self::of(endpoint, None))).await
+    }
+
+    async fn at_one<T, F>(&self, work: impl Fn(Arc<Endpoint>) -> F) -> Result<T, ChainError>
+    where
+        F: Future<Output = Result<T, ChainError>>,
+    {
         let (one, other) = self.order();
-        match falls_over(one.verify().await, other) {
+        match falls_over(work(Arc::clone(one)).await, other) {
             Ok(answer) => answer,
-            Err((failure, other)) => self.answer_of(other, other.verify().await, failure),
+            Err((failure, other)) => self.answer_of(other, work(Arc::clone(other)).await, failure),
         }
     }
 
@@ -103,7 +115,7 @@ impl Rpc {
     }
 
     /// The endpoint to ask, and the one to ask when it fails.
-    fn order(&self) -> (&Endpoint, Option<&Endpoint>) {
+    fn order(&self) -> (&Arc<Endpoint>, Option<&Arc<Endpoint>>) {
         match &self.second {
             None => (&self.first, None),
             Some(second) if self.rest().is_some_and(|until| Instant::now() < until) => (second, Some(&self.first)),
@@ -145,8 +157,8 @@ impl Rpc {
 /// limits, or of blocks that it does not have. But a wrong chain is wrong settings, which nothing must hide.
 fn falls_over<T>(
     answer: Result<T, ChainError>,
-    other: Option<&Endpoint>,
-) -> Result<Result<T, ChainError>, (ChainError, &Endpoint)> {
+    other: Option<&Arc<Endpoint>>,
+) -> Result<Result<T, ChainError>, (ChainError, &Arc<Endpoint>)> {
     match (answer, other) {
         (Err(failure), Some(other)) if !matches!(failure, ChainError::WrongChain { .. }) => Err((failure, other)),
         (answer, _) => Ok(answer),
@@ -363,6 +375,12 @@ impl WireTransaction {
         };
         Ok(Some(BlockId { number, hash }))
     }
+}
+
+/// The part of a receipt that is read for its logs.
+#[derive(Debug, Deserialize)]
+pub(crate) struct WireReceiptLogs {
+    pub(crate) logs: Vec<WireLog>,
 }
 
 /// What is read of a receipt.

@@ -152,6 +152,13 @@ pub struct Cause {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
+impl Cause {
+    /// The error underneath.
+    pub fn source(&self) -> &(dyn std::error::Error + 'static) {
+        &*self.source
+    }
+}
+
 impl Error {
     /// Something of ours failed while `doing` something; the caller is told no more than that.
     pub fn internal(doing: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {

@@ -103,6 +103,7 @@ impl Given {
             intent: &self.intent,
             service: &self.service,
             operation: self.operation.as_ref(),
+            payee_from: None,
             network: Network::BaseSepolia,
             enabled: self.enabled.as_ref(),
             day: &self.day,

@@ -355,6 +355,7 @@ proptest! {
             intent: &intent,
             service: matched.service,
             operation: matched.operation,
+            payee_from: None,
             network: Network::BaseSepolia,
             enabled: Some(&enabled),
             day: &day,

@@ -15,6 +15,14 @@ pub struct Page<T, P> {
     pub next: Option<P>,
 }
 
+impl<T, P> Default for Page<T, P> {
+    /// The only page of an empty list.
+    fn default() -> Self {
+        let (items, next) = (Vec::new(), None);
+        Self { items, next }
+    }
+}
+
 /// Which rows of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice<P> {

@@ -114,6 +114,7 @@ impl Case {
             intent: &self.intent,
             service: purchase.service,
             operation: purchase.operation,
+            payee_from: None,
             network: NETWORK,
             enabled: self.world.enabled.as_ref(),
             day: &self.world.day,

@@ -15,10 +15,10 @@ use dynoxide::{Database, errors::DynoxideError};
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{Background, Boot, Clock, Entropy, GatewayEvent, answer};
 use purser_chain::WalletSeed;
-use purser_domain::{EnabledService, Endpoint, NewKey, OperationSlug, OperationUuid, SpendPolicy};
-use purser_store::{CatalogTable, Ledger};
+use purser_domain::{AttestedService, EnabledService, Endpoint, NewKey, OperationSlug, OperationUuid, SpendPolicy};
+use purser_store::{CatalogTable, Ledger, UsageTable};
 use purser_testkit::chain::{FINAL, NETWORK, ScriptedChain, payment_of, tx_hash};
-use purser_testkit::{AUDIT, CATALOG, DECISIONS, LEDGER, THROTTLE, sample};
+use purser_testkit::{AUDIT, CATALOG, DECISIONS, LEDGER, THROTTLE, USAGE, sample};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::fmt;
@@ -91,6 +91,7 @@ impl Place {
         }));
         let db = purser_store::client(&wire.boot().aws);
         let catalog = CatalogTable::new(db.clone(), CATALOG);
+        let usage = UsageTable::new(db.clone(), USAGE);
         for n in 0..SERVICES {
             let mut service = sample::service(sample::service_id(n.into()), &format!("lab-{n}"));
             service.operations = (0..OPERATIONS)
@@ -105,6 +106,8 @@ impl Place {
                 })
                 .collect();
             catalog.put(&service, &sample::audit()).await.expect("stored");
+            let attested = AttestedService::at_once(&service, 1);
+            assert!(usage.put_attested(&attested).await.expect("stored"));
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);
         let mut agent = sample::agent(1, sample::rules().into_iter().take(1).collect());
@@ -113,7 +116,9 @@ impl Place {
         let seed = WalletSeed::from_hex(SEED).expect("a seed");
         let index = 7;
         agent.wallet.key = purser_domain::WalletKey::Seed { index };
-        agent.wallet.address = seed.wallet(index).expect("a wallet").address();
+        let wallet = seed.wallet(index).expect("a wallet");
+        agent.wallet.address = wallet.address();
+        agent.wallet.attestation = wallet.attest(agent.id).expect("an attestation");
         ledger.create_agent(&agent, &sample::audit()).await.expect("stored");
         let enabled = EnabledService {
             service: sample::service_id(7),
@@ -272,6 +277,7 @@ impl Wire {
             ("DECISIONS_TABLE", DECISIONS),
             ("AUDIT_TABLE", AUDIT),
             ("CATALOG_TABLE", CATALOG),
+            ("USAGE_TABLE", USAGE),
             ("THROTTLE_TABLE", THROTTLE),
             ("NETWORK", NETWORK.name()),
             ("WALLET_SEED_SECRET_ARN", "seed"),

@@ -55,7 +55,7 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
     let asked = |fate: fn() -> Fate| (None, Moment::Arrived, fate);
     let told = |method, fate: fn() -> Fate| (Some(method), Moment::CarriedOut, fate);
     type Row = (&'static str, &'static str, (Option<&'static str>, Moment, fn() -> Fate));
-    let rows: [Row; 17] = [
+    let rows: [Row; 18] = [
         ("it never answers", UNAVAILABLE, asked(|| Fate::Silence)),
         (
             "it is slow",
@@ -125,7 +125,16 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
         (
             "its head is old",
             NOT_FINAL,
-            told("eth_blockNumber", || Fate::result(json!("0x1"))),
+            told("eth_call", || Fate::result(json!(format!("0x{:064x}{:064x}", 1, 0)))),
+        ),
+        (
+            "another of its machines holds the block that was replaced",
+            "transaction_not_mined",
+            told("eth_getTransactionByHash", || {
+                Fate::Edit(Box::new(|reply| {
+                    reply["result"]["blockHash"] = format!("0x{}", "5a".repeat(32)).into();
+                }))
+            }),
         ),
         (
             "another node has another block",

@@ -14,10 +14,12 @@ const START: [&str; 3] = [
 
 /// The calls of each operation in a process that has just started. A second call of one name has a number; concurrent
 /// calls come in any order.
-pub(super) const AUTHORIZE: [&str; 7] = [
+pub(super) const AUTHORIZE: [&str; 8] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
+    // The attested payees of the service.
+    "GetItem UsageTable",
     // The use of the key, written in the background.
     "UpdateItem ThrottleTable 2",
     "eth_chainId",
@@ -25,10 +27,12 @@ pub(super) const AUTHORIZE: [&str; 7] = [
     "TransactWriteItems LedgerTable",
 ];
 /// The first payment of an agent at a service of its starting set, whose policy it writes.
-pub(super) const FIRST: [&str; 9] = [
+pub(super) const FIRST: [&str; 10] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
+    // The attested payees of the service.
+    "GetItem UsageTable",
     "GetItem LedgerTable",
     "UpdateItem ThrottleTable 2",
     "eth_chainId",
@@ -44,10 +48,12 @@ pub(super) const REPLAY: [&str; 4] = [
     // The settlement, whose status is returned.
     "GetItem LedgerTable",
 ];
-pub(super) const ESCALATE: [&str; 5] = [
+pub(super) const ESCALATE: [&str; 6] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
+    // The attested payees of the service.
+    "GetItem UsageTable",
     "UpdateItem ThrottleTable 2",
     "TransactWriteItems DecisionsTable+LedgerTable",
 ];
@@ -65,7 +71,7 @@ pub(super) const COMPLETE: [&str; 9] = [
     "UpdateItem ThrottleTable 2",
     "eth_getTransactionByHash",
     "eth_chainId",
-    "eth_blockNumber",
+    "eth_getBlockByNumber",
     "eth_getLogs",
     "PutItem LedgerTable",
     "UpdateItem LedgerTable",

@@ -1,6 +1,7 @@
 //! A node between reconcile and the chain, which can be down, behind, or wrong; and a reconcile function that uses it.
 
 use purser_api::Boot;
+use purser_domain::TRANSFER;
 use purser_local::Reconcile;
 use purser_testkit::{Fate, Moment, Proxy};
 use purser_tests::{World, node_fronts};
@@ -29,6 +30,8 @@ pub enum Manner {
     Forging,
     /// It says of every nonce whether it was used.
     Claiming { used: bool },
+    /// In each of these blocks there are more transfers than it returns, and in receipts of their transactions too.
+    Flooded { first: u64, last: u64, receipts: bool },
 }
 
 /// A running node.
@@ -85,9 +88,46 @@ impl Node {
             (Manner::Claiming { used }, Moment::CarriedOut, "eth_call") => {
                 Fate::Edit(Box::new(move |answer| claim(answer, used)))
             }
+            (Manner::Flooded { first, last, .. }, Moment::CarriedOut, "eth_getLogs") => {
+                Fate::Edit(Box::new(move |answer| {
+                    let transfer = json!(TRANSFER);
+                    let is_flooded = |log: &Value| log["topics"][0] == transfer && is_within(log, first, last);
+                    let logs = answer["result"].as_array();
+                    if logs.is_some_and(|logs| logs.iter().any(is_flooded)) {
+                        refuse(answer, "query returned more than 10000 results");
+                    }
+                }))
+            }
+            (
+                Manner::Flooded {
+                    first,
+                    last,
+                    receipts: true,
+                },
+                Moment::CarriedOut,
+                "eth_getTransactionReceipt",
+            ) => Fate::Edit(Box::new(move |answer| {
+                if is_within(&answer["result"], first, last) {
+                    refuse(answer, "response too large");
+                }
+            })),
             _ => Fate::PassOn,
         });
     }
+}
+
+/// Whether a log or receipt is in one of these blocks.
+fn is_within(found: &Value, first: u64, last: u64) -> bool {
+    let text = found["blockNumber"]
+        .as_str()
+        .unwrap_or_default()
+        .trim_start_matches("0x");
+    u64::from_str_radix(text, 16).is_ok_and(|number| (first..=last).contains(&number))
+}
+
+fn refuse(answer: &mut Value, message: &str) {
+    let error = json!({"code": -32_005, "message": message});
+    *answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
 }
 
 /// Changes what a contract's call, or each call in one of `Multicall3`, returned: one word.

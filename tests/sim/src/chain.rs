@@ -12,6 +12,7 @@ use purser_testkit::Rng;
 use purser_testkit::chain::{
     MULTICALL,
     calls::{Call3, Result3, aggregate3Call, authorizationStateCall, balanceOfCall},
+    returned,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -529,17 +530,19 @@ fn transaction(blocks: &[Arc<Block>], waiting: &[Tx], wanted: B256) -> Value {
 }
 
 fn receipt(blocks: &[Arc<Block>], wanted: B256) -> Value {
-    let mut mined = blocks.iter().flat_map(|block| &block.mined);
-    let Some(mined) = mined.find(|mined| mined.tx.hash == wanted) else {
+    let mut all = blocks
+        .iter()
+        .flat_map(|block| block.mined.iter().map(move |mined| (block, mined)));
+    let Some((block, mined)) = all.find(|(_, mined)| mined.tx.hash == wanted) else {
         return Value::Null;
     };
-    json!({"transactionHash": wanted.to_string(), "status": quantity(mined.succeeded.into())})
+    let status = quantity(mined.succeeded.into());
+    json!({"transactionHash": wanted.to_string(), "status": status, "logs": logs_of(block, mined)})
 }
 
 /// `eth_call` at a block by tag, number or hash (EIP-1898); refused where the block does not exist, or its state is
 /// forgotten.
 fn call(blocks: &[Arc<Block>], params: &Value, limits: Limits) -> Option<Value> {
-    let to: Address = params[0]["to"].as_str()?.parse().ok()?;
     let data: Bytes = params[0]["data"].as_str()?.parse().ok()?;
     let at = &params[1];
     let kept = if limits.forgets { STATES_KEPT } else { blocks.len() };
@@ -550,6 +553,14 @@ fn call(blocks: &[Arc<Block>], params: &Value, limits: Limits) -> Option<Value> 
     } else {
         by_number(kept, at.get("blockNumber").unwrap_or(at))?
     };
+    let Some(to) = params[0].get("to") else {
+        let hash_of = |number| {
+            let found = blocks.iter().find(|block| block.number == number);
+            found.map_or(B256::ZERO, |block| block.hash)
+        };
+        return Some(returned(&data, block.number, hash_of).to_string().into());
+    };
+    let to: Address = to.as_str()?.parse().ok()?;
     let answer = match limits.multicall {
         _ if to == NETWORK.token().address => token(block, &data),
         Some(most) if to == MULTICALL => {

@@ -8,7 +8,6 @@ use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, Availability, CatalogPayment, Category, DomainPattern, Duration,
     EnabledService, Endpoint, KeyId, ListingHistory, NewKey, Operation, OperationSlug, OperationUuid, Result, Rule,
     RuleId, RuleKind, Ruling, Service, ServiceId, ServiceSlug, SpendPolicy, StartingSet, Timestamp, TrustStatus,
-    Wallet,
 };
 use purser_store::{ApprovalDecision, Created, Edited, Ledger, Listed, Resolved};
 use uuid::Uuid;
@@ -163,11 +162,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             owner: crate::telling::owner().to_string(),
             created_at: now,
             status: AgentStatus::Active,
-            wallet: Wallet {
-                key: purser_domain::WalletKey::Seed { index: number.into() },
-                address: run.wallet(number),
-                attestation: purser_domain::WalletAttestation::from_bytes([0; 65]),
-            },
+            wallet: run.wallet(number),
             keys: vec![new],
             // One agent has a budget from the beginning.
             rules: if number == 1 {

@@ -18,7 +18,7 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use purser_api::{AuthorizeRequest, Background, Boot, Clock, Entropy};
 use purser_chain::Node;
-use purser_domain::{Address, AgentId, ApprovalId, B256, Fingerprint, RuleId, Timestamp};
+use purser_domain::{Address, AgentId, ApprovalId, B256, Fingerprint, RuleId, Timestamp, Wallet, WalletKey};
 use purser_events::Events;
 use purser_reconcile::{Outcome as Outcomes, Part, Reconcile};
 use purser_store::{CatalogTable, Ledger};
@@ -54,11 +54,17 @@ const WHOLE: (u8, u8) = (0, 1);
 const FUNDS: u64 = 20_000;
 
 /// The agents' wallets: deriving them is the slowest part of a run's start.
-static WALLETS: LazyLock<Vec<Address>> = LazyLock::new(|| {
+static WALLETS: LazyLock<Vec<Wallet>> = LazyLock::new(|| {
     let seed = purser_chain::WalletSeed::from_hex(WALLET_SEED).expect("a seed");
-    (0..AGENTS)
-        .map(|number| seed.wallet(number.into()).expect("a wallet").address())
-        .collect()
+    let wallet = |number: u8| {
+        let signer = seed.wallet(number.into()).expect("a wallet");
+        Wallet {
+            key: WalletKey::Seed { index: number.into() },
+            address: signer.address(),
+            attestation: signer.attest(agent_id(number)).expect("an attestation"),
+        }
+    };
+    (0..AGENTS).map(wallet).collect()
 });
 
 /// The result of a run.
@@ -199,7 +205,7 @@ impl Run {
     async fn begin(plan: &Plan) -> Arc<Self> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let number = RUNS.fetch_add(1, SeqCst);
-        let balances = (0..AGENTS).map(|agent| (WALLETS[usize::from(agent)], FUNDS));
+        let balances = (0..AGENTS).map(|agent| (WALLETS[usize::from(agent)].address, FUNDS));
         let balances = balances.chain([(faucet(), 1_000_000_000)]).collect();
         let limits = Limits::drawn(Rng::of(plan.seed ^ 3));
         let chain = Chain::new(Rng::of(plan.seed ^ 1), CONFIRMATIONS, 1_795_219_200, balances, limits);
@@ -241,6 +247,11 @@ impl Run {
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);
         people::set_up(&run, &ledger, Timestamp::from_micros(EPOCH).expect("an instant")).await;
+        let events = Events::boot(boot(&operator, number, &rng, "nonces")).expect("the function starts");
+        events
+            .sweep(Duration::from_secs(60))
+            .await
+            .expect("the payees are attested");
         for worker in 0..WORKERS {
             let link = Link::new(&world, worker);
             let over = |node: &Arc<Link>| {
@@ -322,7 +333,7 @@ impl Run {
         (link, events.get_or_init(start))
     }
 
-    pub(crate) fn wallet(&self, agent: u8) -> Address {
+    pub(crate) fn wallet(&self, agent: u8) -> Wallet {
         WALLETS[usize::from(agent)]
     }
 
@@ -1281,8 +1292,8 @@ impl Run {
                 });
                 "sent"
             }
-            Op::Drain { agent } => self.transfer(self.wallet(agent), faucet(), |balance, _| balance),
-            Op::Fund { agent } => self.transfer(faucet(), self.wallet(agent), |_, _| FUNDS),
+            Op::Drain { agent } => self.transfer(self.wallet(agent).address, faucet(), |balance, _| balance),
+            Op::Fund { agent } => self.transfer(faucet(), self.wallet(agent).address, |_, _| FUNDS),
             other => unreachable!("{other:?} is nothing of the world"),
         }
     }

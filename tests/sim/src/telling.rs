@@ -1,10 +1,11 @@
-//! At the end of a run: what the tables' streams would have passed to `events` is passed to it, doubled, out of order
-//! and replayed, with faults in its calls and a bus that is down; and then once more as a mapping does, until it is done.
+//! At the end of a run the records that the tables' streams would have are passed to `events`. They are published doubled,
+//! out of order and replayed, with faults in its calls and a bus that is down; and then once more as a mapping does, until
+//! all is done. They are counted shard by shard, in order, with faults, replays and reshards.
 //!
-//! What was told and counted by then must be what the writes themselves were, which [`Facts`] notes by a second, plain
-//! reading of the rows as they are written.
+//! The events and sums must then be those of the writes themselves, which [`Facts`] notes by a second, plain reading of
+//! the rows as they are written.
 //!
-//! The catalog is not told here: `functions/events/tests` has that.
+//! The catalog is not published here: `functions/events/tests` has that.
 
 use crate::network::Bus;
 use crate::plan::{Fault, Silence, WORKERS};
@@ -13,7 +14,7 @@ use crate::stored::StoredState;
 use crate::tables::{DECISIONS, Item, Key, LEDGER, USAGE, number, text};
 use dynoxide::types::AttributeValue;
 use purser_domain::{Day, Event, PersonId, Timestamp};
-use purser_testkit::Rng;
+use purser_testkit::{Rng, counting};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -106,10 +107,13 @@ impl Facts {
     fn count(&mut self, agent: &str, service: &str, at: i64, sums: &[(String, u64)]) {
         let day = Day::of(Timestamp::from_micros(at).expect("an instant"));
         let of_owner = format!("O#{}", owner());
+        // By the last digit but one of the agent's id.
+        let digits: Vec<u32> = agent.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        let part = digits[digits.len() - 2] % 4;
         let rows = [
             (format!("U#{agent}"), format!("D#{day}#{service}")),
             (of_owner.clone(), format!("D#{day}")),
-            (of_owner.clone(), format!("A#{day}#{agent}")),
+            (format!("{of_owner}#{part}"), format!("A#{day}#{agent}")),
             (of_owner, format!("S#{day}#{service}")),
         ];
         for row in rows {
@@ -170,6 +174,31 @@ fn batches_of(records: &[Value], rng: &mut Rng) -> Vec<Vec<Value>> {
     batches
 }
 
+/// Each table's records by shard: the first shard ends somewhere, and two others go on with one agent's half each. A parent
+/// comes before its children.
+fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<(String, Vec<Value>)> {
+    let mut shards = Vec::new();
+    for table in [LEDGER, DECISIONS] {
+        let is_its = |record: &&Value| {
+            let arn = record["eventSourceARN"].as_str().expect("an ARN");
+            arn.contains(&format!("/{table}/"))
+        };
+        let of_table: Vec<Value> = records.iter().filter(is_its).cloned().collect();
+        let end = rng.index(of_table.len() + 1);
+        let (parent, after) = of_table.split_at(end);
+        let (one, other) = after.iter().cloned().partition(|record: &Value| {
+            let pk = record["dynamodb"]["NewImage"]["pk"]["S"].as_str().unwrap_or_default();
+            pk.bytes().fold(0_u8, u8::wrapping_add).is_multiple_of(2)
+        });
+        for (shard, records) in [("parent", parent.to_vec()), ("one", one), ("other", other)] {
+            if !records.is_empty() {
+                shards.push((format!("shardId-{table}-{shard}"), records));
+            }
+        }
+    }
+    shards
+}
+
 /// A row that can't be read: a settlement without what it is about. Its place is nobody else's.
 fn poison(number: usize) -> Value {
     let image = json!({"pk": {"S": format!("S#{}", crate::people::agent_id(0))}, "sk": {"S": "poison"}});
@@ -215,6 +244,7 @@ impl Run {
             }
         }
         self.landed().await;
+        self.count(step, shards_of(&records, &mut rng), &mut rng).await;
         self.as_a_mapping(step, &batches, &mut rng).await;
         self.set_bus(Bus::Up);
         for _ in 0..2 {
@@ -311,6 +341,48 @@ impl Run {
             if !rest.is_empty() {
                 self.world.complain(format!("{} records are not done", rest.len()));
             }
+        }
+    }
+
+    /// Passes each shard as a mapping that counts does: in its order, and on failure again. A batch that comes again may
+    /// begin earlier, end elsewhere, and overlap with the call before. When all is done, every shard comes once more.
+    async fn count(&self, step: usize, mut shards: Vec<(String, Vec<Value>)>, rng: &mut Rng) {
+        for (shard, records) in &mut shards {
+            if shard.contains(LEDGER) {
+                let place = rng.index(records.len());
+                records.insert(place, poison(0));
+            }
+            let (mut done, mut failed) = (0, 0);
+            while done < records.len() {
+                let begin = if rng.one_in(4) { rng.index(done + 1) } else { done };
+                let size = 1 + usize::try_from(rng.below(BATCH)).expect("small");
+                let end = records.len().min(done + size);
+                let event = counting(&records[begin..end], shard);
+                let faults = match failed {
+                    0..3 => (0..rng.below(3)).map(|_| (rng.small(9), fault(rng))).collect(),
+                    _ => Vec::new(),
+                };
+                let answer = if rng.one_in(4) {
+                    let (one, other) = tokio::join!(
+                        self.call_events(step, 0, &event, faults, "Count"),
+                        self.call_events(step, 1, &event, Vec::new(), "Count"),
+                    );
+                    one.or(other)
+                } else {
+                    self.call_events(step, 0, &event, faults, "Count").await
+                };
+                if answer.is_some() {
+                    (done, failed) = (end, 0);
+                } else {
+                    failed += 1;
+                    self.landed().await;
+                }
+            }
+        }
+        self.landed().await;
+        for (shard, records) in &shards {
+            self.call_events(step, 0, &counting(records, shard), Vec::new(), "Count")
+                .await;
         }
     }
 

@@ -208,6 +208,7 @@ fn decide<'a>(
         intent,
         service,
         operation: service.operations.first(),
+        payee_from: None,
         network: Network::BaseSepolia,
         enabled: service_state.enabled.as_ref(),
         day: &service_state.day,

@@ -159,6 +159,45 @@ pub fn aggregated(results: &[Result3]) -> Value {
     json!(Bytes::from(aggregate3Call::abi_encode_returns(&results.to_vec())))
 }
 
+/// Runs code without an address in the block of that number, and returns its result: the EVM's instructions for blocks'
+/// numbers and hashes alone.
+pub fn returned(code: &[u8], number: u64, hash_of: impl Fn(u64) -> B256) -> Bytes {
+    let (mut stack, mut memory) = (Vec::<U256>::new(), Vec::<u8>::new());
+    let mut at = 0;
+    let pop = |stack: &mut Vec<U256>| stack.pop().expect("a value on the stack");
+    loop {
+        let operation = code[at];
+        at += 1;
+        match operation {
+            0x03 => {
+                let (from, less) = (pop(&mut stack), pop(&mut stack));
+                stack.push(from.wrapping_sub(less));
+            }
+            0x40 => {
+                let wanted = u64::try_from(pop(&mut stack)).ok();
+                let known = wanted.filter(|wanted| *wanted < number && number - wanted <= 256);
+                stack.push(known.map_or(U256::ZERO, |known| hash_of(known).into()));
+            }
+            0x43 => stack.push(U256::from(number)),
+            0x52 => {
+                let (place, value): (usize, U256) = (pop(&mut stack).to(), pop(&mut stack));
+                memory.resize(memory.len().max(place + 32), 0);
+                memory[place..place + 32].copy_from_slice(&value.to_be_bytes::<32>());
+            }
+            push @ 0x60..=0x7f => {
+                let end = at + usize::from(push - 0x5f);
+                stack.push(U256::from_be_slice(&code[at..end]));
+                at = end;
+            }
+            0xf3 => {
+                let (place, size): (usize, usize) = (pop(&mut stack).to(), pop(&mut stack).to());
+                return memory[place..place + size].to_vec().into();
+            }
+            other => panic!("unexpected operation {other:#x}"),
+        }
+    }
+}
+
 impl Default for ScriptedChain {
     fn default() -> Self {
         Self {
@@ -283,8 +322,11 @@ impl ScriptedChain {
     }
 
     fn receipt(&self, asked: &Value) -> Value {
-        self.find(asked).map_or(Value::Null, |Mined { failed, .. }| {
-            json!({"type": "0x7e", "transactionHash": asked, "status": quantity(u64::from(!failed)), "logs": "not read"})
+        self.find(asked).map_or(Value::Null, |Mined { failed, block }| {
+            let of_block = self.logs.get(&block).into_iter().flatten();
+            let of_it = of_block.filter(|log| json!(log.tx_hash.b256()) == *asked);
+            let logs: Vec<Value> = of_it.map(|log| log.on_the_wire(block)).collect();
+            json!({"type": "0x7e", "transactionHash": asked, "status": quantity(u64::from(!failed)), "logs": logs})
         })
     }
 
@@ -315,9 +357,14 @@ impl ScriptedChain {
             .collect()
     }
 
-    /// What the called contract returns; nothing where none is.
+    /// Calls a contract, or runs code that has no address; nothing where no contract is.
     fn call(&self, params: &Value) -> Option<Bytes> {
         let data: Bytes = serde_json::from_value(params[0]["data"].clone()).unwrap();
+        if params[0].get("to").is_none() {
+            let at = serde_json::from_value::<B256>(params[1]["blockHash"].clone());
+            let at = at.map_or(self.head, |hash| U256::from_be_bytes(hash.0).to());
+            return Some(returned(&data, at, hash_of));
+        }
         match serde_json::from_value(params[0]["to"].clone()).unwrap() {
             MULTICALL if self.multicall => {
                 let result = |call: &Call3| {

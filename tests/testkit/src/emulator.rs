@@ -142,16 +142,23 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
         ("WEBHOOKS_TABLE", WEBHOOKS),
         ("STACK", "tests"),
         // Nothing is there: a test that sends to it has its own.
-        ("DELIVERIES_QUEUE_URL", "http://127.0.0.1:9/000000000000/deliveries"),
-        ("NOTICES_QUEUE_URL", "http://127.0.0.1:9/000000000000/notices"),
+        (
+            "WEBHOOK_REQUESTS_QUEUE_URL",
+            "http://127.0.0.1:9/000000000000/webhook-requests",
+        ),
+        (
+            "NOTICE_REQUESTS_QUEUE_URL",
+            "http://127.0.0.1:9/000000000000/notice-requests",
+        ),
+        ("WEBHOOK_SECRETS_KEY_ARN", crate::Kms::SECRETS_KEY),
         ("USAGE_TABLE", USAGE),
     ]
     .map(|(name, value)| (name, value.to_owned()))
     .into_iter()
 }
 
-/// The shipped client.
-fn client(url: &str) -> Client {
+/// The shipped client, of the database at this address.
+pub fn client(url: &str) -> Client {
     let credentials = Credentials::new("test", "test", None, None, "test");
     let config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())

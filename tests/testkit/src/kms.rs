@@ -1,9 +1,10 @@
-//! KMS: keys of secp256k1 that sign digests, with the real wire protocol.
+//! KMS: keys of secp256k1 that sign digests, and one that encrypts secrets, with the real wire protocol.
 //!
 //! It signs as KMS may: with another random number each time, and with either half of `s`. A digest is signed as it is
 //! and not hashed again, which is what the API says and some stand-ins get wrong.
 
 use crate::serve;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,6 +14,7 @@ use base64::prelude::BASE64_STANDARD;
 use k256::ecdsa::hazmat::SignPrimitive as _;
 use k256::ecdsa::{Signature, SigningKey};
 use k256::sha2::Sha256;
+use purser_domain::{Ciphertext, SecretOf};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,12 +23,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Clone, Default)]
 pub struct Kms(Arc<Mutex<State>>);
 
-#[derive(Default)]
 struct State {
     keys: BTreeMap<String, Key>,
+    /// The key of secrets.
+    secrets_key: [u8; 32],
     /// The exception that answers every call of this operation.
     failing: BTreeMap<String, &'static str>,
     asked: Vec<(String, Value)>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            secrets_key: chance(),
+            failing: BTreeMap::new(),
+            asked: Vec::new(),
+        }
+    }
 }
 
 struct Key {
@@ -36,6 +50,15 @@ struct Key {
 }
 
 impl Kms {
+    /// The ARN of the key that encrypts secrets.
+    pub const SECRETS_KEY: &'static str = "arn:aws:kms:us-east-1:000000000000:key/secrets";
+
+    /// A secret as whoever may encrypt stores it.
+    pub fn encrypt(&self, of: &SecretOf, secret: &[u8]) -> Ciphertext {
+        let context = json!(of.context()).to_string();
+        Ciphertext::from_bytes(self.state().seal(&context, secret))
+    }
+
     /// Serves it for as long as the runtime runs, and returns its URL.
     pub async fn serve(&self) -> String {
         serve(self.router()).await
@@ -102,6 +125,8 @@ impl Kms {
             (None, "CreateKey") => state.create(&request),
             (None, "GetPublicKey") => state.public_key(&request),
             (None, "Sign") => state.sign(&request),
+            (None, "Encrypt") => state.encrypt(&request),
+            (None, "Decrypt") => state.decrypt(&request),
             _ => Err("UnknownOperationException"),
         };
         state.asked.push((operation.to_owned(), request));
@@ -125,6 +150,52 @@ impl Kms {
 }
 
 impl State {
+    fn cipher(&self) -> LessSafeKey {
+        LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &self.secrets_key).expect("a key"))
+    }
+
+    /// A nonce, and the secret encrypted with its context.
+    fn seal(&self, context: &str, secret: &[u8]) -> Vec<u8> {
+        let nonce: [u8; 12] = chance();
+        let mut sealed = secret.to_vec();
+        let done = self.cipher().seal_in_place_append_tag(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(context.as_bytes()),
+            &mut sealed,
+        );
+        done.expect("a ciphertext");
+        [&nonce[..], &sealed].concat()
+    }
+
+    fn encrypt(&self, request: &Value) -> Result<Value, &'static str> {
+        let secret = blob(request, "Plaintext")?;
+        if request["KeyId"] != Kms::SECRETS_KEY {
+            return Err("NotFoundException");
+        }
+        // The API's own bounds.
+        if !(1..=4_096).contains(&secret.len()) {
+            return Err("ValidationException");
+        }
+        let sealed = self.seal(&context(request), &secret);
+        Ok(json!({"KeyId": request["KeyId"], "CiphertextBlob": BASE64_STANDARD.encode(sealed)}))
+    }
+
+    fn decrypt(&self, request: &Value) -> Result<Value, &'static str> {
+        if request["KeyId"] != Kms::SECRETS_KEY {
+            return Err("IncorrectKeyException");
+        }
+        let sealed = blob(request, "CiphertextBlob")?;
+        let (nonce, sealed) = sealed.split_at_checked(12).ok_or("InvalidCiphertextException")?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).expect("twelve bytes");
+        let mut sealed = sealed.to_vec();
+        let context = context(request);
+        let opened = self
+            .cipher()
+            .open_in_place(nonce, Aad::from(context.as_bytes()), &mut sealed);
+        let secret = opened.map_err(|_| "InvalidCiphertextException")?;
+        Ok(json!({"KeyId": request["KeyId"], "Plaintext": BASE64_STANDARD.encode(secret)}))
+    }
+
     fn create(&mut self, request: &Value) -> Result<Value, &'static str> {
         if (request["KeySpec"].as_str(), request["KeyUsage"].as_str()) != (Some("ECC_SECG_P256K1"), Some("SIGN_VERIFY"))
         {
@@ -202,6 +273,18 @@ impl State {
         let der = BASE64_STANDARD.encode(signature.to_der().as_bytes());
         Ok(json!({"KeyId": request["KeyId"], "Signature": der, "SigningAlgorithm": "ECDSA_SHA_256"}))
     }
+}
+
+/// The encryption context, with its members in order.
+fn context(request: &Value) -> String {
+    let context: BTreeMap<String, Value> =
+        serde_json::from_value(request["EncryptionContext"].clone()).unwrap_or_default();
+    json!(context).to_string()
+}
+
+fn blob(request: &Value, name: &str) -> Result<Vec<u8>, &'static str> {
+    let text = request[name].as_str().ok_or("ValidationException")?;
+    BASE64_STANDARD.decode(text).map_err(|_| "ValidationException")
 }
 
 fn new_key() -> SigningKey {

@@ -28,7 +28,7 @@ mod template;
 
 pub use dynamodb::{DynamoDb, database};
 pub use emulator::{
-    AUDIT, CATALOG, Consumed, DECISIONS, Emulator, LEDGER, Meter, THROTTLE, USAGE, WEBHOOKS, environment,
+    AUDIT, CATALOG, Consumed, DECISIONS, Emulator, LEDGER, Meter, THROTTLE, USAGE, WEBHOOKS, client, environment,
 };
 pub use event_bus::{Entry, EventBus, Fault};
 pub use issuer::{IssuerScript, Parameters, Signer, TestIssuer, encoded, token_with};
@@ -40,7 +40,7 @@ pub use rng::Rng;
 pub use secrets_manager::SecretsManager;
 pub use ses::Ses;
 pub use sqs::Sqs;
-pub use streams::Streams;
+pub use streams::{Streams, counting};
 pub use template::{Route, Template};
 
 use axum::Router;

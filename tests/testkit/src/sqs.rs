@@ -38,6 +38,8 @@ struct Queue {
     messages: Vec<Message>,
     /// Those that were received too often.
     set_aside: Vec<String>,
+    /// The most messages that are in flight at once, if not SQS's own limit.
+    most_in_flight: Option<usize>,
 }
 
 /// A message in a queue.
@@ -71,6 +73,22 @@ impl Sqs {
             ..Queue::default()
         };
         self.state().queues.insert(name.to_owned(), queue);
+    }
+
+    /// Lowers the limit of messages in flight, at which a queue passes on nothing; SQS's is 120,000 (developer guide,
+    /// "Quotas").
+    pub fn limit_in_flight(&self, queue: &str, most: usize) {
+        self.state()
+            .queues
+            .get_mut(queue)
+            .expect("the queue exists")
+            .most_in_flight = Some(most);
+    }
+
+    /// The number of messages that were received and are hidden.
+    pub fn in_flight(&self, queue: &str) -> usize {
+        let now = (self.now)();
+        self.state().queues[queue].in_flight(now)
     }
 
     /// The ARN of a queue.
@@ -203,6 +221,13 @@ impl Sqs {
     }
 }
 
+impl Queue {
+    fn in_flight(&self, now: i64) -> usize {
+        let hidden = |message: &&Message| message.receipts > 0 && message.visible_at > now;
+        self.messages.iter().filter(hidden).count()
+    }
+}
+
 impl State {
     fn next(&mut self) -> u64 {
         self.count += 1;
@@ -230,6 +255,11 @@ impl State {
         let set_aside = queue.messages.iter().filter(|message| is_too_often(message));
         queue.set_aside.extend(set_aside.map(|message| message.body.clone()));
         queue.messages.retain(|message| !is_too_often(message));
+        let room = queue
+            .most_in_flight
+            .unwrap_or(120_000)
+            .saturating_sub(queue.in_flight(now));
+        let most = most.min(room);
         let visible = queue.messages.iter_mut().filter(|message| message.visible_at <= now);
         let mut taken = Vec::new();
         for message in visible.take(most) {

@@ -51,8 +51,10 @@ impl Streams {
         batches
     }
 
-    /// Passes what the streams have to a function until nothing is left, as a mapping with `ReportBatchItemFailures` and
-    /// `BisectBatchOnFunctionError` does. What fails `tries` times on end is given up; how many records that were.
+    /// Passes what the streams have to a function until nothing is left: each batch as the mappings that publish pass it,
+    /// with `ReportBatchItemFailures` and `BisectBatchOnFunctionError`, and then as those that count, with the shard that a
+    /// tumbling window names. A batch that fails `tries` times in a row is given up. Returns the number of records given
+    /// up.
     pub async fn deliver<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
         let mut given_up = 0;
         loop {
@@ -61,10 +63,46 @@ impl Streams {
                 return given_up;
             }
             for batch in batches {
+                let counted = counting(&batch, SHARD);
                 given_up += deliver_batch(batch, tries, &call).await;
+                given_up += deliver_window(counted, tries, &call).await;
             }
         }
     }
+}
+
+/// The shard that every batch of the embedded database is of: its streams have one each.
+const SHARD: &str = "shardId-00000001";
+
+/// A batch as a mapping with a tumbling window passes it (developer guide, "Implementing stateful `DynamoDB` stream
+/// processing in Lambda").
+///
+/// # Panics
+///
+/// If the batch is empty.
+pub fn counting(records: &[Value], shard: &str) -> Value {
+    json!({
+        "Records": records, "shardId": shard, "eventSourceARN": records[0]["eventSourceARN"],
+        "window": {"start": "2026-11-21T00:00:00Z", "end": "2026-11-21T00:15:00Z"}, "state": {},
+        "isFinalInvokeForWindow": false, "isWindowTerminatedEarly": false,
+    })
+}
+
+async fn deliver_window<F: Future<Output = Option<Value>>>(
+    event: Value,
+    tries: u32,
+    call: &impl Fn(Value) -> F,
+) -> usize {
+    for _ in 0..tries {
+        // An answer without the state is a failed one.
+        if call(event.clone())
+            .await
+            .is_some_and(|answer| answer["state"].is_object())
+        {
+            return 0;
+        }
+    }
+    event["Records"].as_array().map_or(0, Vec::len)
 }
 
 async fn deliver_batch<F: Future<Output = Option<Value>>>(

@@ -1,9 +1,11 @@
 //! What an agent does with it.
 
 use crate::home::Home;
+use axum::body::Body;
+use axum::response::Response;
 use purser_domain::SpendPolicy;
 use purser_local::DEMO_OWNER;
-use purser_tests::{Relay, TestAgent, World, units};
+use purser_tests::{Relay, Script, TestAgent, World, operation_entry, payment_entry, service_entry, units};
 use reqwest::Method;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
@@ -145,6 +147,7 @@ async fn every_failure_has_its_code() {
     let home = Home::of(&world, &agent);
     let weather = weather(&world);
     let nobody = Home::without_key(&world);
+    let unnamed = Home::at("").with("PURSER_KEY", agent.key.clone());
     let stranger = Home::without_key(&world).with("PURSER_KEY", "gak_pub_0000:gak_sec_0000");
     for (what, home, arguments, code, says) in [
         ("no words", &home, vec!["pay"], 2, "Usage"),
@@ -178,6 +181,7 @@ async fn every_failure_has_its_code() {
             3,
             "amount_exceeds_max",
         ),
+        ("no Purser named", &unnamed, vec!["whoami"], 1, "set PURSER_URL"),
         ("no key", &nobody, vec!["pay", &weather], 1, "purser login"),
         (
             "another's key",
@@ -186,6 +190,7 @@ async fn every_failure_has_its_code() {
             1,
             "invalid_agent_key",
         ),
+        ("the same, of a read", &stranger, vec!["whoami"], 1, "Check PURSER_KEY"),
         (
             "no such receipt",
             &home,
@@ -213,6 +218,89 @@ async fn every_failure_has_its_code() {
         assert!(said.err.contains(says), "{what}: {said:?}");
     }
     assert_eq!(world.footprint().await.settlements, 0);
+}
+
+/// An answer to a paid call without a payment response.
+fn silent(status: u16) -> Response {
+    Response::builder().status(status).body(Body::from("{}")).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_without_a_proof_is_unproven_and_the_command_says_not_to_pay_again() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let weather = weather(&world);
+    let (relay, url) = Relay::start(&world, None).await;
+    let home = Home::of(&world, &agent).with("http_proxy", url);
+    let answers: [(i32, Option<&str>, Script); 3] = [
+        (0, None, |_| Some(silent(200))),
+        (5, Some("provider_status"), |_| Some(silent(500))),
+        (5, Some("payment_not_accepted"), |_| Some(silent(402))),
+    ];
+    for (number, (code, error, script)) in answers.into_iter().enumerate() {
+        // Each is a purchase of its own: the one that failed before is repeated first.
+        let address = format!("{weather}?number={number}");
+        relay.answers.lock().unwrap().push(("silent", script));
+        let told = home.run(&["--json", "pay", &address]).await;
+        let json = told.told();
+        assert_eq!(told.code, code, "{told:?}");
+        assert_eq!(json["error"].as_str(), error, "{told:?}");
+        assert_eq!(json["receipt_status"], "unproven", "{told:?}");
+        let id = json["settlement_id"].as_str().unwrap().to_owned();
+        if code == 0 {
+            assert_eq!(told.out, "{}");
+            continue;
+        }
+        // In words; and the same command sends the same payment.
+        relay.answers.lock().unwrap().push(("silent", script));
+        let said = home.run(&["pay", &address]).await;
+        let hint = format!("may have been taken: do not pay again. `purser receipt {id}`");
+        assert!(said.code == code && said.err.contains(&hint), "{said:?}");
+        let paid = home.run(&["--json", "pay", &address]).await;
+        assert_eq!(
+            (paid.code, &paid.told()["settlement_id"], &paid.told()["receipt_status"]),
+            (0, &json!(id), &json!("confirmed"))
+        );
+    }
+    relay.answers.lock().unwrap().push(("silent", |_| Some(silent(200))));
+    let said = home.run(&["pay", &weather]).await;
+    assert!(
+        said.code == 0 && said.err.starts_with("Sent 0.01 USD") && said.err.contains("do not pay again"),
+        "{said:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_price_above_the_listed_one_is_told_and_can_be_refused() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let home = Home::of(&world, &agent);
+    let weather = weather(&world);
+    let service = home.run(&["--json", "service", "lab-weather"]).await.json();
+    let pay_to = service["operations"][0]["payment"]["pay_to"].as_str().unwrap();
+    // This service lists the call for a tenth of the price, and its slug comes first, which decides.
+    let mut operation = operation_entry("weather.raised", &weather);
+    operation["payment"] = payment_entry(PRICE / 10, pay_to);
+    operation["max_price_units"] = json!(PRICE);
+    world.enter(&service_entry("a-raised-price", &[operation])).await;
+    world.enable(&agent, "a-raised-price", SpendPolicy::permissive()).await;
+    // Functions reload the catalog after five seconds.
+    tokio::time::sleep(Duration::from_millis(5_500)).await;
+
+    let refused = home.run(&["pay", &weather, "--max-over-listed", "899"]).await;
+    assert!(
+        refused.code == 3 && refused.err.contains("catalog lists 0.001"),
+        "{refused:?}"
+    );
+    assert_eq!(world.footprint().await.settlements, 0);
+    let paid = home.run(&["pay", &weather, "--max-over-listed", "900"]).await;
+    assert!(
+        paid.code == 0 && paid.err.contains("catalog lists 0.001 USD"),
+        "{paid:?}"
+    );
+    let paid = home.run(&["--json", "pay", &weather]).await;
+    assert_eq!(paid.told()["listed_amount_units"], PRICE / 10);
+    assert!(home.run(&["check", &weather]).await.out.contains("catalog lists 0.001"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -66,7 +66,7 @@ impl Home {
         Self::at(&world.stack.base_url)
     }
 
-    /// A home whose Purser is at this address.
+    /// A home whose Purser is at this address, or at none that its environment names.
     pub(crate) fn at(url: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("purser-cli-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -95,7 +95,7 @@ impl Home {
             .args(arguments)
             .env_clear()
             .env("HOME", &self.folder)
-            .env("PURSER_URL", &self.url)
+            .envs((!self.url.is_empty()).then_some(("PURSER_URL", &self.url)))
             .envs(self.key.as_ref().map(|key| ("PURSER_KEY", key)))
             .envs(self.more.iter().map(|(name, value)| (name, value)))
             .current_dir(&self.folder)

@@ -192,7 +192,7 @@ async fn services_are_probed_when_an_operator_asks_and_the_token_is_kept_as_a_ke
     let stranger = Home::without_key(&world).with(TOKEN, "another");
     let refused = stranger.run(&["catalog", "export", "x"]).await;
     assert!(
-        refused.code == 1 && refused.err.contains("invalid_internal_token"),
+        refused.code == 1 && refused.err.contains("invalid_internal_token") && refused.err.contains(TOKEN),
         "{refused:?}"
     );
     let login = ["login", "--operator"];

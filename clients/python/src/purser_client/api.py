@@ -5,6 +5,7 @@ No call follows a redirect, so that the agent's key stays with Purser.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar, Unpack, cast
@@ -41,7 +42,9 @@ T = TypeVar("T")
 class _Requests:
     """What the two clients have in common: how a request looks, and what an answer says."""
 
-    def __init__(self, url: str, key: str, timeout: float) -> None:
+    def __init__(self, url: str | None, key: str | None, timeout: float) -> None:
+        url = os.environ.get("PURSER_URL", "") if url is None else url
+        key = os.environ.get("PURSER_KEY", "") if key is None else key
         self._settings = (url, key, timeout)
         self._timeout = timeout
         check_url(url)
@@ -83,9 +86,12 @@ def _seconds(header: str | None, body: Mapping[str, Any]) -> float | None:
 
 
 class PurserClient(_Requests):
-    """The agent's API, synchronously. A context manager; errors are of `purser_client.errors`."""
+    """The agent's API, synchronously. A context manager; errors are of `purser_client.errors`.
 
-    def __init__(self, url: str, key: str, *, timeout: float = 30.0) -> None:
+    `url` and `key` are `PURSER_URL` and `PURSER_KEY` of the environment by default.
+    """
+
+    def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = 30.0) -> None:
         super().__init__(url, key, timeout)
         self._http = httpx.Client(timeout=timeout, follow_redirects=False)
 
@@ -162,9 +168,12 @@ class PurserClient(_Requests):
 
 
 class AsyncPurserClient(_Requests):
-    """The agent's API, for asyncio and trio. An async context manager; errors are of `purser_client.errors`."""
+    """The agent's API, for asyncio and trio. An async context manager; errors are of `purser_client.errors`.
 
-    def __init__(self, url: str, key: str, *, timeout: float = 30.0) -> None:
+    `url` and `key` are `PURSER_URL` and `PURSER_KEY` of the environment by default.
+    """
+
+    def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = 30.0) -> None:
         super().__init__(url, key, timeout)
         self._http = httpx.AsyncClient(timeout=timeout, follow_redirects=False)
 

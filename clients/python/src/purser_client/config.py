@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ class CallOptions:
     operation_id: str | None = None
     target: str | None = None
     wait_for_approval: float | None = None
+    max_over_listed: int | None = None
 
 
 _options: ContextVar[tuple[Purser, CallOptions] | None] = ContextVar("purser_call", default=None)
@@ -43,14 +45,18 @@ class Purser:
     One object may serve many transports and threads; the identical calls of all of them are counted together.
     """
 
-    #: Where Purser answers. Over plain HTTP only on this machine, as the key goes there.
-    url: str
-    #: The agent key, `gak_pub_...:gak_sec_...`. It goes to Purser and nowhere else.
-    key: str = field(repr=False)
+    #: Where Purser answers; `PURSER_URL` of the environment by default. Over plain HTTP only on this machine, as the key
+    #: goes there.
+    url: str = field(default_factory=lambda: os.environ.get("PURSER_URL", ""))
+    #: The agent key, `gak_pub_...:gak_sec_...`; `PURSER_KEY` of the environment by default. It goes to Purser and nowhere
+    #: else.
+    key: str = field(default_factory=lambda: os.environ.get("PURSER_KEY", ""), repr=False)
     #: What this run is: a job's or a conversation's id.
     run: str
     #: The most that a call may cost: USD as a decimal (`"0.05"`), or micro-units (`50_000`). If none, each call says.
     max_amount: str | int | None = None
+    #: The most that a price may be above the one that the catalog lists, in percent: 0 allows none. If none, no limit.
+    max_over_listed: int | None = None
     #: Seconds to wait for a person where one has to approve; if none, `ApprovalRequired` is raised at once.
     wait_for_approval: float | None = None
     #: Seconds that one call of Purser may take.
@@ -66,7 +72,7 @@ class Purser:
         check_key(self.key)
         if not isinstance(self.run, str) or not self.run:
             raise ConfigurationError("`run` has to say what this run is, as a job's or a conversation's id")
-        _check(self.max_amount, self.wait_for_approval)
+        _check(self.max_amount, self.wait_for_approval, self.max_over_listed)
         for name in ("timeout", "answer_timeout", "max_answer_bytes"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigurationError(f"`{name}` has to be positive and finite")
@@ -83,15 +89,16 @@ class Purser:
         operation_id: str | None = None,
         target: str | None = None,
         wait_for_approval: float | None = None,
+        max_over_listed: int | None = None,
     ) -> Iterator[None]:
         """Gives the calls made within, by this thread or task, what they have of their own.
 
         `target` is the page that a scrape or crawl is pointed at; service and operation are needed where two services
         of the catalog list the same call.
         """
-        _check(max_amount, wait_for_approval)
+        _check(max_amount, wait_for_approval, max_over_listed)
         names = (idempotency_key, approval_id, service_id, operation_id, target)
-        options = CallOptions(max_amount, *names, wait_for_approval)
+        options = CallOptions(max_amount, *names, wait_for_approval, max_over_listed)
         token = _options.set((self, options))
         try:
             yield
@@ -106,6 +113,10 @@ class Purser:
     def wait_seconds(self, options: CallOptions) -> float:
         """How long a call waits for a person."""
         return (self.wait_for_approval if options.wait_for_approval is None else options.wait_for_approval) or 0.0
+
+    def over_listed(self, options: CallOptions) -> int | None:
+        """The most that a call's price may be above the listed one, in percent."""
+        return self.max_over_listed if options.max_over_listed is None else options.max_over_listed
 
     def max_units(self, options: CallOptions) -> int:
         """The ceiling of a call."""
@@ -216,9 +227,11 @@ def units(amount: str | int) -> int:
     return value
 
 
-def _check(max_amount: str | int | None, wait_for_approval: float | None) -> None:
+def _check(max_amount: str | int | None, wait_for_approval: float | None, max_over_listed: int | None) -> None:
     if max_amount is not None:
         units(max_amount)
+    if max_over_listed is not None and (type(max_over_listed) is not int or max_over_listed < 0):
+        raise ConfigurationError("`max_over_listed` is whole percent, 0 or more")
     if wait_for_approval is not None and not 0 <= wait_for_approval < float("inf"):
         raise ConfigurationError("`wait_for_approval` is a finite number of seconds")
 
@@ -226,16 +239,16 @@ def _check(max_amount: str | int | None, wait_for_approval: float | None) -> Non
 def check_key(key: str) -> None:
     """Refuses what can't be an agent key, without repeating it."""
     if not isinstance(key, str) or re.fullmatch(r"gak_pub_[\x21-\x7e]+:gak_sec_[\x21-\x7e]+", key) is None:
-        raise ConfigurationError("`key` is no agent key: it has the form gak_pub_...:gak_sec_...")
+        raise ConfigurationError("`key`, or PURSER_KEY, is no agent key: it has the form gak_pub_...:gak_sec_...")
 
 
 def check_url(url: str) -> None:
     """Refuses addresses at which the agent key would be read by others."""
     parts = urlsplit(url)
     if parts.username is not None or parts.query or parts.fragment or not parts.hostname:
-        raise ConfigurationError("`url` is Purser's address alone, such as https://purser.example")
+        raise ConfigurationError("`url`, or PURSER_URL, is Purser's address alone, such as https://purser.example")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
-        raise ConfigurationError("`url` has to be https, but on this machine")
+        raise ConfigurationError("`url`, or PURSER_URL, has to be https, but on this machine")
 
 
 def _is_loopback(host: str) -> bool:

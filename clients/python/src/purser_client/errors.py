@@ -61,6 +61,12 @@ class Refusal(PurserError):
     def __str__(self) -> str:
         return f"{self.slug}: {self.message} ({self.todo})"
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may succeed later: `retryable` decides where the answer has it, else the status."""
+        retryable = self.body.get("retryable")
+        return retryable if isinstance(retryable, bool) else self.status == 429 or self.status >= 500
+
     def _text(self, name: str) -> str | None:
         value = self.body.get(name)
         return value if isinstance(value, str) else None
@@ -114,6 +120,12 @@ class InvalidRequest(Refusal):
     """400: a member is wrong or missing; `details` has every problem."""
 
     todo = "Correct what `details` names."
+
+
+class InvalidTerms(InvalidRequest):
+    """400 about the payment terms alone, which are the provider's; `details` has every problem."""
+
+    todo = "Nothing was paid. The provider has to mend its 402, as `details` says."
 
 
 class KeyRefused(Refusal):
@@ -245,9 +257,12 @@ class ApprovalRequired(PaymentRefused):
 
 
 class NotVerified(Refusal):
-    """422 and 503 `onchain_settlement_not_verified`, and what else complete answers of a proof."""
+    """`onchain_settlement_not_verified`, and what else complete answers of a proof."""
 
-    todo = "Where `retryable`, complete again after `retry_after` seconds. Don't pay again."
+    todo = (
+        "Don't pay again. Where `retryable`, complete again after `retry_after` seconds; "
+        "else `payment.confirm(seconds)` says whether the payment was taken."
+    )
 
     @property
     def retryable(self) -> bool:
@@ -296,11 +311,21 @@ def refusal(status: int, body: Mapping[str, Any], retry_after: float | None) -> 
     if kind is None:
         missing = isinstance(slug, str) and status == 400 and slug.endswith("_required")
         kind = InvalidRequest if missing else Unavailable if status >= 500 else Refusal
+    if kind is InvalidRequest and _is_about_the_terms(body.get("details")):
+        kind = InvalidTerms
     if kind is PolicyBlocked:
         decision = body.get("decision")
         reason = decision.get("reason") if isinstance(decision, dict) else None
         kind = _BY_REASON.get(str(reason), PolicyBlocked)
     return kind(status, body, retry_after)
+
+
+def _is_about_the_terms(details: object) -> bool:
+    """Whether there are problems, and every one is of the payment terms."""
+    if not isinstance(details, list) or not details:
+        return False
+    paths = [problem.get("path") if isinstance(problem, dict) else None for problem in details]
+    return all(isinstance(path, str) and path.startswith("/payment_requirement") for path in paths)
 
 
 @dataclass(frozen=True)
@@ -319,7 +344,23 @@ class ProviderAnswer:
 class NoProof(PurserError):
     """The provider sent no payment response."""
 
-    todo = "Read `receipt(settlement_id)` later: Purser looks on chain itself."
+    todo = (
+        "The payment may have been taken: don't pay again. `payment.confirm(seconds)` or `receipt(settlement_id)` "
+        "says whether it was; Purser looks on chain itself."
+    )
+
+
+class PriceAboveListed(PurserError):
+    """The provider asks for more above the catalog's price than `max_over_listed` allows. Nothing was paid."""
+
+    todo = "Nothing was paid. Raise `max_over_listed` if the call is worth it."
+
+    def __init__(self, amount_units: int, listed_amount_units: int) -> None:
+        self.amount_units = amount_units
+        self.listed_amount_units = listed_amount_units
+        super().__init__(
+            f"the provider asks for {amount_units} micro-units, and the catalog lists {listed_amount_units}. {self.todo}"
+        )
 
 
 class PaymentError(PurserError):
@@ -345,7 +386,10 @@ class PaymentUnanswered(PaymentError):
 class PaymentNotAccepted(PaymentError):
     """The provider answers 402 though it was sent a payment. It is not paid again, whatever its new terms."""
 
-    todo = "Don't pay another way. The same call repeats the same payment; `payment.receipt` says if it was taken."
+    todo = (
+        "The payment may have been taken: don't pay another way. `payment.confirm(seconds)` says whether it was; "
+        "the same call repeats the same payment."
+    )
 
     def __init__(self, what: str, payment: Payment, answer: ProviderAnswer) -> None:
         self.answer = answer

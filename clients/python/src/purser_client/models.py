@@ -78,6 +78,8 @@ class Authorized(TypedDict):
     settlement_id: str
     transaction_id: str
     amount_units: int
+    #: The price that the catalog lists, where `amount_units` is above it.
+    listed_amount_units: NotRequired[int]
     receipt_status: str
     network: str
     token: str
@@ -136,6 +138,8 @@ class CheckAnswer(Spend):
     result: str
     reason: str
     amount_units: int
+    #: The price that the catalog lists, where `amount_units` is above it.
+    listed_amount_units: NotRequired[int]
     approval_required: bool
     checks: list[Check]
     #: Absent where `result` is `allow`.

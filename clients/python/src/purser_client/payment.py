@@ -6,6 +6,7 @@ No bytes of a provider are read here; that is the matter of the HTTP libraries' 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn
@@ -19,18 +20,18 @@ from .errors import (
     ApprovalRequired,
     ApprovalUsed,
     NoProof,
-    NotVerified,
     PaymentLapsed,
     PaymentNotAccepted,
     PaymentRedirected,
+    PriceAboveListed,
     ProviderAnswer,
     PurserError,
     Refusal,
     Unreachable,
 )
-from .models import AuthorizeBody, Authorized, Completed, Settlement
+from .models import AuthorizeBody, Authorized, CheckBody, Completed, Settlement
 from .routes import Answer
-from .steps import PASSING, Sleep, Steps, asked, run, run_async, waited
+from .steps import Sleep, Steps, asked, is_passing, run, run_async, waited
 from .terms import (
     MAX_TERMS_BYTES,
     PAYMENT_HEADERS,
@@ -44,8 +45,8 @@ from .terms import (
 MAX_EXPIRED = 20
 #: How much of a provider's answer is kept for an error.
 MAX_REASON, MAX_BODY = 200, 4096
-#: What is waited where an answer names no time.
-PAUSE = 2.0
+#: The pause where an answer names none, and the longest between two looks at a receipt.
+PAUSE, LONGEST_PAUSE = 2.0, 15.0
 #: The statuses that send a client elsewhere.
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -54,15 +55,27 @@ Header = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Receipt:
-    """Where the proof of a payment stands."""
+    """Where a payment that was sent stands. Only `expired` means that nothing was paid.
 
-    #: `pending` while the chain needs time or Purser can't be asked, else `failed`. Purser looks on chain by itself.
-    status: Literal["confirmed", "pending", "failed"]
+    - `confirmed`: the transfer is proven on chain.
+    - `pending`: the chain needs time, or Purser could not be asked.
+    - `unproven`: the provider sent no proof, or one that Purser does not accept. It may have taken the payment: don't pay
+      again.
+    - `expired`: the payment was never taken, and no longer can be.
+    """
+
+    status: Literal["confirmed", "pending", "unproven", "expired"]
+    #: The settlement, where it is `confirmed` or `expired`.
     settlement: Settlement | None = None
-    #: Seconds until asking again can tell more.
+    #: Of a `pending` receipt, seconds until asking again can tell more.
     retry_after: float | None = None
-    #: Why it is not confirmed.
+    #: Why it is `pending` or `unproven`.
     error: PurserError | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is `confirmed` or `expired`."""
+        return self.status in ("confirmed", "expired")
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,8 @@ class Payment:
     #: Under which this call can be repeated from anywhere.
     idempotency_key: str
     amount_units: int
+    #: The price that the catalog lists, where the provider asked for more.
+    listed_amount_units: int | None
     network: str
     pay_to: str
     #: Whether it is the payment of an earlier attempt, sent again.
@@ -84,7 +99,7 @@ class Payment:
     _purser: Purser = field(repr=False)
 
     def confirm(self, within: float) -> Receipt:
-        """Asks again while the receipt is pending, at most so many seconds."""
+        """Asks Purser until the receipt is `confirmed` or `expired`, at most `within` seconds; returns the receipt."""
         with PurserClient(self._purser.url, self._purser.key, timeout=self._purser.timeout) as api:
             return run(_confirmed(self, within), api)
 
@@ -110,7 +125,7 @@ class Signed:
     def so_far(self) -> Payment:
         """The payment while no answer is there."""
         return _payment(
-            self.purser, self.authorized, self.purchase, self.is_replayed, Receipt("failed", error=NoProof())
+            self.purser, self.authorized, self.purchase, self.is_replayed, Receipt("unproven", error=NoProof())
         )
 
 
@@ -125,6 +140,7 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
     """Has a call's payment authorized. Who gets it has to end its purchase."""
     options = purser.options()
     ceiling = purser.max_units(options)
+    yield from _within_listed(call, terms, ceiling, options, purser.over_listed(options))
     for _ in range(MAX_EXPIRED):
         purchase = purser.purchase(call, options)
         try:
@@ -143,6 +159,28 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
         # It was not paid and never can be, so the next key buys nothing twice.
         purchase.over()
     raise Unreachable("all payments of this call have expired")
+
+
+def _within_listed(
+    call: Call, terms: dict[str, Any], ceiling: int, options: CallOptions, most: int | None
+) -> Steps[None]:
+    """Raises if the price is more than `most` percent above the one that the catalog lists."""
+    if most is None:
+        return
+    named = _body(call, terms, ceiling, "", options)
+    body: CheckBody = {
+        "payment_requirement": named["payment_requirement"],
+        "max_payment_units": named["max_payment_units"],
+        "original_request": named["original_request"],
+        "replay_key": str(uuid.uuid4()),
+        "service_id": named.get("service_id"),
+        "operation_id": named.get("operation_id"),
+        "metadata": named.get("metadata"),
+    }
+    answer = (yield from asked(routes.check(body))).body
+    listed, amount = answer.get("listed_amount_units"), answer["amount_units"]
+    if listed is not None and amount * 100 > listed * (100 + most):
+        raise PriceAboveListed(amount, listed)
 
 
 def _body(call: Call, terms: dict[str, Any], ceiling: int, key: str, options: CallOptions) -> AuthorizeBody:
@@ -192,7 +230,7 @@ def _usable(purser: Purser, answer: Answer[Authorized], purchase: Purchase, ceil
     try:
         found, payment = answer.body, answer.body["payment"]
         status, amount = found["receipt_status"], found["amount_units"]
-        as_told = _payment(purser, found, purchase, answer.is_replayed, Receipt("failed", error=NoProof()))
+        as_told = _payment(purser, found, purchase, answer.is_replayed, Receipt("unproven", error=NoProof()))
         name, value = (payment["header_name"], payment["header_value"]) if payment is not None else ("", "")
     except (KeyError, TypeError) as error:
         raise Unreachable("Purser's answer to authorize can't be read") from error
@@ -216,6 +254,7 @@ def _payment(
         transaction_id=found["transaction_id"],
         idempotency_key=purchase.key,
         amount_units=found["amount_units"],
+        listed_amount_units=found.get("listed_amount_units"),
         network=found["network"],
         pay_to=found["pay_to"],
         is_replayed=is_replayed,
@@ -238,23 +277,36 @@ def receipted(payment: Signed, proof: str | None) -> Steps[Payment]:
 
 def _receipt(settlement_id: str, proof: str | None) -> Steps[Receipt]:
     if proof is None:
-        return Receipt("failed", error=NoProof())
+        return Receipt("unproven", error=NoProof())
     try:
         # Once, as somebody waits for what was paid.
         completed: Answer[Completed] = yield routes.complete(settlement_id, {"payment_response_header": proof})
     except PurserError as error:
-        if isinstance(error, PASSING) or (isinstance(error, NotVerified) and error.retryable):
+        if is_passing(error):
             after = error.retry_after if isinstance(error, Refusal) else None
             return Receipt("pending", retry_after=PAUSE if after is None else after, error=error)
-        return Receipt("failed", error=error)
+        return Receipt("unproven", error=error)
     return Receipt("confirmed", settlement=completed.body)
 
 
 def _confirmed(payment: Payment, within: float) -> Steps[Receipt]:
-    receipt, end = payment.receipt, time.monotonic() + within
-    while receipt.status == "pending" and time.monotonic() + (receipt.retry_after or PAUSE) <= end:
-        yield Sleep(receipt.retry_after or PAUSE)
-        receipt = yield from _receipt(payment.settlement_id, payment.proof)
+    receipt, end, pause = payment.receipt, time.monotonic() + within, PAUSE
+    while not receipt.is_settled:
+        if receipt.status == "pending":
+            wait = PAUSE if receipt.retry_after is None else receipt.retry_after
+            if time.monotonic() + wait > end:
+                break
+            yield Sleep(wait)
+            receipt = yield from _receipt(payment.settlement_id, payment.proof)
+        else:
+            looked_up, _ = yield from _looked_up(payment, receipt.status)
+            if looked_up.receipt.is_settled:
+                return looked_up.receipt
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            yield Sleep(min(pause, left))
+            pause = min(pause * 1.5, LONGEST_PAUSE)
     return receipt
 
 
@@ -269,6 +321,8 @@ def _looked_up(payment: Payment, status: str) -> Steps[tuple[Payment, str]]:
         return payment, status
     if status == "confirmed":
         payment = replace(payment, receipt=Receipt("confirmed", settlement=found))
+    elif status == "expired":
+        payment = replace(payment, receipt=Receipt("expired", settlement=found))
     return payment, status
 
 

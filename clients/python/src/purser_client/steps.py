@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 import anyio
 
 from . import routes
-from .errors import PurserError, Refusal, TooManyRequests, Unavailable, Unreachable
+from .errors import PurserError, Refusal, Unreachable
 from .models import Approval
 from .routes import Answer, Ask
 
@@ -34,8 +34,6 @@ class Sleep:
     seconds: float
 
 
-#: What may be otherwise soon.
-PASSING = (Unreachable, TooManyRequests, Unavailable)
 
 Steps = Generator[Ask[Any] | Sleep, Any, T]
 
@@ -96,6 +94,11 @@ async def run_async(steps: Steps[T], api: SendsAsync) -> T:
         steps.close()
 
 
+def is_passing(error: PurserError) -> bool:
+    """Whether the same request may succeed later."""
+    return error.is_passing if isinstance(error, Refusal) else isinstance(error, Unreachable)
+
+
 def asked(ask: Ask[T]) -> Steps[Answer[T]]:
     """One request, sent again where that can't do anything twice and is soon enough."""
     pause = 0.2
@@ -103,9 +106,9 @@ def asked(ask: Ask[T]) -> Steps[Answer[T]]:
         try:
             answer: Answer[T] = yield ask
             return answer
-        except PASSING as error:
+        except PurserError as error:
             wait = error.retry_after if isinstance(error, Refusal) and error.retry_after is not None else pause
-            if attempt == ATTEMPTS or wait > LONGEST_RETRY:
+            if not is_passing(error) or attempt == ATTEMPTS or wait > LONGEST_RETRY:
                 raise
             yield Sleep(wait)
             pause *= 3
@@ -122,9 +125,9 @@ def waited(approval_id: str, within: float) -> Steps[Approval]:
             found: Answer[Approval] = yield routes.approval(approval_id, wait)
             if found.body["status"] != "pending" or time.monotonic() >= end:
                 return found.body
-        except PASSING as error:
+        except PurserError as error:
             hint = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
-            if time.monotonic() + hint >= end:
+            if not is_passing(error) or time.monotonic() + hint >= end:
                 raise
         # Asked once more at the end, but never sooner than Purser said.
         now = time.monotonic()

@@ -72,7 +72,8 @@ pub(crate) struct ServiceView {
 #[derive(Serialize, ToSchema)]
 struct UnpayableOperation {
     operation_id: String,
-    /// `operation_has_no_payment`, `operation_is_paid_on_another_network` or `operation_has_no_maximum_price`.
+    /// `operation_has_no_payment`, `operation_is_paid_on_another_network`, `operation_has_no_maximum_price` or
+    /// `operation_is_called_over_http`.
     #[schema(value_type = String, example = "operation_has_no_payment")]
     reason: &'static str,
 }

@@ -49,7 +49,8 @@ fn cell(text: &str) -> String {
     } else {
         text.to_owned()
     };
-    if text.contains(['"', ',', '\r', '\n']) {
+    // Where a spreadsheet separates by semicolons or tabs, an unquoted `x;=1+1` is two cells, and the second is a formula.
+    if text.contains(['"', ',', ';', '\t', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
         text
@@ -71,7 +72,8 @@ mod tests {
             ("+1", "'+1"),
             ("-1", "'-1"),
             ("@SUM(A1)", "'@SUM(A1)"),
-            ("\t=1", "'\t=1"),
+            ("\t=1", "\"'\t=1\""),
+            ("x;=1+1", "\"x;=1+1\""),
             ("\r\n=1", "\"'\r\n=1\""),
             ("=cmd|' /C calc'!A0,\"x\"", "\"'=cmd|' /C calc'!A0,\"\"x\"\"\""),
         ] {

@@ -17,10 +17,14 @@ use std::sync::Arc;
 /// The longest that an approval can be open: the most that `APPROVAL_TTL_SECONDS` takes (`functions/payments`).
 const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// How many calls may begin to wait for a verdict in a minute, of all callers together. Each takes an environment of this
-/// function for 20 s at most: 30 a minute take ten on average, a third of what `ReserveConcurrency` gives it. The rest is
-/// for people: no number of agents that wait keeps a person from deciding, or from freezing one.
-pub(crate) const WAITS_PER_MINUTE: u32 = 30;
+/// The number of calls that begin to wait for the verdicts of one agent in a minute. A client that waits all the time makes
+/// three.
+pub(crate) const AGENT_WAITS_PER_MINUTE: u32 = 4;
+
+/// The number of calls that begin to wait in a minute, of all agents together. Each takes an environment of this function for
+/// 20 s at most: 15 a minute take five on average, half of what a new AWS account has. The rest is for people, so waiting
+/// agents keep nobody from deciding, or from freezing one.
+pub(crate) const WAITS_PER_MINUTE: u32 = 15;
 
 /// A person's note on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,10 +122,13 @@ impl Waiting {
 }
 
 impl People {
-    /// Whether one more call may wait for a verdict. One that may not is answered at once.
-    pub(crate) async fn may_wait(&self) -> bool {
-        let counted = self.waits.limit("approval waits", self.now(), async { Ok(()) });
-        counted.await.is_ok()
+    /// Whether one more call may wait for a verdict on what this agent asks. A call that may not is answered at once. An agent
+    /// that has used up its own waits uses up nobody else's.
+    pub(crate) async fn may_wait(&self, agent: AgentId) -> bool {
+        let now = self.now();
+        let scope = format!("approval waits {agent}");
+        let of_agent = self.agent_waits.limit(scope, now, async { Ok(()) }).await;
+        of_agent.is_ok() && self.waits.limit("approval waits", now, async { Ok(()) }).await.is_ok()
     }
 
     /// The person's approvals, newest first. One that was just created may be missing for a moment.

@@ -1,14 +1,13 @@
 //! What a person is told, and where: read, edit, try.
 //!
-//! An incoming webhook's URL is stored and never read here. What sends is `functions/notices`; a test is put into its queue.
+//! An incoming webhook's URL is stored encrypted, and can't be decrypted here. `functions/notices` sends, and is asked for a test.
 
 use crate::caller::Caller;
 use crate::state::People;
-use purser_api::{MailClaim, NoticeWork, Precondition};
+use purser_api::{MailClaim, NoticeRequest, Precondition};
 use purser_domain::{
-    Act, AuditChanges, AuditKind, ChannelTerms, EndedChannel, Error, Event, EventData, EventId, EventKind,
-    EventSubject, NoticeChannel, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Problem, Result, SlackPlace,
-    Timestamp, WebhookUrl,
+    Act, AuditChanges, AuditKind, ChannelTerms, DeliveryId, EndedChannel, Error, EventKind, NoticeChannel,
+    NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Problem, Result, SecretOf, SlackPlace, Timestamp, WebhookUrl,
 };
 use purser_store::{Backoff, Edited, NewNoticeUrl};
 use std::collections::BTreeMap;
@@ -98,6 +97,7 @@ impl People {
             if terms.widen(&settings.terms) {
                 self.limits.recently(person.signed_in_at, self.now())?;
             }
+            let new = self.encrypted(person, new).await?;
             let url_of = |terms: &NoticeTerms| terms.slack.as_ref().map(|(place, _)| place.url);
             let old = url_of(&settings.terms).filter(|old| url_of(&terms) != Some(*old));
             let next = settings.clone().with_terms(terms);
@@ -114,8 +114,27 @@ impl People {
         }
     }
 
-    /// The terms that an edit leads to, with the URL that is to be stored.
-    fn new_terms(&self, present: &NoticeSettings, edit: &NoticesEdit) -> Result<(NoticeTerms, Option<NewNoticeUrl>)> {
+    /// A new URL as it is stored.
+    async fn encrypted(
+        &self,
+        person: &Caller,
+        new: Option<(NoticeUrlId, &WebhookUrl)>,
+    ) -> Result<Option<NewNoticeUrl>> {
+        let Some((id, url)) = new else { return Ok(None) };
+        let of = SecretOf::NoticeUrl {
+            person: person.id.clone(),
+            url: id,
+        };
+        let url = self.secrets_key.encrypt(&of, url.to_string().as_bytes()).await?;
+        Ok(Some(NewNoticeUrl { id, url }))
+    }
+
+    /// The terms that an edit leads to, with a new URL and its id.
+    fn new_terms<'a>(
+        &self,
+        present: &NoticeSettings,
+        edit: &'a NoticesEdit,
+    ) -> Result<(NoticeTerms, Option<(NoticeUrlId, &'a WebhookUrl)>)> {
         let mut problems = Vec::new();
         let mut new = None;
         let slack = match &edit.slack {
@@ -132,7 +151,7 @@ impl People {
                     problems.push(Problem::at("/slack/url", "must be an https URL of the public internet"));
                 }
                 let id = NoticeUrlId::from_uuid(self.random_uuid()?);
-                new = Some(NewNoticeUrl { id, url: url.clone() });
+                new = Some((id, url));
                 let host = url.url().host_str().unwrap_or_default().to_owned();
                 Some((SlackPlace { url: id, host }, terms.clone()))
             }
@@ -149,7 +168,7 @@ impl People {
         }
     }
 
-    /// Sends a test to the channels that are on, with what else waits; which these are.
+    /// Asks for a test of the channels that are on, with what else waits; which these are.
     pub(crate) async fn test_notices(&self, person: &Caller) -> Result<Vec<NoticeChannel>> {
         self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;
@@ -162,20 +181,11 @@ impl People {
         if on.is_empty() {
             return Ok(on);
         }
-        let event = Event::new(
-            EventId::of(kind, &[&person.id, &self.random_uuid()?]),
-            self.event_source.clone(),
-            kind,
-            self.now(),
-            EventSubject::Person(person.id.clone()),
-            Some(person.id.clone()),
-            EventData::new().text("endpoint_id", "notices"),
-        );
-        let work = NoticeWork::Collect {
+        let request = NoticeRequest {
             person: person.id.clone(),
-            event: event.map_err(|problem| Error::internal("making a test event", problem))?,
+            id: DeliveryId::at(self.now(), self.entropy.bytes()?),
         };
-        self.notices_queue.send(&work).await?;
+        self.notice_requests.send(&request).await?;
         Ok(on)
     }
 

@@ -1,16 +1,15 @@
 //! Webhooks: list, make, edit, remove, rotate the secret; and what came of their calls.
 //!
-//! A secret is only in the answer that made it: this function can store one and read none. What calls is
-//! `functions/webhooks`; here a test, or a delivery to be sent again, is put into its queue.
+//! A secret is made here, and is only in the answer that made it. It is stored encrypted, by a key with which this function
+//! can't decrypt. `functions/webhooks` makes the calls; a test, or a delivery to be sent again, is asked of it by id.
 
 use crate::caller::Caller;
 use crate::ops::owned::named;
 use crate::state::People;
-use purser_api::{AskedDelivery, DeliveryMessage, Precondition};
+use purser_api::{Precondition, WebhookRequest};
 use purser_domain::{
-    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Event, EventData, EventId, EventKind,
-    EventSubject, Problem, Result, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId,
-    WebhookTerms, WebhookUrl,
+    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Problem, Result, SecretOf, SecretTerm,
+    Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
 };
 use purser_store::{Backoff, Edited, NewWebhookSecret, Page, Slice};
 use tracing::info;
@@ -106,23 +105,24 @@ impl People {
             let now = self.now();
             self.limits.recently(person.signed_in_at, now)?;
             let slot = self.free_slot(person, meant).await?;
-            let secret = self.new_webhook_secret()?;
+            let id = WebhookId::from_uuid(self.random_uuid()?);
+            let (secret, stored) = self.new_webhook_secret(person, id).await?;
             let webhook = Webhook {
-                id: WebhookId::from_uuid(self.random_uuid()?),
+                id,
                 person: person.id.clone(),
                 slot,
                 version: 1,
                 created_at: now,
                 terms: terms.clone(),
                 secrets: vec![SecretTerm {
-                    id: secret.id,
+                    id: stored.id,
                     created_at: now,
                     ends_at: None,
                 }],
             };
             let changes = AuditChanges::between(None, Some(webhook.audit_members()));
             let entry = self.entry(&person.acting, &act.clone().with(&webhook.id), changes)?;
-            match self.webhooks.create(&webhook, &secret, &entry).await? {
+            match self.webhooks.create(&webhook, &stored, &entry).await? {
                 Edited::Stored => {
                     info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
                     return Ok(issued(webhook, &secret));
@@ -186,16 +186,18 @@ impl People {
         meant: Precondition,
     ) -> Result<IssuedWebhook> {
         let act = Act::of(AuditKind::WebhookSecretRotated).with(&own.webhook.id);
-        let rotate = |old: &OwnWebhook| {
-            let now = self.now();
-            self.limits.recently(person.signed_in_at, now)?;
-            let secret = self.new_webhook_secret()?;
-            let (next, ended) = old.webhook.clone().rotated(secret.id, now);
-            Ok(Change::Rotated(next, secret, ended))
+        let rotated = async {
+            self.limits.recently(person.signed_in_at, self.now())?;
+            let (secret, stored) = self.new_webhook_secret(person, own.webhook.id).await?;
+            let rotate = |old: &OwnWebhook| {
+                let (next, ended) = old.webhook.clone().rotated(stored.id, self.now());
+                Ok(Change::Rotated(next, stored.clone(), ended))
+            };
+            Ok((secret, self.changed_webhook(person, own, meant, &act, rotate).await?))
         };
-        match self.change_webhook(person, own, meant, &act, rotate).await? {
-            Change::Rotated(webhook, secret, _) => Ok(issued(webhook, &secret)),
-            Change::None(_) | Change::Edited(_) | Change::Removed => {
+        match self.judged(&person.acting, &act, rotated).await? {
+            (secret, Change::Rotated(webhook, ..)) => Ok(issued(webhook, &secret)),
+            (_, Change::None(_) | Change::Edited(_) | Change::Removed) => {
                 Err(Error::internal("rotating a secret", "it is another change"))
             }
         }
@@ -256,43 +258,33 @@ impl People {
         }
     }
 
-    /// Sends a test event to a webhook, whatever it is called with; the delivery's id.
+    /// Asks for a test of a webhook, whatever it is called with; the delivery's id.
     pub(crate) async fn test_webhook(&self, person: &Caller, own: &OwnWebhook) -> Result<DeliveryId> {
-        let (id, now) = (own.webhook.id, self.now());
-        let kind = EventKind::WebhookTest;
-        let event = Event::new(
-            EventId::of(kind, &[&id, &self.random_uuid()?]),
-            self.event_source.clone(),
-            kind,
-            now,
-            EventSubject::Person(person.id.clone()),
-            Some(person.id.clone()),
-            EventData::new().text("endpoint_id", id),
-        );
+        let webhook = own.webhook.id;
+        let request = self.request(person, webhook, None)?;
+        let event = test_event(self.event_source.clone(), &person.id, webhook, request.id);
         let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
-        let delivery = Delivery::new(id, &event).id;
-        self.ask_for(person, id, AskedDelivery::Event(event)).await?;
-        Ok(delivery)
+        self.webhook_requests.send(&request).await?;
+        Ok(Delivery::new(webhook, &event).id)
     }
 
-    /// Sends a delivery again, however it ended.
+    /// Asks for a delivery to be sent again, however it ended.
     pub(crate) async fn send_again(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
-        let id = own.webhook.id;
-        if self.webhooks.delivery(id, delivery).await?.is_none() {
+        let webhook = own.webhook.id;
+        if self.webhooks.delivery(webhook, delivery).await?.is_none() {
             return Err(ErrorKind::NotFound.into());
         }
-        let request = DeliveryId::at(self.now(), self.entropy.bytes()?);
-        self.ask_for(person, id, AskedDelivery::Again { delivery, request })
-            .await
+        let request = self.request(person, webhook, Some(delivery))?;
+        self.webhook_requests.send(&request).await
     }
 
-    async fn ask_for(&self, person: &Caller, webhook: WebhookId, asked: AskedDelivery) -> Result<()> {
-        let message = DeliveryMessage {
+    fn request(&self, person: &Caller, webhook: WebhookId, again: Option<DeliveryId>) -> Result<WebhookRequest> {
+        Ok(WebhookRequest {
             person: person.id.clone(),
             webhook,
-            asked,
-        };
-        self.deliveries.send(&message).await
+            id: DeliveryId::at(self.now(), self.entropy.bytes()?),
+            again,
+        })
     }
 
     /// What came of a webhook's calls, the latest event first.
@@ -320,17 +312,30 @@ impl People {
         hosts.contains(url.url()) || url.is_https() && hosts.may_call(url.url())
     }
 
-    fn new_webhook_secret(&self) -> Result<NewWebhookSecret> {
-        Ok(NewWebhookSecret {
-            id: WebhookSecretId::from_uuid(self.random_uuid()?),
-            secret: WebhookSecret::from_random(self.entropy.bytes()?),
-        })
+    /// A new secret of a webhook: for its person, and as it is stored.
+    async fn new_webhook_secret(
+        &self,
+        person: &Caller,
+        webhook: WebhookId,
+    ) -> Result<(WebhookSecret, NewWebhookSecret)> {
+        let id = WebhookSecretId::from_uuid(self.random_uuid()?);
+        let secret = WebhookSecret::from_random(self.entropy.bytes()?);
+        let of = SecretOf::Webhook {
+            person: person.id.clone(),
+            webhook,
+            secret: id,
+        };
+        let stored = NewWebhookSecret {
+            id,
+            secret: self.secrets_key.encrypt(&of, secret.as_bytes()).await?,
+        };
+        Ok((secret, stored))
     }
 }
 
-fn issued(webhook: Webhook, secret: &NewWebhookSecret) -> IssuedWebhook {
+fn issued(webhook: Webhook, secret: &WebhookSecret) -> IssuedWebhook {
     IssuedWebhook {
         own: webhook.into(),
-        secret: secret.secret.text().to_string(),
+        secret: secret.text().to_string(),
     }
 }

@@ -30,7 +30,9 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Failure, Query, Reply};
-use purser_domain::{AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result};
+use purser_domain::{
+    AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result, Timestamp,
+};
 use purser_store::{ApprovalDecision, ApprovalPlace};
 use purser_store::{Page, Slice};
 use std::sync::Arc;
@@ -115,10 +117,11 @@ pub(super) async fn watch(
     let waiting = people.waiting(&session.person, view.agent, view.after);
     let (waiting, edition) = tokio::try_join!(waiting, people.catalog())?;
     let layout = Layout::of(&session, people.now());
+    // The script keeps relative times up to date, so the passing of time alone is no reason to send the list again.
+    let timeless = Layout::of(&session, Timestamp::EPOCH);
+    let tag = entity_tag(&waiting_list(&timeless, &waiting, view, &edition.catalog).into_string());
     let list = waiting_list(&layout, &waiting, view, &edition.catalog);
-    let text = list.into_string();
-    let tag = entity_tag(&text);
-    Ok(unless_held(&headers, &tag, Html(text)))
+    Ok(unless_held(&headers, &tag, Html(list.into_string())))
 }
 
 /// `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
@@ -136,6 +139,8 @@ async fn decide(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply
     let approval = sent.named("approval", ApprovalId::parse)?;
     let (mut form, mut layout) = (sent.form(FormName::ApprovalDecision), sent.layout());
     let (people, session) = (&sent.people, &sent.posted.session);
+    let is_frozen =
+        sent.owned.agent().status == AgentStatus::Frozen || people.freeze_of(sent.owned.agent()).await?.is_some();
     let own = people.own_approval(sent.owned, approval).await?;
     let Ok(note) = form.note() else {
         layout.typed = Some(form);
@@ -144,6 +149,7 @@ async fn decide(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply
     };
     let Err(error) = people.decide_approval(own, decision, note.as_ref()).await else {
         let notice = match decision {
+            ApprovalDecision::Approve if is_frozen => Notice::ApprovedFrozen,
             ApprovalDecision::Approve => Notice::Approved,
             ApprovalDecision::Reject => Notice::Rejected,
         };
@@ -369,13 +375,13 @@ pub(super) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &
             div.row-aside {
                 @match approval.ruling() {
                     Some(ruling) => { "decided " (relative(ruling.at, layout.now)) }
-                    None => { "nobody decided; void since " (exact(approval.expires_at)) }
+                    None => { "nobody decided; expired " (exact(approval.expires_at)) }
                 }
                 @if let Some(settlement) = approval.settlement() {
                     " · " a href=(paths::receipt(approval.agent, settlement)) { "Receipt" }
                 }
                 @if status == ApprovalStatus::Approved {
-                    " · not used yet, void " (relative(approval.expires_at, layout.now))
+                    " · not used yet, expires " (relative(approval.expires_at, layout.now))
                 }
             }
             details.fold {

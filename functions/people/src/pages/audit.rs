@@ -4,7 +4,7 @@
 use super::datetime::{exact, relative};
 use super::labels;
 use super::layout::{Here, Layout};
-use super::list::{agent_field, date_fields, filter_select, paging};
+use super::list::{agent_field, date_fields, filter_problem, filter_select, nothing_shown, paging};
 use super::paths;
 use crate::csv;
 use crate::ops::agents::Agents;
@@ -21,7 +21,7 @@ use purser_api::{AuditView, Query, Reply, audit_filter};
 use purser_domain::{
     Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, Catalog,
 };
-use purser_store::{AuditRow, READ_AT_ONCE, Slice};
+use purser_store::{AuditRow, Page, READ_AT_ONCE, Slice};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,24 +34,27 @@ const CSV: &str = "/dashboard/audit-log.csv";
 pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// How many rows a page has.
     const ROWS: u32 = 25;
-    let asked = read(&uri);
-    let (filter, before) = asked.unwrap_or_default();
+    let (filter, before, problem) = read(&uri);
     let person = &session.person;
-    let (mut agents, page, edition) = tokio::try_join!(
-        people.agents_to_choose(person, None),
-        people.audit_log(person, filter, Slice { before, limit: ROWS }),
-        people.catalog(),
-    )?;
+    let rows = async {
+        if problem.is_some() {
+            return Ok(Page::default());
+        }
+        people.audit_log(person, filter, Slice { before, limit: ROWS }).await
+    };
+    let (mut agents, page, edition) = tokio::try_join!(people.agents_to_choose(person, None), rows, people.catalog(),)?;
     if agents.are_many {
         // Those that are named.
         let named = page.items.iter().filter_map(|row| row.record.act.agent);
         let named: BTreeSet<AgentId> = named.chain(filter.agent).collect();
         agents.known = people.own_agents(person, named.into_iter().collect()).await?;
     }
+    let status = match problem {
+        Some(_) => StatusCode::BAD_REQUEST,
+        None => StatusCode::OK,
+    };
     let layout = Layout {
-        problem: asked
-            .is_none()
-            .then(|| "These filters were not understood, so everything is shown.".to_owned()),
+        problem,
         ..Layout::of(&session, people.now())
     };
     let log = Log {
@@ -62,11 +65,6 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
         older: page.next,
         catalog: &edition.catalog,
     };
-    let status = if asked.is_none() {
-        StatusCode::BAD_REQUEST
-    } else {
-        StatusCode::OK
-    };
     Ok((status, log_page(&layout, &log)).into_response())
 }
 
@@ -75,9 +73,10 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
 pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// At ten reads for each, this takes some seconds.
     const MOST_PAGES: u32 = 50;
-    let Some((filter, mut before)) = read(&uri) else {
-        return Ok((StatusCode::BAD_REQUEST, "These filters were not understood.").into_response());
-    };
+    let (filter, mut before, problem) = read(&uri);
+    if let Some(problem) = problem {
+        return Ok((StatusCode::BAD_REQUEST, problem).into_response());
+    }
     let mut text = csv::audit::header();
     for _ in 0..MOST_PAGES {
         let slice = Slice {
@@ -97,12 +96,16 @@ pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession
     Ok(csv::file("purser-audit-log", text, next))
 }
 
-/// The filter and the cursor in a URL; `None` where they are invalid. An empty field is no filter.
-fn read(uri: &Uri) -> Option<(AuditFilter, Option<Uuid>)> {
+/// The filter and the cursor in a URL, and what is wrong with them. An empty field is no filter; a wrong one is left out.
+fn read(uri: &Uri) -> (AuditFilter, Option<Uuid>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let filter = audit_filter(&mut query);
-    let cursor = query.read("cursor", |text| Uuid::try_parse(text).ok(), "");
-    query.finish().ok().map(|()| (filter, cursor))
+    let cursor = query.read(
+        "cursor",
+        |text| Uuid::try_parse(text).ok(),
+        "can’t be read; start from the first page",
+    );
+    (filter, cursor, filter_problem(query))
 }
 
 /// The URL of the log with a filter and a cursor.
@@ -144,7 +147,9 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
             }
             p { "What was done in your name, where from, and what was refused; and what was done to your agents by others. Nobody can change it." }
             (filters(log))
-            @if log.rows.is_empty() {
+            @if layout.problem.is_some() {
+                (nothing_shown())
+            } @else if log.rows.is_empty() {
                 p.empty { @if filter == AuditFilter::default() { "Nothing was done yet." } @else { "Nothing fits these filters." } }
             } @else {
                 ul.rows.log { @for row in log.rows { (log_row(layout, row, log)) } }

@@ -7,12 +7,12 @@ use purser_domain::{Duration, Timestamp};
 
 /// `in 3 h`, with the exact time on hover.
 pub(super) fn relative(at: Timestamp, now: Timestamp) -> Markup {
-    html! { time datetime=(machine(at)) title=(absolute(at)) data-relative { (distance(at, now)) } }
+    html! { time datetime=(machine(at)) title=(at.for_people()) data-relative { (distance(at, now)) } }
 }
 
 /// `21 Nov 2026, 01:09 UTC`.
 pub(super) fn exact(at: Timestamp) -> Markup {
-    html! { time datetime=(machine(at)) data-exact { (absolute(at)) } }
+    html! { time datetime=(machine(at)) data-exact { (at.for_people()) } }
 }
 
 /// Both, for what a person has to do in time.
@@ -53,27 +53,6 @@ fn distance(at: Timestamp, now: Timestamp) -> String {
 fn machine(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{}Z", text.get(..19).unwrap_or(&text))
-}
-
-fn absolute(at: Timestamp) -> String {
-    let text = at.to_string();
-    let part = |from, to| text.get(from..to).unwrap_or_default();
-    let month = match part(5, 7) {
-        "01" => "Jan",
-        "02" => "Feb",
-        "03" => "Mar",
-        "04" => "Apr",
-        "05" => "May",
-        "06" => "Jun",
-        "07" => "Jul",
-        "08" => "Aug",
-        "09" => "Sep",
-        "10" => "Oct",
-        "11" => "Nov",
-        _ => "Dec",
-    };
-    let day = part(8, 10).trim_start_matches('0');
-    format!("{day} {month} {}, {} UTC", part(0, 4), part(11, 16))
 }
 
 #[cfg(test)]

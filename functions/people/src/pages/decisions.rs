@@ -4,7 +4,7 @@ use super::call;
 use super::datetime::{exact, relative};
 use super::labels;
 use super::layout::{Here, Layout};
-use super::list::{agent_field, choose_agent, date_fields, filter_select, paging};
+use super::list::{agent_field, choose_agent, date_fields, filter_problem, filter_select, nothing_shown, paging};
 use super::money::money;
 use super::paths;
 use super::phrases;
@@ -68,8 +68,8 @@ const fn label(result: DecisionResult) -> &'static str {
     match result {
         DecisionResult::Allow => "Allowed",
         DecisionResult::Block => "Blocked",
-        DecisionResult::Escalate => "Sent to a person",
-        DecisionResult::RevertConfirmation => "Taken back",
+        DecisionResult::Escalate => "Sent for approval",
+        DecisionResult::RevertConfirmation => "Reverted",
         DecisionResult::Payout => "Paid out",
     }
 }
@@ -92,12 +92,12 @@ pub(crate) struct DecisionLog<'a> {
 pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// How many rows a page has.
     const ROWS: u32 = 25;
-    let asked = read(&uri, |text| Uuid::try_parse(text).ok());
-    let (filter, before) = asked.unwrap_or_default();
+    let (filter, before, problem) = read(&uri, |text| Uuid::try_parse(text).ok());
     let slice = Slice { before, limit: ROWS };
     let agents = people.agents_to_choose(&session.person, filter.agent);
     let (agents, edition) = tokio::try_join!(agents, people.catalog())?;
     let page = match filter.agent {
+        _ if problem.is_some() => Some(Page::default()),
         None if agents.are_many => None,
         None => Some(people.decisions_of(agents.ids(), filter, slice).await?),
         Some(agent) => Some(people.decisions_of(vec![agent], filter, slice).await?),
@@ -110,10 +110,12 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
             Some(LogRow::of(page.items, &calls, &agents.known))
         }
     };
+    let status = match problem {
+        Some(_) => StatusCode::BAD_REQUEST,
+        None => StatusCode::OK,
+    };
     let layout = Layout {
-        problem: asked
-            .is_none()
-            .then(|| "These filters were not understood, so everything is shown.".to_owned()),
+        problem,
         ..Layout::of(&session, people.now())
     };
     let log = DecisionLog {
@@ -124,19 +126,15 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
         older,
         catalog: &edition.catalog,
     };
-    let status = if asked.is_none() {
-        StatusCode::BAD_REQUEST
-    } else {
-        StatusCode::OK
-    };
     Ok((status, decisions_page(&layout, &log)).into_response())
 }
 
 /// `GET /dashboard/decisions.csv`: what fits the page's filters, of all agents or of one.
 pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let Some((filter, start)) = read(&uri, cursor::read_export) else {
-        return Ok((StatusCode::BAD_REQUEST, "These filters were not understood.").into_response());
-    };
+    let (filter, start, problem) = read(&uri, cursor::read_export);
+    if let Some(problem) = problem {
+        return Ok((StatusCode::BAD_REQUEST, problem).into_response());
+    }
     let edition = people.catalog().await?;
     let read = |agent, slice| {
         let people = Arc::clone(&people);
@@ -153,18 +151,18 @@ pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession
     Ok(csv::file("purser-decisions", text, next))
 }
 
-/// The filter and the cursor in a URL; `None` where they are invalid. An empty field is no filter.
-fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> Option<(DecisionFilter, Option<P>)> {
+/// The filter and the cursor in a URL, and what is wrong with them. An empty field is no filter; a wrong one is left out.
+fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> (DecisionFilter, Option<P>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let (from, to) = from_to(&mut query);
     let filter = DecisionFilter {
-        agent: query.read("agent_id", AgentId::parse, ""),
-        result: query.read("result", DecisionResult::from_name, ""),
-        service: query.read("service_id", ServiceId::parse, ""),
+        agent: query.read("agent_id", AgentId::parse, "must be an agent’s id"),
+        result: query.read("result", DecisionResult::from_name, "is none of those listed"),
+        service: query.read("service_id", ServiceId::parse, "is none of those listed"),
         span: Span { from, to },
     };
-    let cursor = query.read("cursor", place, "");
-    query.finish().ok().map(|()| (filter, cursor))
+    let cursor = query.read("cursor", place, "can’t be read; start from the first page");
+    (filter, cursor, filter_problem(query))
 }
 
 pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
@@ -178,6 +176,7 @@ pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
             }
             (filters(log))
             @match &log.rows {
+                _ if layout.problem.is_some() => (nothing_shown()),
                 None => (choose_agent("decisions")),
                 Some(entries) if entries.is_empty() => p.empty {
                     @if log.filter == DecisionFilter::default() { "Nothing was decided yet." } @else { "Nothing fits these filters." }
@@ -297,10 +296,10 @@ fn chip(decision: &LoggedDecision) -> Markup {
         LoggedDecision::Allowed(_) => html! { span.chip.good { "allowed" } },
         LoggedDecision::PaidOut(_) => html! { span.chip { "paid out" } },
         LoggedDecision::Refused(refusal) if refusal.result == DecisionResult::Escalate => {
-            html! { span.chip.wait { "asked" } }
+            html! { span.chip.wait { "sent for approval" } }
         }
         LoggedDecision::Refused(_) => html! { span.chip.bad { "blocked" } },
-        LoggedDecision::ConfirmationReverted(_) => html! { span.chip.wait { "taken back" } },
+        LoggedDecision::ConfirmationReverted(_) => html! { span.chip.wait { "reverted" } },
     }
 }
 
@@ -309,16 +308,16 @@ fn told(decision: &LoggedDecision) -> Markup {
         LoggedDecision::Allowed(settlement) => match settlement.state {
             SettlementState::Authorized => html! { "Payment authorized; not yet seen on chain." },
             SettlementState::Confirmed { .. } => html! { "Paid and confirmed on chain." },
-            SettlementState::Expired => html! { "Never paid; the amount was given back." },
+            SettlementState::Expired => html! { "Expired: never paid. The amount no longer counts against the caps." },
         },
         LoggedDecision::PaidOut(settlement) => match settlement.state {
             SettlementState::Authorized => html! { "Payout to your address signed; not yet seen on chain." },
             SettlementState::Confirmed { .. } => html! { "Paid out to your address, and confirmed on chain." },
-            SettlementState::Expired => html! { "Never paid out; the money is still in the wallet." },
+            SettlementState::Expired => html! { "Expired: never paid out. The money is still in the wallet." },
         },
         LoggedDecision::Refused(refusal) => phrases::why(refusal),
         LoggedDecision::ConfirmationReverted(_) => {
-            html! { "Its confirmation vanished from the chain and was taken back; the receipt tells where it stands now." }
+            html! { "The confirmation was reverted: its transaction left the chain. The receipt shows the present state." }
         }
     }
 }

@@ -156,14 +156,19 @@ impl Form {
     }
 
     /// Assigns the domain's problems to the form's fields. `fields` maps the first step of a problem's path to the
-    /// field and its label.
+    /// field and its label. Values are not repeated (a key that was pasted by mistake must not be shown): an entry of a
+    /// list is named by its number.
     pub(crate) fn refuse(&mut self, problems: &[Problem], fields: &[(&str, &str, &str)]) {
         for problem in problems {
-            let step = problem.path.split('/').nth(1).unwrap_or_default();
+            let mut steps = problem.path.split('/').skip(1);
+            let step = steps.next().unwrap_or_default();
+            let entry = steps.next().and_then(|index| index.parse::<u32>().ok());
+            let entry = entry.map_or_else(String::new, |index| format!("entry {} ", index.saturating_add(1)));
+            let message = problem.message.replace('`', "");
             let place = fields.iter().find(|(path, ..)| *path == step);
             match place {
-                Some((_, field, label)) => self.wrong(field, format!("{label}: {}.", problem.message)),
-                None => self.wrong("", format!("{}.", problem.message)),
+                Some((_, field, label)) => self.wrong(field, format!("{label}: {entry}{message}.")),
+                None => self.wrong("", format!("{entry}{message}.")),
             }
         }
     }

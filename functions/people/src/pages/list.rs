@@ -5,7 +5,7 @@ use crate::ops::agents::{Agents, FEW};
 use crate::ops::owned::Owned;
 use maud::{Markup, html};
 use purser_api::Query;
-use purser_domain::{AgentId, Duration, Timestamp};
+use purser_domain::{AgentId, Duration, ErrorKind, Timestamp};
 
 /// How many rows a page of a list in memory has.
 const ROWS: usize = 25;
@@ -145,6 +145,35 @@ pub(super) fn choose_agent(what: &str) -> Markup {
     }
 }
 
+/// What is wrong with the filters of a list's address, by their labels; `None` where nothing is. A list with wrong filters
+/// shows no rows: rows that were not asked for would pass for the answer.
+pub(super) fn filter_problem(query: Query) -> Option<String> {
+    let error = query.finish().err()?;
+    let ErrorKind::InvalidRequest(problems) = error.kind() else {
+        return Some("These filters can’t be read.".to_owned());
+    };
+    let lines = problems.iter().map(|problem| {
+        let label = match problem.path.trim_start_matches('/') {
+            "agent_id" => "Agent",
+            "from" => "From",
+            "to" => "To",
+            "result" => "Result",
+            "service_id" => "Service",
+            "status" => "State",
+            "kind" => "Act",
+            "refused" => "Refused only",
+            _ => "The address of this page",
+        };
+        format!("{label}: {}.", problem.message.replace('`', ""))
+    });
+    Some(lines.collect::<Vec<_>>().join(" "))
+}
+
+/// What a list says in place of rows while a filter is wrong.
+pub(super) fn nothing_shown() -> Markup {
+    html! { p.empty { "Nothing is shown until the filters are corrected." } }
+}
+
 /// The time that a list is filtered by, as two dates. The second is included to its end: an instant before the next day
 /// is of that date.
 pub(super) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Markup {
@@ -152,11 +181,11 @@ pub(super) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Mar
     let to = to.map(|to| to.before(Duration::from_secs_u32(1)));
     html! {
         div.field {
-            label for="filter-from" { "From" }
+            label for="filter-from" { "From " span.muted { "(UTC)" } }
             input id="filter-from" type="date" name="from" value=[day(from)];
         }
         div.field {
-            label for="filter-to" { "To" }
+            label for="filter-to" { "To " span.muted { "(UTC)" } }
             input id="filter-to" type="date" name="to" value=[day(to)];
         }
     }

@@ -55,6 +55,7 @@ notices! {
     RuleSaved, "rule_saved", "The rule is changed.";
     RuleRemoved, "rule_removed", "The rule is gone.";
     Approved, "approved", "Approved. The payment is made when the agent repeats its request.";
+    ApprovedFrozen, "approved_frozen", "Approved, but the agent is frozen: nothing is paid until the freeze ends and the agent repeats its request.";
     Rejected, "rejected", "Rejected. Nothing was paid.";
     PayoutAddressNamed, "payout_address_named", "The address is named. It says below from when on it is good.";
     PayoutAddressRemoved, "payout_address_removed", "The address is removed. Nothing more is paid out to it.";

@@ -63,7 +63,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
         "Receipt",
         Here::Elsewhere,
         &html! {
-            p.crumb { a href="/dashboard/decisions" { "Decisions" } }
+            p.crumb { a href="/dashboard/settlements" { "Settlements" } " · " a href="/dashboard/decisions" { "Decisions" } }
             article.card.receipt {
                 header.receipt-head {
                     h1 { "Receipt" }
@@ -160,7 +160,7 @@ fn state_line(state: &SettlementState, is_purchase: bool) -> Markup {
         },
         SettlementState::Confirmed { .. } => html! {},
         SettlementState::Expired => html! {
-            p.hint { "The chain shows that it was never paid and no longer can be. The amount was given back to the caps." }
+            p.hint { "The chain shows that it was never paid and no longer can be. The amount no longer counts against the caps." }
         },
     }
 }

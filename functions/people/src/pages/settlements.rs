@@ -3,7 +3,9 @@
 use super::datetime::{exact, relative};
 use super::labels;
 use super::layout::{Here, Layout};
-use super::list::{agent_field, choose_agent, columns, date_fields, filter_select, paging};
+use super::list::{
+    agent_field, choose_agent, columns, date_fields, filter_problem, filter_select, nothing_shown, paging,
+};
 use super::money::money;
 use super::paths;
 use super::receipt::state_chip;
@@ -46,12 +48,12 @@ struct Shown<'a> {
 pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// How many rows a page has.
     const ROWS: u32 = 25;
-    let asked = read(&uri, |text| Uuid::try_parse(text).ok());
-    let (filter, before) = asked.unwrap_or_default();
+    let (filter, before, problem) = read(&uri, |text| Uuid::try_parse(text).ok());
     let slice = Slice { before, limit: ROWS };
     let agents = people.agents_to_choose(&session.person, filter.agent);
     let (agents, edition) = tokio::try_join!(agents, people.catalog())?;
     let page = match filter.agent {
+        _ if problem.is_some() => Some(Page::default()),
         None if agents.are_many => None,
         None => Some(people.settlements_of(agents.ids(), filter, slice).await?),
         Some(agent) => Some(people.settlements_of(vec![agent], filter, slice).await?),
@@ -65,25 +67,23 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
         older,
         catalog: &edition.catalog,
     };
-    let layout = Layout {
-        problem: asked
-            .is_none()
-            .then(|| "These filters were not understood, so everything is shown.".to_owned()),
-        ..Layout::of(&session, people.now())
+    let status = match problem {
+        Some(_) => StatusCode::BAD_REQUEST,
+        None => StatusCode::OK,
     };
-    let status = if asked.is_none() {
-        StatusCode::BAD_REQUEST
-    } else {
-        StatusCode::OK
+    let layout = Layout {
+        problem,
+        ..Layout::of(&session, people.now())
     };
     Ok((status, settlements_page(&layout, &shown)).into_response())
 }
 
 /// `GET /dashboard/settlements.csv`: what fits the page's filters, of all agents or of one.
 pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let Some((filter, start)) = read(&uri, cursor::read_export) else {
-        return Ok((StatusCode::BAD_REQUEST, "These filters were not understood.").into_response());
-    };
+    let (filter, start, problem) = read(&uri, cursor::read_export);
+    if let Some(problem) = problem {
+        return Ok((StatusCode::BAD_REQUEST, problem).into_response());
+    }
     let edition = people.catalog().await?;
     let read = |agent, slice| {
         let people = Arc::clone(&people);
@@ -102,17 +102,17 @@ pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession
     Ok(csv::file("purser-settlements", text, next))
 }
 
-/// The filter and the cursor in a URL; `None` where they are invalid. An empty field is no filter.
-fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> Option<(SettlementFilter, Option<P>)> {
+/// The filter and the cursor in a URL, and what is wrong with them. An empty field is no filter; a wrong one is left out.
+fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> (SettlementFilter, Option<P>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let (from, to) = from_to(&mut query);
     let filter = SettlementFilter {
-        agent: query.read("agent_id", AgentId::parse, ""),
-        status: query.read("status", ReceiptStatus::from_name, ""),
+        agent: query.read("agent_id", AgentId::parse, "must be an agent’s id"),
+        status: query.read("status", ReceiptStatus::from_name, "is none of those listed"),
         span: Span { from, to },
     };
-    let cursor = query.read("cursor", place, "");
-    query.finish().ok().map(|()| (filter, cursor))
+    let cursor = query.read("cursor", place, "can’t be read; start from the first page");
+    (filter, cursor, filter_problem(query))
 }
 
 /// The URL of the page or the file with a filter and a cursor.
@@ -142,6 +142,7 @@ fn settlements_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
             p { "What your agents were authorized to pay, what the chain shows of it, and what was paid out to you." }
             (filters(shown))
             @match &shown.rows {
+                _ if layout.problem.is_some() => (nothing_shown()),
                 None => (choose_agent("settlements")),
                 Some(rows) if rows.is_empty() => p.empty {
                     @if filter == SettlementFilter::default() { "Nothing was authorized yet." }

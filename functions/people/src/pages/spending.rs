@@ -23,7 +23,7 @@ pub(super) fn section(spending: Option<&(Spending, Vec<Owned>)>, shown: &[AgentS
                     @let sum = sum(spending);
                     @if sum != UsageTotals::default() { (totals(sum)) }
                     @if sum.allowed == 0 { (nothing(shown)) } @else {
-                        div.card { (chart("Spent", &by_day(spending))) }
+                        div.card { (chart("Spent or held", &by_day(spending))) }
                         (biggest(spending, named, catalog))
                     }
                 }
@@ -58,10 +58,13 @@ fn nothing(shown: &[AgentSpend]) -> Markup {
 fn totals(sum: UsageTotals) -> Markup {
     html! {
         dl.card.totals {
-            div { dt { "Spent" } dd { (money(spent(sum))) } }
+            div {
+                dt { "Spent or held" }
+                dd { (money(spent(sum))) p.muted.fine { "Confirmed payments and open holds. A hold that expires unpaid is subtracted." } }
+            }
             div { dt { "Payments" } dd { (sum.allowed) } }
             div { dt { "Refused" } dd { (sum.blocked) } }
-            div { dt { "Asked of you" } dd { (sum.escalated) } }
+            div { dt { "Sent for approval" } dd { (sum.escalated) } }
         }
     }
 }

@@ -97,7 +97,7 @@ async fn they_tell_of_the_whole_catalog_and_what_waits_and_is_frozen() {
     operator = with_claims(&world, "ada", json!({"groups": "operators"})).await;
     operator.get(PAGES[1]).await.is(200, "No change waits.");
 
-    operator.get(PAGES[2]).await.is(200, "Nothing is frozen.");
+    operator.get(PAGES[2]).await.is(200, "No operator has frozen anything.");
     let (agent, owner) = (AgentId::from_uuid(Uuid::from_u128(7)), PersonId::of("x", "y"));
     for target in [
         FreezeTarget::Agent(agent),

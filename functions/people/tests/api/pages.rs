@@ -4,9 +4,10 @@ use crate::support::World;
 use crate::support::browser::{Browser, answer, asked};
 use axum::http::{Method, header};
 use purser_domain::{
-    Address, AgentId, Amount, Counted, Day, Duration, EventId, EventKind, FreezeTarget, Handover, OperatorFreeze,
-    OperatorName, OperatorReason, PayoutRecord, PersonId, UsageCount,
+    Address, AgentId, Amount, Counted, Day, Duration, FreezeTarget, Handover, OperatorFreeze, OperatorName,
+    OperatorReason, PayoutRecord, PersonId, UsageCount,
 };
+use purser_store::{SequenceNumber, Shard};
 use purser_testkit::{
     authorize::Answer as Told,
     sample::{OWNER, audit, service_id},
@@ -161,7 +162,7 @@ async fn a_key_is_shown_on_one_page_and_a_reload_makes_no_other() {
     assert!(secret.bytes().all(|byte| byte.is_ascii_hexdigit()));
 
     let reloaded = owner.post(&page, &keys, &[("version", "1")]).await;
-    reloaded.is(412, "changed elsewhere");
+    reloaded.is(412, "the key exists and can’t be shown again");
     assert!(!reloaded.html.contains("data-new-key"));
     for path in pages_of(&agent) {
         assert!(!owner.get(&path).await.html.contains(secret), "{path}");
@@ -227,7 +228,7 @@ async fn a_limited_key_is_made_as_it_was_asked_for_or_not_at_all_and_its_page_sa
         ("expires_days", "0"),
     ];
     let refused = owner.post(&page, &keys, &unknown).await;
-    refused.is(400, "Services: is no service of the catalog");
+    refused.is(400, "Services: entry 1 is no service of the catalog");
     assert!(refused.html.contains("no-such"), "what was typed is kept");
     assert_eq!(version().await, before);
 
@@ -480,8 +481,11 @@ async fn what_waits_appears_to_whoever_watches_and_is_decided_once() {
     assert_eq!(watched(&mut owner, &tag).await.0, 304);
 
     let (agent, approval) = world.waiting().await;
-    let (status, _, html) = watched(&mut owner, &tag).await;
+    let (status, tag, html) = watched(&mut owner, &tag).await;
     assert_eq!(status, 200);
+    // "5 min ago" is the script's to keep true: the passing of time alone sends nothing again.
+    world.advance(300);
+    assert_eq!(watched(&mut owner, &tag).await.0, 304);
     for text in [
         "data-waiting=\"1\"",
         &format!("data-approval=\"{approval}\""),
@@ -685,12 +689,25 @@ async fn the_log_is_narrowed_down_and_what_is_not_understood_is_said() {
         rows(&mut owner, "?service_id=00000000-0000-0000-0000-000000000000").await,
         0
     );
-    for query in ["?agent_id=x", "?result=maybe", "?cursor=x"] {
-        owner
-            .get(&format!("/dashboard/decisions{query}"))
-            .await
-            .is(400, "not understood");
+    for (query, problem) in [
+        ("?agent_id=x", "Agent: must be an agent’s id."),
+        ("?service_id=x", "Service: is none of those listed."),
+        (
+            "?cursor=x",
+            "The address of this page: can’t be read; start from the first page.",
+        ),
+        ("?from=2026-11-21&to=2026-11-20", "To: must not be before from."),
+    ] {
+        // The filters that were understood stay, and no row is shown that was not asked for.
+        let seen = owner.get(&format!("/dashboard/decisions{query}&result=block")).await;
+        seen.is(400, problem);
+        seen.is(400, "Nothing is shown until the filters are corrected.");
+        assert_eq!(seen.html.matches("<li class=\"row\">").count(), 0, "{query}");
     }
+    owner
+        .get("/dashboard/decisions?result=block&from=x")
+        .await
+        .is(400, "<option value=\"block\" selected>");
 }
 
 #[tokio::test]
@@ -718,9 +735,7 @@ async fn the_audit_log_shows_what_was_done_where_from_and_as_a_file_without_form
     assert_eq!(filtered.html.matches("<li class=\"row\">").count(), 1);
     let refused = ann.get("/dashboard/audit-log?refused=true").await;
     refused.is(200, "Nothing fits these filters.");
-    ann.get("/dashboard/audit-log?kind=x")
-        .await
-        .is(400, "were not understood");
+    ann.get("/dashboard/audit-log?kind=x").await.is(400, "Act: must be");
 
     let file = ann.get("/dashboard/audit-log.csv").await;
     assert_eq!(file.headers["content-type"], "text/csv; charset=utf-8");
@@ -824,6 +839,22 @@ async fn a_freeze_by_an_operator_is_shown_with_its_reason() {
         world.ledger.unfreeze(&target, &audit()).await.unwrap();
     }
     owner.get(&page).await.is(200, "An operator has frozen this agent.");
+}
+
+#[tokio::test]
+async fn approving_a_frozen_agents_payment_does_not_promise_that_it_is_paid() {
+    let world = World::start().await;
+    let mut owner = world.browser(OWNER).await;
+    let (agent, approval) = world.waiting().await;
+    let page = format!("/dashboard/agents/{agent}");
+    owner.post(&page, &format!("{page}/freeze"), &[]).await;
+    owner.get(&page).await.is(200, "Once the freeze ends, it can spend");
+    let approve = format!("{page}/approvals/{approval}/approve");
+    let done = owner.post("/dashboard/approvals", &approve, &[]).await;
+    owner
+        .get(done.leads())
+        .await
+        .is(200, "nothing is paid until the freeze ends");
 }
 
 #[tokio::test]
@@ -1029,9 +1060,15 @@ async fn settlements_are_filtered_by_agent_state_and_day() {
         let seen = owner.get(&format!("/dashboard/settlements?{query}")).await;
         assert_eq!((seen.status, has(&seen.html, &links)), (200, shown), "{query}");
     }
-    for wrong in ["status=paid", "from=yesterday", "agent_id=x", "cursor=x"] {
+    for (wrong, problem) in [
+        ("status=paid", "State: is none of those listed."),
+        ("from=yesterday", "From: must be a date (YYYY-MM-DD, UTC)"),
+        ("agent_id=x", "Agent: must be an agent’s id."),
+        ("cursor=x", "start from the first page"),
+    ] {
         let seen = owner.get(&format!("/dashboard/settlements?{wrong}")).await;
-        seen.is(400, "These filters were not understood");
+        seen.is(400, problem);
+        assert!(has(&seen.html, &links).is_empty(), "{wrong}");
     }
     for n in 0..26 {
         world.pay(&agent, 1, &format!("more {n}")).await;
@@ -1140,9 +1177,13 @@ async fn settlements_and_decisions_are_kept_as_files_without_formulas_of_what_th
     for (path, wrong) in [("settlements", "status=paid"), ("decisions", "result=paid")] {
         let page = owner.get(&format!("/dashboard/{path}?agent_id={other}&to={day}")).await;
         page.is(200, &format!("href=\"/dashboard/{path}.csv?agent_id={other}&amp;to="));
-        for query in [wrong, "cursor=x", "from=x"] {
+        for (query, problem) in [
+            (wrong, "is none of those listed."),
+            ("cursor=x", "start from the first page."),
+            ("from=x", "From: must be a date"),
+        ] {
             let refused = owner.get(&format!("/dashboard/{path}.csv?{query}")).await;
-            refused.is(400, "These filters were not understood.");
+            refused.is(400, problem);
         }
         let mut bob = world.browser("bob").await;
         let theirs = bob.get(&format!("/dashboard/{path}.csv")).await;
@@ -1194,19 +1235,21 @@ async fn the_overview_tells_what_was_spent_in_thirty_days_and_who_spent_most_whe
         let agent = AgentId::parse(agent).unwrap();
         let record = world.ledger.agent(agent).await.unwrap().unwrap();
         let at = Day::of(world.now()).minus(days_ago).start();
-        let event = EventId::of(
-            EventKind::PaymentAuthorized,
-            &[&agent, &service, &days_ago, &format!("{what:?}")],
-        );
+        // A shard for each count: sequence numbers are compared within one.
+        let shard = Shard {
+            table: "LedgerTable".to_owned(),
+            id: format!("{agent} {service} {days_ago} {what:?}"),
+        };
+        let place = SequenceNumber::parse("1").unwrap();
         let count = UsageCount {
-            event,
             owner: PersonId::parse(&record.owner).unwrap(),
             agent,
             service: service_id(service),
             decided_at: at,
             what,
         };
-        world.usage.count(&[count], world.now()).await.unwrap();
+        let counts = [(place.clone(), count)];
+        world.usage.count(&shard, &counts, &place, world.now()).await.unwrap();
     };
     let units = |units| Amount::from_units(units).unwrap();
     for (agent, service, days_ago, what) in [
@@ -1244,7 +1287,7 @@ async fn the_overview_tells_what_was_spent_in_thirty_days_and_who_spent_most_whe
     let mut owner = world.browser(OWNER).await;
     let seen = owner.get("/dashboard").await;
     let (today, month) = (Day::of(world.now()), Day::of(world.now()).minus(29));
-    let label = format!("Spent from {month} to {today}: $8.50; most on {month}: $7.00");
+    let label = format!("Spent or held from {month} to {today}: $8.50; most on {month}: $7.00");
     seen.is(200, &format!("aria-label=\"{label}\""));
     seen.is(200, &format!("<title>{today}: $1.50</title>"));
     let (_, section) = seen.html.split_once("id=\"spending-title\"").unwrap();
@@ -1252,7 +1295,7 @@ async fn the_overview_tells_what_was_spent_in_thirty_days_and_who_spent_most_whe
     for number in [
         "<dt>Payments</dt><dd>2</dd>",
         "<dt>Refused</dt><dd>1</dd>",
-        "<dt>Asked of you</dt><dd>1</dd>",
+        "<dt>Sent for approval</dt><dd>1</dd>",
     ] {
         assert!(section.contains(number), "{number}: {section}");
     }

@@ -16,13 +16,13 @@ const PAGE: &str = "/dashboard/webhooks";
 const URL: &str = "https://hooks.example/purser";
 const ALL: [(&str, &str); 4] = [("url", URL), ("description", ""), ("kinds", "all"), ("agents", "all")];
 
-/// A world with a queue of deliveries.
+/// A world with a queue of requests.
 async fn world_with_queue() -> (World, Sqs) {
     let sqs = Sqs::new(|| 0);
-    sqs.create("deliveries", 30, 10);
+    sqs.create("webhook-requests", 30, 10);
     let address = sqs.serve().await;
-    let queue = format!("{address}/000000000000/deliveries");
-    let world = World::with(&[("SQS_ENDPOINT", &address), ("DELIVERIES_QUEUE_URL", &queue)]).await;
+    let queue = format!("{address}/000000000000/webhook-requests");
+    let world = World::with(&[("SQS_ENDPOINT", &address), ("WEBHOOK_REQUESTS_QUEUE_URL", &queue)]).await;
     (world, sqs)
 }
 
@@ -183,7 +183,10 @@ async fn another_s_webhook_is_not_there() {
         assert_eq!(seen.status, 404, "{form}");
         assert_eq!(bob.get(&format!("{page}/{form}")).await.leads(), page, "{form}");
     }
-    assert_eq!((only(&world).await.1, sqs.bodies("deliveries").len()), (webhook, 0));
+    assert_eq!(
+        (only(&world).await.1, sqs.bodies("webhook-requests").len()),
+        (webhook, 0)
+    );
 }
 
 /// A delivery of that webhook, so many seconds ago, whose last call ended so.
@@ -254,10 +257,10 @@ async fn the_log_tells_how_calls_ended_and_sends_one_again_under_its_own_id() {
     assert_eq!(again.leads(), format!("{page}?notice=webhook_sent_again"));
     let tested = owner.post(&page, &format!("{page}/test"), &[]).await;
     assert_eq!(tested.leads(), format!("{page}?notice=webhook_test_sent"));
-    assert_eq!(sqs.bodies("deliveries").len(), 2);
+    assert_eq!(sqs.bodies("webhook-requests").len(), 2);
     let unknown = format!("{page}/deliveries/00000000-0000-7000-8000-000000000000/redeliver");
     assert_eq!(owner.post(&page, &unknown, &[]).await.status, 404);
-    assert_eq!(sqs.bodies("deliveries").len(), 2);
+    assert_eq!(sqs.bodies("webhook-requests").len(), 2);
 }
 
 #[tokio::test]

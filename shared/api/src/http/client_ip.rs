@@ -41,12 +41,17 @@ impl GatewayContext {
         }
     }
 
+    /// Replaces the address by one that was validly asserted (`asserted_ip.rs`).
+    pub(crate) fn set_source_ip(&mut self, ip: IpAddr) {
+        self.http.source_ip = Some(ip.to_string());
+    }
+
     pub(crate) const fn method(&self) -> &Method {
         &self.http.method
     }
 }
 
-/// The caller's address as the gateway saw it; never from a header.
+/// The caller's address: the gateway's source address, or the one that `mcp` validly asserted (`asserted_ip.rs`).
 pub fn client_ip(extensions: &Extensions) -> Option<IpAddr> {
     extensions
         .get::<GatewayContext>()?

@@ -468,6 +468,9 @@ fn blocked(block: &Block) -> String {
         Block::Vendor(service) => format!("`{service}` is not among the vendors that a rule allows"),
         Block::Unpayable(unpayable) => why_unpayable(*unpayable).to_owned(),
         Block::PayeeNotInCatalog => "the offer pays another wallet than the operation's in the catalog".to_owned(),
+        Block::PayeeTooYoung { retry_at } => {
+            format!("the operation's payee or price has changed, and is not paid before {retry_at}")
+        }
         Block::PayeeIsPayer => "the offer pays the agent's own wallet".to_owned(),
         Block::PriceAboveCatalog { max } => {
             format!("the offer asks more than the {max} units that the catalog lets it cost")
@@ -500,6 +503,7 @@ const fn why_unpayable(unpayable: Unpayable) -> &'static str {
         Unpayable::NoPayment => "the catalog lists no payment for this operation, so no call of it is paid",
         Unpayable::OtherNetwork => "the catalog lists a payment on another network for this operation",
         Unpayable::NoMaximum => "this operation has no fixed price, and the catalog no maximum for it",
+        Unpayable::PlainHttp => "the catalog lists a plain http address for this operation, and payments need https",
     }
 }
 

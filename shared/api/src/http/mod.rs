@@ -1,5 +1,6 @@
 //! HTTP: the router and its middleware, requests, errors and their status, the OpenAPI document.
 
+pub(crate) mod asserted_ip;
 pub mod body;
 pub(crate) mod client;
 pub(crate) mod client_ip;

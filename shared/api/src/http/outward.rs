@@ -39,6 +39,12 @@ impl AllowedHosts {
         authority(url).is_some_and(|authority| self.0.contains(&authority))
     }
 
+    /// Whether all of them are hosts for which this holds; an IPv6 address has brackets.
+    pub(crate) fn all(&self, is_one: impl Fn(&str) -> bool) -> bool {
+        let mut hosts = self.0.iter().filter_map(|host| host.rsplit_once(':'));
+        hosts.all(|(host, _port)| is_one(host))
+    }
+
     /// Whether a URL may be called, as far as can be known before its name is resolved.
     pub fn may_call(&self, url: &Url) -> bool {
         self.contains(url) || may_be_public(url)

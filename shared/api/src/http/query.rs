@@ -83,7 +83,8 @@ impl Query {
         }
     }
 
-    fn wrong(&mut self, name: &str, message: impl Into<String>) {
+    /// Notes a problem that no single reader sees.
+    pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
         self.problems.push(Problem::at(format!("/{name}"), message));
     }
 }

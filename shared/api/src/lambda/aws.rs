@@ -14,7 +14,6 @@ use aws_types::{
     service_config::{LoadServiceConfig, ServiceConfigKey},
 };
 use axum::http::Uri;
-use purser_domain::Network;
 use std::{net::IpAddr, time::Duration};
 
 /// Reads `AWS_REGION` and the credentials, which Lambda sets, and `DYNAMODB_ENDPOINT`, `SECRETS_ENDPOINT`,
@@ -63,11 +62,7 @@ fn endpoint(env: &mut Env, name: &str) -> Option<String> {
         env.wrong(name, "must be empty, or an address: http://<host>:<port>");
         return None;
     };
-    let is_testnet = env
-        .get("NETWORK")
-        .and_then(Network::from_name)
-        .is_some_and(Network::is_testnet);
-    if !is_testnet && !uri.host().is_some_and(is_loopback) {
+    if !env.is_of_testnet() && !uri.host().is_some_and(is_loopback) {
         env.wrong(
             name,
             "must be empty or of this machine, unless `NETWORK` is a test network",
@@ -81,7 +76,8 @@ fn is_address(uri: &Uri) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some() && uri.query().is_none()
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Whether a host is this machine: `localhost` or a loopback address, an IPv6 address with or without brackets.
+pub(crate) fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }

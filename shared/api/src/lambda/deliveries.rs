@@ -1,133 +1,229 @@
-//! The queue of deliveries: one message for each, which stays until its webhook has taken it or it is given up.
+//! The queues of webhooks: what a person asks for, and the deliveries.
 //!
-//! A message is sent by `webhooks`, for an event, and by `people`, for a test or to send one again. It is in the message
-//! group of its webhook.
+//! `people` sends to the queue of requests alone. A request names a webhook and a stored delivery, and never has an event:
+//! so whoever controls `people` can't have an event signed that did not happen. `webhooks` alone sends to the queue of
+//! deliveries. Each message is in the message group of its webhook.
 
-use crate::lambda::sqs::Queue;
+use crate::lambda::sqs::{LONGEST_DELAY_SECS, Queue};
 use aws_types::SdkConfig;
 use purser_domain::{DeliveryId, Duration, Event, PersonId, Result, WebhookId};
 use serde_json::{Map, Value, json};
 
-/// One delivery that is asked for.
+/// A call of a webhook that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryMessage {
-    /// Whose webhook it is.
+    /// The webhook's person.
     pub person: PersonId,
-    /// Which.
+    /// The webhook.
     pub webhook: WebhookId,
-    /// What of.
-    pub asked: AskedDelivery,
+    /// The event or delivery that it is called with.
+    pub of: DeliveryOf,
 }
 
-/// What a message asks for.
+/// The content of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AskedDelivery {
-    /// This event.
+pub enum DeliveryOf {
+    /// An event from the bus.
     Event(Event),
-    /// What was tried before, again.
-    Again {
-        /// What.
-        delivery: DeliveryId,
-        /// Tells one request from a repeated message.
-        request: DeliveryId,
-    },
+    /// A stored delivery, which waits for its next call.
+    Stored(DeliveryId),
+}
+
+/// A request that a person makes by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookRequest {
+    /// The webhook's person.
+    pub person: PersonId,
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// The request's own id: a repeated message has the same one.
+    pub id: DeliveryId,
+    /// The stored delivery that is to be sent again; `None` for a test.
+    pub again: Option<DeliveryId>,
 }
 
 impl DeliveryMessage {
     /// Its text.
     pub fn text(&self) -> String {
-        let mut members = Map::new();
-        members.insert("person".to_owned(), json!(self.person.as_str()));
-        members.insert("webhook".to_owned(), json!(self.webhook.to_string()));
-        match &self.asked {
-            AskedDelivery::Event(event) => {
-                members.insert("event".to_owned(), event.to_json());
-            }
-            AskedDelivery::Again { delivery, request } => {
-                members.insert("delivery".to_owned(), json!(delivery.to_string()));
-                members.insert("request".to_owned(), json!(request.to_string()));
-            }
-        }
-        Value::Object(members).to_string()
+        let (name, of) = match &self.of {
+            DeliveryOf::Event(event) => ("event", event.to_json()),
+            DeliveryOf::Stored(delivery) => ("delivery", json!(delivery.to_string())),
+        };
+        json!({"person": self.person.as_str(), "webhook": self.webhook.to_string(), name: of}).to_string()
     }
 
     /// Reads what [`DeliveryMessage::text`] writes; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        let message: Map<String, Value> = serde_json::from_str(text).ok()?;
-        let member = |name: &str| message.get(name).and_then(Value::as_str);
-        let asked = match (message.get("event"), member("delivery"), member("request")) {
-            (Some(event), None, None) => AskedDelivery::Event(Event::parse(event.to_string().as_bytes()).ok()?),
-            (None, Some(delivery), Some(request)) => AskedDelivery::Again {
-                delivery: DeliveryId::parse(delivery)?,
-                request: DeliveryId::parse(request)?,
-            },
+        let message = Members::parse(text, 3)?;
+        let of = match (message.0.get("event"), message.text("delivery")) {
+            (Some(event), None) => DeliveryOf::Event(Event::parse(event.to_string().as_bytes()).ok()?),
+            (None, Some(delivery)) => DeliveryOf::Stored(DeliveryId::parse(delivery)?),
             _ => return None,
         };
         Some(Self {
-            person: PersonId::parse(member("person")?)?,
-            webhook: WebhookId::parse(member("webhook")?)?,
-            asked,
+            person: message.person()?,
+            webhook: message.webhook()?,
+            of,
         })
     }
 }
 
-/// The queue.
+impl WebhookRequest {
+    /// Its text.
+    pub fn text(&self) -> String {
+        let mut members = json!({
+            "person": self.person.as_str(), "webhook": self.webhook.to_string(), "request": self.id.to_string(),
+        });
+        if let (Some(again), Some(members)) = (self.again, members.as_object_mut()) {
+            members.insert("delivery".to_owned(), json!(again.to_string()));
+        }
+        members.to_string()
+    }
+
+    /// Reads what [`WebhookRequest::text`] writes; `None` for any other text, such as one with an event.
+    pub fn parse(text: &str) -> Option<Self> {
+        let message = Members::parse(text, 3)
+            .or_else(|| Members::parse(text, 4).filter(|message| message.0.contains_key("delivery")))?;
+        Some(Self {
+            person: message.person()?,
+            webhook: message.webhook()?,
+            id: DeliveryId::parse(message.text("request")?)?,
+            again: match message.0.get("delivery") {
+                None => None,
+                Some(again) => Some(DeliveryId::parse(again.as_str()?)?),
+            },
+        })
+    }
+}
+
+/// The members of a message.
+struct Members(Map<String, Value>);
+
+impl Members {
+    /// An object with `count` members.
+    fn parse(text: &str, count: usize) -> Option<Self> {
+        let members: Map<String, Value> = serde_json::from_str(text).ok()?;
+        (members.len() == count).then_some(Self(members))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).and_then(Value::as_str)
+    }
+
+    fn person(&self) -> Option<PersonId> {
+        PersonId::parse(self.text("person")?)
+    }
+
+    fn webhook(&self) -> Option<WebhookId> {
+        WebhookId::parse(self.text("webhook")?)
+    }
+}
+
+/// The queue of deliveries.
 #[derive(Clone, Debug)]
 pub struct DeliveriesQueue(Queue);
 
 impl DeliveriesQueue {
+    /// The longest pause of a message: SQS delays none for longer. A delayed message is not in flight, so any number of
+    /// them may wait (SQS developer guide, "Quotas").
+    pub const LONGEST_PAUSE: Duration = Duration::from_secs_u32(LONGEST_DELAY_SECS);
+
     /// The queue at this URL.
     pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
         Self(Queue::new(aws, url))
     }
 
-    /// Adds a message. Sent twice, it is two; the delivery's row tells that they are one.
-    pub async fn send(&self, message: &DeliveryMessage) -> Result<()> {
-        self.0.send(&message.webhook.to_string(), message.text(), None).await
+    /// Adds a message that nobody receives before the end of `pause`. The delivery's row shows that messages sent twice are
+    /// one delivery.
+    pub async fn send(&self, message: &DeliveryMessage, pause: Option<Duration>) -> Result<()> {
+        self.0.send(&message.webhook.to_string(), message.text(), pause).await
+    }
+}
+
+/// The queue of requests.
+#[derive(Clone, Debug)]
+pub struct WebhookRequestsQueue(Queue);
+
+impl WebhookRequestsQueue {
+    /// The queue at this URL.
+    pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
+        Self(Queue::new(aws, url))
     }
 
-    /// Lets nobody receive a message for so long, from now on.
-    pub async fn hide(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
-        self.0.hide(receipt_handle, pause).await
+    /// Adds a request.
+    pub async fn send(&self, request: &WebhookRequest) -> Result<()> {
+        self.0.send(&request.webhook.to_string(), request.text(), None).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use purser_domain::{EventData, EventId, EventKind, EventSource, EventSubject, Timestamp};
+    use purser_domain::{EventSource, test_event};
     use uuid::Uuid;
+
+    fn person() -> PersonId {
+        PersonId::of("https://issuer.example", "ann")
+    }
+
+    fn id(n: u128) -> DeliveryId {
+        DeliveryId::from_uuid(Uuid::from_u128(n))
+    }
+
+    fn with(text: &str, name: &str, value: Value) -> String {
+        let mut members: Value = serde_json::from_str(text).unwrap();
+        members[name] = value;
+        members.to_string()
+    }
+
+    fn event() -> Event {
+        let source = EventSource::of("stack").unwrap();
+        test_event(source, &person(), "x", id(1)).unwrap()
+    }
 
     #[test]
     fn a_message_returns_from_its_text_and_no_other_is_read() {
-        let person = PersonId::of("https://issuer.example", "ann");
-        let event = Event::new(
-            EventId::of(EventKind::WebhookTest, &[&1]),
-            EventSource::of("stack").unwrap(),
-            EventKind::WebhookTest,
-            Timestamp::EPOCH,
-            EventSubject::Person(person.clone()),
-            Some(person.clone()),
-            EventData::new().text("endpoint_id", "x"),
-        );
-        let id = |n| DeliveryId::from_uuid(Uuid::from_u128(n));
-        let again = AskedDelivery::Again {
-            delivery: id(1),
-            request: id(2),
-        };
-        for asked in [AskedDelivery::Event(event.unwrap()), again] {
+        for of in [DeliveryOf::Event(event()), DeliveryOf::Stored(id(1))] {
             let message = DeliveryMessage {
-                person: person.clone(),
+                person: person(),
                 webhook: WebhookId::from_uuid(Uuid::nil()),
-                asked,
+                of,
             };
             assert_eq!(DeliveryMessage::parse(&message.text()), Some(message.clone()));
-            let mut both: Value = serde_json::from_str(&message.text()).unwrap();
-            both["event"] = json!({});
-            assert_eq!(DeliveryMessage::parse(&both.to_string()), None);
+            let both = with(&message.text(), "event", json!({}));
+            assert_eq!(DeliveryMessage::parse(&both), None);
         }
         for text in ["", "[]", "{}", r#"{"person": 1}"#] {
             assert_eq!(DeliveryMessage::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_request_names_ids_and_one_with_an_event_is_refused() {
+        for again in [None, Some(id(1))] {
+            let request = WebhookRequest {
+                person: person(),
+                webhook: WebhookId::from_uuid(Uuid::nil()),
+                id: id(2),
+                again,
+            };
+            assert_eq!(WebhookRequest::parse(&request.text()), Some(request.clone()));
+            assert_eq!(DeliveryMessage::parse(&request.text()), None);
+            for (name, value) in [
+                ("event", event().to_json()),
+                ("delivery", json!(1)),
+                ("request", Value::Null),
+            ] {
+                let other = with(&request.text(), name, value);
+                assert_eq!(WebhookRequest::parse(&other), None, "{other}");
+            }
+        }
+        let delivery = DeliveryMessage {
+            person: person(),
+            webhook: WebhookId::from_uuid(Uuid::nil()),
+            of: DeliveryOf::Event(event()),
+        };
+        assert_eq!(WebhookRequest::parse(&delivery.text()), None);
+        assert_eq!(WebhookRequest::parse("{}"), None);
     }
 }

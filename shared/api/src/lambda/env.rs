@@ -5,7 +5,8 @@
 //! it has no value.
 
 use crate::http::outward::AllowedHosts;
-use purser_domain::Network;
+use crate::lambda::aws::is_loopback;
+use purser_domain::{EventSource, Network};
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
 /// The variables, and the problems found in them.
@@ -116,13 +117,38 @@ impl Env {
         }
     }
 
-    /// Hosts that may be called whatever their address is; none where it is unset.
+    /// Whether `NETWORK` is a test network; no where it is unset.
+    pub(crate) fn is_of_testnet(&self) -> bool {
+        let network = self.get("NETWORK").and_then(Network::from_name);
+        network.is_some_and(Network::is_testnet)
+    }
+
+    /// Hosts that may be called whatever their address is; none where it is unset. On a real network they must be of this
+    /// machine.
     pub fn allowed_hosts(&mut self, name: &str) -> AllowedHosts {
         let hosts = AllowedHosts::parse(self.get(name).unwrap_or_default());
-        if hosts.is_none() {
+        let Some(hosts) = hosts else {
             self.wrong(name, "must be a list of `host:port`");
+            return AllowedHosts::default();
+        };
+        if !self.is_of_testnet() && !hosts.all(is_loopback) {
+            self.wrong(
+                name,
+                "must be empty or name hosts of this machine, unless `NETWORK` is a test network",
+            );
         }
-        hosts.unwrap_or_default()
+        hosts
+    }
+
+    /// The deployment that `STACK` names, as the source of events.
+    pub fn event_source(&mut self) -> EventSource {
+        let stack = self.text("STACK");
+        let source = EventSource::of(&stack);
+        // A missing variable is noted already.
+        if source.is_none() && !stack.is_empty() {
+            self.wrong("STACK", "must be letters, digits and hyphens");
+        }
+        source.unwrap_or_default()
     }
 
     /// The settings, if there is no problem.
@@ -182,5 +208,26 @@ mod tests {
             check(&[]).unwrap_err(),
             "`LEDGER_TABLE` is not set; `NETWORK` is not set"
         );
+    }
+
+    #[test]
+    fn hosts_of_other_machines_are_allowed_on_a_test_network_alone() {
+        let rows = [
+            ("base", "", true),
+            ("base", "127.0.0.1:4021,[::1]:80,localhost:80", true),
+            ("base", "127.0.0.1:4021,10.0.0.7:80", false),
+            ("base", "169.254.169.254:80", false),
+            ("base", "lab.example:443", false),
+            ("", "lab.example:443", false),
+            ("base-sepolia", "lab.example:443,10.0.0.7:80", true),
+            ("base-sepolia", "lab.example", false),
+        ];
+        for (network, hosts, is_right) in rows {
+            let mut env: Env = [("NETWORK", network), ("MCP_ALLOWED_HOSTS", hosts)]
+                .into_iter()
+                .collect();
+            env.allowed_hosts("MCP_ALLOWED_HOSTS");
+            assert_eq!(env.finish(()).is_ok(), is_right, "{network} {hosts}");
+        }
     }
 }

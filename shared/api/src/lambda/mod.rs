@@ -15,4 +15,5 @@ pub(crate) mod payouts;
 pub(crate) mod random;
 pub(crate) mod schedule;
 pub(crate) mod secrets;
+pub(crate) mod secrets_key;
 pub(crate) mod sqs;

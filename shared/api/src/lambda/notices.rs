@@ -1,22 +1,17 @@
-//! The queue of notices: what is to be told, and to whom.
+//! The queues of notices: the work of `notices`, and the tests that people ask for.
 //!
-//! A message is sent by `notices`, and by `people` for a test. It is in the message group of its person, or of the event.
+//! `notices` alone sends to the queue of notices; each message is in the group of its person, or of the event. `people`
+//! sends to the queue of requests alone, and never an event: so whoever controls `people` can't have a person told what did
+//! not happen.
 
 use crate::lambda::sqs::Queue;
 use aws_types::SdkConfig;
-use purser_domain::{Duration, Event, NoticeChannel, NoticePace, PersonId, Result};
+use purser_domain::{DeliveryId, Duration, Event, NoticeChannel, NoticePace, PersonId, Result};
 use serde_json::{Map, Value, json};
 
 /// What a message asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoticeWork {
-    /// Tell a person this, on the channels where they want it.
-    Collect {
-        /// Whom.
-        person: PersonId,
-        /// What.
-        event: Event,
-    },
     /// Let what is nobody's own reach those whom it concerns: some of a part of all people, and so on.
     Spread {
         /// What.
@@ -39,7 +34,6 @@ impl NoticeWork {
     /// Its text.
     pub fn text(&self) -> String {
         let members = match self {
-            Self::Collect { person, event } => json!({"person": person.as_str(), "event": event.to_json()}),
             Self::Spread { event, part, after } => {
                 json!({"part": part, "after": after.as_ref().map(PersonId::as_str), "event": event.to_json()})
             }
@@ -58,10 +52,6 @@ impl NoticeWork {
         };
         let person = |name: &str| member(name).map(PersonId::parse);
         match (event, member("part"), member("channel")) {
-            (Some(event), None, None) => Some(Self::Collect {
-                person: person("person")??,
-                event,
-            }),
             (Some(event), Some(part), None) => Some(Self::Spread {
                 event,
                 part: part.chars().next()?,
@@ -79,7 +69,49 @@ impl NoticeWork {
     }
 }
 
-/// The queue.
+/// A test that a person asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoticeRequest {
+    /// The person.
+    pub person: PersonId,
+    /// The request's own id: a repeated message has the same one.
+    pub id: DeliveryId,
+}
+
+impl NoticeRequest {
+    /// Its text.
+    pub fn text(&self) -> String {
+        json!({"person": self.person.as_str(), "request": self.id.to_string()}).to_string()
+    }
+
+    /// Reads what [`NoticeRequest::text`] writes; `None` for any other text, such as one with an event.
+    pub fn parse(text: &str) -> Option<Self> {
+        let message: Map<String, Value> = serde_json::from_str(text).ok()?;
+        let member = |name: &str| message.get(name).and_then(Value::as_str);
+        (message.len() == 2).then_some(Self {
+            person: PersonId::parse(member("person")?)?,
+            id: DeliveryId::parse(member("request")?)?,
+        })
+    }
+}
+
+/// The queue of requests.
+#[derive(Clone, Debug)]
+pub struct NoticeRequestsQueue(Queue);
+
+impl NoticeRequestsQueue {
+    /// The queue at this URL.
+    pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
+        Self(Queue::new(aws, url))
+    }
+
+    /// Adds a request.
+    pub async fn send(&self, request: &NoticeRequest) -> Result<()> {
+        self.0.send(request.person.as_str(), request.text(), None).await
+    }
+}
+
+/// The queue of notices.
 #[derive(Clone, Debug)]
 pub struct NoticesQueue(Queue);
 
@@ -93,7 +125,6 @@ impl NoticesQueue {
     /// tells a burst.
     pub async fn send(&self, work: &NoticeWork) -> Result<()> {
         let (group, delay) = match work {
-            NoticeWork::Collect { person, .. } => (person.to_string(), None),
             NoticeWork::Spread { event, .. } => (event.id().to_string(), None),
             NoticeWork::Flush { person, .. } => (person.to_string(), Some(NoticePace::GATHERING)),
         };
@@ -131,10 +162,6 @@ mod tests {
             after,
         };
         let rows = [
-            NoticeWork::Collect {
-                person: person.clone(),
-                event: event.clone(),
-            },
             spread(None),
             spread(Some(person.clone())),
             NoticeWork::Flush {
@@ -145,8 +172,25 @@ mod tests {
         for work in rows {
             assert_eq!(NoticeWork::parse(&work.text()), Some(work));
         }
+        let request = NoticeRequest {
+            person: PersonId::of("https://issuer.example", "ann"),
+            id: DeliveryId::at(Timestamp::EPOCH, [0; 8]),
+        };
+        assert_eq!(NoticeRequest::parse(&request.text()), Some(request.clone()));
+        let with_event = request.text().replace('{', r#"{"event": {}, "#);
+        for text in ["", "{}", &with_event] {
+            assert_eq!(NoticeRequest::parse(text), None, "{text}");
+        }
         let both = r#"{"person": "", "channel": "mail", "event": {}}"#;
-        for text in ["", "[]", "{}", r#"{"person": 1}"#, r#"{"channel": "mail"}"#, both] {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"person": 1}"#,
+            r#"{"channel": "mail"}"#,
+            both,
+            &request.text(),
+        ] {
             assert_eq!(NoticeWork::parse(text), None, "{text}");
         }
     }

@@ -73,7 +73,7 @@ pub(crate) struct Queue {
 }
 
 /// The longest that a message can be delayed (API reference, `SendMessage`).
-const LONGEST_DELAY_SECS: u64 = 900;
+pub(crate) const LONGEST_DELAY_SECS: u32 = 900;
 /// The longest that one can be hidden (API reference, `ChangeMessageVisibility`).
 const LONGEST_HIDDEN_SECS: u64 = 43_200;
 
@@ -89,7 +89,7 @@ impl Queue {
     /// Adds a message to a group, of which SQS serves others first where its messages pile up or take long (developer
     /// guide, "Amazon SQS fair queues").
     pub(crate) async fn send(&self, group: &str, body: String, delay: Option<Duration>) -> Result<()> {
-        let delay = delay.map(|delay| delay.secs_to_wait().min(LONGEST_DELAY_SECS));
+        let delay = delay.map(|delay| delay.secs_to_wait().min(u64::from(LONGEST_DELAY_SECS)));
         let request = self
             .client
             .send_message()

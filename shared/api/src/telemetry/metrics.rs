@@ -71,13 +71,17 @@ const OUTCOME: Dimension = Dimension {
     name: "Outcome",
     field: "outcome",
 };
+const CHANGE: Dimension = Dimension {
+    name: "Change",
+    field: "change",
+};
 const FUNCTION: Dimension = Dimension {
     name: "Function",
     field: "function",
 };
 const ALL: &[&[Dimension]] = &[&[]];
 
-const METRICS: [Metric; 30] = [
+const METRICS: [Metric; 27] = [
     metric(
         "payment.decided",
         "Decisions",
@@ -109,21 +113,13 @@ const METRICS: [Metric; 30] = [
     metric("rpc.failed", "RpcFailures", Count::Line, ALL),
     metric("balance.unavailable", "BalanceUnavailable", Count::Line, ALL),
     metric("throttle.unavailable", "ThrottleUnavailable", Count::Line, ALL),
-    metric(
-        "catalog.payment_changed",
-        "CatalogPaymentsChanged",
-        Count::LineWith("old.pay_to"),
-        ALL,
-    ),
-    metric("freeze.set", "FreezesSet", Count::Line, ALL),
+    metric("change.seen", "ChangesSeen", Count::Line, &[&[CHANGE]]),
     metric("outflow.unexplained", "OutflowUnexplained", Count::Line, ALL),
     metric("event.set_aside", "EventsSetAside", Count::Line, ALL),
-    metric("payout.address_named", "PayoutAddressesNamed", Count::Line, ALL),
     metric("payout.submitted", "PayoutsSubmitted", Count::Line, &[&[OUTCOME]]),
     metric("operator.refused", "OperatorsRefused", Count::Line, ALL),
     metric("session.refused", "SessionsRefused", Count::Line, ALL),
     metric("sign_in.refused", "SignInsRefused", Count::Line, ALL),
-    metric("key.created", "KeysCreated", Count::Line, ALL),
     metric("key.not_allowed", "KeysNotAllowed", Count::Line, ALL),
     metric("probe.call", "ProbeObstacles", Count::LineWith("obstacle"), ALL),
     metric("reconcile.settlement", "Reconciliations", Count::Line, &[&[OUTCOME]]),
@@ -484,9 +480,7 @@ mod tests {
         seen.push(line(&logged));
         warn!("throttle.unavailable");
         seen.push(line(&logged));
-        info!(old.pay_to = "0x01", "catalog.payment_changed");
-        seen.push(line(&logged));
-        warn!("freeze.set");
+        warn!(change = "payee", "change.seen");
         seen.push(line(&logged));
         warn!("outflow.unexplained");
         seen.push(line(&logged));
@@ -494,15 +488,11 @@ mod tests {
         seen.push(line(&logged));
         warn!("operator.refused");
         seen.push(line(&logged));
-        warn!("payout.address_named");
-        seen.push(line(&logged));
         info!(outcome = "accepted", "payout.submitted");
         seen.push(line(&logged));
         info!("session.refused");
         seen.push(line(&logged));
         info!("sign_in.refused");
-        seen.push(line(&logged));
-        info!("key.created");
         seen.push(line(&logged));
         warn!("key.not_allowed");
         seen.push(line(&logged));

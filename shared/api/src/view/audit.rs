@@ -135,13 +135,17 @@ pub fn audit_filter(query: &mut Query) -> AuditFilter {
     }
 }
 
-/// The time that a query asks for: `from` on, and before `to`. A date is included to its end.
+/// The time range of a query: from `from` to before `to`. A date is included to its end, in UTC.
 pub fn from_to(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {
-    const TIME: &str = "must be a date, or a time as in RFC 3339";
-    (
-        query.read("from", |text| instant(text, Duration::from_secs_u32(0)), TIME),
-        query.read("to", |text| instant(text, Duration::DAY), TIME),
-    )
+    const TIME: &str = "must be a date (YYYY-MM-DD, UTC), or a time as in RFC 3339";
+    let from = query.read("from", |text| instant(text, Duration::from_secs_u32(0)), TIME);
+    let to = query.read("to", |text| instant(text, Duration::DAY), TIME);
+    if let (Some(from), Some(to)) = (from, to)
+        && to <= from
+    {
+        query.wrong("to", "must not be before `from`");
+    }
+    (from, to)
 }
 
 /// A time; of a date, which is one in UTC, its beginning and `of_date` later.

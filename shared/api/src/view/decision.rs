@@ -64,8 +64,8 @@ pub struct DecisionView {
     pub rule_triggered: &'static str,
     /// How long the decision took.
     pub latency_ms: u64,
-    /// When the same call fits at the earliest; only where a budget or the daily limit blocks, and null when it never
-    /// does.
+    /// When the same call fits into the budget or the daily limit at the earliest, null when it never does; or when a
+    /// payee that is new in the catalog may be paid. Absent for other reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,

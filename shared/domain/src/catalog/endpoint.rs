@@ -4,7 +4,7 @@
 //! Always true: an [`Endpoint`] without parameters has one address; a parameter stands for one segment of the path,
 //! which is not empty and holds no encoded slash. Queries and fragments are not compared.
 
-use crate::parse_web_url;
+use crate::{Network, parse_web_url};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use url::{Host, Position, Url};
@@ -85,6 +85,11 @@ impl Endpoint {
     /// Its one address; `None` if it has parameters.
     pub fn address(&self) -> Option<&Url> {
         (self.parameters == Parameters::NONE).then_some(&self.url)
+    }
+
+    /// Whether calls of it may carry a payment on this network: over https, or on a test network.
+    pub fn may_be_paid_on(&self, network: Network) -> bool {
+        network.is_testnet() || self.scheme() == "https"
     }
 
     /// `http` or `https`.

@@ -1,5 +1,6 @@
-//! The catalog: services, operations, their addresses and pricing, and what probes see of them.
+//! The catalog: services, operations, their addresses and pricing, their attested payees, and what probes see of them.
 
+pub(crate) mod attested;
 pub(crate) mod endpoint;
 pub(crate) mod pricing;
 pub(crate) mod probe;

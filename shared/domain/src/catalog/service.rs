@@ -93,6 +93,8 @@ named! {
         OtherNetwork = "operation_is_paid_on_another_network",
         /// Its price is not fixed, and the catalog has no maximum price for it.
         NoMaximum = "operation_has_no_maximum_price",
+        /// It is called over plain http on a real network, where anybody on the way could read and use its payment.
+        PlainHttp = "operation_is_called_over_http",
     }
 }
 
@@ -265,6 +267,9 @@ impl Operation {
         let payment = payment.ok_or(Unpayable::NoPayment)?;
         if payment.network != network {
             return Err(Unpayable::OtherNetwork);
+        }
+        if !self.endpoint.may_be_paid_on(network) {
+            return Err(Unpayable::PlainHttp);
         }
         Ok(Payable {
             pay_to: payment.pay_to,
@@ -638,6 +643,18 @@ mod tests {
                 expected,
                 "{operation:?}"
             );
+            // Over plain http none of these is paid, but on a test network.
+            operation.endpoint = Endpoint::parse("http://a.example/").unwrap();
+            let plain = operation.payable(Network::Base, Timestamp::EPOCH);
+            assert_eq!(
+                plain.err(),
+                expected
+                    .err()
+                    .filter(|why| *why != Unpayable::NoMaximum)
+                    .or(Some(Unpayable::PlainHttp))
+            );
+            let testnet = operation.payable(Network::BaseSepolia, Timestamp::EPOCH);
+            assert_ne!(testnet.err(), Some(Unpayable::PlainHttp));
         }
     }
 

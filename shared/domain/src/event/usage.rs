@@ -3,14 +3,12 @@
 //! Always true: all that a payment counts for is counted at the time of its decision. So what a day authorized and what
 //! came of that stand side by side, whenever the chain showed it.
 
-use crate::{AgentId, Amount, Event, EventId, EventKind, PersonId, ServiceId, Timestamp};
+use crate::{AgentId, Amount, Event, EventKind, PersonId, ServiceId, Timestamp};
 use std::fmt;
 
 /// What an event adds to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageCount {
-    /// The event: it counts once.
-    pub event: EventId,
     /// Whose agent.
     pub owner: PersonId,
     /// Which agent.
@@ -56,7 +54,6 @@ impl UsageCount {
             _ => return None,
         };
         Some(Self {
-            event: event.id(),
             owner: event.owner()?.clone(),
             agent: event.agent()?,
             service: ServiceId::parse(data.get_text("service_id")?)?,

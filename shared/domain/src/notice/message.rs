@@ -150,7 +150,7 @@ mod tests {
     fn one_event_is_its_own_subject_and_many_are_a_bounded_digest() {
         let one = message(1);
         assert!(
-            one.subject.starts_with("“A & b 's” asks to pay 12.5 USDC"),
+            one.subject.starts_with("“A & <b>'s” asks to pay $12.50"),
             "{}",
             one.subject
         );
@@ -180,10 +180,10 @@ mod tests {
     fn each_form_escapes_what_it_gives_a_meaning_to_and_leads_to_our_pages_alone() {
         let message = message(2);
         let (html, slack, text) = (message.html(ORIGIN), message.slack(ORIGIN), message.text(ORIGIN));
-        assert!(html.contains("“A &amp; b &#39;s”") && !html.contains("<img") && !html.contains("<b>"));
+        assert!(html.contains("“A &amp; &lt;b&gt;&#39;s”") && !html.contains("<img") && !html.contains("<b>"));
         let slack: serde_json::Value = serde_json::from_str(&slack).unwrap();
         let slack = slack["text"].as_str().unwrap().to_owned();
-        assert!(slack.contains("“A &amp; b 's”"), "{slack}");
+        assert!(slack.contains("“A &amp; &lt;b&gt;'s”"), "{slack}");
         for form in [html, slack, text] {
             let ours = form.matches(ORIGIN).count();
             assert_eq!(form.matches("://").count(), ours, "{form}");

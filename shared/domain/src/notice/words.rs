@@ -24,12 +24,12 @@ pub struct Notice {
 /// The longest name that is shown, in characters.
 const LONGEST_NAME: usize = 60;
 
-/// A text that somebody else wrote, as it may stand in ours: one line, bounded, and without what mail programs and chats
-/// make links, commands or another direction of.
+/// A text of somebody else's as part of a notice: one line, bounded, and without the characters that mail programs and
+/// chats turn into links, commands or another writing direction. Markup stays: each channel escapes it.
 fn plain(text: &str) -> String {
     let kept = text.chars().map(|symbol| match symbol {
         '.' => '·',
-        '@' | '/' | '\\' | ':' | '<' | '>' | '`' | '*' | '~' | '|' | '"' | '“' | '”' => ' ',
+        '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '“' | '”' => ' ',
         symbol if symbol.is_control() || is_unseen(symbol) => ' ',
         symbol => symbol,
     });
@@ -96,7 +96,7 @@ impl Telling<'_> {
 
     fn amount(&self, member: &str) -> String {
         let amount = self.event.data().get_amount(member);
-        amount.map_or_else(|| "an amount".to_owned(), |amount| format!("{} USDC", amount.to_usdc()))
+        amount.map_or_else(|| "an amount".to_owned(), crate::Amount::to_dollars)
     }
 
     /// An address by its ends, as the pages have it.
@@ -108,13 +108,10 @@ impl Telling<'_> {
         }
     }
 
-    /// A time to the minute, in UTC.
+    /// A time to the minute, as the pages have it.
     fn time(&self, member: &str) -> String {
-        let text = self.text(member);
-        match (text.get(..10), text.get(11..16)) {
-            (Some(day), Some(minute)) => format!("{day} {minute} UTC"),
-            _ => "later".to_owned(),
-        }
+        let at = self.event.data().get_time(member);
+        at.map_or_else(|| "later".to_owned(), crate::Timestamp::for_people)
     }
 
     fn payment(&self) -> String {
@@ -294,13 +291,13 @@ mod tests {
         let notice = Notice::of(&asked, &names("Researcher"));
         assert_eq!(
             notice.sentence,
-            "“Researcher” asks to pay 12.5 USDC to “Weather” (0x3C44…93BC). It can be decided until 1970-01-01 01:23 UTC."
+            "“Researcher” asks to pay $12.50 to “Weather” (0x3C44…93BC). It can be decided until 1 Jan 1970, 01:23 UTC."
         );
         let (agent, approval) = (Uuid::from_u128(1), Uuid::from_u128(5));
         assert_eq!(notice.path, format!("/dashboard/approvals/{agent}/{approval}"));
         let unknown = Notice::of(&asked, &NoticeNames::default()).sentence;
         assert!(
-            unknown.starts_with("An agent of yours asks to pay 12.5 USDC to a service"),
+            unknown.starts_with("An agent of yours asks to pay $12.50 to a service"),
             "{unknown}"
         );
     }
@@ -312,7 +309,7 @@ mod tests {
             ("https://evil.example/login", "https evil·example login"),
             ("mail me@evil.example", "mail me evil·example"),
             ("a\r\nApprove: https://x", "a Approve https x"),
-            ("<!channel> <a href=\"x\">", "!channel a href= x"),
+            ("<!channel> <a href=\"x\">", "<!channel> <a href=\"x\">"),
             ("\u{202e}txt.exe\u{200b}", "txt·exe"),
             ("”. Click *here*", "· Click here"),
             ("Käse & Brot", "Käse & Brot"),

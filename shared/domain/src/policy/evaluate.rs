@@ -30,6 +30,8 @@ pub struct Facts<'a> {
     pub service: &'a Service,
     /// The operation that is called; `None` if the call is no operation of the service.
     pub operation: Option<&'a Operation>,
+    /// The first instant at which the operation's payee and price may be paid, if they are attested since too short a time.
+    pub payee_from: Option<Timestamp>,
     /// The network that Purser pays on.
     pub network: Network,
     /// The service's record on the agent; `None` when it was never enabled.
@@ -303,6 +305,11 @@ pub enum Block {
     Unpayable(Unpayable),
     /// The offer pays another payee than the operation's.
     PayeeNotInCatalog,
+    /// The operation's payee or price is in the catalog too short a time.
+    PayeeTooYoung {
+        /// The first instant at which it may be paid.
+        retry_at: Timestamp,
+    },
     /// The offer pays the agent's own wallet.
     PayeeIsPayer,
     /// The offer asks more than the catalog lets a call of the operation cost.
@@ -342,7 +349,7 @@ impl Block {
             Self::Category(category) => format!("category_block:{}", category.name()),
             Self::Vendor(service) => format!("vendor_allowlist:{service}"),
             Self::Unpayable(unpayable) => format!("{}:{}", self.rule(), unpayable.name()),
-            Self::PayeeNotInCatalog => "catalog_payee:pay_to_not_in_catalog".to_owned(),
+            Self::PayeeNotInCatalog | Self::PayeeTooYoung { .. } => "catalog_payee:pay_to_not_in_catalog".to_owned(),
             Self::PayeeIsPayer => "catalog_payee:pay_to_is_own_wallet".to_owned(),
             Self::PriceAboveCatalog { .. } => "catalog_price:price_above_catalog_maximum".to_owned(),
             Self::Budget { rule, .. } => format!("budget_limit:{rule}"),
@@ -360,7 +367,7 @@ impl Block {
             Self::Category(_) => RuleKind::CATEGORY_BLOCK,
             Self::Vendor(_) => RuleKind::VENDOR_ALLOWLIST,
             Self::Unpayable(_) => "catalog_payment",
-            Self::PayeeNotInCatalog | Self::PayeeIsPayer => "catalog_payee",
+            Self::PayeeNotInCatalog | Self::PayeeTooYoung { .. } | Self::PayeeIsPayer => "catalog_payee",
             Self::PriceAboveCatalog { .. } => "catalog_price",
             Self::Budget { .. } => RuleKind::BUDGET_LIMIT,
             Self::ApprovalRejected | Self::ApprovalExpired | Self::ApprovalMismatch | Self::TooManyApprovals { .. } => {
@@ -414,6 +421,7 @@ impl Reason {
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
             Self::DailyLimit { retry_at, .. } | Self::PolicyBlocked(Block::Budget { retry_at, .. }) => Some(*retry_at),
+            Self::PolicyBlocked(Block::PayeeTooYoung { retry_at }) => Some(RetryAt::At(*retry_at)),
             Self::ServiceNotEnabled { .. }
             | Self::OperationNotEnabled { .. }
             | Self::DomainNotAllowed { .. }
@@ -735,6 +743,9 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
     };
     if pay_to != payable.pay_to {
         return Some(Block::PayeeNotInCatalog);
+    }
+    if let Some(retry_at) = facts.payee_from.filter(|from| facts.at < *from) {
+        return Some(Block::PayeeTooYoung { retry_at });
     }
     let max = payable.most;
     (facts.intent.offer.amount() > max).then_some(Block::PriceAboveCatalog { max })

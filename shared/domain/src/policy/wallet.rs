@@ -68,7 +68,7 @@ impl PublicKey {
 
 /// A signature over an agent's id and a wallet's address, by the wallet's key: r, s, and v as 27 or 28. Whether it is
 /// one is judged in `shared/chain`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WalletAttestation([u8; 65]);
 
 impl WalletAttestation {

@@ -85,6 +85,32 @@ impl Amount {
         let places = format!("{rest:06}");
         format!("{whole}.{}", places.trim_end_matches('0'))
     }
+
+    /// The amount in dollars for people: always cents, more places where the amount has them, thousands grouped:
+    /// `$1,234.50`, `$0.000001`.
+    pub fn to_dollars(self) -> String {
+        let text = self.to_usdc();
+        let (whole, places) = text.split_once('.').unwrap_or((&text, ""));
+        format!("${}.{places:0<2}", grouped(whole))
+    }
+
+    /// The units for people: `1,234,500 units`.
+    pub fn to_grouped_units(self) -> String {
+        let word = if self.0 == 1 { "unit" } else { "units" };
+        format!("{} {word}", grouped(&self.to_string()))
+    }
+}
+
+fn grouped(digits: &str) -> String {
+    let mut grouped = String::new();
+    for (position, digit) in digits.chars().enumerate() {
+        let left = digits.len().saturating_sub(position);
+        if position > 0 && left.is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
 }
 
 /// The bare number of units, for logs and messages.
@@ -98,6 +124,32 @@ impl fmt::Display for Amount {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn dollars_have_cents_and_as_many_places_as_they_need() {
+        let rows = [
+            (0, "$0.00", "0 units"),
+            (1, "$0.000001", "1 unit"),
+            (10_000, "$0.01", "10,000 units"),
+            (12_500_000, "$12.50", "12,500,000 units"),
+            (1_234_567_890, "$1,234.56789", "1,234,567,890 units"),
+            (999_000_000, "$999.00", "999,000,000 units"),
+            (
+                9_007_199_254_740_991,
+                "$9,007,199,254.740991",
+                "9,007,199,254,740,991 units",
+            ),
+        ];
+        for (count, text, exact) in rows {
+            assert_eq!(
+                (
+                    Amount::from_units(count).unwrap().to_dollars().as_str(),
+                    Amount::from_units(count).unwrap().to_grouped_units().as_str()
+                ),
+                (text, exact)
+            );
+        }
+    }
 
     #[test]
     fn only_canonical_decimal_strings_are_amounts() {

@@ -85,13 +85,7 @@ impl SettlementId {
 
     /// When it was authorized, by its id.
     pub fn authorized_at(self) -> Timestamp {
-        let [m0, m1, m2, m3, m4, m5, s0, s1, ..] = self.0.into_bytes();
-        let millis = u64::from_be_bytes([0, 0, m0, m1, m2, m3, m4, m5]);
-        // The upper four bits are the version's.
-        let micros = u64::from(u16::from_be_bytes([s0 & 0x0f, s1]));
-        let since = millis.saturating_mul(1_000).saturating_add(micros);
-        let since = i64::try_from(since).ok().and_then(Timestamp::from_micros);
-        since.unwrap_or(Timestamp::MAX)
+        time_of(self.0)
     }
 }
 
@@ -109,6 +103,11 @@ impl DeliveryId {
     /// The id of a request of `at`; `random` distinguishes those of one microsecond.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
+    }
+
+    /// The time in the id: of a request, when it was made.
+    pub fn time(self) -> Timestamp {
+        time_of(self.0)
     }
 }
 
@@ -132,6 +131,17 @@ fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
         .with_version(uuid::Version::SortRand)
         .with_variant(uuid::Variant::RFC4122)
         .into_uuid()
+}
+
+/// The time in a UUID of [`uuid_v7`].
+fn time_of(id: Uuid) -> Timestamp {
+    let [m0, m1, m2, m3, m4, m5, s0, s1, ..] = id.into_bytes();
+    let millis = u64::from_be_bytes([0, 0, m0, m1, m2, m3, m4, m5]);
+    // The upper four bits are the version's.
+    let micros = u64::from(u16::from_be_bytes([s0 & 0x0f, s1]));
+    let since = millis.saturating_mul(1_000).saturating_add(micros);
+    let since = i64::try_from(since).ok().and_then(Timestamp::from_micros);
+    since.unwrap_or(Timestamp::MAX)
 }
 
 impl ApprovalId {

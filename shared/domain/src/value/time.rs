@@ -48,6 +48,28 @@ impl Timestamp {
         self.0.unsigned_abs() / 1_000_000
     }
 
+    /// The instant to the minute, for people: `21 Nov 2026, 01:09 UTC`.
+    pub fn for_people(self) -> String {
+        let text = self.to_string();
+        let part = |from, to| text.get(from..to).unwrap_or_default();
+        let month = match part(5, 7) {
+            "01" => "Jan",
+            "02" => "Feb",
+            "03" => "Mar",
+            "04" => "Apr",
+            "05" => "May",
+            "06" => "Jun",
+            "07" => "Jul",
+            "08" => "Aug",
+            "09" => "Sep",
+            "10" => "Oct",
+            "11" => "Nov",
+            _ => "Dec",
+        };
+        let day = part(8, 10).trim_start_matches('0');
+        format!("{day} {month} {}, {} UTC", part(0, 4), part(11, 16))
+    }
+
     /// The instant `duration` later, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {

@@ -1,6 +1,10 @@
 //! A delivery: one event, one webhook, and what came of calling it.
 
-use crate::{AfterCall, CallResult, DeliveryId, Duration, Event, EventId, EventKind, Timestamp, WebhookId};
+use crate::{
+    AfterCall, CallResult, DeliveryId, Duration, Event, EventData, EventId, EventKind, EventProblem, EventSource,
+    EventSubject, PersonId, Timestamp, WebhookId,
+};
+use std::fmt::Display;
 
 /// How far a delivery is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +86,7 @@ pub enum Due {
 }
 
 impl Delivery {
-    /// The most of one webhook that wait at once. A queue hides 120,000 messages at most (SQS developer guide, "Quotas"),
-    /// and nobody's endpoint may use them up.
+    /// The most deliveries of one person that wait for another call, of all webhooks that the person has or had.
     pub const MOST_WAITING: u32 = 1_000;
 
     /// The delivery before its first call.
@@ -125,6 +128,16 @@ impl Delivery {
             (DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,
             (DeliveryState::Waiting, Some(next_at)) if now < next_at => Due::In(next_at.since(now)),
             (DeliveryState::Waiting, _) => Due::Now,
+        }
+    }
+
+    /// The delivery while its next call is made: whoever else finds it leaves it alone until then.
+    #[must_use]
+    pub fn claimed(self, until: Timestamp) -> Self {
+        Self {
+            next_at: Some(until),
+            version: self.version.saturating_add(1),
+            ..self
         }
     }
 
@@ -170,10 +183,28 @@ impl Delivery {
     }
 }
 
+/// The event of a test that a person asks for. `endpoint` names what is tested. The same request is the same event.
+pub fn test_event(
+    source: EventSource,
+    person: &PersonId,
+    endpoint: impl Display,
+    request: DeliveryId,
+) -> Result<Event, EventProblem> {
+    let kind = EventKind::WebhookTest;
+    Event::new(
+        EventId::of(kind, &[&endpoint, person, &request]),
+        source,
+        kind,
+        request.time(),
+        EventSubject::Person(person.clone()),
+        Some(person.clone()),
+        EventData::new().text("endpoint_id", endpoint),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EventData, EventSource, EventSubject, PersonId};
     use uuid::Uuid;
 
     fn at(secs: u64) -> Timestamp {
@@ -193,6 +224,27 @@ mod tests {
             EventData::new().text("endpoint_id", "x"),
         );
         Delivery::new(WebhookId::from_uuid(Uuid::nil()), &event.unwrap())
+    }
+
+    #[test]
+    fn a_repeated_request_for_a_test_is_the_same_event_and_another_one_is_not() {
+        let person = PersonId::of("https://issuer.example", "ann");
+        let source = EventSource::of("stack").unwrap();
+        let test = |endpoint, request| test_event(source.clone(), &person, endpoint, request).unwrap();
+        assert_eq!(test("a", request(2)), test("a", request(2)));
+        assert_eq!(test("a", request(2)).time(), at(2));
+        for other in [test("b", request(2)), test("a", request(3))] {
+            assert_ne!(other.id(), test("a", request(2)).id());
+        }
+    }
+
+    #[test]
+    fn a_claimed_delivery_is_left_alone_until_its_claim_ends() {
+        let (waiting, _) = called(delivery(), 1_000, CallResult::Timeout);
+        let claimed = waiting.clone().claimed(at(1_066));
+        assert_eq!((claimed.version, claimed.attempts), (waiting.version + 1, 1));
+        assert_eq!(claimed.due(at(1_006)), Due::In(Duration::from_secs_u32(60)));
+        assert_eq!(claimed.due(at(1_066)), Due::Now);
     }
 
     fn called(delivery: Delivery, secs: u64, result: CallResult) -> (Delivery, AfterCall) {

@@ -69,7 +69,7 @@ pub enum AfterCall {
     },
 }
 
-/// The pauses after each failed call: together 23 hours and 35 minutes. SQS hides a message for twelve hours at most.
+/// The pauses after each failed call: together 23 hours and 35 minutes.
 pub const RETRY_PAUSES: [Duration; 7] = [
     Duration::from_secs_u32(5),
     Duration::from_secs_u32(5 * 60),
@@ -80,7 +80,7 @@ pub const RETRY_PAUSES: [Duration; 7] = [
     Duration::from_secs_u32(8 * 3_600),
 ];
 
-/// The longest pause that the other side may ask for.
+/// The longest pause that the other side may ask for by `Retry-After`.
 const LONGEST_ASKED: Duration = Duration::from_secs_u32(6 * 3_600);
 
 /// What comes after the `attempt`-th call, counted from one. `asked`: the pause that the answer asked for. `jitter`: any
@@ -157,10 +157,10 @@ mod tests {
         assert_eq!(after(600, 0), AfterCall::Again(secs(600)));
         assert_eq!(after(u32::MAX, 0), AfterCall::Again(secs(6 * 3_600)));
         assert_eq!(after(0, 255), AfterCall::Again(secs(329)));
-        // Hidden for longer than SQS can is nothing.
+        // Whatever is asked for: eight hours, and a tenth of jitter.
         for attempt in 1..=8 {
             if let AfterCall::Again(pause) = after_call(CallResult::Timeout, attempt, Some(secs(u32::MAX)), u8::MAX) {
-                assert!(pause < secs(12 * 3_600), "{attempt}");
+                assert!(pause < secs(9 * 3_600), "{attempt}");
             }
         }
     }

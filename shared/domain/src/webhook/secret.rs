@@ -31,7 +31,7 @@ impl WebhookSecret {
         Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(*self.0)))
     }
 
-    /// The bytes, to store them.
+    /// The bytes, to encrypt them.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_slice()
     }

@@ -5,11 +5,11 @@
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, DecisionResult, DeliveryId, DomainPattern,
-    Duration, Endpoint, Fingerprint, KeyId, KmsKeyId, MailAddress, Metadata, Network, NoncePrefix, NoticeEnd,
-    NoticeUrlId, Obstacle, OperationSlug, OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey,
-    RuleId, SecretDigest, ServiceId, ServiceSlug, SettlementId, SourceNetwork, Timestamp, TransactionId, TrustStatus,
-    TxHash, Url, WalletAttestation, WebhookId, WebhookSecretId, WebhookUrl, X402Version,
+    Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, Ciphertext, DecisionResult, DeliveryId,
+    DomainPattern, Duration, Endpoint, Fingerprint, KeyId, KmsKeyId, MailAddress, Metadata, Network, NoncePrefix,
+    NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid, OperatorName, OperatorReason, Permission, PersonId,
+    PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug, SettlementId, SourceNetwork, Timestamp, TransactionId,
+    TrustStatus, TxHash, Url, WalletAttestation, WebhookId, WebhookSecretId, X402Version,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -99,7 +99,6 @@ written_as_text! {
     NoticeUrlId, ToString::to_string, Self::parse;
     NoticeEnd, |end| end.name().to_owned(), Self::from_name;
     MailAddress, |address| address.as_str().to_owned(), Self::parse;
-    WebhookUrl, ToString::to_string, Self::parse;
     OperationUuid, ToString::to_string, Self::parse;
     SettlementId, ToString::to_string, Self::parse;
     TransactionId, ToString::to_string, Self::parse;
@@ -201,6 +200,16 @@ impl<T: Attribute> Attribute for Vec<T> {
     }
     fn read(value: &AttributeValue) -> Option<Self> {
         value.as_l().ok()?.iter().map(Attribute::read).collect()
+    }
+}
+
+impl Attribute for Ciphertext {
+    fn write(&self) -> AttributeValue {
+        AttributeValue::B(Blob::new(self.as_bytes()))
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        Some(Self::from_bytes(value.as_b().ok()?.as_ref().to_vec()))
     }
 }
 

@@ -9,11 +9,12 @@
 //! the seconds.
 
 use crate::codec::attribute::Item;
+use crate::people::throttle::ThrottleKind;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
-    Actor, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId, Network,
-    NoticeChannel, NoticeUrlId, PersonId, RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash,
-    WebhookId, WebhookSecretId, WindowScope,
+    Actor, Address, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId,
+    Network, NoticeChannel, NoticeUrlId, PersonId, RuleId, ServiceId, SessionId, SettlementId, Timestamp,
+    TransactionId, TxHash, WebhookId, WebhookSecretId, WindowScope,
 };
 use uuid::Uuid;
 
@@ -69,6 +70,16 @@ impl Key {
     /// What a payout's idempotency key was used for. Agents' own keys are elsewhere, so neither can meet the other.
     pub(crate) fn payout_key(agent: AgentId, key: &Fingerprint) -> Self {
         Self::new(payout_partition(agent), format!("K#{key}"))
+    }
+
+    /// The claim on a wallet's address by the agent that it was attested for.
+    pub(crate) fn wallet_claim(wallet: Address) -> Self {
+        Self::new(format!("ATTESTED#{wallet:#x}"), ONLY)
+    }
+
+    /// The claim on an agent by the wallet that was attested for it.
+    pub(crate) fn claim_by_wallet(agent: AgentId) -> Self {
+        Self::new(format!("ATTESTED#{agent}"), ONLY)
     }
 
     /// A row of the audit log, in its own table.
@@ -210,9 +221,14 @@ impl Key {
         Self::new(webhooks::deliveries(webhook), id.to_string())
     }
 
-    /// That a delivery waits.
-    pub(crate) fn waiting_delivery(webhook: WebhookId, id: DeliveryId) -> Self {
-        Self::new(webhooks::waiting(webhook), id.to_string())
+    /// That a delivery waits for another call.
+    pub(crate) fn waiting_delivery(person: &PersonId, id: DeliveryId) -> Self {
+        Self::new(webhooks::waiting(person), id.to_string())
+    }
+
+    /// The long pause of a delivery.
+    pub(crate) fn pause(person: &PersonId, ends_at: Timestamp, id: DeliveryId) -> Self {
+        Self::new(webhooks::pauses(notices::shard_of(person)), format!("{ends_at}#{id}"))
     }
 
     /// What a person says of their notices.
@@ -243,6 +259,16 @@ impl Key {
     /// That it was told, or need not be.
     pub(crate) fn told_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
         Self::new(format!("T#{}#{person}", channel.name()), key)
+    }
+
+    /// The attested payees of a service, in the usage table.
+    pub(crate) fn attested(service: ServiceId) -> Self {
+        Self::new(attested::partition(attested::shard_of(service)), service.to_string())
+    }
+
+    /// When the payees of the whole catalog were first attested, in the usage table.
+    pub(crate) fn attested_since() -> Self {
+        Self::new("PAYEES#SINCE".to_owned(), ONLY)
     }
 
     /// The key of the table's item, from an item of an index.
@@ -623,6 +649,26 @@ pub(crate) mod catalog {
     }
 }
 
+/// The partitions of attested payees, in the usage table.
+pub(crate) mod attested {
+    use super::ServiceId;
+
+    /// The number of partitions. A partition serves 3,000 read units a second, and each environment of `payments` reads a
+    /// service's row once for each edition of the catalog.
+    pub(crate) const SHARDS: u8 = 4;
+
+    /// A partition.
+    pub(crate) fn partition(shard: u8) -> String {
+        format!("PAYEES#{shard}")
+    }
+
+    /// The partition of a service: the last bits of its id are random.
+    pub(crate) fn shard_of(service: ServiceId) -> u8 {
+        let [.., last] = service.uuid().into_bytes();
+        last % SHARDS
+    }
+}
+
 /// The partitions of the table of webhooks.
 pub(crate) mod webhooks {
     use super::{Item, PersonId, WebhookId, sort_key};
@@ -638,9 +684,14 @@ pub(crate) mod webhooks {
         sort_key(item).parse().ok().filter(|slot| *slot < Webhook::MOST)
     }
 
-    /// The partition of those of a webhook's deliveries that wait.
-    pub(crate) fn waiting(webhook: WebhookId) -> String {
-        format!("W#{webhook}")
+    /// The partition of a person's deliveries that wait for another call.
+    pub(crate) fn waiting(person: &PersonId) -> String {
+        format!("W#{person}")
+    }
+
+    /// The partition of the long pauses of the people in a part.
+    pub(crate) fn pauses(part: char) -> String {
+        format!("N#{part}")
     }
 
     /// The partition of a webhook's deliveries.
@@ -680,8 +731,12 @@ pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
 }
 
 /// The throttle table's key for one scope in one minute.
-pub(crate) fn throttle(scope: &str, minute: u64) -> String {
-    format!("RL#{scope}#{minute}")
+pub(crate) fn throttle(kind: ThrottleKind, scope: &str, minute: u64) -> String {
+    let prefix = match kind {
+        ThrottleKind::Api => "RL",
+        ThrottleKind::Mcp => "MCP",
+    };
+    format!("{prefix}#{scope}#{minute}")
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use crate::codec::attribute::{Attribute, read_text, text};
 use crate::codec::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, Amount, Answer, AskingRule, Availability, CallDescription, CatalogPayment, CatalogPrice, KeyScope,
-    NextPricing, Operation, OperationUuid, Probe, ProviderRequest, Quote, Rule, RuleKind, Vendor, Wallet, WalletKey,
+    AgentKey, Amount, Answer, AskingRule, AttestedCall, AttestedPayee, Availability, CallDescription, CatalogPayment,
+    CatalogPrice, KeyScope, NextPricing, Operation, OperationUuid, Probe, ProviderRequest, Quote, Rule, RuleKind,
+    Vendor, Wallet, WalletKey,
 };
 
 /// Types that are stored as a map.
@@ -71,6 +72,10 @@ macro_rules! written_as_fields {
 }
 written_as_fields! {
     AskingRule { id: "id", above: "above", }
+
+    AttestedCall { operation: "id", method: "method", endpoint: "endpoint", payees: "payees", }
+
+    AttestedPayee { network: "network", pay_to: "pay_to", most: "most", is_next: "next", | from: "from", }
 
     CatalogPayment { scheme: "scheme", network: "network", amount: "amount", pay_to: "pay_to", }
 

@@ -1,8 +1,8 @@
 //! What people say of their notices: one row for each, in one of sixteen parts, so that all can be gone through by pages.
 //!
 //! `people` alone writes them. The address comes from an issuer's word and is no edit of the person's, so it has no
-//! version. That a channel has ended is another row, of `notices`. A URL is a row that is put once: `people`, which puts
-//! it, has no right to read one.
+//! version. That a channel has ended is another row, of `notices`. A URL is a row that is put once, encrypted: `people`, which
+//! puts it, can't decrypt one.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -17,13 +17,13 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::{AttributeValue, builders::UpdateBuilder};
 use purser_domain::{
-    ChannelTerms, EndedChannel, MailAddress, NoticeChannel, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Result,
-    SlackPlace, Timestamp, WebhookUrl,
+    ChannelTerms, Ciphertext, EndedChannel, MailAddress, NoticeChannel, NoticeSettings, NoticeTerms, NoticeUrlId,
+    PersonId, Result, SlackPlace, Timestamp,
 };
 use std::collections::BTreeMap;
 
 /// The parts that people's rows are in.
-pub const RECIPIENT_PARTS: [char; 16] = [
+pub const PERSON_PARTS: [char; 16] = [
     '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
 ];
 
@@ -31,8 +31,8 @@ pub const RECIPIENT_PARTS: [char; 16] = [
 pub struct NewNoticeUrl {
     /// Its id.
     pub id: NoticeUrlId,
-    /// The URL: whoever knows it can post there.
-    pub url: WebhookUrl,
+    /// The URL, encrypted: whoever knows it can post there.
+    pub url: Ciphertext,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,7 +129,7 @@ impl WebhooksTable {
         let mut transaction = Transaction::new();
         transaction.update(Role::Settings, update)?;
         if let Some(NewNoticeUrl { id, url }) = new {
-            let url = Draft::of(&Key::notice_url(&next.person, *id)).with("url", url);
+            let url = Draft::of(&Key::notice_url(&next.person, *id)).with("c", url);
             transaction.put_unseen(Role::Url, self.put(url.into_item()))?;
         }
         if let Some(old) = old {
@@ -144,12 +144,12 @@ impl WebhooksTable {
         }
     }
 
-    /// A person's URL, strongly consistent; one that is not there was replaced.
-    pub async fn notice_url(&self, person: &PersonId, id: NoticeUrlId) -> Result<Option<WebhookUrl>> {
+    /// A person's URL, encrypted, strongly consistent; a missing one was replaced.
+    pub async fn notice_url(&self, person: &PersonId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
         let item = self
             .get(&Key::notice_url(person, id), "reading where notices go")
             .await?;
-        item.map(|item| self.row(&item).get("url")).transpose()
+        item.map(|item| self.row(&item).get("c")).transpose()
     }
 
     /// Notes that a channel leads nowhere any more.

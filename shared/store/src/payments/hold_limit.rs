@@ -2,7 +2,8 @@
 //!
 //! A hold is open until its payment is confirmed or can no longer be made, which takes as long as the longest
 //! authorization. So payments of a span of that length are counted, however they end: at a hold's end nothing more has
-//! to be written. How they are counted: `people/chunked_counter.rs`.
+//! to be written. Spans are fixed, so two that follow each other may have twice the cap in one span's length, and each
+//! environment may add a chunk. How they are counted: `people/chunked_counter.rs`.
 
 use crate::people::chunked_counter::ChunkedCounter;
 use aws_sdk_dynamodb::Client;

@@ -1,5 +1,5 @@
-//! One payment: its decision's inputs, the reservation, the settlement, and the decision's record; and
-//! payouts.
+//! One payment: its decision's inputs, the reservation, the settlement, and the decision's record; payouts; and which
+//! wallet was attested for which agent.
 
 pub(crate) mod decision;
 pub(crate) mod decision_inputs;
@@ -13,4 +13,5 @@ pub(crate) mod reserve;
 pub(crate) mod revert_confirmation;
 pub(crate) mod settle;
 pub(crate) mod settlement;
+pub(crate) mod wallet_claim;
 pub(crate) mod window;

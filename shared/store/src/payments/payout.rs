@@ -2,7 +2,8 @@
 //!
 //! Always true: the address and its wait are written by `payments` alone, by its own clock; a payout is one transaction
 //! with the record that it was decided on, so it goes to the stored address after its wait, and of two at once one is
-//! reserved; a payout's key is bound for good.
+//! reserved; a payout's key is bound for good. None is reserved while the latest one is open; a revert can open an earlier
+//! one beside it (`revert_confirmation.rs`).
 //!
 //! The record names the latest payout, which is open while its settlement is authorized: so nothing here has to be
 //! written when the chain ends it.

@@ -1,7 +1,8 @@
 //! The release: gives back the spend of a payment that can never be made.
 //!
 //! Always true: the settlement expires and its entries are deleted, with their amount in each total, in one
-//! transaction, so a spend is given back once, even by concurrent releases. If an entry was evicted before, its amount
+//! transaction, so a spend is given back once, even by concurrent releases. The condition names the time of the entries
+//! too: a payment that was released, confirmed late and reverted since it was read has other entries. If an entry was evicted before, its amount
 //! has already been subtracted from the total: that window is not changed.
 //!
 //! Deliberately elsewhere: the proof that the payment can never be made ([`Unusable`] comes from the domain alone).
@@ -59,12 +60,19 @@ impl Ledger {
 
     fn giving_back(&self, settlement: &Settlement, counted_in: &[WindowScope]) -> Result<Transaction<Role>> {
         let terms = &settlement.terms;
+        // Absent where it is the time of the authorization.
+        let same_entries = if settlement.counted_at == terms.authorized_at {
+            "attribute_not_exists(ct) OR ct = :counted"
+        } else {
+            "ct = :counted"
+        };
         let update = self
             .update(&Key::settlement(terms.agent, terms.id))
             .update_expression("SET rs = :expired REMOVE hp, hs")
-            .condition_expression("rs = :authorized")
+            .condition_expression(format!("rs = :authorized AND ({same_entries})"))
             .expression_attribute_values(":expired", text(EXPIRED))
-            .expression_attribute_values(":authorized", text(AUTHORIZED));
+            .expression_attribute_values(":authorized", text(AUTHORIZED))
+            .expression_attribute_values(":counted", settlement.counted_at.write());
         let mut transaction = Transaction::new();
         transaction.update(Role::Settlement, update)?;
         for scope in counted_in {

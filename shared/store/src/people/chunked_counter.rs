@@ -11,7 +11,7 @@ use crate::{
     codec::fault::failed,
     codec::item::{Draft, Row},
     codec::key,
-    people::throttle::{KEPT, too_many_requests},
+    people::throttle::{KEPT, ThrottleKind, too_many_requests},
 };
 use aws_sdk_dynamodb::{Client, types::ReturnValue};
 use purser_domain::{Result, Timestamp};
@@ -159,7 +159,9 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
             .db
             .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::throttle(scope, span)).into_item()))
+            .set_key(Some(
+                Draft::of_partition(key::throttle(ThrottleKind::Api, scope, span)).into_item(),
+            ))
             .update_expression("ADD n :chunk SET #ttl = if_not_exists(#ttl, :ttl)")
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":chunk", chunk.write())

@@ -23,8 +23,18 @@ use std::{
 pub struct Throttle {
     db: Client,
     table: Arc<str>,
+    kind: ThrottleKind,
     limit_per_minute: u32,
     refused: Arc<Mutex<Refused>>,
+}
+
+/// A kind of counters. A function's role is limited to one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThrottleKind {
+    /// The API's.
+    Api,
+    /// `mcp`'s, of its callers without a key.
+    Mcp,
 }
 
 /// How long a counter is kept after its minute, for an environment whose clock is behind.
@@ -83,8 +93,17 @@ impl Throttle {
         Self {
             db: without_throttling_pauses(db),
             table: table.into(),
+            kind: ThrottleKind::Api,
             limit_per_minute,
             refused: Arc::default(),
+        }
+    }
+
+    /// The same for `mcp`, which can't touch the counters of the API.
+    pub fn of_mcp(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
+        Self {
+            kind: ThrottleKind::Mcp,
+            ..Self::new(db, table, limit_per_minute)
         }
     }
 
@@ -112,7 +131,7 @@ impl Throttle {
             .update_item()
             .table_name(&*self.table)
             .set_key(Some(
-                Draft::of_partition(key::throttle(&scope, minute(now))).into_item(),
+                Draft::of_partition(key::throttle(self.kind, &scope, minute(now))).into_item(),
             ))
             .update_expression("ADD n :one SET #ttl = if_not_exists(#ttl, :ttl)")
             .condition_expression("attribute_not_exists(n) OR n < :limit")

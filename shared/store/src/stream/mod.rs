@@ -9,6 +9,7 @@
 //! | `change.rs` | a record of the stream, as Lambda passes it |
 //! | `fact.rs` | what happened, before it is known whose it is |
 //! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | one kind of row each |
+//! | `signs.rs` | the changes that raise an alarm |
 //! | `rows.rs` | which row is which |
 //! | `owners.rs` | who owns the agents now |
 //!
@@ -23,4 +24,5 @@ mod freezes;
 pub(crate) mod owners;
 mod payments;
 mod rows;
+pub(crate) mod signs;
 mod wallets;

@@ -9,7 +9,15 @@ use crate::{
     },
     stream::{change::Change, fact::Fact, payments::facts_of_decision},
 };
-use purser_domain::Result;
+use purser_domain::{Result, ServiceId};
+
+impl Change {
+    /// The service whose row of the catalog it is of.
+    pub fn service(&self) -> Option<ServiceId> {
+        let image = self.new.as_ref().or(self.old.as_ref())?;
+        ServiceId::parse(partition(image).strip_prefix(SERVICES)?)
+    }
+}
 
 impl Ledger {
     /// What a change of the ledger, or of the decisions, tells. An error means that the row can't be read.

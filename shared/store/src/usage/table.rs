@@ -1,30 +1,30 @@
 //! Counting, and reading what was counted.
 //!
-//! Always true: an event counts once. Its marker and all that it adds are one transaction, and the marker must be absent.
-//! Markers expire after 30 days; a stream keeps its records for one.
+//! Always true: a record counts once. A transaction adds to the sums and advances the shard's checkpoint past the records
+//! that it counts, if the checkpoint is the one that chose these records.
 
 use crate::{
     codec::{
         attribute::{Attribute, Item},
         backoff::Backoff,
-        fault::failed,
-        item::{Draft, Row},
+        fault::{Fault, failed},
+        item::Row,
         key::{self as keys, Key},
         transact::{Known, MOST_ACTIONS, Transaction},
     },
-    usage::key,
+    usage::{
+        checkpoint::{ALL, Checkpoint, Part, SequenceNumber, Shard},
+        key,
+    },
 };
 use aws_sdk_dynamodb::{
     Client,
-    types::builders::{PutBuilder, UpdateBuilder},
+    types::builders::{ConditionCheckBuilder, UpdateBuilder},
 };
 use purser_domain::{
-    AgentId, Amount, Counted, Day, Duration, PersonId, Result, ServiceId, Timestamp, UsageCount, UsageTotals,
+    AgentId, Amount, Counted, Day, Duration, Error, PersonId, Result, ServiceId, Timestamp, UsageCount, UsageTotals,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The usage table.
 #[derive(Clone, Debug)]
@@ -35,21 +35,28 @@ pub struct UsageTable {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
-    /// The marker of the n-th event of the transaction.
-    Marker(usize),
+    /// That no recount is in progress.
+    NoRecount,
+    Checkpoint,
     Sums,
 }
 
-/// How long it is known that an event was counted.
-const MARKED_FOR: Duration = Duration::from_secs_u32(30 * 86_400);
+/// How long a checkpoint is kept after it was advanced. A stream keeps its records for a day.
+const CHECKPOINT_KEPT: Duration = Duration::from_secs_u32(7 * 86_400);
 /// How long sums by hour are kept.
 const HOURS_KEPT: Duration = Duration::from_secs_u32(2 * 86_400);
 
-/// What one event adds to is five rows at most, and its marker.
-const ROWS_OF_ONE: usize = 6;
+/// The rows of sums that a transaction takes beside the checkpoint and the check for a recount.
+const MOST_ROWS: usize = MOST_ACTIONS - 2;
 
 /// What a row gets: numbers by attribute.
-type Sums = BTreeMap<String, u64>;
+pub(super) type Sums = BTreeMap<String, u64>;
+
+/// Rows by partition and sort key.
+pub(super) type Rows = BTreeMap<(String, String), Sums>;
+
+/// The records of each part of a shard, in their order.
+type Parts<'a> = BTreeMap<Part, BTreeMap<&'a SequenceNumber, &'a UsageCount>>;
 
 impl UsageTable {
     /// The usage table of this name.
@@ -60,86 +67,149 @@ impl UsageTable {
         }
     }
 
-    /// Counts each of these events that was not counted before.
-    pub async fn count(&self, counts: &[UsageCount], now: Timestamp) -> Result<()> {
-        let mut seen = BTreeSet::new();
-        let mut rest: Vec<&UsageCount> = counts.iter().filter(|count| seen.insert(count.event)).collect();
+    /// Counts each of these records of a shard that was not counted before: one read unit, and for each transaction four
+    /// write units and two for each row.
+    ///
+    /// All records of the shard up to `end` must have been passed before, or be among these; or they count for nothing.
+    pub async fn count(
+        &self,
+        shard: &Shard,
+        counts: &[(SequenceNumber, UsageCount)],
+        end: &SequenceNumber,
+        now: Timestamp,
+    ) -> Result<()> {
+        let mut parts = Parts::new();
+        for (place, count) in counts {
+            parts.entry(Part::of(count.agent)).or_default().insert(place, count);
+        }
+        let mut checkpoint = self.checkpoint(shard).await?;
         let mut backoff = Backoff::new();
-        while !rest.is_empty() {
-            let (transaction, taken) = self.counting(&rest, now)?;
+        loop {
+            parts.retain(|part, records| {
+                records.retain(|place, _| checkpoint.of(*part).is_none_or(|last| *place > last));
+                !records.is_empty()
+            });
+            let (rows, taken) = Self::choose(&parts, now);
+            if taken.is_empty() {
+                return Ok(());
+            }
+            let mut transaction = Transaction::new();
+            transaction.check(Role::NoRecount, self.no_recount())?;
+            let is_all = parts.len() == taken.len()
+                && parts
+                    .values()
+                    .zip(&taken)
+                    .all(|(records, (_, to))| records.keys().next_back() == Some(to));
+            let mut advance = self.advancing(shard, &checkpoint, &taken, is_all.then_some(end));
+            advance = advance.expression_attribute_values(":ttl", now.after(CHECKPOINT_KEPT).secs().write());
+            transaction.update(Role::Checkpoint, advance)?;
+            for ((pk, sk), sums) in rows {
+                transaction.update(Role::Sums, self.adding(&Key { pk, sk }, &sums, now))?;
+            }
             match transaction.send_until_known(&self.db, &mut backoff).await? {
                 Known::Committed => {
-                    rest.drain(..taken.min(rest.len()));
+                    for (part, to) in taken {
+                        checkpoint.advance(part, to.clone());
+                    }
                 }
-                // Those were counted before, perhaps by this same transaction, whose answer was lost.
+                Known::Refused(refusal) if refusal.names(Role::NoRecount) => {
+                    return Err(Error::temporarily_unavailable(
+                        "counting usage",
+                        Fault::new("a recount is in progress"),
+                    ));
+                }
+                // Some were counted meanwhile, perhaps by this same transaction, whose answer was lost.
                 Known::Refused(refusal) => {
-                    let mut index = 0_usize;
-                    rest.retain(|_| {
-                        let known = index < taken && refusal.names(Role::Marker(index));
-                        index = index.saturating_add(1);
-                        !known
-                    });
+                    checkpoint = match refusal.met(Role::Checkpoint) {
+                        Some(item) => Checkpoint::read(Row::new(&self.table, item), item)?,
+                        None => self.checkpoint(shard).await?,
+                    };
                 }
             }
         }
-        Ok(())
     }
 
-    /// A transaction that counts the first of these, and how many those are.
-    fn counting(&self, counts: &[&UsageCount], now: Timestamp) -> Result<(Transaction<Role>, usize)> {
-        let mut transaction = Transaction::new();
-        let mut rows: BTreeMap<(String, String), Sums> = BTreeMap::new();
-        let mut taken = 0_usize;
-        for count in counts {
-            let used = transaction.len().saturating_add(rows.len());
-            if used.saturating_add(ROWS_OF_ONE) > MOST_ACTIONS {
-                break;
-            }
-            transaction.put(Role::Marker(taken), self.marker(count, now))?;
-            for row in self.rows_of(count, now) {
-                let sums = rows.entry((row.pk, row.sk)).or_default();
-                for (name, more) in added(&count.what) {
-                    let sum = sums.entry(name).or_default();
-                    *sum = sum.saturating_add(more);
-                }
-            }
-            taken = taken.saturating_add(1);
-        }
-        for ((pk, sk), sums) in rows {
-            transaction.update(Role::Sums, self.adding(&Key { pk, sk }, &sums, now))?;
-        }
-        Ok((transaction, taken))
-    }
-
-    fn marker(&self, count: &UsageCount, now: Timestamp) -> PutBuilder {
-        let marker = Draft::of(&key::marker(count.event)).with("ttl", &now.after(MARKED_FOR).secs());
-        PutBuilder::default()
+    /// The checkpoint of a shard, strongly consistent.
+    pub async fn checkpoint(&self, shard: &Shard) -> Result<Checkpoint> {
+        let get = self
+            .db
+            .get_item()
             .table_name(&*self.table)
-            .set_item(Some(marker.into_item()))
-            .condition_expression("attribute_not_exists(pk)")
+            .set_key(Some(key::checkpoint(shard).attributes()))
+            .consistent_read(true);
+        let item = get.send().await.map_err(failed("reading a checkpoint"))?.item;
+        let Some(item) = item else {
+            return Ok(Checkpoint::default());
+        };
+        Checkpoint::read(Row::new(&self.table, &item), &item)
     }
 
-    /// The rows that an event adds to.
-    #[expect(clippy::unused_self, reason = "the table's rows")]
-    fn rows_of(&self, count: &UsageCount, now: Timestamp) -> Vec<Key> {
-        let UsageCount {
-            owner,
-            agent,
-            service,
-            decided_at,
-            ..
-        } = count;
-        let day = Day::of(*decided_at);
-        let mut rows = vec![
-            key::owner_day(owner, day),
-            key::owner_agent(owner, day, *agent),
-            key::owner_service(owner, day, *service),
-            key::agent_day(*agent, day, *service),
-        ];
-        if now.since(*decided_at) < HOURS_KEPT {
-            rows.push(key::agent_hour(*agent, *decided_at, *service));
+    /// The records that the next transaction counts: its rows, and the last record of each part that it has. Whole parts
+    /// where they fit, since a part that is cut writes its owners' rows twice.
+    fn choose<'a>(parts: &Parts<'a>, now: Timestamp) -> (Rows, Vec<(Part, &'a SequenceNumber)>) {
+        let (mut rows, mut taken) = (Rows::new(), Vec::new());
+        for (part, records) in parts {
+            let mut with = rows.clone();
+            let mut last = None;
+            for (place, count) in records {
+                let keys = rows_of(count, now);
+                let new = keys.iter().filter(|key| !with.contains_key(key)).count();
+                if with.len().saturating_add(new) > MOST_ROWS {
+                    break;
+                }
+                add(&mut with, keys, &count.what);
+                last = Some(*place);
+            }
+            let is_whole = last == records.keys().next_back().copied();
+            if let (Some(last), true) = (last, is_whole || taken.is_empty()) {
+                rows = with;
+                taken.push((*part, last));
+                if !is_whole {
+                    break;
+                }
+            }
         }
-        rows
+        (rows, taken)
+    }
+
+    /// Advances these parts of a checkpoint, each if it is still where it was read.
+    fn advancing(
+        &self,
+        shard: &Shard,
+        from: &Checkpoint,
+        to: &[(Part, &SequenceNumber)],
+        all: Option<&SequenceNumber>,
+    ) -> UpdateBuilder {
+        let mut update = UpdateBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(key::checkpoint(shard).attributes()))
+            .expression_attribute_names("#ttl", "ttl");
+        let (mut sets, mut conditions) = (vec!["#ttl = :ttl".to_owned()], Vec::new());
+        for (part, place) in to {
+            let name = part.name();
+            sets.push(format!("{name} = :to_{name}"));
+            update = update.expression_attribute_values(format!(":to_{name}"), place.to_string().write());
+            if let Some(before) = from.of(*part) {
+                conditions.push(format!("{name} = :from_{name}"));
+                update = update.expression_attribute_values(format!(":from_{name}"), before.to_string().write());
+            } else {
+                conditions.push(format!("attribute_not_exists({name})"));
+            }
+        }
+        if let Some(all) = all {
+            sets.push(format!("{ALL} = :all"));
+            update = update.expression_attribute_values(":all", all.to_string().write());
+        }
+        update
+            .update_expression(format!("SET {}", sets.join(", ")))
+            .condition_expression(conditions.join(" AND "))
+    }
+
+    fn no_recount(&self) -> ConditionCheckBuilder {
+        ConditionCheckBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(key::recount().attributes()))
+            .condition_expression("attribute_not_exists(pk)")
     }
 
     fn adding(&self, row: &Key, sums: &Sums, now: Timestamp) -> UpdateBuilder {
@@ -154,7 +224,7 @@ impl UsageTable {
                 .expression_attribute_values(format!(":n{index}"), sum.write());
         }
         let add = format!("ADD {}", parts.join(", "));
-        if row.sk.starts_with("H#") {
+        if row.sk.starts_with(key::BY_HOUR) {
             update
                 .update_expression(format!("{add} SET #ttl = :ttl"))
                 .expression_attribute_names("#ttl", "ttl")
@@ -164,10 +234,39 @@ impl UsageTable {
         }
     }
 
+    /// The keys of an owner's and their agents' rows of these days.
+    pub(super) async fn sums_between(
+        &self,
+        owner: &PersonId,
+        agents: &[AgentId],
+        (first, last): (Day, Day),
+    ) -> Result<Vec<(String, String)>> {
+        let mut parts = vec![
+            (key::owner_partition(owner), key::BY_DAY),
+            (key::owner_partition(owner), key::BY_SERVICE),
+        ];
+        parts.extend(key::agent_partitions(owner).map(|partition| (partition, key::BY_AGENT)));
+        for agent in agents {
+            parts.extend([key::BY_DAY, key::BY_HOUR].map(|kind| (key::of_agent(*agent), kind)));
+        }
+        let mut found = Vec::new();
+        for (partition, kind) in parts {
+            let items = self.owned(partition, kind, first, last).await?;
+            found.extend(
+                items
+                    .iter()
+                    .map(|item| (keys::partition_key(item).to_owned(), keys::sort_key(item).to_owned())),
+            );
+        }
+        Ok(found)
+    }
+
     /// An owner's sums of each day from the first to the last, where anything was counted; with the reasons of refusals.
     /// One unit for 4 KB, which is some 30 days.
     pub async fn by_day(&self, owner: &PersonId, first: Day, last: Day) -> Result<Vec<(Day, UsageTotals, Reasons)>> {
-        let items = self.owned(owner, key::BY_DAY, first, last).await?;
+        let items = self
+            .owned(key::owner_partition(owner), key::BY_DAY, first, last)
+            .await?;
         let days = items.iter().map(|item| {
             let row = Row::new(&self.table, item);
             let (day, _) = key::parse_owned(keys::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
@@ -176,9 +275,13 @@ impl UsageTable {
         days.collect()
     }
 
-    /// An owner's sums of these days by agent: one unit for 4 KB, which is some 20 agents on one day.
+    /// An owner's sums of these days by agent: half a unit for 4 KB of each of the four partitions. 4 KB are some 20
+    /// agents on one day.
     pub async fn by_agent(&self, owner: &PersonId, first: Day, last: Day) -> Result<BTreeMap<AgentId, UsageTotals>> {
-        self.summed(owner, key::BY_AGENT, first, last, AgentId::parse).await
+        let [a, b, c, d] = key::agent_partitions(owner)
+            .map(|partition| self.summed(partition, key::BY_AGENT, first, last, AgentId::parse));
+        let (a, b, c, d) = tokio::try_join!(a, b, c, d)?;
+        Ok([a, b, c, d].into_iter().flatten().collect())
     }
 
     /// The same by service.
@@ -188,19 +291,26 @@ impl UsageTable {
         first: Day,
         last: Day,
     ) -> Result<BTreeMap<ServiceId, UsageTotals>> {
-        self.summed(owner, key::BY_SERVICE, first, last, ServiceId::parse).await
+        self.summed(
+            key::owner_partition(owner),
+            key::BY_SERVICE,
+            first,
+            last,
+            ServiceId::parse,
+        )
+        .await
     }
 
     async fn summed<T: Ord>(
         &self,
-        owner: &PersonId,
+        partition: String,
         kind: &str,
         first: Day,
         last: Day,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<BTreeMap<T, UsageTotals>> {
         let mut sums: BTreeMap<T, UsageTotals> = BTreeMap::new();
-        for item in self.owned(owner, kind, first, last).await? {
+        for item in self.owned(partition, kind, first, last).await? {
             let row = Row::new(&self.table, &item);
             let of = key::parse_owned(keys::sort_key(&item)).and_then(|(_, id)| parse(id));
             let sum = sums.entry(of.ok_or_else(|| row.corrupt("sk"))?).or_default();
@@ -209,14 +319,14 @@ impl UsageTable {
         Ok(sums)
     }
 
-    /// An owner's rows of one kind. Eventually consistent: what is counted is behind the payments anyway.
-    async fn owned(&self, owner: &PersonId, kind: &str, first: Day, last: Day) -> Result<Vec<Item>> {
+    /// The rows of one kind in a partition. Eventually consistent: what is counted is behind the payments anyway.
+    async fn owned(&self, partition: String, kind: &str, first: Day, last: Day) -> Result<Vec<Item>> {
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
-            .expression_attribute_values(":pk", key::owner_partition(owner).write())
+            .expression_attribute_values(":pk", partition.write())
             .expression_attribute_values(":first", format!("{kind}{first}").write())
             // `~` sorts after every character of a key.
             .expression_attribute_values(":last", format!("{kind}{last}~").write());
@@ -231,6 +341,50 @@ pub type Reasons = BTreeMap<String, u64>;
 
 /// The prefix of the attributes that count reasons.
 const REASON: &str = "why_";
+
+/// A row of sums, as a recount writes it.
+pub(super) fn sums_item((pk, sk): (String, String), sums: &Sums, now: Timestamp) -> Item {
+    let is_hour = sk.starts_with(key::BY_HOUR);
+    let mut item = Key { pk, sk }.attributes();
+    item.extend(sums.iter().map(|(name, sum)| (name.clone(), sum.write())));
+    if is_hour {
+        item.insert("ttl".to_owned(), now.after(HOURS_KEPT).secs().write());
+    }
+    item
+}
+
+/// The rows that a count adds to, by partition and sort key.
+pub(super) fn rows_of(count: &UsageCount, now: Timestamp) -> Vec<(String, String)> {
+    let UsageCount {
+        owner,
+        agent,
+        service,
+        decided_at,
+        ..
+    } = count;
+    let day = Day::of(*decided_at);
+    let mut rows = vec![
+        key::owner_day(owner, day),
+        key::owner_agent(owner, day, *agent),
+        key::owner_service(owner, day, *service),
+        key::agent_day(*agent, day, *service),
+    ];
+    if now.since(*decided_at) < HOURS_KEPT {
+        rows.push(key::agent_hour(*agent, *decided_at, *service));
+    }
+    rows.into_iter().map(|row| (row.pk, row.sk)).collect()
+}
+
+/// Adds a count to each of these rows.
+pub(super) fn add(rows: &mut Rows, keys: Vec<(String, String)>, what: &Counted) {
+    for key in keys {
+        let sums = rows.entry(key).or_default();
+        for (name, more) in added(what) {
+            let sum = sums.entry(name).or_default();
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
 
 /// What a count adds, by attribute.
 fn added(what: &Counted) -> Vec<(String, u64)> {

@@ -2,7 +2,7 @@
 
 use crate::{
     codec::{
-        attribute::Attribute as _,
+        attribute::{Attribute as _, Item},
         fault::failed,
         item::{Draft, Row},
         key as keys,
@@ -10,7 +10,7 @@ use crate::{
     stream::approvals::certain_until,
     usage::{key, table::UsageTable},
 };
-use purser_domain::{ApprovalId, Duration, Result, ServiceId, Timestamp};
+use purser_domain::{ApprovalId, Duration, Error, Result, ServiceId, Timestamp};
 
 /// When to look at a row for what happens to it without a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,21 @@ pub enum Awaited {
     Expiry(ApprovalId),
     /// A service's delayed payees and prices take effect, unless they are withdrawn.
     Pricing(ServiceId),
+}
+
+/// The position of a reminder in its partition, after which the next page begins.
+#[derive(Clone, Debug)]
+pub struct ReminderPlace(Item);
+
+/// A page of reminders.
+#[derive(Debug)]
+pub struct Reminders {
+    /// The reminders, oldest first.
+    pub found: Vec<Reminder>,
+    /// The error of the last row whose key can't be read, if there is one.
+    pub unreadable: Option<Error>,
+    /// Where the next page begins; `None` after the last one.
+    pub next: Option<ReminderPlace>,
 }
 
 /// A row whose change could not be told: where it is, and nothing of what it holds.
@@ -59,8 +74,8 @@ impl UsageTable {
         Ok(())
     }
 
-    /// The first of what has happened for certain by `now`, at most `most`.
-    pub async fn reminders(&self, now: Timestamp, most: u32) -> Result<Vec<Reminder>> {
+    /// A page of up to `most` reminders of what has happened for certain by `now`, oldest first, after the place `after`.
+    pub async fn reminders(&self, now: Timestamp, after: Option<ReminderPlace>, most: u32) -> Result<Reminders> {
         let query = self
             .db
             .query()
@@ -69,13 +84,21 @@ impl UsageTable {
             .expression_attribute_values(":pk", key::REMINDERS.to_owned().write())
             .expression_attribute_values(":until", key::reminders_until(certain_until(now)).write())
             .consistent_read(true)
+            .set_exclusive_start_key(after.map(|place| place.0))
             .limit(i32::try_from(most).unwrap_or(i32::MAX));
         let answer = query.send().await.map_err(failed("finding what has happened"))?;
-        let reminders = answer.items().iter().map(|item| {
-            let found = key::parse_reminder(keys::sort_key(item));
-            found.ok_or_else(|| Row::new(&self.table, item).corrupt("sk"))
-        });
-        reminders.collect()
+        let mut page = Reminders {
+            found: Vec::new(),
+            unreadable: None,
+            next: answer.last_evaluated_key().cloned().map(ReminderPlace),
+        };
+        for item in answer.items() {
+            match key::parse_reminder(keys::sort_key(item)) {
+                Some(reminder) => page.found.push(reminder),
+                None => page.unreadable = Some(Row::new(&self.table, item).corrupt("sk")),
+            }
+        }
+        Ok(page)
     }
 
     /// Forgets what was looked at.

@@ -1,5 +1,6 @@
-//! Which deliveries of a webhook wait for another call: small rows beside those of the deliveries, so that they are cheaply
-//! counted. One that outlives its delivery, after a crash, expires.
+//! The deliveries of a person that wait for another call: small rows beside those of the deliveries, so that counting them
+//! is cheap. They are the person's and not the webhook's, so that a webhook that is removed and made again begins with no
+//! new room. A row that outlives its delivery, after a crash, expires.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -10,17 +11,17 @@ use crate::{
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::Select;
-use purser_domain::{Delivery, DeliveryId, Duration, Result, Timestamp, WebhookId};
+use purser_domain::{Delivery, DeliveryId, Duration, PersonId, Result, Timestamp};
 
 /// Longer than a delivery waits: seven pauses, each of six hours at most where the program asks for that.
 const KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
-    /// Lets a delivery wait, if fewer than [`Delivery::MOST_WAITING`] of its webhook do, or it did already: whether it does.
+    /// Lets a delivery wait, if fewer than [`Delivery::MOST_WAITING`] of its person do, or it did already: whether it does.
     /// Of several at once a few more may. Half a read unit for each forty that wait, and a write unit.
-    pub async fn wait(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
-        let is_full = self.waiting(delivery.webhook, now).await? >= Delivery::MOST_WAITING;
-        let row = Draft::of(&Key::waiting_delivery(delivery.webhook, delivery.id)).with("ttl", &now.after(KEPT).secs());
+    pub async fn wait(&self, person: &PersonId, id: DeliveryId, now: Timestamp) -> Result<bool> {
+        let is_full = self.waiting(person, now).await? >= Delivery::MOST_WAITING;
+        let row = Draft::of(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());
         let put = self
             .db
             .put_item()
@@ -31,12 +32,12 @@ impl WebhooksTable {
     }
 
     /// Notes that a delivery waits no more.
-    pub async fn wait_no_more(&self, webhook: WebhookId, id: DeliveryId) -> Result<()> {
+    pub async fn wait_no_more(&self, person: &PersonId, id: DeliveryId) -> Result<()> {
         let delete = self
             .db
             .delete_item()
             .table_name(&*self.table)
-            .set_key(Some(Key::waiting_delivery(webhook, id).attributes()));
+            .set_key(Some(Key::waiting_delivery(person, id).attributes()));
         delete
             .send()
             .await
@@ -44,8 +45,8 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// How many deliveries of a webhook wait; of more than enough not all are counted.
-    async fn waiting(&self, webhook: WebhookId, now: Timestamp) -> Result<u32> {
+    /// The number of a person's deliveries that wait; beyond [`Delivery::MOST_WAITING`] not all are counted.
+    async fn waiting(&self, person: &PersonId, now: Timestamp) -> Result<u32> {
         let (mut count, mut from) = (0_u32, None);
         loop {
             let query = self
@@ -57,7 +58,7 @@ impl WebhooksTable {
                 // What has expired may still be there for days.
                 .filter_expression("#ttl > :now")
                 .expression_attribute_names("#ttl", "ttl")
-                .expression_attribute_values(":pk", text(&key::webhooks::waiting(webhook)))
+                .expression_attribute_values(":pk", text(&key::webhooks::waiting(person)))
                 .expression_attribute_values(":now", now.secs().write())
                 .set_exclusive_start_key(from);
             let answer = query.send().await.map_err(failed("counting what waits"))?;

@@ -280,6 +280,26 @@ async fn a_proof_that_was_late_can_be_taken_back_and_released_again() {
     assert_sound(&emulator).await;
 }
 
+/// Another run read the settlement before it was released, confirmed late and reverted, and releases it now.
+#[tokio::test]
+async fn a_release_decided_before_a_late_proof_gives_nothing_back() {
+    let (emulator, ledger) = ledger_with_budget(100).await;
+    let read = pay(&ledger, 60, "a", sample::start()).await;
+    release(&ledger, &read).await;
+    let Confirmed::Done(confirmed) = confirm(&ledger, &read, sample::start().after(sample::secs(90))).await else {
+        panic!()
+    };
+    let Moved::Done(held) = revert_confirmation(&ledger, &confirmed).await else {
+        panic!()
+    };
+    assert_eq!(release(&ledger, &read).await, Moved::Superseded(held.clone()));
+    assert_eq!(totals(&emulator).await, [60, 60]);
+    assert_sound(&emulator).await;
+    assert!(matches!(release(&ledger, &held).await, Moved::Done(_)));
+    assert_eq!(totals(&emulator).await, [0, 0]);
+    assert_sound(&emulator).await;
+}
+
 #[tokio::test]
 async fn what_is_taken_back_is_held_again_and_told_and_its_transaction_may_confirm_it_again() {
     let (emulator, ledger) = ledger_with(100, 100).await;

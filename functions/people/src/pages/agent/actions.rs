@@ -66,7 +66,7 @@ pub(super) async fn create_key(sent: AgentForm) -> Reply {
     };
     match sent.people.create_key(sent.owned.clone(), meant, scope).await {
         Ok(issued) => sent.show_key(&issued.agent, issued.text).await,
-        Err(error) => sent.refused(form, error).await,
+        Err(error) => sent.key_refused(form, error).await,
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn rotate_key(sent: AgentForm) -> Reply {
     };
     match sent.people.rotate_key(sent.owned.clone(), meant, key, overlap).await {
         Ok(rotation) => sent.show_key(&rotation.issued.agent, rotation.issued.text).await,
-        Err(error) => sent.refused(form, error).await,
+        Err(error) => sent.key_refused(form, error).await,
     }
 }
 

@@ -99,6 +99,16 @@ impl AgentForm {
         self.page(failure.status(), form, problem).await
     }
 
+    /// The page in its current state, where no key was made for `error`. A reload of the page that showed a key sends its
+    /// form again, with the version before that key.
+    pub(super) async fn key_refused(&self, form: Form, error: Error) -> Reply {
+        if let ErrorKind::VersionConflict { .. } = error.kind() {
+            let status = Failure::from(error).status();
+            return self.page(status, form, Some(KEY_CONFLICT.to_owned())).await;
+        }
+        self.refused(form, error).await
+    }
+
     async fn page(&self, status: StatusCode, form: Form, problem: Option<String>) -> Reply {
         let layout = Layout {
             problem,
@@ -119,5 +129,8 @@ impl AgentForm {
 
 const CONFLICT: &str = "This was changed elsewhere after you opened the page, so nothing was saved. The page shows how it \
                         stands now; what you typed is kept in its form, to be saved once more if it still holds.";
+const KEY_CONFLICT: &str = "No key was created, because the agent has changed since this form was opened. If you \
+                            reloaded the page that showed a new key: the key exists and can’t be shown again. Revoke it \
+                            and create another if you have not copied it.";
 const PAID_OUT: &str = "This form has paid out already, another amount. The page shows how it stands now.";
 const CLOSED: &str = "This service is not offered any more, so it can’t be enabled.";

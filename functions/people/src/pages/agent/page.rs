@@ -89,8 +89,12 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
             @if permissive > 0 {
                 div.message.warn {
                     p {
-                        strong { "No limit" } (format!(" on {permissive} of its services: "))
-                        "there it may spend all that its wallet holds, and nobody is asked. "
+                        strong { "No limit" } (format!(" on {permissive} of its services. "))
+                        @if agent.status == AgentStatus::Frozen || page.freeze.is_some() {
+                            "Once the freeze ends, it can spend all that its wallet holds there, without approval. "
+                        } @else {
+                            "It can spend all that its wallet holds there, without approval. "
+                        }
                         a href="#services" { "Set limits" }
                     }
                 }

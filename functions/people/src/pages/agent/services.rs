@@ -133,6 +133,7 @@ fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
                             Unpayable::NoPayment => "the catalog has no payment for it",
                             Unpayable::OtherNetwork => "its payment is on another network",
                             Unpayable::NoMaximum => "its price is not fixed, and the catalog has no maximum for it",
+                            Unpayable::PlainHttp => "it is called over plain http",
                         })
                     }
                 }

@@ -23,7 +23,7 @@ pub(super) async fn show(State(people): State<Arc<People>>, OperatorSession(sess
         " of the same; " (Freezes::MOST) " agents and as many people at most."
     };
     let content = html! {
-        @if freezes.is_empty() { p.empty { "Nothing is frozen." } } @else {
+        @if freezes.is_empty() { p.empty { "No operator has frozen anything. Agents that their owners froze are not listed here." } } @else {
             table.list {
                 caption.sr { "Freezes, that of the deployment first, then the latest" }
                 (columns(&["Frozen", "Since", "By", "Why"]))
@@ -31,7 +31,7 @@ pub(super) async fn show(State(people): State<Arc<People>>, OperatorSession(sess
             }
         }
     };
-    Ok(page(&layout, "Freezes", FREEZES, &how, &content).into_response())
+    Ok(page(&layout, "Operators’ freezes", FREEZES, &how, &content).into_response())
 }
 
 fn row(layout: &Layout, freeze: &OperatorFreeze) -> Markup {

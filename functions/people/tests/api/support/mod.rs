@@ -16,7 +16,7 @@ use purser_domain::{
 };
 use purser_store::{Ledger, Listed, UsageTable, WebhooksTable};
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
-use purser_testkit::{Emulator, Lambda, Proxy, ProxyConfig, SecretsManager, USAGE, WEBHOOKS, environment, sample};
+use purser_testkit::{Emulator, Kms, Lambda, Proxy, ProxyConfig, SecretsManager, USAGE, WEBHOOKS, environment, sample};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -108,6 +108,7 @@ impl World {
         });
         lambda.set("liar", move |event| std::future::ready(attested(&liars, &event, true)));
         let lambda = lambda.serve().await;
+        let kms = Kms::default().serve().await;
         let catalog = emulator.catalog();
         for (n, slug, curated) in [(1, "lab", true), (2, "maps", true), (3, "shed", false)] {
             let mut service = service(n, slug, curated);
@@ -133,6 +134,7 @@ impl World {
             ("LAMBDA_ENDPOINT", &lambda),
             ("RPC_URL_SECRET_ARN", "rpc"),
             ("SIGN_IN_KEY_SECRET_ARN", "sign-in"),
+            ("KMS_ENDPOINT", &kms),
         ];
         let env = env.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned()));
         let env: Vec<_> = environment(&proxy.url, &secrets).chain(env).collect();

@@ -1,0 +1,33 @@
+// Builds the package into `dist`, which is what is published: `npm run build && npm publish ./dist`. This folder's own
+// package.json is private, and lists no files, so that nothing without its build can be published, whether npm runs scripts or not.
+
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+
+process.chdir(import.meta.dirname);
+rmSync('dist', { recursive: true, force: true });
+// ES modules, for Node and browsers, and CommonJS.
+for (const project of ['tsconfig.json', 'tsconfig.cjs.json']) {
+  execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', '--project', project], { stdio: 'inherit' });
+}
+writeJson('dist/cjs/package.json', { type: 'commonjs' });
+
+const { private: _, files: __, scripts: ___, devDependencies: ____, ...published } = JSON.parse(readFileSync('package.json', 'utf8'));
+writeJson('dist/package.json', {
+  ...published,
+  exports: {
+    '.': {
+      import: { types: './index.d.ts', default: './index.js' },
+      require: { types: './cjs/index.d.ts', default: './cjs/index.js' },
+    },
+  },
+  // For tools that read no `exports`.
+  main: './cjs/index.js',
+  types: './cjs/index.d.ts',
+});
+copyFileSync('README.md', 'dist/README.md');
+copyFileSync('../../LICENSE', 'dist/LICENSE');
+
+function writeJson(path, value) {
+  writeFileSync(path, `${JSON.stringify(value, null, 2)}\n`);
+}

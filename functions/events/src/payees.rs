@@ -1,0 +1,149 @@
+//! The attestation of payees: when the catalog changes, and for the whole catalog.
+//!
+//! Each run reads the service as it is now and the row of its attested payees, and computes the row anew
+//! (`shared/domain/src/catalog/attested.rs`). A record of the stream says only which service to look at. So a repeated,
+//! reordered or lost record does not change when a payee may be paid, except that a lost one is made up for by the next
+//! change of the service or by [`Shared::attest_catalog`].
+
+use crate::Shared;
+use purser_domain::{AttestedService, Attesting, Duration, Error, Result, Service, ServiceId};
+use purser_store::{Backoff, Change, Corrupt};
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
+
+/// The delays of payees that are new in the catalog.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delays {
+    pub(crate) of_changes: Duration,
+    pub(crate) of_accepted_changes: Duration,
+}
+
+/// How the whole catalog is attested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WholeCatalog {
+    /// A payee that is not attested yet waits as after a change.
+    ByRule,
+    /// Every payee that the catalog has now may be paid at once.
+    AtOnce,
+}
+
+impl Shared {
+    /// Attests the payees of the services that these records of a stream are of.
+    pub(crate) async fn attest_changes(&self, records: &[Value]) -> Result<()> {
+        let changes = records.iter().filter_map(|record| Change::parse(record).ok());
+        let changes = changes.filter(|change| self.catalog.has_table(&change.table));
+        let services: BTreeSet<ServiceId> = changes.filter_map(|change| change.service()).collect();
+        if !services.is_empty() {
+            self.attest_first().await?;
+        }
+        for service in services {
+            match self.catalog.service(service).await {
+                Ok(present) => self.attest(service, present.as_ref()).await?,
+                // It stays as it is attested: `payments` can't read it either, and the change raises the alarm
+                // `event-set-aside`.
+                Err(error) if is_corrupt(&error) => {
+                    tracing::warn!(service.id = %service, cause = %error, "payees.service_unreadable");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Attests the whole catalog with effect at once if that has never been done: at the first run of a deployment.
+    pub(crate) async fn attest_first(&self) -> Result<()> {
+        let attest = async || {
+            if self.usage.attested_since().await?.is_none() {
+                self.attest_catalog(WholeCatalog::AtOnce).await?;
+            }
+            Ok(())
+        };
+        self.has_attested.get_or_try_init(attest).await.copied()
+    }
+
+    /// Attests the whole catalog, and returns the number of its services.
+    pub(crate) async fn attest_catalog(&self, how: WholeCatalog) -> Result<usize> {
+        let services = self.catalog.services().await?;
+        let stored = self.usage.all_attested().await?.into_iter();
+        let stored: HashMap<ServiceId, AttestedService> = stored.map(|one| (one.service, one)).collect();
+        for service in &services {
+            match how {
+                WholeCatalog::ByRule => self.attest(service.id, Some(service)).await?,
+                WholeCatalog::AtOnce => self.attest_at_once(service, stored.get(&service.id)).await?,
+            }
+        }
+        for id in stored
+            .keys()
+            .filter(|id| !services.iter().any(|service| service.id == **id))
+        {
+            self.attest(*id, None).await?;
+        }
+        if how == WholeCatalog::AtOnce {
+            self.usage.set_attested_since(self.clock.now()).await?;
+        }
+        tracing::info!(
+            services = services.len(),
+            at_once = how == WholeCatalog::AtOnce,
+            "payees.attested"
+        );
+        Ok(services.len())
+    }
+
+    async fn attest_at_once(&self, service: &Service, stored: Option<&AttestedService>) -> Result<()> {
+        let version = stored.map_or(0, |stored| stored.version).saturating_add(1);
+        let attested = AttestedService::at_once(service, version);
+        // A row that was written meanwhile is newer.
+        if service.was_open() && attested.differs_from(stored) {
+            self.usage.put_attested(&attested).await?;
+        }
+        Ok(())
+    }
+
+    /// Computes and writes the attested payees of a service, which is `None` if it is not in the catalog.
+    async fn attest(&self, id: ServiceId, service: Option<&Service>) -> Result<()> {
+        let mut backoff = Backoff::new();
+        loop {
+            let before = self.usage.attested(id).await?;
+            let opens = before.is_none() && service.is_some_and(Service::was_open);
+            let others = if opens {
+                self.usage.all_attested().await?
+            } else {
+                Vec::new()
+            };
+            let attesting = Attesting {
+                at: self.clock.now(),
+                delay: self.delays.of_changes,
+                accepted_delay: self.delays.of_accepted_changes,
+                others: &others,
+            };
+            let attested = match (service, &before) {
+                (Some(service), before) => attesting.attest(before.as_ref(), service),
+                (None, Some(before)) => Some(attesting.removed(before)),
+                (None, None) => None,
+            };
+            let Some(attested) = attested.filter(|attested| attested.differs_from(before.as_ref())) else {
+                return Ok(());
+            };
+            // Before the write, since a repetition finds nothing changed.
+            for (call, payee) in attested.changes_since(before.as_ref()) {
+                tracing::warn!(
+                    change = "payee",
+                    service.id = %id,
+                    operation.id = %call.operation,
+                    pay_to = %payee.pay_to,
+                    max_units = payee.most.units(),
+                    from = payee.from.map(tracing::field::display),
+                    "change.seen"
+                );
+            }
+            if self.usage.put_attested(&attested).await? {
+                return Ok(());
+            }
+            backoff.wait().await?;
+        }
+    }
+}
+
+fn is_corrupt(error: &Error) -> bool {
+    error.cause().is_some_and(|cause| cause.source().is::<Corrupt>())
+}

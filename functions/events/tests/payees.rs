@@ -1,0 +1,317 @@
+//! When a payee may be paid, by what `events` attests of the catalog's rows, whoever wrote them.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_api::{Boot, Clock, Env};
+use purser_domain::{
+    Endpoint, NextPricing, Operation, OperationUuid, OperatorName, PayeeAge, Service, ServiceId, Timestamp,
+};
+use purser_events::Events;
+use purser_store::UsageTable;
+use purser_testkit::{CATALOG, Emulator, EventBus, Streams, USAGE, environment, sample};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::time;
+
+const TIME: time::Duration = time::Duration::from_secs(30);
+const HOUR: u32 = 3_600;
+const DAY: u32 = 24 * HOUR;
+
+struct World {
+    emulator: Emulator,
+    streams: Streams,
+    events: Events,
+    usage: UsageTable,
+    clock: Arc<AtomicI64>,
+}
+
+fn at(secs: u32) -> Timestamp {
+    sample::start().after(sample::secs(secs))
+}
+
+impl World {
+    /// With the delays of a deployment: a day, and an hour for what a second operator accepts.
+    async fn start() -> Self {
+        let (emulator, streams) = Emulator::with_streams().await;
+        let bus = EventBus::new("purser");
+        let clock = Arc::new(AtomicI64::new(at(0).micros()));
+        let variables = environment(&emulator.url, "http://127.0.0.1:9").chain([
+            ("EVENTBRIDGE_ENDPOINT", bus.serve().await),
+            ("EVENT_BUS", "purser".to_owned()),
+            ("NETWORK", "base-sepolia".to_owned()),
+        ]);
+        let env: Env = variables.collect();
+        let events = Events::boot(Boot::new(env, Clock::still(Arc::clone(&clock)))).unwrap();
+        Self {
+            usage: UsageTable::new(emulator.client.clone(), USAGE),
+            emulator,
+            streams,
+            events,
+            clock,
+        }
+    }
+
+    /// As [`World::start`], after the first run over an empty catalog.
+    async fn begun() -> Self {
+        let world = Self::start().await;
+        world.call(json!({})).await;
+        world
+    }
+
+    async fn call(&self, event: Value) -> Value {
+        self.events.call(&event, TIME).await.unwrap()
+    }
+
+    fn set_clock(&self, secs: u32) {
+        self.clock.store(at(secs).micros(), SeqCst);
+    }
+
+    /// Writes the service's row and passes the stream's records on. Returns the records.
+    async fn write(&self, service: &Service) -> Vec<Value> {
+        let put = self.emulator.catalog();
+        put.put(service, &sample::audit()).await.unwrap();
+        self.pass_on().await
+    }
+
+    async fn pass_on(&self) -> Vec<Value> {
+        let records = self.streams.next_batches().concat();
+        self.call(json!({"Records": records})).await;
+        records
+    }
+
+    async fn age(&self, service: &Service, secs: u32) -> PayeeAge {
+        let attested = self.usage.attested(service.id).await.unwrap();
+        let attested = attested.map(|attested| attested.age(&service.operations[0], at(secs)));
+        attested.unwrap_or(PayeeAge::Unattested)
+    }
+}
+
+fn shop(n: u128) -> Service {
+    let mut service = sample::service(sample::service_id(n), &format!("shop-{n}"));
+    service.operations[0].id = OperationUuid::from_uuid(sample::service_id(n).uuid());
+    service.operations[0].endpoint = Endpoint::parse(&format!("https://shop-{n}.example/pay")).unwrap();
+    service
+}
+
+/// The next version of the service, after this change of its operation.
+fn edited(service: &Service, change: impl FnOnce(&mut Operation)) -> Service {
+    let mut service = service.clone();
+    service.version += 1;
+    change(&mut service.operations[0]);
+    service
+}
+
+fn pays(byte: u8) -> impl Fn(&mut Operation) {
+    move |operation| operation.payment.as_mut().unwrap().pay_to = sample::wallet(byte)
+}
+
+fn will_pay(byte: u8, from: Timestamp) -> impl Fn(&mut Operation) {
+    move |operation| {
+        let mut payment = operation.payment.clone().unwrap();
+        payment.pay_to = sample::wallet(byte);
+        operation.next = Some(NextPricing {
+            price_model: operation.price_model.clone(),
+            max_price: operation.max_price,
+            payment,
+            from,
+            by: OperatorName::parse("op").unwrap(),
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_payee_written_at_once_is_paid_after_the_delay_however_often_its_record_comes() {
+    let world = World::begun().await;
+    let first = shop(1);
+    let mut records = world.write(&first).await;
+    assert_eq!(world.age(&first, 0).await, PayeeAge::Old, "nobody has it enabled");
+    world.set_clock(10);
+    let second = edited(&first, pays(0xe1));
+    records.extend(world.write(&second).await);
+    assert_eq!(world.age(&second, 10).await, PayeeAge::Young(at(10 + DAY)));
+    let cheaper = edited(&second, |operation| operation.max_price = Some(sample::units(7)));
+    records.extend(world.write(&cheaper).await);
+    assert_eq!(
+        world.age(&cheaper, 10).await,
+        PayeeAge::Young(at(10 + DAY)),
+        "a lower price has the same time"
+    );
+    world.set_clock(HOUR);
+    let backwards: Vec<Value> = records.iter().rev().cloned().collect();
+    for again in [
+        records.clone(),
+        backwards,
+        records[..1].to_vec(),
+        [records.clone(), records].concat(),
+    ] {
+        world.call(json!({"Records": again})).await;
+        assert_eq!(world.age(&cheaper, HOUR).await, PayeeAge::Young(at(10 + DAY)));
+    }
+    assert_eq!(world.age(&cheaper, 10 + DAY).await, PayeeAge::Old);
+}
+
+#[tokio::test]
+async fn a_raised_price_and_another_call_of_the_same_payee_wait_and_a_lower_price_does_not() {
+    let world = World::begun().await;
+    let mut first = shop(1);
+    first.operations[0].max_price = Some(sample::units(10));
+    world.write(&first).await;
+    let lower = edited(&first, |operation| operation.max_price = Some(sample::units(9)));
+    world.write(&lower).await;
+    assert_eq!(world.age(&lower, 0).await, PayeeAge::Old);
+    let raised = edited(&lower, |operation| operation.max_price = Some(sample::units(10)));
+    world.write(&raised).await;
+    assert_eq!(world.age(&raised, 0).await, PayeeAge::Young(at(DAY)));
+    let moved = edited(&raised, |operation| {
+        operation.endpoint = Endpoint::parse("https://b.example/").unwrap();
+    });
+    world.write(&moved).await;
+    assert_eq!(world.age(&moved, 0).await, PayeeAge::Young(at(DAY)));
+}
+
+#[tokio::test]
+async fn a_payee_that_was_removed_waits_anew() {
+    let world = World::begun().await;
+    let first = shop(1);
+    world.write(&first).await;
+    let removed = edited(&first, |operation| operation.payment = None);
+    world.write(&removed).await;
+    world.set_clock(5);
+    let added = edited(&removed, |operation| {
+        operation.payment.clone_from(&first.operations[0].payment);
+    });
+    world.write(&added).await;
+    assert_eq!(world.age(&added, 5).await, PayeeAge::Young(at(5 + DAY)));
+}
+
+#[tokio::test]
+async fn a_waiting_payee_has_the_catalogs_time_and_an_accepted_one_waits_for_an_hour() {
+    let world = World::begun().await;
+    let first = shop(1);
+    world.write(&first).await;
+    // The record comes two seconds after the edit.
+    world.set_clock(2);
+    let waits = edited(&first, will_pay(0xe1, at(DAY)));
+    world.write(&waits).await;
+    assert_eq!(world.age(&waits, DAY - 1).await, PayeeAge::Old, "the present payee");
+    assert_eq!(world.age(&waits, DAY).await, PayeeAge::Old, "the next payee");
+    world.set_clock(100);
+    let accepted = edited(&waits, |operation| *operation = operation.at(at(DAY)));
+    world.write(&accepted).await;
+    assert_eq!(world.age(&accepted, 100).await, PayeeAge::Young(at(100 + HOUR)));
+    // A time that is no delay is not believed.
+    world.set_clock(200);
+    let hurried = edited(&accepted, will_pay(0xe2, at(201)));
+    world.write(&hurried).await;
+    assert_eq!(world.age(&hurried, 201).await, PayeeAge::Young(at(200 + DAY)));
+}
+
+#[tokio::test]
+async fn a_service_that_was_open_never_opens_for_the_first_time_again() {
+    let world = World::begun().await;
+    let first = shop(1);
+    world.write(&first).await;
+    // It denies that it was open.
+    let mut closed = edited(&first, |_| {});
+    closed.curated = false;
+    world.write(&closed).await;
+    let mut opened = edited(&closed, pays(0xe1));
+    opened.curated = true;
+    world.write(&opened).await;
+    assert_eq!(world.age(&opened, 0).await, PayeeAge::Young(at(DAY)));
+    // Its row is deleted and written anew.
+    let key = AttributeValue::S(format!("SVC#{}", first.id));
+    let delete = world.emulator.client.delete_item().table_name(CATALOG).key("pk", key);
+    delete.send().await.unwrap();
+    world.pass_on().await;
+    world.set_clock(7);
+    let mut again = shop(1);
+    pays(0xe2)(&mut again.operations[0]);
+    again.slug = purser_domain::ServiceSlug::parse("other").unwrap();
+    world.write(&again).await;
+    assert_eq!(world.age(&again, 7).await, PayeeAge::Young(at(7 + DAY)));
+}
+
+#[tokio::test]
+async fn a_new_service_that_lists_the_call_of_another_waits_even_after_that_has_lost_it() {
+    let world = World::begun().await;
+    let first = shop(1);
+    world.write(&first).await;
+    let rival = |n: u128, pay_to: u8| {
+        let mut rival = shop(n);
+        rival.operations[0].endpoint = Endpoint::parse("https://shop-1.example/{page}").unwrap();
+        pays(pay_to)(&mut rival.operations[0]);
+        rival
+    };
+    let same_payee = {
+        let mut rival = rival(2, 0);
+        rival.operations[0].payment.clone_from(&first.operations[0].payment);
+        rival
+    };
+    world.write(&same_payee).await;
+    assert_eq!(world.age(&same_payee, 0).await, PayeeAge::Old);
+    let other = rival(3, 0xe1);
+    world.write(&other).await;
+    assert_eq!(world.age(&other, 0).await, PayeeAge::Young(at(DAY)));
+    // Every service that lists the call gives it up, without a trace in its row.
+    for service in [&first, &same_payee, &other] {
+        let mut empty = edited(service, |_| {});
+        empty.operations.clear();
+        world.write(&empty).await;
+    }
+    let late = rival(4, 0xe1);
+    world.write(&late).await;
+    assert_eq!(world.age(&late, 0).await, PayeeAge::Young(at(DAY)));
+    world.set_clock(2 * DAY);
+    let unrelated = shop(5);
+    world.write(&unrelated).await;
+    assert_eq!(world.age(&unrelated, 2 * DAY).await, PayeeAge::Old);
+}
+
+#[tokio::test]
+async fn the_first_run_attests_the_present_catalog_at_once_and_later_runs_do_not() {
+    let world = World::start().await;
+    let first = shop(1);
+    world.emulator.catalog().put(&first, &sample::audit()).await.unwrap();
+    let drafted = Service {
+        curated: false,
+        ..shop(2)
+    };
+    world.emulator.catalog().put(&drafted, &sample::audit()).await.unwrap();
+    world.call(json!({})).await;
+    assert_eq!(world.age(&first, 0).await, PayeeAge::Old);
+    assert_eq!(world.age(&drafted, 0).await, PayeeAge::Unattested);
+
+    // Its records are lost.
+    let changed = edited(&first, pays(0xe1));
+    world.emulator.catalog().put(&changed, &sample::audit()).await.unwrap();
+    world.call(json!({})).await;
+    assert_eq!(world.age(&changed, 0).await, PayeeAge::Unattested);
+    let answer = world.call(json!({"attest_catalog": "by_rule"})).await;
+    assert_eq!(answer, json!({"services": 2}));
+    assert_eq!(world.age(&changed, 0).await, PayeeAge::Young(at(DAY)));
+    world.call(json!({"attest_catalog": "at_once"})).await;
+    assert_eq!(world.age(&changed, 0).await, PayeeAge::Old);
+    let unknown = world.events.call(&json!({"attest_catalog": true}), TIME).await;
+    assert!(unknown.is_err());
+}
+
+/// A partition of attested payees and nothing of usage: `payments` may read these alone.
+#[tokio::test]
+async fn attested_payees_have_partitions_of_their_own() {
+    let world = World::begun().await;
+    for n in 0..8 {
+        world.write(&shop(n)).await;
+    }
+    let attested = world.usage.all_attested().await.unwrap();
+    let mut services: Vec<ServiceId> = attested.iter().map(|attested| attested.service).collect();
+    services.sort_unstable();
+    assert_eq!(services, (0..8).map(sample::service_id).collect::<Vec<_>>());
+}

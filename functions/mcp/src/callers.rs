@@ -1,0 +1,143 @@
+//! Who calls: the agent's key is verified before the protocol is spoken, and callers without one are throttled.
+//!
+//! Always true: a message with a key reaches a tool only after the API has accepted that key from that address, at most
+//! [`KEPT_SECS`] ago. Each call that may reach a provider verifies it once more (`clients/mcp`), so what is kept saves
+//! the list of tools and the catalog a call, and lets nobody call a provider.
+
+use axum::http::{HeaderMap, header, request::Parts};
+use purser_api::{ASSERTED_IP, AssertionKeys, Clock, ThrottleScope, client_ip, presented_key};
+use purser_client::{AgentKey, ApiError, Purser, Refusal, Slug};
+use purser_domain::{Duration, Error, ErrorKind, KeyLack, Result, SecretDigest, Timestamp};
+use purser_store::Throttle;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use tokio::time::Instant;
+
+/// How long an accepted key is not asked about again, in seconds.
+const KEPT_SECS: u32 = 15;
+/// How many accepted keys one environment keeps; beyond that each message asks.
+const MOST_KEPT: usize = 10_000;
+/// How long the API may take to say whose key it is.
+const VERIFYING: std::time::Duration = std::time::Duration::from_secs(5);
+/// `Retry-After`, in seconds, where the API could not be asked.
+const RETRY_AFTER: u64 = 2;
+
+pub(crate) struct Callers {
+    pub(crate) throttle: Throttle,
+    /// `None`: the API counts every caller by this function's own address.
+    pub(crate) assertion_keys: Option<AssertionKeys>,
+    pub(crate) clock: Clock,
+    pub(crate) accepted: Accepted,
+}
+
+/// The throttle scope of a request without a key: its address.
+pub(crate) fn scope_of(parts: &Parts) -> ThrottleScope {
+    ThrottleScope::of(&parts.extensions)
+}
+
+/// The key that a request presents, as the API reads it (`presented_key`).
+fn key_of(headers: &HeaderMap) -> Result<AgentKey> {
+    presented_key(headers)?;
+    let text = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let key = text.and_then(|text| text.split_once(' '));
+    let key = key.and_then(|(_, key)| AgentKey::from_text(key).ok());
+    Ok(key.ok_or(ErrorKind::InvalidAgentKey)?)
+}
+
+impl Callers {
+    /// Purser with the verified key of a request, for the address that it comes from; `None` where there is no key.
+    pub(crate) async fn verified(&self, purser: &Purser, parts: &Parts) -> Result<Option<Purser>> {
+        let Some(authorization) = parts.headers.get(header::AUTHORIZATION) else {
+            return Ok(None);
+        };
+        let now = self.clock.now();
+        let key = match key_of(&parts.headers) {
+            Ok(key) => key,
+            // Nobody else counts it.
+            Err(error) => {
+                return self.throttle.limit(scope_of(parts), now, async { Err(error) }).await;
+            }
+        };
+        let purser = self.asserting(purser.with_key(&key), parts).await;
+        let who = Accepted::digest(authorization.as_bytes(), parts);
+        if !self.accepted.has(&who, now) {
+            let deadline = Instant::now().checked_add(VERIFYING);
+            let asked = deadline.map_or_else(|| purser.clone(), |deadline| purser.until(deadline));
+            asked.agent().await.map_err(refused)?;
+            self.accepted.add(who, now);
+        }
+        Ok(Some(purser))
+    }
+
+    /// The same Purser, whose calls say where the request comes from.
+    async fn asserting(&self, purser: Purser, parts: &Parts) -> Purser {
+        let Some(ip) = client_ip(&parts.extensions) else {
+            return purser;
+        };
+        let key = match &self.assertion_keys {
+            Some(keys) => keys.current().await,
+            None => None,
+        };
+        let Some(key) = key else { return purser };
+        let clock = self.clock.clone();
+        purser.signed(ASSERTED_IP, move |method, path, authorization| {
+            key.assert(ip, clock.now(), method, path, authorization)
+        })
+    }
+}
+
+/// The error for a key that the API does not accept.
+fn refused(error: ApiError) -> Error {
+    let unavailable = ErrorKind::TemporarilyUnavailable {
+        retry_after: RETRY_AFTER,
+    };
+    let ApiError::Refused(refusal) = error else {
+        tracing::warn!(%error, "mcp.key_not_verified");
+        return unavailable.into();
+    };
+    let Refusal { slug, retry_after, .. } = &*refusal;
+    match slug {
+        Slug::InvalidAgentKey => ErrorKind::InvalidAgentKey,
+        Slug::InvalidAuthorizationHeader => ErrorKind::InvalidAuthorizationHeader,
+        // Who the agent is, any key may ask: from its own networks.
+        Slug::KeyNotAllowed => ErrorKind::KeyNotAllowed {
+            missing: KeyLack::Network,
+        },
+        Slug::TooManyRequests => ErrorKind::TooManyRequests {
+            retry_after: retry_after.map_or(RETRY_AFTER, |wait| wait.as_secs()),
+        },
+        _ => {
+            tracing::warn!(%refusal, "mcp.key_not_verified");
+            unavailable
+        }
+    }
+    .into()
+}
+
+/// Keys that the API has accepted, by the digest of key and address, each until its time is over.
+#[derive(Default)]
+pub(crate) struct Accepted(Mutex<HashMap<[u8; 32], Timestamp>>);
+
+impl Accepted {
+    fn digest(authorization: &[u8], parts: &Parts) -> [u8; 32] {
+        let ip = client_ip(&parts.extensions).map(|ip| ip.to_string());
+        let text = [ip.unwrap_or_default().as_bytes(), b" ", authorization].concat();
+        *SecretDigest::of(text).as_bytes()
+    }
+
+    fn has(&self, who: &[u8; 32], now: Timestamp) -> bool {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(who).is_some_and(|until| now < *until)
+    }
+
+    fn add(&self, who: [u8; 32], now: Timestamp) {
+        let until = now.after(Duration::from_secs_u32(KEPT_SECS));
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MOST_KEPT {
+            kept.retain(|_, until| now < *until);
+        }
+        if kept.len() < MOST_KEPT {
+            kept.insert(who, until);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether a call's payee and price have been in the catalog for long enough, by what `events` attests
+//! (`shared/domain/src/catalog/attested.rs`).
+//!
+//! Always true: a payee is judged by a row that was read while the present edition of the catalog was in memory, or
+//! later. A row is kept only if it allows the payment, so a refusal is always by a fresh row.
+
+use crate::Payments;
+use purser_domain::{AttestedService, Error, Facts, Operation, PayeeAge, Result, ServiceId, Timestamp};
+use purser_store::{Edition, UsageTable};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The most services whose rows are kept: at 300 bytes an operation some ten megabytes.
+const MOST: usize = 2_000;
+/// The milliseconds before each further read of a row that is not there yet, 3 s in all. The stream usually takes less than
+/// two seconds.
+const PAUSES: [u64; 5] = [200, 400, 600, 800, 1_000];
+
+/// The attested payees of the services that were paid under one edition of the catalog.
+pub(crate) struct Payees {
+    table: UsageTable,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The version of the edition.
+    version: u64,
+    services: HashMap<ServiceId, Arc<AttestedService>>,
+}
+
+impl Payees {
+    pub(crate) fn new(table: UsageTable) -> Self {
+        Self {
+            table,
+            known: Mutex::default(),
+        }
+    }
+
+    fn known(&self, version: u64, service: ServiceId) -> Option<Arc<AttestedService>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known
+            .services
+            .get(&service)
+            .filter(|_| known.version == version)
+            .cloned()
+    }
+
+    fn keep(&self, version: u64, attested: Arc<AttestedService>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.version != version || known.services.len() >= MOST {
+            known.services.clear();
+            known.version = version;
+        }
+        known.services.insert(attested.service, attested);
+    }
+}
+
+impl Payments {
+    /// The facts with the first instant at which the operation's payee and price may be paid, if that is to come. The row
+    /// of the service is read only for an offer of that payee, and once per edition of the catalog.
+    pub(crate) async fn with_payee_from<'a>(&self, edition: &Edition, facts: Facts<'a>) -> Result<Facts<'a>> {
+        let Some(operation) = facts.operation else {
+            return Ok(facts);
+        };
+        // By the time of the evaluation: later, the catalog may have another payee.
+        let payable = operation.payable(facts.network, facts.at);
+        if !payable.is_ok_and(|payable| payable.pay_to == facts.intent.offer.pay_to()) {
+            // The evaluation refuses it.
+            return Ok(facts);
+        }
+        let payee_from = self.payee_from(edition, facts.service.id, operation, facts.at).await?;
+        Ok(Facts { payee_from, ..facts })
+    }
+
+    async fn payee_from(
+        &self,
+        edition: &Edition,
+        service: ServiceId,
+        operation: &Operation,
+        at: Timestamp,
+    ) -> Result<Option<Timestamp>> {
+        let payees = &self.payees;
+        if let Some(known) = payees.known(edition.version, service)
+            && known.age(operation, at) == PayeeAge::Old
+        {
+            return Ok(None);
+        }
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let attested = payees.table.attested(service).await?;
+            let age = attested
+                .as_ref()
+                .map_or(PayeeAge::Unattested, |one| one.age(operation, at));
+            match (age, attested) {
+                (PayeeAge::Old, attested) => {
+                    if let Some(attested) = attested {
+                        payees.keep(edition.version, Arc::new(attested));
+                    }
+                    return Ok(None);
+                }
+                (PayeeAge::Young(from), _) => return Ok(Some(from)),
+                (PayeeAge::Unattested, _) => {
+                    let Some(pause) = pauses.next() else {
+                        let words = "the payee is being attested";
+                        return Err(Error::temporarily_unavailable("looking for an attested payee", words));
+                    };
+                    sleep(Duration::from_millis(pause)).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The pause before the next call of a delivery: a delayed message where SQS can delay it for that long, a row otherwise.
+//!
+//! The sweep runs each minute and sends a message for each row that ends within the next one. It removes a row after its
+//! message was sent, so a run that is cut off sends a message twice and loses none.
+
+use crate::{BOOKKEEPING, Webhooks};
+use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, at_most};
+use purser_domain::{Causes, Delivery, Duration, Result, Timestamp, Webhook};
+use purser_store::{PERSON_PARTS, Pause};
+use tokio::time::Instant;
+
+/// How far ahead the sweep looks: until its next run.
+const AHEAD: Duration = Duration::from_secs_u32(60);
+/// The number of rows that one query reads.
+const PAGE: u32 = 100;
+/// The number of rows of one part that are worked on concurrently.
+const AT_ONCE: usize = 8;
+
+impl Webhooks {
+    /// Lets a delivery wait until its next call. Repeated for the same delivery, it adds no second row.
+    pub(crate) async fn pause(&self, webhook: &Webhook, delivery: &Delivery, now: Timestamp) -> Result<()> {
+        let ends_at = delivery.next_at.unwrap_or(now);
+        let pause = Pause {
+            person: webhook.person.clone(),
+            webhook: webhook.id,
+            delivery: delivery.id,
+            ends_at,
+        };
+        if ends_at.since(now) > DeliveriesQueue::LONGEST_PAUSE {
+            self.0.table.begin_pause(&pause).await
+        } else {
+            self.send_later(&pause, now).await
+        }
+    }
+
+    async fn send_later(&self, pause: &Pause, now: Timestamp) -> Result<()> {
+        let message = DeliveryMessage {
+            person: pause.person.clone(),
+            webhook: pause.webhook,
+            of: DeliveryOf::Stored(pause.delivery),
+        };
+        let rest = (pause.ends_at > now).then(|| pause.ends_at.since(now));
+        self.0.deliveries.send(&message, rest).await
+    }
+
+    /// Sends a message for each pause that ends within a minute, within this time. The parts are gone through side by side, so
+    /// that a part with many rows holds up no other. A failure is logged, and its row is left for the next run.
+    pub async fn sweep(&self, budget: std::time::Duration) {
+        let now = Instant::now();
+        let stop_at = now.checked_add(budget.saturating_sub(BOOKKEEPING)).unwrap_or(now);
+        let parts = PERSON_PARTS.into_iter().map(|part| {
+            let webhooks = self.clone();
+            async move {
+                if let Err(error) = webhooks.sweep_part(part, stop_at).await {
+                    tracing::error!(part = %part, cause = %Causes(&error), "webhook.sweep_failed");
+                }
+            }
+        });
+        at_most(PERSON_PARTS.len(), parts).await;
+    }
+
+    async fn sweep_part(&self, part: char, stop_at: Instant) -> Result<()> {
+        let mut after = None;
+        while Instant::now() < stop_at {
+            let until = self.0.clock.now().after(AHEAD);
+            let rows = self.0.table.pauses(part, after.as_deref(), until, PAGE).await?;
+            let Some((last, _)) = rows.last() else {
+                return Ok(());
+            };
+            after = Some(last.clone());
+            let work = rows.into_iter().map(|(_, pause)| {
+                let webhooks = self.clone();
+                async move {
+                    if let Err(error) = webhooks.end_pause(pause).await {
+                        tracing::error!(cause = %Causes(&error), "webhook.pause_failed");
+                    }
+                }
+            });
+            at_most(AT_ONCE, work).await;
+        }
+        Ok(())
+    }
+
+    async fn end_pause(&self, pause: Result<Pause>) -> Result<()> {
+        let pause = pause?;
+        self.send_later(&pause, self.0.clock.now()).await?;
+        self.0.table.end_pause(&pause).await
+    }
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Renews every requirements.txt from the requirements.in beside it: all packages, each with the SHA-256 of its files, so that
+# pip refuses a file that was replaced at the registry. Versions stay unless UPGRADE=1 is set.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+tools=target/pip-tools
+if [[ ! -x $tools/bin/pip-compile ]]; then
+  python3 -m venv "$tools"
+  "$tools/bin/pip" install --quiet --disable-pip-version-check pip-tools==7.5.1
+fi
+# The header of each file. The options keep the address of this machine's registry out of it.
+export CUSTOM_COMPILE_COMMAND="make python-locks"
+options=(--quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-emit-options
+  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links ${UPGRADE:+--upgrade})
+git ls-files -- '*requirements.in' | while read -r list; do
+  echo "python-locks: $list"
+  (cd "$(dirname "$list")" && "$OLDPWD/$tools/bin/pip-compile" "${options[@]}" --output-file requirements.txt requirements.in)
+done

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Writes a CycloneDX 1.5 software bill of materials for each deployed function into target/sbom/<function>.cdx.json: every
+# crate that is linked in, with its version, licence and SHA-256.
+#
+#   infra/sbom.sh [<target>]    the target is what a deployment ships unless given
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+target=${1:-aarch64-unknown-linux-gnu} into=target/sbom
+infra/setup.sh cyclonedx
+rm -rf "$into"
+mkdir -p "$into"
+# cargo-cyclonedx describes each member of the workspace, beside its Cargo.toml.
+trap 'git ls-files --others --exclude-standard -- "*.cdx.json" | xargs --no-run-if-empty rm' EXIT
+cargo cyclonedx --quiet --format json --spec-version 1.5 --describe binaries --no-build-deps --target "$target"
+
+for manifest in functions/*/Cargo.toml functions/payments/lambda/Cargo.toml; do
+  folder=$(dirname "$manifest")
+  for bill in "$folder"/*_bin.cdx.json; do
+    [[ -f $bill ]] || continue
+    # References to the workspace's own crates hold the path of this checkout.
+    sed "s|$PWD/||g" "$bill" > "$into/$(basename "${bill%_bin.cdx.json}").cdx.json"
+  done
+done
+
+functions=$(grep -c 'Type: AWS::Serverless::Function$' template.yaml)
+written=$(find "$into" -name '*.cdx.json' | wc -l)
+[[ $written == "$functions" ]] || { echo "sbom: $written bills for $functions functions" >&2; exit 1; }
+for bill in "$into"/*.cdx.json; do
+  # A bill without the crates that every function links describes something else.
+  grep -q 'pkg:cargo/lambda_runtime@' "$bill" || { echo "sbom: $bill has no lambda_runtime" >&2; exit 1; }
+  printf '%-40s %4d crates\n' "$bill" "$(grep -c '"purl": "pkg:cargo/' "$bill")"
+done

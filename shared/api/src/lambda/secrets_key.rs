@@ -1,0 +1,191 @@
+//! The key in KMS for the secrets that are kept for people: `people` encrypts, `webhooks` and `notices` decrypt.
+//!
+//! Who stores a secret can't read it, and who can read the table can't either. KMS checks the encryption context of each
+//! ciphertext, so one that is moved to another row is refused.
+
+use aws_sdk_kms::{
+    Client,
+    error::{ProvideErrorMetadata, SdkError},
+    primitives::Blob,
+};
+use aws_types::SdkConfig;
+use purser_domain::{Causes, Ciphertext, Error, Result, SecretOf};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Mutex, OnceLock, PoisonError},
+};
+use zeroize::Zeroizing;
+
+/// The number of secrets that one environment remembers. Beyond it all are forgotten and decrypted again.
+const MOST_REMEMBERED: usize = 1_000;
+
+/// The key, over a connection that the first call opens. Decrypted secrets are remembered, so that an environment asks KMS
+/// once for each. Whether a secret is still in use is the table's to say, at each use.
+pub struct SecretsKey {
+    aws: SdkConfig,
+    client: OnceLock<Client>,
+    arn: String,
+    known: Mutex<HashMap<Sealed, Zeroizing<Vec<u8>>>>,
+}
+
+/// A ciphertext with its encryption context.
+type Sealed = (Vec<(&'static str, String)>, Vec<u8>);
+
+impl SecretsKey {
+    /// The key of this ARN.
+    pub fn new(aws: SdkConfig, arn: impl Into<String>) -> Self {
+        Self {
+            aws,
+            client: OnceLock::new(),
+            arn: arn.into(),
+            known: Mutex::default(),
+        }
+    }
+
+    fn client(&self) -> &Client {
+        self.client.get_or_init(|| Client::new(&self.aws))
+    }
+
+    /// Encrypts a secret of at most 4,096 bytes (API reference, `Encrypt`).
+    pub async fn encrypt(&self, of: &SecretOf, secret: &[u8]) -> Result<Ciphertext> {
+        const DOING: &str = "encrypting a secret";
+        let mut request = self.client().encrypt().key_id(&self.arn).plaintext(Blob::new(secret));
+        for (name, value) in of.context() {
+            request = request.encryption_context(name, value);
+        }
+        let answer = request.send().await.map_err(|error| failed(DOING, &error))?;
+        let ciphertext = answer.ciphertext_blob.map(Blob::into_inner);
+        ciphertext
+            .map(Ciphertext::from_bytes)
+            .ok_or_else(|| Error::internal(DOING, "there is no ciphertext in the answer"))
+    }
+
+    /// Decrypts a secret.
+    pub async fn decrypt(&self, of: &SecretOf, ciphertext: &Ciphertext) -> Result<Zeroizing<Vec<u8>>> {
+        const DOING: &str = "decrypting a secret";
+        let context = of.context();
+        let sealed = (context.clone().into_iter().collect(), ciphertext.as_bytes().to_vec());
+        let known = self.known().get(&sealed).cloned();
+        if let Some(secret) = known {
+            return Ok(secret);
+        }
+        let ciphertext = Blob::new(ciphertext.as_bytes());
+        let mut request = self.client().decrypt().key_id(&self.arn).ciphertext_blob(ciphertext);
+        for (name, value) in context {
+            request = request.encryption_context(name, value);
+        }
+        let answer = request.send().await.map_err(|error| failed(DOING, &error))?;
+        let secret = answer.plaintext.map(Blob::into_inner).map(Zeroizing::new);
+        let secret = secret.ok_or_else(|| Error::internal(DOING, "there is no secret in the answer"))?;
+        let mut known = self.known();
+        if known.len() >= MOST_REMEMBERED {
+            known.clear();
+        }
+        known.insert(sealed, secret.clone());
+        Ok(secret)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Sealed, Zeroizing<Vec<u8>>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Debug output may reach a log.
+impl fmt::Debug for SecretsKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretsKey(..)")
+    }
+}
+
+/// The error of a call: whether it may pass. A throttled call is a 400, which the SDK has retried.
+fn failed<E>(doing: &'static str, error: &SdkError<E>) -> Error
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+{
+    const PASSING: [&str; 3] = [
+        "DependencyTimeoutException",
+        "KeyUnavailableException",
+        "ThrottlingException",
+    ];
+    let words = Causes(error).to_string();
+    let may_pass = match error {
+        SdkError::ServiceError(context) => {
+            context.err().code().is_some_and(|code| PASSING.contains(&code)) || context.raw().status().as_u16() >= 500
+        }
+        _ => true,
+    };
+    if may_pass {
+        Error::temporarily_unavailable(doing, words)
+    } else {
+        Error::internal(doing, words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Boot, Clock};
+    use purser_domain::{NoticeUrlId, PersonId, WebhookId, WebhookSecretId};
+    use purser_testkit::Kms;
+    use uuid::Uuid;
+
+    async fn key(kms: &Kms) -> SecretsKey {
+        let env = [
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+            ("KMS_ENDPOINT", kms.serve().await),
+        ];
+        let boot = Boot::new(env.into_iter().collect(), Clock::system());
+        SecretsKey::new(boot.aws, Kms::SECRETS_KEY)
+    }
+
+    fn of(person: &str, webhook: u128, secret: u128) -> SecretOf {
+        SecretOf::Webhook {
+            person: PersonId::of("https://issuer.example", person),
+            webhook: WebhookId::from_uuid(Uuid::from_u128(webhook)),
+            secret: WebhookSecretId::from_uuid(Uuid::from_u128(secret)),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_secret_is_decrypted_as_what_it_was_encrypted_for_and_as_nothing_else() {
+        let kms = Kms::default();
+        let key = key(&kms).await;
+        let of_ann = of("ann", 1, 1);
+        let ciphertext = key.encrypt(&of_ann, b"a secret").await.unwrap();
+        assert!(!ciphertext.as_bytes().windows(8).any(|bytes| bytes == b"a secret"));
+        assert_eq!(*key.decrypt(&of_ann, &ciphertext).await.unwrap(), b"a secret");
+        let notice = SecretOf::NoticeUrl {
+            person: PersonId::of("https://issuer.example", "ann"),
+            url: NoticeUrlId::from_uuid(Uuid::from_u128(1)),
+        };
+        for other in [of("bob", 1, 1), of("ann", 2, 1), of("ann", 1, 2), notice] {
+            assert!(key.decrypt(&other, &ciphertext).await.is_err(), "{other:?}");
+        }
+        let mut changed = ciphertext.as_bytes().to_vec();
+        *changed.last_mut().unwrap() ^= 1;
+        assert!(key.decrypt(&of_ann, &Ciphertext::from_bytes(changed)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn kms_is_asked_once_for_each_secret_and_not_at_all_for_one_that_is_known() {
+        let kms = Kms::default();
+        let key = key(&kms).await;
+        let ciphertext = key.encrypt(&of("ann", 1, 1), b"a secret").await.unwrap();
+        kms.asked();
+        for _ in 0..3 {
+            key.decrypt(&of("ann", 1, 1), &ciphertext).await.unwrap();
+        }
+        assert_eq!(kms.asked().len(), 1);
+        kms.fail("Decrypt", "KMSInternalException");
+        assert_eq!(*key.decrypt(&of("ann", 1, 1), &ciphertext).await.unwrap(), b"a secret");
+        let other = key.encrypt(&of("ann", 1, 2), b"another").await.unwrap();
+        let refused = key.decrypt(&of("ann", 1, 2), &other).await.unwrap_err();
+        assert!(matches!(
+            refused.kind(),
+            purser_domain::ErrorKind::TemporarilyUnavailable { .. }
+        ));
+    }
+}

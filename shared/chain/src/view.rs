@@ -1,0 +1,165 @@
+//! The newest block and hashes of its ancestors, read in one call.
+//!
+//! A hosted endpoint may answer each call from another machine, one of which may still hold a block that was replaced. So
+//! the number of the newest block, and the hash of an older one, prove nothing together if two calls read them. Here one
+//! `eth_call` of code without an address reads both: the EVM returns the number of its block (`NUMBER`) and the hashes of
+//! that block's own ancestors (`BLOCKHASH`).
+//!
+//! Deliberately elsewhere: what follows for a payment (`chain.rs`) and for a run (`blocks.rs`).
+
+use crate::{Chain, ChainError};
+use alloy::primitives::{B256, Bytes, U256};
+use serde_json::{Value, json};
+
+const METHOD: &str = "eth_call";
+/// How many ancestors of its block the EVM knows.
+pub(crate) const ANCESTORS: u64 = 256;
+/// The most ancestors that one call reads: all of them.
+pub(crate) const MOST: usize = 256;
+
+/// Which ancestor to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ancestor {
+    /// The block of this number.
+    Number(u64),
+    /// The block that is this many below the one in which the call runs.
+    Below(u64),
+}
+
+/// A block and its ancestors, as one node holds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    /// The number of the block in which the call ran.
+    pub(crate) number: u64,
+    /// The hash of each ancestor; `None` for one that is not below the block, or more than [`ANCESTORS`] below it.
+    pub(crate) ancestors: Vec<Option<B256>>,
+}
+
+impl Chain {
+    /// Reads these ancestors of the block `at`, a tag or an EIP-1898 object; at most [`MOST`].
+    pub(crate) async fn view(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
+        let malformed = |what| ChainError::Malformed { method: METHOD, what };
+        let code = code(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
+        let answer: Bytes = self.rpc.call(METHOD, json!([{"data": code}, at])).await?;
+        let (words, rest) = answer.as_chunks::<32>();
+        let [number, hashes @ ..] = words else {
+            return Err(malformed("no number of a block"));
+        };
+        if !rest.is_empty() || hashes.len() != ancestors.len() {
+            return Err(malformed("another number of blocks than was asked for"));
+        }
+        let number = u64::try_from(U256::from_be_bytes(*number));
+        Ok(View {
+            number: number.map_err(|_| malformed("a number of a block that is none"))?,
+            ancestors: hashes.iter().map(known).collect(),
+        })
+    }
+}
+
+fn known(hash: &[u8; 32]) -> Option<B256> {
+    (*hash != [0; 32]).then(|| B256::new(*hash))
+}
+
+/// Code that returns one word with the block's number, and one with the hash of each ancestor.
+fn code(ancestors: &[Ancestor]) -> Option<Bytes> {
+    const NUMBER: u8 = 0x43;
+    const SUB: u8 = 0x03;
+    const BLOCKHASH: u8 = 0x40;
+    const MSTORE: u8 = 0x52;
+    const PUSH2: u8 = 0x61;
+    const PUSH8: u8 = 0x67;
+    const RETURN: u8 = 0xf3;
+    if ancestors.len() > MOST {
+        return None;
+    }
+    let mut code = vec![NUMBER, PUSH2, 0, 0, MSTORE];
+    let mut size = 32_u16;
+    for ancestor in ancestors {
+        let (Ancestor::Number(number) | Ancestor::Below(number)) = ancestor;
+        code.push(PUSH8);
+        code.extend(number.to_be_bytes());
+        if matches!(ancestor, Ancestor::Below(_)) {
+            code.extend([NUMBER, SUB]);
+        }
+        code.extend([BLOCKHASH, PUSH2]);
+        code.extend(size.to_be_bytes());
+        code.push(MSTORE);
+        size = size.checked_add(32)?;
+    }
+    code.push(PUSH2);
+    code.extend(size.to_be_bytes());
+    code.extend([PUSH2, 0, 0, RETURN]);
+    Some(code.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted_chain::{HEAD, ScriptedChain, asked, chain_at, final_block, hash_of};
+    use purser_testkit::Reply;
+
+    fn latest() -> Value {
+        json!("latest")
+    }
+
+    #[tokio::test]
+    async fn one_call_reads_the_newest_block_and_its_ancestors() {
+        let node = ScriptedChain::default().serve().await;
+        let wanted = [
+            Ancestor::Number(HEAD - 1),
+            Ancestor::Below(256),
+            Ancestor::Number(HEAD - 257),
+            Ancestor::Number(HEAD),
+            Ancestor::Number(HEAD + 1),
+            Ancestor::Below(HEAD + 1),
+        ];
+        let view = chain_at(&node.url).view(&wanted, latest()).await.unwrap();
+        let known = [
+            Some(hash_of(HEAD - 1)),
+            Some(hash_of(HEAD - 256)),
+            None,
+            None,
+            None,
+            None,
+        ];
+        assert_eq!((view.number, view.ancestors), (HEAD, known.to_vec()));
+        let calls = asked(&node);
+        assert_eq!(calls.len(), 1);
+        assert_eq!(calls[0].1[0].get("to"), None);
+    }
+
+    #[tokio::test]
+    async fn an_older_block_is_named_by_its_hash() {
+        let node = ScriptedChain::default().serve().await;
+        let block = final_block();
+        let at = json!({"blockHash": block.hash, "requireCanonical": true});
+        let many = vec![Ancestor::Below(4); MOST];
+        let view = chain_at(&node.url).view(&many, at).await.unwrap();
+        assert_eq!(view.number, block.number);
+        assert_eq!(view.ancestors, vec![Some(hash_of(block.number - 4)); MOST]);
+        let more = vec![Ancestor::Below(4); MOST + 1];
+        assert!(chain_at(&node.url).view(&more, latest()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_another_length_is_an_error() {
+        let word = |byte: u8| vec![byte; 32];
+        let cases = [
+            (vec![], "no number of a block"),
+            (vec![0; 32], "another number of blocks than was asked for"),
+            (vec![0; 65], "another number of blocks than was asked for"),
+            (vec![0; 96], "another number of blocks than was asked for"),
+            ([word(1), word(2)].concat(), "a number of a block that is none"),
+        ];
+        for (bytes, what) in cases {
+            let answer = json!(Bytes::from(bytes));
+            let other = move |method: &str, _: &Value| (method == METHOD).then(|| Reply::Result(answer.clone()));
+            let node = ScriptedChain::default().serve_except(other).await;
+            let view = chain_at(&node.url).view(&[Ancestor::Number(1)], latest()).await;
+            assert_eq!(
+                view.unwrap_err().to_string(),
+                format!("`eth_call` was answered with {what}")
+            );
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The changes that a takeover of a function makes: raised by `events` from the rows themselves, so that the function
+//! that writes them can't hide them.
+
+use crate::{
+    codec::{attribute::Item, key, ledger::Ledger},
+    stream::change::Change,
+};
+use purser_domain::{Agent, AgentKey, Result};
+
+/// A change of a row that raises an alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// An agent has a new key, or another secret for one of its keys.
+    Key,
+    /// An agent has another wallet.
+    Wallet,
+    /// An agent has another owner.
+    Owner,
+    /// An agent's money may be paid out to another address.
+    PayoutAddress,
+    /// Operators' freezes are different: one sign for each row that says so.
+    Freeze,
+    /// An agent is offered to another owner.
+    Handover,
+}
+
+impl Sign {
+    /// The value of the metric's dimension.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Wallet => "wallet",
+            Self::Owner => "owner",
+            Self::PayoutAddress => "payout_address",
+            Self::Freeze => "freeze",
+            Self::Handover => "handover",
+        }
+    }
+}
+
+impl Ledger {
+    /// The signs in a change of the ledger. An error means that the row can't be read.
+    pub fn signs_of(&self, change: &Change) -> Result<Vec<Sign>> {
+        if change.is_none() || *change.table != *self.table {
+            return Ok(Vec::new());
+        }
+        let Some(image) = change.new.as_ref().or(change.old.as_ref()) else {
+            return Ok(Vec::new());
+        };
+        let is_written = change.new.is_some();
+        Ok(match key::partition_key(image).split('#').next().unwrap_or_default() {
+            "A" => self.signs_of_agent(change)?,
+            "PO" => self.signs_of_payout_address(change)?,
+            "FREEZES" => vec![Sign::Freeze],
+            "HANDOVER" if is_written => vec![Sign::Handover],
+            _ => Vec::new(),
+        })
+    }
+
+    /// An agent without a previous record has no sign: it has no money yet.
+    fn signs_of_agent(&self, change: &Change) -> Result<Vec<Sign>> {
+        let read = |image: &Item| self.read_agent(self.agent_in(image)?, image);
+        let (Some(old), Some(new)) = (&change.old, &change.new) else {
+            return Ok(Vec::new());
+        };
+        let (old, new): (Agent, Agent) = (read(old)?, read(new)?);
+        let is_known = |key: &AgentKey| old.key(key.id).is_some_and(|known| known.digest == key.digest);
+        let signs = [
+            (Sign::Key, !new.keys.iter().all(is_known)),
+            (Sign::Wallet, old.wallet != new.wallet),
+            (Sign::Owner, old.owner != new.owner),
+        ];
+        Ok(signs
+            .into_iter()
+            .filter_map(|(sign, is_seen)| is_seen.then_some(sign))
+            .collect())
+    }
+
+    fn signs_of_payout_address(&self, change: &Change) -> Result<Vec<Sign>> {
+        let address = |image: Option<&Item>| -> Result<_> {
+            // The row of a payout's key has no version.
+            let image = image.filter(|image| image.contains_key("ver"));
+            let record = image.map(|image| self.read_payout_record(image)).transpose()?;
+            Ok(record.and_then(|record| record.address))
+        };
+        let (old, new) = (address(change.old.as_ref())?, address(change.new.as_ref())?);
+        Ok(if new.is_some() && new != old {
+            vec![Sign::PayoutAddress]
+        } else {
+            Vec::new()
+        })
+    }
+}

@@ -1,0 +1,102 @@
+//! The attested payees of each service (`shared/domain/src/catalog/attested.rs`), in the usage table, which `events`
+//! alone writes.
+//!
+//! Always true: a service's row is written only over the version that it was computed from. So two runs of `events`
+//! can't lose what the other has written.
+
+use crate::{
+    codec::{
+        attribute::{Attribute as _, Item},
+        fault::failed,
+        item::{Draft, Row},
+        key::{self, Key, attested},
+        transact::was_made,
+    },
+    usage::table::UsageTable,
+};
+use purser_domain::{AttestedService, Result, ServiceId, Timestamp};
+
+const READING: &str = "reading attested payees";
+const WRITING: &str = "writing attested payees";
+
+impl UsageTable {
+    /// The attested payees of a service, strongly consistent; `None` for a service that was never open.
+    pub async fn attested(&self, service: ServiceId) -> Result<Option<AttestedService>> {
+        let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
+        let get = get.set_key(Some(Key::attested(service).attributes()));
+        let item = get.send().await.map_err(failed(READING))?.item;
+        item.map(|item| self.read_attested(&item)).transpose()
+    }
+
+    /// The attested payees of all services, strongly consistent.
+    pub async fn all_attested(&self) -> Result<Vec<AttestedService>> {
+        let mut services = Vec::new();
+        for shard in 0..attested::SHARDS {
+            let query = self
+                .db
+                .query()
+                .table_name(&*self.table)
+                .key_condition_expression("pk = :pk")
+                .expression_attribute_values(":pk", attested::partition(shard).write())
+                .consistent_read(true);
+            let mut pages = query.into_paginator().send();
+            while let Some(page) = pages.next().await {
+                for item in page.map_err(failed(READING))?.items() {
+                    services.push(self.read_attested(item)?);
+                }
+            }
+        }
+        Ok(services)
+    }
+
+    /// Writes the attested payees of a service over the previous version; false if that is not the stored one.
+    pub async fn put_attested(&self, service: &AttestedService) -> Result<bool> {
+        let row = Draft::of(&Key::attested(service.service))
+            .with("ver", &service.version)
+            .with("calls", &service.calls)
+            .with_optional("left", service.left_at.as_ref());
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        let put = match service.version.saturating_sub(1) {
+            0 => put.condition_expression("attribute_not_exists(pk)"),
+            old => put
+                .condition_expression("ver = :old")
+                .expression_attribute_values(":old", old.write()),
+        };
+        was_made(put.send().await, WRITING)
+    }
+
+    /// When the payees of the whole catalog were first attested; `None` before.
+    pub async fn attested_since(&self) -> Result<Option<Timestamp>> {
+        let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
+        let get = get.set_key(Some(Key::attested_since().attributes()));
+        let item = get.send().await.map_err(failed(READING))?.item;
+        item.map(|item| Row::new(&self.table, &item).get("t")).transpose()
+    }
+
+    /// Records that the payees of the whole catalog are attested.
+    pub async fn set_attested_since(&self, at: Timestamp) -> Result<()> {
+        let row = Draft::of(&Key::attested_since()).with("t", &at);
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()))
+            .condition_expression("attribute_not_exists(pk)");
+        was_made(put.send().await, WRITING).map(|_| ())
+    }
+
+    fn read_attested(&self, item: &Item) -> Result<AttestedService> {
+        let row = Row::new(&self.table, item);
+        let service = ServiceId::parse(key::sort_key(item));
+        Ok(AttestedService {
+            service: service.ok_or_else(|| row.corrupt("sk"))?,
+            version: row.get("ver")?,
+            calls: row.get("calls")?,
+            left_at: row.get_optional("left")?,
+        })
+    }
+}

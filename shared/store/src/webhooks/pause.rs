@@ -1,0 +1,100 @@
+//! Long pauses of deliveries: rows that a sweep turns into messages when they end.
+//!
+//! A paused delivery is in no queue. SQS lets 120,000 received messages be in flight and then passes on none, so a message
+//! that is hidden for hours would take a place from everybody.
+//!
+//! The rows are in sixteen parts, by person. They have no `ttl`: only the sweep removes one.
+
+use crate::{
+    codec::attribute::Attribute as _,
+    codec::fault::failed,
+    codec::item::{Draft, Item},
+    codec::key::{self, Key},
+    webhooks::table::WebhooksTable,
+};
+use purser_domain::{DeliveryId, PersonId, Result, Timestamp, WebhookId};
+
+/// The pause of a delivery before its next call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The webhook's person.
+    pub person: PersonId,
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// The delivery.
+    pub delivery: DeliveryId,
+    /// When the next call is due.
+    pub ends_at: Timestamp,
+}
+
+impl Pause {
+    fn key(&self) -> Key {
+        Key::pause(&self.person, self.ends_at, self.delivery)
+    }
+}
+
+impl WebhooksTable {
+    /// Stores a pause. Stored twice, it is one row.
+    pub async fn begin_pause(&self, pause: &Pause) -> Result<()> {
+        let row = Draft::of(&pause.key())
+            .with("person", &pause.person)
+            .with("hook", &pause.webhook)
+            .with("delivery", &pause.delivery)
+            .with("t", &pause.ends_at);
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        put.send().await.map_err(failed("writing a pause"))?;
+        Ok(())
+    }
+
+    /// Up to `limit` pauses of a part that end before `until`, the earliest first, those after the row of the key `after`.
+    /// Each has its row's key. A row that can't be read is an error of its own.
+    pub async fn pauses(
+        &self,
+        part: char,
+        after: Option<&str>,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(String, Result<Pause>)>> {
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk AND sk BETWEEN :after AND :until")
+            .expression_attribute_values(":pk", key::webhooks::pauses(part).write())
+            // `!` is the character after a space: the smallest key that is not `after` itself.
+            .expression_attribute_values(
+                ":after",
+                after.map_or("#".to_owned(), |after| format!("{after}!")).write(),
+            )
+            .expression_attribute_values(":until", until.to_string().write())
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let answer = query.send().await.map_err(failed("listing pauses"))?;
+        let read = |item| (key::sort_key(item).to_owned(), self.read_pause(item));
+        Ok(answer.items().iter().map(read).collect())
+    }
+
+    /// Removes the row of a pause that has ended.
+    pub async fn end_pause(&self, pause: &Pause) -> Result<()> {
+        let delete = self
+            .db
+            .delete_item()
+            .table_name(&*self.table)
+            .set_key(Some(pause.key().attributes()));
+        delete.send().await.map_err(failed("ending a pause"))?;
+        Ok(())
+    }
+
+    fn read_pause(&self, item: &Item) -> Result<Pause> {
+        let row = self.row(item);
+        Ok(Pause {
+            person: row.get("person")?,
+            webhook: row.get("hook")?,
+            delivery: row.get("delivery")?,
+            ends_at: row.get("t")?,
+        })
+    }
+}

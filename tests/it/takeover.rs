@@ -1,0 +1,131 @@
+//! A taken-over function writes the rows that it may write: other functions refuse and raise the alarms.
+
+use purser_domain::{Service, WalletKey};
+use purser_local::{DEMO_OWNER, Options, Streaming};
+use purser_testkit::sample;
+use purser_tests::{
+    Answer, Log, Offered, TestAgent, World, body_of, fresh_key, offer_v2, operation_entry, payment_entry, service_entry,
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+const URL: &str = "https://newcomer.example/news";
+/// Functions check for a newer catalog every five seconds.
+const SEEN_AFTER: u32 = 6;
+const DAY: u32 = 86_400;
+
+async fn start() -> World {
+    World::still_with(Options {
+        streams: Streaming::On,
+        ..Options::default()
+    })
+    .await
+}
+
+/// The number of lines of `events` by the change that they report.
+fn changes_seen(log: &Log) -> BTreeMap<String, usize> {
+    let mut seen = BTreeMap::new();
+    for line in log.text().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        if line["message"] == "change.seen" {
+            assert_eq!(line["ChangesSeen"], 1, "{line}");
+            *seen.entry(line["Change"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+    }
+    seen
+}
+
+async fn pays(world: &World, agent: &TestAgent, pay_to: &str) -> Answer {
+    let mut body = body_of(offer_v2(&Offered {
+        units: 1_000,
+        pay_to: pay_to.to_owned(),
+        timeout: 60,
+    }));
+    body.as_object_mut().unwrap().remove("service_id");
+    body["original_request"] = json!({"method": "GET", "url": URL});
+    world.authorize(agent, &body).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payee_that_a_taken_over_internal_writes_is_not_paid_and_raises_the_alarm() {
+    let log = Log::start("warn,purser=info");
+    let world = start().await;
+    let payee = world.stack.providers.pay_to.clone();
+    let mut operation = operation_entry("news.read", URL);
+    operation["payment"] = payment_entry(1_000, &payee);
+    let id = fresh_key();
+    let path = format!("/internal/services/{id}");
+    let request = world.operators_request(Method::PUT, &path);
+    World::send(request.json(&service_entry("newcomer", &[operation])))
+        .await
+        .created();
+    world.stack.tell().await;
+    world.pass(SEEN_AFTER);
+    let agent = world.agent_of(&world.person(&DEMO_OWNER), "reader").await;
+    pays(&world, &agent, &payee).await.ok();
+    assert_eq!(changes_seen(&log).get("payee"), None, "nobody paid it before");
+
+    // The row and the object, as if the delay were over, and no line of the log.
+    let mut service: Service = world.service("newcomer").await;
+    service.version += 1;
+    let payment = service.operations[0].payment.as_mut().unwrap();
+    payment.pay_to = STRANGER.parse().unwrap();
+    world.stack.catalog.put(&service, &sample::audit()).await.unwrap();
+    world.stack.catalog.store_object().await.unwrap();
+    world.pass(SEEN_AFTER);
+    pays(&world, &agent, STRANGER)
+        .await
+        .refused(503, "temporarily_unavailable");
+    let seen = world.now();
+    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(changes_seen(&log)["payee"], 1);
+    let refused = pays(&world, &agent, STRANGER).await.refused(403, "policy_blocked");
+    assert_eq!(refused["decision"]["reason"], "vendor_allowlist:pay_to_not_in_catalog");
+    let from = seen.after(sample::secs(DAY));
+    assert_eq!(refused["decision"]["retry_at"], from.to_string());
+    world.set_clock(from);
+    pays(&world, &agent, STRANGER).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_takeover_changes_raises_its_alarm_by_the_rows_alone() {
+    let log = Log::start("warn,purser=info");
+    let world = start().await;
+    let owner = world.person(&DEMO_OWNER);
+    let agent = world.agent_of(&owner, "reader").await;
+    world.stack.tell().await;
+    let before = changes_seen(&log);
+    let own = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().owner;
+    let other = world.poor_agent(vec![]).await;
+    let other = world.stack.ledger.agent(other.id).await.unwrap().unwrap();
+    // Rows as a function writes them that logs nothing.
+    world
+        .edit(&agent, |record| record.keys[0].digest = other.keys[0].digest)
+        .await;
+    world
+        .edit(&agent, |record| record.keys.push(other.keys[0].clone()))
+        .await;
+    world
+        .edit(&agent, |record| record.wallet.key = WalletKey::Seed { index: 77 })
+        .await;
+    world.edit(&agent, |record| record.owner = "somebody".to_owned()).await;
+    world.edit(&agent, |record| record.owner = own).await;
+    let address = json!({"address": "0x90F79bf6EB2c4f870365E785982E1f101E93b906"});
+    let path = agent.path("/payout-address");
+    world.person_edits(&owner, Method::PUT, &path, &address).await.ok();
+    world.person_edits(&owner, Method::DELETE, &path, &json!({})).await.ok();
+    let freeze = format!("/internal/freezes/agents/{}", agent.id);
+    world
+        .operator_edits(Method::PUT, &freeze, &json!({"reason": "a look"}))
+        .await
+        .ok();
+    world.stack.tell().await;
+    let seen = changes_seen(&log);
+    let added = |change: &str| seen.get(change).unwrap_or(&0) - before.get(change).unwrap_or(&0);
+    let changes = ["key", "wallet", "owner", "payout_address"].map(added);
+    assert_eq!(changes, [2, 1, 2, 1]);
+    // Its reason and the copies that decisions read.
+    assert_eq!(added("freeze"), 5);
+}
