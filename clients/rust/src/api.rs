@@ -445,7 +445,7 @@ impl Purser {
             attempts_left = attempts_left.saturating_sub(1);
             let answer = self.once(method.clone(), url.clone(), body).await;
             let pause = match &answer {
-                Err(ApiError::Refused(refusal)) if refusal.is_temporary() || refusal.is_retryable() => {
+                Err(ApiError::Refused(refusal)) if refusal.is_temporary() => {
                     refusal.retry_after.unwrap_or(Duration::from_millis(500))
                 }
                 Err(ApiError::Unreachable(_)) => Duration::from_millis(500),
