@@ -153,7 +153,9 @@ impl Preflight<'_> {
                 continue;
             }
             return Ok(match decided {
-                Ok((checks, at)) => CheckAnswer::allowed(amount, self.listed(at), &checks, self.spend(service_state, at)),
+                Ok((checks, at)) => {
+                    CheckAnswer::allowed(amount, self.listed(at), &checks, self.spend(service_state, at))
+                }
                 Err(denial) => {
                     let reason = self.reason(&denial).await?;
                     self.refused(&reason, &denial.checks, service_state, at)
@@ -187,13 +189,7 @@ impl Preflight<'_> {
         Ok(denial.reason.clone())
     }
 
-    fn refused(
-        &self,
-        reason: &Reason,
-        checks: &[Check],
-        service_state: &ServiceState,
-        at: Timestamp,
-    ) -> CheckAnswer {
+    fn refused(&self, reason: &Reason, checks: &[Check], service_state: &ServiceState, at: Timestamp) -> CheckAnswer {
         let latency_ms = self.payments.clock.now().since(self.started).millis();
         let decision = DecisionView::of(reason, checks, latency_ms);
         CheckAnswer::refused(
