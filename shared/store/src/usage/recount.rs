@@ -405,9 +405,10 @@ impl Recount {
             .expression_attribute_names("#after", "after")
             .expression_attribute_values(":after", self.after.clone().unwrap_or_default().write())
             .expression_attribute_values(":id", self.id.write());
-        match was_made(update.send().await, DOING)? {
-            true => Ok(()),
-            false => Err(another()),
+        if was_made(update.send().await, DOING)? {
+            Ok(())
+        } else {
+            Err(another())
         }
     }
 
@@ -420,9 +421,10 @@ impl Recount {
             .set_key(Some(key::recount().attributes()))
             .condition_expression("id = :id OR attribute_not_exists(pk)")
             .expression_attribute_values(":id", self.id.write());
-        match was_made(delete.send().await, DOING)? {
-            true => Ok(()),
-            false => Err(another()),
+        if was_made(delete.send().await, DOING)? {
+            Ok(())
+        } else {
+            Err(another())
         }
     }
 }
