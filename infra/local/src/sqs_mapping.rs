@@ -83,8 +83,17 @@ pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
     bus.on(is_ours, passing(NOTICE_EVENTS));
 }
 
-/// Fills the queues of events from the bus, calls the functions with what comes into any queue, and sweeps the pauses of
-/// deliveries, until the runtime ends.
+/// Runs the sweep of paused deliveries every [`SWEEP`] until the runtime ends.
+pub(crate) fn sweep(webhooks: Webhooks) {
+    tokio::spawn(async move {
+        loop {
+            webhooks.sweep(TIMEOUT).await;
+            tokio::time::sleep(SWEEP).await;
+        }
+    });
+}
+
+/// Fills the queues of events from the bus, and calls the functions with what comes into any queue, until the runtime ends.
 pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notices: &Notices) {
     follow_bus(bus, sqs, deployment);
     for queue in [WEBHOOK_EVENTS, WEBHOOK_REQUESTS, WEBHOOK_DELIVERIES] {
@@ -94,13 +103,6 @@ pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Web
             async move { webhooks.run(batch, TIMEOUT).await.ok() }
         });
     }
-    let sweeping = webhooks.clone();
-    tokio::spawn(async move {
-        loop {
-            sweeping.sweep(TIMEOUT).await;
-            tokio::time::sleep(SWEEP).await;
-        }
-    });
     for queue in [NOTICE_EVENTS, NOTICE_REQUESTS, NOTICES] {
         let notices = notices.clone();
         poll(sqs, queue, move |batch| {

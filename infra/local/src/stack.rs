@@ -351,7 +351,7 @@ impl Stack {
             .map_err(refused("ReconcileFunction"))?;
         let events = Events::boot(boot("EventsFunction")).map_err(refused("EventsFunction"))?;
 
-        follow_queues(&bus, &sqs, boot)?;
+        follow_queues(&bus, &sqs, options.streams, boot)?;
 
         let payments = purser_payments::routers(boot("PaymentsFunction"))
             .await
@@ -588,10 +588,14 @@ fn refused(function: &'static str) -> impl FnOnce(purser_api::BootError) -> Stac
 }
 
 /// Starts the functions that queues call.
-fn follow_queues(bus: &EventBus, sqs: &Sqs, boot: impl Fn(&str) -> Boot) -> Result<(), StackError> {
+fn follow_queues(bus: &EventBus, sqs: &Sqs, streams: Streaming, boot: impl Fn(&str) -> Boot) -> Result<(), StackError> {
     let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(refused("WebhooksFunction"))?;
     let notices = Notices::boot(boot("NoticesFunction")).map_err(refused("NoticesFunction"))?;
     sqs_mapping::follow(bus, sqs, KEYS_STACK, &webhooks, &notices);
+    // Without streams no events are delivered, so no delivery is paused.
+    if let Streaming::On = streams {
+        sqs_mapping::sweep(webhooks);
+    }
     Ok(())
 }
 

@@ -124,23 +124,24 @@ async fn read_stream(
     uncounted: &mut Uncounted,
 ) -> purser_domain::Result<()> {
     let table = stream.split('/').nth(1).unwrap_or_default();
-    for id in shards(stream).map_err(unread)? {
+    for id in shards(stream).map_err(|error| unread(&error))? {
         let shard = Shard {
             table: table.to_owned(),
             id,
         };
         let checkpoint = usage.checkpoint(&shard).await?;
         let after = checkpoint.all_until().map(ToString::to_string);
-        let mut next = Some(iterator(stream, &shard.id, after.as_deref()).map_err(unread)?);
+        let mut next = Some(iterator(stream, &shard.id, after.as_deref()).map_err(|error| unread(&error))?);
         let mut empty = 0;
         while let Some(at) = next.filter(|_| empty < EMPTY_AT_END) {
-            let answer = aws(&["dynamodbstreams", "get-records", "--shard-iterator", &at], None).map_err(unread)?;
+            let answer = aws(&["dynamodbstreams", "get-records", "--shard-iterator", &at], None)
+                .map_err(|error| unread(&error))?;
             let records = answer
                 .get("Records")
                 .and_then(Value::as_array)
                 .cloned()
                 .unwrap_or_default();
-            empty = if records.is_empty() { empty + 1 } else { 0 };
+            empty = if records.is_empty() { empty.saturating_add(1) } else { 0 };
             for mut record in records {
                 if let Some(members) = record.as_object_mut() {
                     members.insert("eventSourceARN".to_owned(), json!(stream));
@@ -207,6 +208,6 @@ fn iterator(stream: &str, shard: &str, after: Option<&str>) -> Result<String, Fa
     }
 }
 
-fn unread(failed: Failed) -> Error {
+fn unread(failed: &Failed) -> Error {
     Error::temporarily_unavailable("reading a stream", failed.to_string())
 }

@@ -6,7 +6,7 @@
 use crate::{CallerIds, Clock, Env, Failure, RequestId, TraceId, http::envelope::ErrorBody, lambda::boot::panic_text};
 use axum::{
     Router,
-    body::{Body, HttpBody as _},
+    body::Body,
     extract::{
         DefaultBodyLimit, FromRequestParts as _, MatchedPath, RawPathParams, Request, State,
         rejection::RawPathParamsRejection,
@@ -107,8 +107,9 @@ async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
         return Err(ErrorKind::NotFound.into());
     }
     // A body that announces a length above the limit is refused without waiting for it.
-    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if announced > limit {
+    let announced = parts.headers.get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > limit) {
         tokio::spawn(discard(body));
         return Err(ErrorKind::RequestTooLarge { limit }.into());
     }
