@@ -541,6 +541,10 @@ const items = (table, kinds, actions) => kinds.flatMap((kind) => actions.map((ac
 const all = (table, actions) => items(table, ITEMS[table], actions);
 const inLedger = (...kinds) => items("LedgerTable", kinds, WRITES);
 const WALLET_KEYS = [["secret", "WalletSeedSecret"], ["key", "Sign"]];
+const useQueueOrFunction = () => [
+  ...Object.keys(QUEUES).flatMap((queue) => QUEUE_ACTIONS.map((action) => ["queue", queue, action])),
+  ...functions.map((other) => ["function", other]),
+];
 
 /** What each part of the last column of guarantees.md, section 8, means in terms of IAM. */
 const CLAIMS = {
@@ -550,10 +554,15 @@ const CLAIMS = {
   "use a table, secret, queue or function": () => [
     ...Object.keys(ITEMS).flatMap((table) => all(table, [...READS, ...WRITES])),
     ...Object.keys(READERS).map((secret) => ["secret", secret]),
-    ...Object.keys(QUEUES).flatMap((queue) => QUEUE_ACTIONS.map((action) => ["queue", queue, action])),
-    ...functions.map((other) => ["function", other]),
+    ...useQueueOrFunction(),
     ...WALLET_KEYS,
   ],
+  "read or write a table, except request counters": () =>
+    Object.keys(ITEMS).filter((table) => table !== "ThrottleTable").flatMap((table) => all(table, [...READS, ...WRITES])),
+  "read a secret, except the key that signs client addresses": () =>
+    Object.keys(READERS).filter((secret) => secret !== "ClientIpKeySecret").map((secret) => ["secret", secret]),
+  "use a queue or function": useQueueOrFunction,
+  "attest a payee": () => items("UsageTable", ["PAYEES#"], WRITES),
   "use a wallet's key": () => WALLET_KEYS,
   "make a wallet's key": () => [["key", "CreateKey"]],
   "read the ledger": () => all("LedgerTable", READS),
