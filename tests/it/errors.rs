@@ -255,7 +255,7 @@ async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Ref
     let (mut decision, _) = expected.decision_and_context();
     decision["latency_ms"] = foreseen["decision"]["latency_ms"].clone();
     decision["checks"] = foreseen["checks"].clone();
-    let told = json!({
+    let mut told = json!({
         "check": true,
         "decision": decision,
         "would_authorize": false,
@@ -268,6 +268,11 @@ async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Ref
         "remaining_today_units": foreseen["remaining_today_units"],
         "budgets": foreseen["budgets"],
     });
+    // Only of an amount above the catalog's price.
+    if let Some(listed) = foreseen.get("listed_amount_units") {
+        assert!(listed.as_u64() < Some(amount), "{foreseen}");
+        told["listed_amount_units"] = listed.clone();
+    }
     assert_eq!(foreseen, told);
     assert_checks(&foreseen["checks"], &expected.failed);
     foreseen["checks"].clone()

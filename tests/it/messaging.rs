@@ -319,7 +319,7 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     let kms = Kms::default();
     let mut base: BTreeMap<&str, String> = environment(&emulator.url, "http://127.0.0.1:9").collect();
     base.insert("KMS_ENDPOINT", kms.serve().await);
-    let booted = |more: [(&'static str, String); 10]| {
+    let booted = |more: [(&'static str, String); 11]| {
         let env: Env = base.clone().into_iter().chain(more).collect();
         Boot::new(env, Clock::system())
     };
@@ -328,6 +328,7 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
             // That of the bus and the queues: elsewhere ministack has others.
             ("AWS_REGION", "us-east-1".to_owned()),
             ("STACK", stack.to_owned()),
+            ("NETWORK", "base-sepolia".to_owned()),
             ("EVENT_BUS", BUS.to_owned()),
             ("EVENTBRIDGE_ENDPOINT", bus_url.to_owned()),
             ("SQS_ENDPOINT", messaging.url().to_owned()),

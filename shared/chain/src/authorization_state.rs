@@ -915,12 +915,10 @@ mod tests {
             let flooded = FINAL - 199..FINAL - 99;
             let is_flooded = match method {
                 "eth_getLogs" if searches_uses(params) => false,
-                "eth_getLogs" => match params[0]["fromBlock"].is_null() {
-                    true => flooded
-                        .clone()
-                        .any(|block| params[0]["blockHash"] == json!(hash_of(block))),
-                    false => number(&params[0]["fromBlock"]) < flooded.end,
-                },
+                "eth_getLogs" if params[0]["fromBlock"].is_null() => flooded
+                    .clone()
+                    .any(|block| params[0]["blockHash"] == json!(hash_of(block))),
+                "eth_getLogs" => number(&params[0]["fromBlock"]) < flooded.end,
                 "eth_getTransactionReceipt" => (0..100).any(|by| params[0] == json!(tx_hash(by).b256())),
                 _ => false,
             };

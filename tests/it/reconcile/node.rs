@@ -20,7 +20,7 @@ pub enum Manner {
     Elsewhere,
     /// It answers contract calls with nonsense.
     Nonsense,
-    /// It has forgotten the state of all blocks.
+    /// It has forgotten the contracts' state at all blocks.
     Forgetful,
     /// It answers so many calls, and no more.
     Scarce(u32),
@@ -67,10 +67,12 @@ impl Node {
                     Fate::Answer(429, Value::from(""))
                 }
             }
-            (Manner::Forgetful, Moment::CarriedOut, "eth_call") => Fate::Edit(Box::new(|answer| {
-                let error = json!({"code": -32_000, "message": "missing trie node"});
-                *answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
-            })),
+            (Manner::Forgetful, Moment::CarriedOut, "eth_call") if of_contract(step.request) => {
+                Fate::Edit(Box::new(|answer| {
+                    let error = json!({"code": -32_000, "message": "missing trie node"});
+                    *answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
+                }))
+            }
             (Manner::Down, Moment::Arrived, _) => Fate::Answer(503, Value::from("")),
             (Manner::Behind(blocks), Moment::CarriedOut, "eth_blockNumber") => Fate::Edit(Box::new(move |answer| {
                 let text = answer["result"].as_str().unwrap().trim_start_matches("0x");
@@ -78,7 +80,9 @@ impl Node {
                 answer["result"] = json!(format!("{:#x}", head - blocks));
             })),
             (Manner::Elsewhere, Moment::CarriedOut, "eth_chainId") => Fate::result(json!("0x2105")),
-            (Manner::Nonsense, Moment::CarriedOut, "eth_call") => Fate::result(json!("0x")),
+            (Manner::Nonsense, Moment::CarriedOut, "eth_call") if of_contract(step.request) => {
+                Fate::result(json!("0x"))
+            }
             (Manner::Logless, Moment::CarriedOut, "eth_getLogs") => Fate::result(json!([])),
             (Manner::Forging, Moment::CarriedOut, "eth_getLogs") => Fate::Edit(Box::new(|answer| {
                 for log in answer["result"].as_array_mut().unwrap() {
@@ -128,6 +132,11 @@ fn is_within(found: &Value, first: u64, last: u64) -> bool {
 fn refuse(answer: &mut Value, message: &str) {
     let error = json!({"code": -32_005, "message": message});
     *answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
+}
+
+/// Whether an `eth_call` is of a contract: the code that reads the newest block's number has no address.
+fn of_contract(request: &Value) -> bool {
+    request["params"][0].get("to").is_some()
 }
 
 /// Changes what a contract's call, or each call in one of `Multicall3`, returned: one word.

@@ -1,5 +1,7 @@
 //! The write units of counting usage, for each payment of a fleet at 100 payments a second.
 
+#![allow(clippy::indexing_slicing, reason = "a JSON value has null for what it lacks")]
+
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{Agent, AgentId, Amount, Day, PersonId, SettlementId};
 use purser_events::Events;

@@ -421,7 +421,7 @@ fn a_call_that_is_overtaken_by_its_own_approved_payment_replays_it() {
     let rounds = vec![
         vec![Step::on(1, 0, with(None))],
         vec![
-            Step::on(2, 0, with(None)).but(3, Conflict),
+            Step::on(2, 0, with(None)).but(4, Conflict),
             Step::on(0, 0, resolve),
             Step::on(1, 18_430, with(Some(5))),
         ],
