@@ -3,6 +3,12 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
+# Where the toolchain of rust-toolchain.toml has another name and can't be fetched, the default one is used. Cargo refuses
+# it if it is older than Cargo.toml's `rust-version`.
+ifneq ($(shell rustc --version >/dev/null 2>&1 && echo found),found)
+export RUSTUP_TOOLCHAIN := stable
+endif
+
 .PHONY: help
 help: ## Lists the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
