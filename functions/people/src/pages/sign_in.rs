@@ -179,7 +179,8 @@ async fn session(
         people.refuse_sign_in(&who.person.id, source, "nonce").await?;
         return Err(ErrorKind::InvalidSession.into());
     }
-    if pending.is_again() && people.limits.recently(who.person.signed_in_at, now).is_err() {
+    let was_asked = who.has_auth_time && people.limits.recently(who.person.signed_in_at, now).is_ok();
+    if pending.is_again() && !was_asked {
         people.refuse_sign_in(&who.person.id, source, "not_asked_again").await?;
         return Ok(SignedIn::NotAgain);
     }

@@ -332,18 +332,20 @@ async fn a_form_that_widens_leads_to_a_new_sign_in_and_back_to_its_page() {
     let start = format!("/dashboard/sign-in/start?next={next}&again=yes");
     ann.get(refused.leads()).await.is(200, &start.replace('&', "&amp;"));
 
-    // An issuer that signs in whom it knows, without asking.
-    *world.issuer.claims.lock().unwrap() = json!({"auth_time": world.now().secs() - 600});
-    let question = asked(&ann.get(&start).await);
-    assert_eq!((&*question["prompt"], &*question["max_age"]), ("login", "600"));
-    let not_asked = ann.get(&answer("ann", &question)).await;
-    assert_eq!(
-        not_asked.leads(),
-        format!("/dashboard/sign-in?next={next}&notice=sign_in_not_again")
-    );
-    ann.post(&page, &keys, &[("version", "1")]).await.leads();
+    // Issuers that sign in a known person without asking: by an old `auth_time`, or by none.
+    for claims in [json!({"auth_time": world.now().secs() - 600}), json!({})] {
+        *world.issuer.claims.lock().unwrap() = claims;
+        let question = asked(&ann.get(&start).await);
+        assert_eq!((&*question["prompt"], &*question["max_age"]), ("login", "600"));
+        let not_asked = ann.get(&answer("ann", &question)).await;
+        assert_eq!(
+            not_asked.leads(),
+            format!("/dashboard/sign-in?next={next}&notice=sign_in_not_again")
+        );
+        ann.post(&page, &keys, &[("version", "1")]).await.leads();
+    }
 
-    *world.issuer.claims.lock().unwrap() = json!({});
+    *world.issuer.claims.lock().unwrap() = json!({"auth_time": world.now().secs()});
     assert_eq!(ann.sign_in("ann", &start).await.leads(), page);
     ann.post(&page, &keys, &[("version", "1")]).await.is(200, "Copy it now");
     // The new session took the old one's place.

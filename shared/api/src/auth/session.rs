@@ -129,6 +129,7 @@ impl SessionSettings {
         }
         // An issuer that does not tell when the person showed who they are tells when it said so.
         let signed_in_at = instant(claims.auth_time.as_ref().unwrap_or(&claims.iat)).ok_or("time")?;
+        let has_auth_time = claims.auth_time.is_some();
         if claims.sub.is_empty() || claims.sub.len() > LONGEST_SUBJECT {
             return Err("subject");
         }
@@ -158,6 +159,7 @@ impl SessionSettings {
             },
             subject: claims.sub,
             nonce: claims.nonce,
+            has_auth_time,
             is_operator: false,
         })
     }
@@ -203,6 +205,8 @@ pub struct IdToken {
     pub subject: String,
     /// The nonce of the sign-in that the token belongs to.
     pub nonce: Option<String>,
+    /// Whether the token has `auth_time`, which it must have after `max_age` was sent (OpenID Connect Core §3.1.2.1).
+    pub has_auth_time: bool,
     /// Whether it has the claim of who may read operators' pages.
     pub is_operator: bool,
 }
@@ -566,6 +570,7 @@ mod tests {
             },
             subject: "user-1".to_owned(),
             nonce: Some("n-1".to_owned()),
+            has_auth_time: false,
             is_operator: false,
         };
         for signer in [&bench.es, &bench.rs] {
@@ -577,8 +582,9 @@ mod tests {
         // The time of the sign-in is the issuer's word for it, where it has one.
         let earlier = json!({"auth_time": NOW_SECS - 5_000});
         let token = bench.es.token(&claims(&bench.issuer, &earlier));
-        let signed_in_at = bench.check(&token).await.unwrap().person.signed_in_at;
-        assert_eq!(Some(signed_in_at), Timestamp::from_secs(NOW_SECS - 5_000));
+        let id_token = bench.check(&token).await.unwrap();
+        assert_eq!(Some(id_token.person.signed_in_at), Timestamp::from_secs(NOW_SECS - 5_000));
+        assert!(id_token.has_auth_time);
     }
 
     #[tokio::test]
