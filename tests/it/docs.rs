@@ -257,12 +257,14 @@ fn written_files() -> Vec<PathBuf> {
         "shared",
         "tests",
     ];
-    const SINGLE: [&str; 7] = [
+    const SINGLE: [&str; 9] = [
         "ARCHITECTURE.md",
         "CHANGELOG.md",
+        "CONTRIBUTING.md",
         "Cargo.toml",
         "Makefile",
         "README.md",
+        "SECURITY.md",
         "events/README.md",
         "template.yaml",
     ];
