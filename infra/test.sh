@@ -87,6 +87,7 @@ quick() {
   local why client
   step "formatting" cargo fmt --all --check
   step "formatting of what is outside of the workspace" cargo fmt --manifest-path tests/bench/references/Cargo.toml --check
+  step "comments and documents in plain English" infra/english.py
   step "programs and tests are built of the same" one_set_of_features
   step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
   # The database is a git repository on a host of its own, which is not within reach from everywhere.
