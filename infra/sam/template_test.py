@@ -150,6 +150,17 @@ class Template(unittest.TestCase):
             self.assertIn("RetentionInDays", self.resources[logs]["Properties"], function)
             self.assertIn(logs, filtered)
 
+    def test_the_quotas_of_reserved_concurrency_are_documented(self):
+        page = (ROOT / "docs" / "deploy.md").read_text()
+        for choice in ("vital", "all"):
+            resources = evaluated(self.template, self.resources, ReserveConcurrency=choice, ReconcileRuns=4).values()
+            shares = [one["Properties"].get("ReservedConcurrentExecutions") for one in resources
+                      if one["Type"] == "AWS::Lambda::Function"]
+            # Lambda leaves at least 100 unreserved.
+            quota = sum(share or 0 for share in shares) + 100
+            row = re.search(rf"^\| `{choice}`.*$", page, re.MULTILINE).group()
+            self.assertTrue(row.endswith(f" {quota} |"), f"{quota}: {row}")
+
     def test_the_gateway_refuses_nobody_but_before_the_internal_group_where_that_is_asked_for(self):
         asked = [{"AWS_IAM": []}]
         for parameters, gate in (({}, None), (NO_IAM, None), (IAM, asked)):
