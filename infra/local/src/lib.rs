@@ -6,6 +6,7 @@
 pub mod aws_cli;
 mod bridge;
 mod chain;
+mod console;
 mod document;
 mod gateway;
 mod iam_recorder;
@@ -19,6 +20,7 @@ mod stack;
 mod stack_file;
 
 pub use chain::{DevChain, DevChainError};
+pub use console::console;
 pub use document::openapi;
 pub use gateway::Unrouted;
 pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_PASSWORD, DEMO_STRANGER, DemoUser, Issuer};

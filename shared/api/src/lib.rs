@@ -49,7 +49,7 @@ pub use http::source::{audit_refusal, request_source};
 pub use http::stranger::{Called, Stranger};
 pub use lambda::at_most::at_most;
 pub use lambda::background::Background;
-pub use lambda::boot::{Boot, BootError, log_to, serve, serve_both, start_logging, stopped};
+pub use lambda::boot::{Boot, BootError, log_to, serve, serve_both, start_logging, start_logging_to, stopped};
 pub use lambda::clock::Clock;
 pub use lambda::deliveries::{DeliveriesQueue, DeliveryMessage, DeliveryOf, WebhookRequest, WebhookRequestsQueue};
 pub use lambda::direct::{

@@ -6,8 +6,9 @@
 )]
 
 use purser_local::{
-    FunctionsFile, MailService, Options, Ports, ProviderPorts, Stack, StackFile, Streaming, stack_folder,
+    FunctionsFile, MailService, Options, Ports, ProviderPorts, Stack, StackFile, Streaming, console, stack_folder,
 };
+use std::io::IsTerminal as _;
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,7 +28,14 @@ const INBOX: u16 = 8005;
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut env = purser_api::Env::process();
-    purser_api::start_logging(&env);
+    // JSON for programs, short lines for a person; `LOG_FORMAT=json` and `LOG_LEVEL` are for a person who wants all of it.
+    let is_for_person = std::io::stdout().is_terminal() && env.get("LOG_LEVEL").is_none();
+    if is_for_person && env.get("LOG_FORMAT") != Some("json") {
+        let colours = env.get("NO_COLOR").is_none();
+        purser_api::start_logging_to(console(std::io::stdout, colours));
+    } else {
+        purser_api::start_logging(&env);
+    }
     let throttle = env.number("THROTTLE_PER_MINUTE", 1_200, 1..=1_000_000);
     let bridge = bridge(&mut env);
     let custody = env.custody();

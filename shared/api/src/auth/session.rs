@@ -583,7 +583,10 @@ mod tests {
         let earlier = json!({"auth_time": NOW_SECS - 5_000});
         let token = bench.es.token(&claims(&bench.issuer, &earlier));
         let id_token = bench.check(&token).await.unwrap();
-        assert_eq!(Some(id_token.person.signed_in_at), Timestamp::from_secs(NOW_SECS - 5_000));
+        assert_eq!(
+            Some(id_token.person.signed_in_at),
+            Timestamp::from_secs(NOW_SECS - 5_000)
+        );
         assert!(id_token.has_auth_time);
     }
 

@@ -134,8 +134,12 @@ impl ColdStart {
 /// Sends log lines to standard output, one JSON object each, from now on.
 pub fn start_logging(env: &Env) {
     let namespace = env.get("METRICS_NAMESPACE").unwrap_or(NAMESPACE);
-    let lines = subscriber(&directives(env), namespace, std::io::stdout);
-    let _ = tracing::subscriber::set_global_default(lines);
+    start_logging_to(subscriber(&directives(env), namespace, std::io::stdout));
+}
+
+/// Passes all log events and panics to a subscriber, from now on.
+pub fn start_logging_to(subscriber: impl Subscriber + Send + Sync) {
+    let _ = tracing::subscriber::set_global_default(subscriber);
     log_panics();
 }
 
