@@ -615,9 +615,8 @@ BUGS = [
     Bug(
         "a key judged as of before its agent was read",
         "shared/store/src/people/authenticate.rs",
-        "    let (agent, read) = read(&presented).await?;\n    let now = now();\n",
-        "    let before = now();\n    let (agent, read) = read(&presented).await?;\n"
-        "    let now = if PLANTED { before } else { now() };\n",
+        "self.key.is_valid_for(agent.as_ref(), now)",
+        "self.key.is_valid_for(agent.as_ref(), if PLANTED { self.began } else { now })",
         "package(purser-store) and test(=people::authenticate::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
     ),
     Bug(

@@ -10,10 +10,10 @@ mod view;
 
 use axum::Router;
 use purser_api::{AgentCredentials, ApiSettings, AssertionKeys, Boot, BootError, Clock, with_asserted_ip};
-use purser_domain::{Agent, AgentId, ErrorKind, Permission, PresentedKey, Result, ServiceId};
+use purser_domain::{Agent, AgentId, ErrorKind, Permission, Result, ServiceId};
 use purser_store::{
     Authenticated, Authenticator, CatalogCache, CatalogTable, DecisionInputs, DecisionKeys, KeyLimit, KeyUses, Ledger,
-    Throttle,
+    Reader, Throttle,
 };
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -29,11 +29,11 @@ struct Agents {
 impl Agents {
     /// The agent behind a call that needs this permission, if any.
     async fn authenticate(&self, caller: AgentCredentials, needs: Option<Permission>) -> Result<Authenticated<()>> {
-        let key_use = caller.key_use(needs);
-        let read = async |key: &PresentedKey| Ok((self.ledger.agent(key.agent).await?, ()));
-        self.authenticator
-            .authenticate(caller.scope, caller.key, key_use, || self.clock.now(), read)
-            .await
+        let (now, key_use) = (self.clock.now(), caller.key_use(needs));
+        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
+        let read = self.ledger.agent(call.key.agent);
+        let agent = self.authenticator.counting(&call, read).await?;
+        self.authenticator.verify(call, agent, (), self.clock.now())
     }
 
     /// The agent behind a call that reads, and what a decision reads of its service; nothing without a service.
@@ -47,10 +47,10 @@ impl Agents {
             service,
             ..DecisionKeys::default()
         };
-        let read = async |key: &PresentedKey| self.ledger.decision_inputs_for(key, now, &ask).await;
-        self.authenticator
-            .authenticate(caller.scope, caller.key, key_use, || self.clock.now(), read)
-            .await
+        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
+        let read = self.ledger.decision_inputs(Reader::Unverified(&call.key, now), &ask);
+        let (agent, inputs) = self.authenticator.counting(&call, read).await?;
+        self.authenticator.verify(call, agent, inputs, self.clock.now())
     }
 }
 

@@ -5,9 +5,9 @@
 use crate::Payments;
 use purser_api::AgentCredentials;
 use purser_domain::{
-    CatalogMatch, ErrorKind, Intent, Permission, PresentedKey, Purchase, Result, ServiceId, Settlement, SettlementId,
+    CatalogMatch, ErrorKind, Intent, Permission, Purchase, Result, ServiceId, Settlement, SettlementId,
 };
-use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Edition};
+use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Edition, Reader};
 use std::sync::Arc;
 
 /// The catalog's service for an intent.
@@ -25,10 +25,10 @@ impl Payments {
         ask: &DecisionKeys,
     ) -> Result<Authenticated<DecisionInputs>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(needs));
-        let read = async |key: &PresentedKey| self.ledger.decision_inputs_for(key, now, ask).await;
-        self.authenticator
-            .authenticate(caller.scope, caller.key, key_use, || self.clock.now(), read)
-            .await
+        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
+        let read = self.ledger.decision_inputs(Reader::Unverified(&call.key, now), ask);
+        let (agent, inputs) = self.authenticator.counting(&call, read).await?;
+        self.authenticator.verify(call, agent, inputs, self.clock.now())
     }
 
     /// The same for a decision, with the current catalog. The catalog's copy is confirmed concurrently with these
@@ -84,11 +84,11 @@ impl Payments {
         needs: Option<Permission>,
         id: Option<SettlementId>,
     ) -> Result<Authenticated<Option<Settlement>>> {
-        let key_use = caller.key_use(needs);
-        let read = async |key: &PresentedKey| self.ledger.presented(key.agent, id).await;
-        self.authenticator
-            .authenticate(caller.scope, caller.key, key_use, || self.clock.now(), read)
-            .await
+        let (now, key_use) = (self.clock.now(), caller.key_use(needs));
+        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
+        let read = self.ledger.presented(call.key.agent, id);
+        let (agent, settlement) = self.authenticator.counting(&call, read).await?;
+        self.authenticator.verify(call, agent, settlement, self.clock.now())
     }
 }
 

@@ -7,8 +7,8 @@
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{AgentCredentials, ThrottleScope};
-use purser_domain::{Duration, ErrorKind, PersonId, PresentedKey, RequestSource, Result, Session, SessionId};
-use purser_store::{Authenticated, DecisionInputs, DecisionKeys};
+use purser_domain::{Duration, ErrorKind, PersonId, RequestSource, Result, Session, SessionId};
+use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Reader};
 use tracing::{info, warn};
 
 /// How exactly the last use of a session is known: a write for each request would cost more than it tells.
@@ -72,9 +72,9 @@ impl People {
         ask: &DecisionKeys,
     ) -> Result<Authenticated<DecisionInputs>> {
         let (now, key_use) = (self.now(), caller.key_use(None));
-        let read = async |key: &PresentedKey| self.ledger.decision_inputs_for(key, now, ask).await;
-        self.authenticator
-            .authenticate(caller.scope, caller.key, key_use, || self.now(), read)
-            .await
+        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
+        let read = self.ledger.decision_inputs(Reader::Unverified(&call.key, now), ask);
+        let (agent, inputs) = self.authenticator.counting(&call, read).await?;
+        self.authenticator.verify(call, agent, inputs, self.now())
     }
 }

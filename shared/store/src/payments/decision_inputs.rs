@@ -58,6 +58,21 @@ pub struct ServiceState {
     pub budgets: Vec<(RuleId, Window)>,
 }
 
+/// Who reads decision inputs.
+#[derive(Clone, Copy)]
+pub enum Reader<'a> {
+    /// An agent whose key was verified.
+    Verified(AgentId),
+    /// The holder of a key that was not verified yet, at this time.
+    Unverified(&'a PresentedKey, Timestamp),
+}
+
+impl From<AgentId> for Reader<'_> {
+    fn from(agent: AgentId) -> Self {
+        Self::Verified(agent)
+    }
+}
+
 impl DecisionInputs {
     /// The service state; an error if no service was requested.
     pub fn service_state_mut(&mut self) -> Result<&mut ServiceState> {
@@ -86,28 +101,18 @@ impl ServiceState {
 
 impl Ledger {
     /// Reads the inputs and the agent, if it exists: 5 read units, 6 with an approval, and one more for each budget;
-    /// budgets take a second round trip.
-    pub async fn decision_inputs(&self, agent: AgentId, ask: &DecisionKeys) -> Result<(Option<Agent>, DecisionInputs)> {
-        self.decision_inputs_unless(None, agent, ask).await
-    }
-
-    /// The same for a caller who is not authenticated yet: unless the key is the agent's own and valid at `now`, no
-    /// budget is read, so that a wrong secret causes the same work as an agent that does not exist.
-    pub async fn decision_inputs_for(
+    /// budgets take a second round trip. Budgets are not read for an unverified caller whose key is not the agent's own and
+    /// valid, so that a wrong secret causes the same work as an agent that does not exist.
+    pub async fn decision_inputs(
         &self,
-        key: &PresentedKey,
-        now: Timestamp,
+        caller: impl Into<Reader<'_>>,
         ask: &DecisionKeys,
     ) -> Result<(Option<Agent>, DecisionInputs)> {
-        self.decision_inputs_unless(Some((key, now)), key.agent, ask).await
-    }
-
-    async fn decision_inputs_unless(
-        &self,
-        unproven: Option<(&PresentedKey, Timestamp)>,
-        agent: AgentId,
-        ask: &DecisionKeys,
-    ) -> Result<(Option<Agent>, DecisionInputs)> {
+        let caller = caller.into();
+        let agent = match caller {
+            Reader::Verified(agent) => agent,
+            Reader::Unverified(key, _) => key.agent,
+        };
         let mut backoff = Backoff::new();
         loop {
             // Boxed, since `join` copies a finished future, and the SDK's take kilobytes.
@@ -120,7 +125,10 @@ impl Ledger {
                 policy,
                 freezes,
             } = rows;
-            let is_known = |agent: &&Agent| unproven.is_none_or(|(key, now)| key.is_valid_for(Some(agent), now));
+            let is_known = |agent: &&Agent| match caller {
+                Reader::Verified(_) => true,
+                Reader::Unverified(key, now) => key.is_valid_for(Some(agent), now),
+            };
             let service_state = match day {
                 Some(day) => {
                     let agent = agent.as_ref().filter(is_known);

@@ -1,9 +1,15 @@
-//! How an agent is authenticated: its call is counted while its record is read, its key is verified against that
-//! record, as is what the key may do, and the use of the key is counted and recorded.
+//! Authentication of agents by their keys, in three steps around the first read of a request:
 //!
-//! Always true: a key is verified at a time after its agent was read, so one that ended meanwhile is rejected; an
-//! unknown agent costs the same comparison as a wrong secret; only who has a valid key is told what it may not do; a 429
-//! takes precedence over any result of the read, and one from memory over the read itself.
+//! ```text
+//! let call = authenticator.begin(scope, key, key_use, now).await?;
+//! let read = ledger.decision_inputs(Reader::Unverified(&call.key, now), &ask);
+//! let (agent, inputs) = authenticator.counting(&call, read).await?;
+//! let caller = authenticator.verify(call, agent, inputs, clock.now())?;
+//! ```
+//!
+//! Invariants: a key is verified at a time after its agent was read, so a key that ended meanwhile is rejected. An unknown
+//! agent costs the same comparison as a wrong secret. Only the holder of a valid key learns what the key may not do. A
+//! 429 takes precedence over the result of the read; a 429 from memory also over the read itself.
 
 use crate::{people::key_limit::KeyLimit, people::key_use::KeyUses, people::throttle::Throttle};
 use purser_domain::{Agent, ErrorKind, KeyId, KeyScope, KeyUse, PresentedKey, Result, Timestamp};
@@ -43,63 +49,90 @@ fn scope_of(agent: &Agent, key: KeyId) -> Result<&KeyScope> {
     Ok(&key.scope)
 }
 
+/// A call with a well-formed key, which is not verified yet. It has no `Debug`: its key is a secret.
+pub struct UnverifiedCall {
+    /// The key.
+    pub key: PresentedKey,
+    key_use: KeyUse,
+    /// The throttle's counter.
+    scope: String,
+    began: Timestamp,
+}
+
 impl Authenticator {
-    /// The agent of the presented key, which must be allowed this use, and what `read` returned besides its record;
-    /// `now` is the clock.
-    ///
-    /// `read` must not write, since it runs before the throttle's result is known. Nor may the work it does reveal
-    /// whether the agent exists, unless the key is that agent's own.
-    pub async fn authenticate<T>(
+    /// Begins a call whose requests are counted by `scope`, such as a source address. Refuses a key that this environment
+    /// remembers as throttled, and a malformed key, whose request is counted.
+    pub async fn begin(
         &self,
         scope: impl fmt::Display,
-        presented: Result<PresentedKey>,
+        key: Result<PresentedKey>,
         key_use: KeyUse,
-        now: impl Fn() -> Timestamp,
-        read: impl AsyncFnOnce(&PresentedKey) -> Result<(Option<Agent>, T)>,
+        now: Timestamp,
+    ) -> Result<UnverifiedCall> {
+        let scope = scope.to_string();
+        let key = match key {
+            Ok(key) => key,
+            Err(error) => return self.throttle.limit(scope, now, async { Err(error) }).await,
+        };
+        self.key_limit.check(&key, now)?;
+        Ok(UnverifiedCall {
+            key,
+            key_use,
+            scope,
+            began: now,
+        })
+    }
+
+    /// Runs the read of a call's agent while the call's request is counted; 429 without the read for a scope that this
+    /// environment remembers as throttled.
+    ///
+    /// `read` must not write, since it runs before the throttle's result is known. Nor may its work reveal whether the
+    /// agent exists, unless the key is that agent's own.
+    pub async fn counting<T>(&self, call: &UnverifiedCall, read: impl Future<Output = Result<T>>) -> Result<T> {
+        self.throttle.limit(&call.scope, call.began, read).await
+    }
+
+    /// Verifies the key and its use against the agent's record, counts the key's call, and records its use. `now` is a
+    /// time after the read.
+    pub fn verify<T>(
+        &self,
+        call: UnverifiedCall,
+        agent: Option<Agent>,
+        read: T,
+        now: Timestamp,
     ) -> Result<Authenticated<T>> {
-        let began = now();
-        if let Ok(presented) = &presented {
-            self.key_limit.check(presented, began)?;
-        }
-        let judged = judged(presented, key_use, now, read);
-        let caller = self.throttle.limit(scope, began, judged).await?;
+        let began = call.began;
+        let caller = call.verified(agent, read, now)?;
         self.key_limit.count(&caller.agent, caller.key, began);
         self.key_uses.note(caller.agent.id, caller.key, began);
         Ok(caller)
     }
 }
 
-async fn judged<T>(
-    presented: Result<PresentedKey>,
-    key_use: KeyUse,
-    now: impl Fn() -> Timestamp,
-    read: impl AsyncFnOnce(&PresentedKey) -> Result<(Option<Agent>, T)>,
-) -> Result<Authenticated<T>> {
-    let presented = presented?;
-    let (agent, read) = read(&presented).await?;
-    let now = now();
-    // Compared even if there is no agent.
-    let is_valid = presented.is_valid_for(agent.as_ref(), now);
-    let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
-    let key = presented.key;
-    if let Err(error) = scope_of(&agent, key)?.check_use(key_use) {
-        // A key that turns up where it should not be may be stolen.
-        tracing::warn!(agent.id = %agent.id, key.id = %key, %error, "key.not_allowed");
-        return Err(error);
+impl UnverifiedCall {
+    fn verified<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<Authenticated<T>> {
+        // Compared even if there is no agent.
+        let is_valid = self.key.is_valid_for(agent.as_ref(), now);
+        let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
+        let key = self.key.key;
+        if let Err(error) = scope_of(&agent, key)?.check_use(self.key_use) {
+            // The key may be stolen.
+            tracing::warn!(agent.id = %agent.id, key.id = %key, %error, "key.not_allowed");
+            return Err(error);
+        }
+        Ok(Authenticated { agent, key, read })
     }
-    Ok(Authenticated { agent, key, read })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use purser_domain::{Address, AgentId, AgentStatus, NewKey, Wallet};
-    use std::cell::Cell;
     use uuid::Uuid;
 
     /// The call arrives, the key is revoked, and then the agent is read: the completed revocation must take effect.
-    #[tokio::test]
-    async fn a_key_that_ends_while_its_agent_is_read_does_not_get_in() {
+    #[test]
+    fn a_key_that_ends_while_its_agent_is_read_does_not_get_in() {
         let id = AgentId::from_uuid(Uuid::from_u128(1));
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         for (read_at, gets_in) in [(999, true), (1_000, false)] {
@@ -123,17 +156,17 @@ mod tests {
                 version: 2,
             };
             let presented = PresentedKey::from_header(&format!("Bearer {}", new.text)).ok().unwrap();
-            let clock = Cell::new(at(900));
-            let read = async |_: &PresentedKey| {
-                clock.set(at(read_at));
-                Ok((Some(agent), ()))
+            let call = UnverifiedCall {
+                key: presented,
+                key_use: KeyUse {
+                    from: None,
+                    needs: None,
+                },
+                scope: "127.0.0.1".to_owned(),
+                began: at(900),
             };
-            let anywhere = KeyUse {
-                from: None,
-                needs: None,
-            };
-            let judged = judged(Ok(presented), anywhere, || clock.get(), read).await;
-            assert_eq!(judged.is_ok(), gets_in, "read at {read_at}");
+            let verified = call.verified(Some(agent), (), at(read_at));
+            assert_eq!(verified.is_ok(), gets_in, "read at {read_at}");
         }
     }
 }
