@@ -77,7 +77,7 @@ impl Kms {
         self.state().keys.values().map(hex).collect()
     }
 
-    /// The tags of each key, by its id.
+    /// The tags of each key, by key id.
     pub fn tags(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let state = self.state();
         let tags = state.keys.iter().map(|(id, key)| (id.clone(), key.tags.clone()));
