@@ -1,9 +1,9 @@
-//! Nobody reads or changes what belongs to others: every route of the OpenAPI document is called with every kind of id
-//! that it takes, of another agent of the same owner and of an agent of another owner. The answer is byte for byte the
-//! one for what does not exist, and nothing is stored.
+//! Nobody reads or changes what belongs to others. Every route of the OpenAPI document is called with every kind of id
+//! that it takes, of another agent of the same owner and of an agent of another owner. The answer is byte for byte that
+//! for an unknown id, and nothing is stored.
 //!
-//! An unknown route, query parameter or id in a body fails this test, so whoever adds one must say here whose it is.
-//! Which kind of caller may call a route at all is `access.rs`.
+//! An unknown route, query parameter or id in a body fails this test: declare here whether it belongs to an agent.
+//! Which kind of caller may use a route at all is tested in `access.rs`.
 
 use crate::access::{Route, routes};
 use purser_local::{DEMO_OWNER, DEMO_STRANGER, openapi};
@@ -12,7 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Path parameters that name something of one agent.
+/// Path parameters that name something that belongs to one agent or owner.
 const OWNED: [&str; 10] = [
     "agentId",
     "approvalId",
@@ -25,9 +25,9 @@ const OWNED: [&str; 10] = [
     "transactionId",
     "webhookId",
 ];
-/// Path parameters that name something shared by all, or that only operators name.
+/// Path parameters that name something shared by all, or that only operators use.
 const SHARED: [&str; 3] = ["operationId", "person", "serviceId"];
-/// Query parameters that name nothing of an agent.
+/// Query parameters that name nothing that belongs to an agent.
 const FILTERS: [&str; 16] = [
     "by",
     "category",
@@ -46,14 +46,14 @@ const FILTERS: [&str; 16] = [
     "trust_status",
     "wait_seconds",
 ];
-/// Members of request bodies that name something: the first five have tests of their own below.
+/// Members of request bodies that name something. The first five have their own tests below.
 const REFERENCES: [&str; 8] = [
     "approval_id",
     "idempotency_key",
     "payment_response_header",
     "replay_key",
     "tx_hash",
-    // Of the catalog, which all share.
+    // Names in the catalog, which all share.
     "operation_id",
     "service_id",
     "trust_status",
@@ -134,7 +134,7 @@ impl Home {
         vec![("authorization", format!("Bearer {}", self.agent.key))]
     }
 
-    /// Texts that no other caller may see.
+    /// The texts that no other caller may see.
     fn marks(&self) -> Vec<&str> {
         let names = self.names.iter().filter(|(name, _)| !SHARED.contains(name));
         let names = names.map(|(_, value)| value.as_str());
@@ -206,7 +206,7 @@ impl Town {
         }
     }
 
-    /// Asserts that another's ids are answered like unknown ones.
+    /// Asserts that another's ids get the same answer as unknown ids.
     async fn is_nothing(
         &self,
         route: &Route,
@@ -222,7 +222,7 @@ impl Town {
         assert_eq!(told, unknown, "{asked}");
     }
 
-    /// Tests every path that names something of `theirs`, also mixed with the caller's own ids.
+    /// Tests every path that names something of `theirs`, also combined with the caller's own ids.
     async fn walk(&self, scheme: &str, caller: &Headers, own: &Home, theirs: &Home) -> usize {
         let mut walked = 0;
         let owns_both = scheme == "session" && own.owner.token == theirs.owner.token;
@@ -259,7 +259,7 @@ impl Town {
     }
 }
 
-/// An answer, without its request id.
+/// An answer without its request id.
 #[derive(Debug, PartialEq)]
 struct Told {
     status: u16,
@@ -294,7 +294,7 @@ fn path_of(route: &Route, names: &Names) -> String {
     route.names().iter().fold(route.path.clone(), filled)
 }
 
-/// An id of the same form that does not exist.
+/// An unknown id of the same form.
 fn unlike(id: &str) -> String {
     let (rest, last) = id.split_at(id.len() - 1);
     format!("{rest}{}", if last == "e" { "f" } else { "e" })
@@ -346,7 +346,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
     Some(body)
 }
 
-/// An unknown parameter would not be tested.
+/// A parameter that is not listed here would not be tested.
 #[test]
 fn every_name_in_a_path_a_query_or_a_body_is_known_to_this_walk() {
     let known: BTreeSet<&str> = OWNED.into_iter().chain(SHARED).collect();
@@ -363,7 +363,7 @@ fn every_name_in_a_path_a_query_or_a_body_is_known_to_this_walk() {
             assert!(is_known, "{asked}: whose is {name}?");
         }
     }
-    // All members that a body may have; `_status` is included because a name may end with it.
+    // All members that a body may have. `_status` is matched too, because names may end with it.
     let document: Value = serde_json::from_str(&openapi().unwrap()).unwrap();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let bodies = schemas
@@ -392,7 +392,7 @@ async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
     town.is_as_it_was(&before).await;
 
     let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
-    // Each path was valid: its own caller succeeds, and sees nobody else's data. Removals come last.
+    // Each path was valid: the right caller succeeds and sees no other's data. Removals come last.
     let mut all = routes();
     all.sort_by_key(|route| (route.method != Method::GET, route.method == Method::DELETE));
     for route in all
@@ -409,7 +409,7 @@ async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
         let told = town
             .send(&route.method, &path, &headers, body_for(route, second).as_ref())
             .await;
-        // An approval is answered once, a payout's address waits, and a reconcile request is only accepted.
+        // An approval is decided only once, a payout address has to wait, and a reconcile request is only accepted.
         let waits = path.ends_with("/reject") || path.ends_with("/payouts");
         let fine = if waits { 409 } else { 202 };
         assert!(told.status <= 201 || told.status == fine, "{asked}: {told:?}");
@@ -433,7 +433,7 @@ async fn the_wrong_kind_of_caller_learns_of_no_id_whether_it_exists() {
         .collect();
     for route in routes() {
         let wrong: [(&Headers, &str); 2] = match route.scheme.as_deref() {
-            // An owner's session is accepted too, and no other session is (`tests/it/access.rs`).
+            // An owner's session is accepted too, but no other session (`tests/it/access.rs`).
             Some("agentKey") if route.takes_both => [(&operator, "invalid_agent_key"), (&nothing, "invalid_agent_key")],
             Some("agentKey") => [
                 (&session, "invalid_authorization_header"),
