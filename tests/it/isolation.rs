@@ -466,13 +466,13 @@ async fn a_list_tells_of_nobody_else_whatever_it_is_asked_for() {
     let asks = routes()
         .into_iter()
         .filter(|route| route.takes("cursor") || route.takes("agent_id"));
-    // Operators see all. An audit log is a person's own partition: `people::audit` reads others'. What names a webhook was
-    // walked above.
+    // Operators see everything. An audit log is the person's own partition, and `people::audit` reads other people's
+    // logs. Routes that name a webhook were tested above.
     let asks = asks
         .map(|route| route.path)
         .filter(|path| !path.ends_with("/audit-log") && !path.contains('{'));
     let asks: BTreeSet<String> = asks.collect();
-    // The list of agents takes no agent: its cursor is looked at below.
+    // The list of agents has no `agent_id`; its cursor is tested below.
     let walked = LISTS.into_iter().chain(["agents"]);
     assert_eq!(
         asks,
@@ -488,7 +488,7 @@ async fn a_list_tells_of_nobody_else_whatever_it_is_asked_for() {
         assert_eq!(told, unknown, "{list}");
         told.says_nothing_of(first, list);
 
-        // A cursor of another's list is a valid position in one's own.
+        // A cursor from another person's list is a valid position in one's own list.
         for (owner, of) in [(first, ""), (second, &*format!("&agent_id={}", second.agent.id))] {
             let page = get(format!("/{list}?limit=1{of}"), &owner.session()).await.json();
             let cursor = page["next_cursor"]
@@ -536,7 +536,7 @@ async fn an_approval_lets_nobody_elses_call_run_though_it_is_the_same_call() {
                 .ok();
         }
         let before = town.tables().await;
-        // With the other's own key, and with one of its own.
+        // With the other agent's idempotency key, and with one of its own.
         for key in [theirs.question["idempotency_key"].clone(), fresh_key().into()] {
             let mut body = theirs.question.clone();
             body["idempotency_key"] = key;
@@ -553,7 +553,7 @@ async fn an_approval_lets_nobody_elses_call_run_though_it_is_the_same_call() {
         }
         town.is_as_it_was(&before).await;
     }
-    // It was valid all the time.
+    // The approval was valid all the time.
     let mut body = town.second.question.clone();
     body["approval_id"] = json!(town.second.names["approvalId"]);
     world.authorize(&town.second.agent, &body).await.ok();
@@ -590,7 +590,7 @@ async fn one_key_of_two_agents_is_two_keys() {
         assert_eq!(all.len(), agents.len(), "{name}");
     }
 
-    // The same with a preflight's replay key.
+    // The same holds for a preflight's replay key.
     let mut body = body;
     body.as_object_mut().unwrap().remove("idempotency_key");
     body["replay_key"] = fresh_key().into();
@@ -618,7 +618,7 @@ async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
         let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
         world.complete(&home.agent, &home.names["settlementId"], &proof).await
     };
-    // The same amount to the same payee, in a transaction that is real and final.
+    // The same amount to the same payee, in a real and final transaction.
     for (mine, theirs) in [(&town.first, &town.second), (&town.elsewhere, &town.first)] {
         let before = town.tables().await;
         let refused = complete(mine, &theirs.hash).await;
@@ -626,7 +626,7 @@ async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
         assert_eq!(refused["retryable"], false, "{refused}");
         town.is_as_it_was(&before).await;
     }
-    // It claimed nothing: the payers' own proofs are accepted.
+    // The refused proofs claimed nothing: the payers' own proofs are accepted.
     for home in [&town.first, &town.second, &town.elsewhere] {
         let row = complete(home, &home.hash).await.ok();
         assert_eq!(
@@ -639,7 +639,7 @@ async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
         .refused(409, "settlement_transaction_already_used");
 }
 
-/// An answer, and the work for it: the database calls, sorted by name.
+/// An answer, and the database calls made for it, sorted by name.
 async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option<&Value>) -> (Told, Vec<String>) {
     let calls = town.world.proxy.as_ref().unwrap().calls();
     calls.take();
@@ -650,12 +650,12 @@ async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option
     (told, calls)
 }
 
-/// Time follows from work, and is not measured here: for every kind of wrong key the same is read.
+/// The time to answer is not measured; it follows from the calls, which are the same for every kind of wrong key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_secret_an_ended_key_and_an_unknown_agent_are_the_same_answer_for_the_same_work() {
     let town = Town::of(World::watched().await).await;
     let (world, home) = (&town.world, &town.first);
-    // An existing agent has more to read than an unknown one: budgets, which take reads of their own.
+    // An existing agent has more to read than an unknown one: its budgets take additional reads.
     let budget = json!({"kind": "budget_limit", "limit_units": dollars(1_000), "window_seconds": 86_400});
     let edit = async |method, below: &str, body: Value| {
         world
@@ -701,8 +701,8 @@ async fn a_wrong_secret_an_ended_key_and_an_unknown_agent_are_the_same_answer_fo
         }
         work_for_nobody.push((route.clone(), calls.clone()));
     }
-    // For a valid key more is read: so counting calls shows a difference. The use of a key is written in the
-    // background, so this comes last.
+    // A valid key causes more reads, which shows that counting calls can reveal a difference. This part comes last,
+    // because the use of a key is recorded in the background.
     let mut told_apart = 0;
     for (route, for_nobody) in work_for_nobody {
         let body = body_for(&route, home);
