@@ -954,7 +954,7 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     }
     // A confirmed settlement has its own transaction, so an unknown one never becomes its payment.
     refuses(id(0), proof_of(&hash), never("transaction_unknown")).await;
-    // If two transactions are named, no guess is made which one is meant.
+    // If the body names two transactions, the service does not guess which one is meant.
     let mut failing = proof_of(&first);
     failing["tx_hash"] = json!(reverted);
     let words = "must be the transaction that `payment_response_header` names, or be left out";

@@ -683,7 +683,7 @@ async fn without_an_accepted_key_no_provider_is_called() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_ends_at_any_moment_and_is_repeated_under_its_key_pays_once() {
     let (world, provider, api) = hostile().await;
-    // Each call has two moments. Those of the API: the key, then key and catalog concurrently, authorize, complete,
+    // Each call has two moments. The calls to the API are: the key, then key and catalog concurrently, authorize, complete,
     // policy.
     let stops = (0..4).map(|at| (&provider, at)).chain((0..12).map(|at| (&api, at)));
     for (which, moment) in stops {

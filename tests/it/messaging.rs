@@ -313,7 +313,7 @@ async fn both(messaging: &impl Messaging) -> Value {
 }
 
 /// Creates an agent, makes an ownerless freeze, and publishes another deployment's events on the same bus. Returns the
-/// results.
+/// outcome.
 async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     let (emulator, streams) = Emulator::with_streams().await;
     let program = Program::start().await;

@@ -1,5 +1,5 @@
-//! Many concurrent calls through the real functions, over a database with DynamoDB's transaction conflicts. No more is
-//! allowed than fits, nothing is done twice, and contention never causes a 5xx.
+//! Many concurrent calls through the real functions, over a database with DynamoDB's transaction conflicts. Nothing
+//! beyond the limits is allowed, nothing is done twice, and contention never causes a 5xx.
 
 use alloy::primitives::Address;
 use purser_domain::{ApprovalId, SpendPolicy};

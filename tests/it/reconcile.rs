@@ -324,7 +324,7 @@ async fn what_a_node_cannot_know_or_lies_about_changes_nothing_and_everything_en
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// A node plan of ten calls a minute suffices for a batch of any kind. Callers of complete are told to retry meanwhile.
+/// A node plan of ten calls a minute suffices for a batch of any kind. Meanwhile complete asks its callers to retry.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_ten_calls_a_minute_ends_what_is_due() {
     const HOLDS: usize = 60;

@@ -390,7 +390,7 @@ impl Chain {
     }
 }
 
-/// What the newest blocks show about a transaction that is claimed to be a payment.
+/// The view that the newest blocks give of a transaction that is claimed to be a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     NotMined,

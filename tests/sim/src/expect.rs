@@ -29,9 +29,9 @@ pub(crate) struct Asked<'a> {
 
 /// The instants by which a call may have been judged: its own clock, and the balances that it read.
 pub(crate) struct Instant<'a> {
-    /// When the call began.
+    /// The time at which the call began.
     pub(crate) from: i64,
-    /// When it was answered.
+    /// The time at which the call was answered.
     pub(crate) until: i64,
     /// The time that the call recorded, if it did.
     pub(crate) recorded: Option<i64>,

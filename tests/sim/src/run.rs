@@ -151,7 +151,7 @@ struct Worker {
     ledger: Ledger,
 }
 
-/// What an agent remembers about a key.
+/// An agent's memory of a key.
 #[derive(Clone, Default)]
 struct Memory {
     buy: Option<Buy>,

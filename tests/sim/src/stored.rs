@@ -57,7 +57,7 @@ impl StoredState {
         }
     }
 
-    /// Updates the rows with these keys to what is stored now.
+    /// The state with the rows of these keys read again from the tables.
     pub(crate) fn refreshed(&self, tables: &Tables, keys: &[(String, Key)]) -> Self {
         let mut stored = self.clone();
         for (table, key) in keys {

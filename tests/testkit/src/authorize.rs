@@ -50,7 +50,7 @@ pub enum Answer {
     Full {
         /// The sum that counts now.
         live: Amount,
-        /// When the amount will fit.
+        /// The time at which the amount fits.
         fits: RetryAt,
     },
     /// The request is refused for good.
@@ -272,7 +272,7 @@ fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
     }
 }
 
-/// The answer to a refusal that is final; `None` to read and decide again.
+/// The answer to a confirmed refusal; `None` to read and decide again.
 async fn refused(
     ledger: &Ledger,
     service_state: &ServiceState,

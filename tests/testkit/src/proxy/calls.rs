@@ -11,9 +11,9 @@ pub struct Call {
     pub operation: String,
     /// The request, as it was sent.
     pub request: Value,
-    /// When it was forwarded.
+    /// The time at which the call was forwarded.
     pub started: Instant,
-    /// When it was answered.
+    /// The time at which the call was answered.
     pub ended: Instant,
     /// The consumed capacity.
     pub units: Units,
