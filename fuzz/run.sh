@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fuzzes one target, or each in turn, for a number of seconds. Everything that is written is in target/fuzz: the build, the
-# inputs that reached something new, and those that failed. What is worth keeping is copied by hand to fuzz/corpus/<target>,
-# where `make test` replays it.
+# Fuzzes one target, or each of them, for a number of seconds. All output is in target/fuzz: the build, the inputs that
+# reached new code, and those that failed. Copy useful inputs by hand to fuzz/corpus/<target>, where `make test` replays
+# them.
 #
 #   fuzz/run.sh <seconds> [<target>]
 set -euo pipefail
@@ -19,8 +19,8 @@ if ! "$tools/bin/cargo-fuzz" --version 2>/dev/null | grep -q " $version\$"; then
   cargo install --locked --quiet --root "$tools" --version "=$version" cargo-fuzz
 fi
 
-# What is fuzzed is safe Rust, so the sanitizers, which take a nightly compiler, would find nothing that a panic does not
-# say. The release profile is made for size and one fat binary; here speed of both builds counts.
+# The targets are safe Rust, so the sanitizers, which need a nightly compiler, would find nothing beyond panics. The
+# release profile optimizes for size with fat LTO; here the speed of the build and of the fuzzer matters.
 export CARGO_PROFILE_RELEASE_OPT_LEVEL=2 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 export CARGO_PROFILE_RELEASE_STRIP=none
 for target in "${targets[@]}"; do

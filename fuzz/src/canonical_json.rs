@@ -1,10 +1,10 @@
-//! Which requests count as the same: `parse_json` and `Fingerprint::of_request`.
+//! The identity of requests: `parse_json` and `Fingerprint::of_request`.
 //!
-//! The input is one JSON document, or two on separate lines. Two documents have the same fingerprint exactly when they
-//! are equal except for spelling (order of members, escapes, white space, and the notation of a number; RFC 8785:
-//! numbers are IEEE doubles) and for members that are null, at the top and in the description of the call. Beyond 2^53
-//! integers are distinguished by value, and a respelled number there may be another request, which causes a conflict
-//! and never a payment.
+//! The input is one JSON document, or two on separate lines. Two documents have the same fingerprint if and only if
+//! they are equal except for spelling and for null members at the top and in the description of the call. Spelling is
+//! the order of members, escapes, white space, and the notation of a number (RFC 8785: numbers are IEEE doubles).
+//! Integers beyond 2^53 are distinguished by value; such an integer in another notation may count as another request,
+//! which causes a conflict but never a payment.
 
 use purser_domain::{Fingerprint, parse_json};
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ pub fn canonical_json(bytes: &[u8]) {
     };
     let print = fingerprint(&one);
 
-    // Serialized by the parser's own writer and parsed again, nothing is lost.
+    // Serializing and parsing the document again loses nothing.
     let again = parse_json(one.to_string().as_bytes()).expect("what was written can be read");
     assert_eq!(fingerprint(&again), print, "{one}");
 
@@ -46,7 +46,7 @@ fn fingerprint(value: &Value) -> Fingerprint {
     Fingerprint::of_request(value, &[])
 }
 
-/// The document without the null members, where null counts as absent.
+/// The document without null members, where null counts as absent.
 fn asked(value: &Value) -> Value {
     let Value::Object(members) = value else {
         return value.clone();
@@ -64,13 +64,13 @@ fn asked(value: &Value) -> Value {
     Value::Object(document)
 }
 
-/// Equality except for spelling, compared directly and not as text.
+/// Whether two values are equal except for spelling; compares them directly and not as text.
 fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
             let both = |number: &serde_json::Number| (number.as_i64(), number.as_u64());
             match (both(one), both(other)) {
-                // Integers are compared as integers, so that those beyond 2^53 are distinguished.
+                // Integers are compared as integers, so that integers beyond 2^53 are distinguished.
                 ((Some(one), _), (Some(other), _)) => one == other,
                 ((_, Some(one)), (_, Some(other))) => one == other,
                 _ => one.as_f64() == other.as_f64(),
@@ -101,7 +101,7 @@ fn has_large_integer(value: &Value) -> bool {
     }
 }
 
-/// The same document as another client could write it: members reversed, every character escaped, numbers in scientific
+/// Writes the same document as another client could: members reversed, every character escaped, numbers in scientific
 /// notation, white space wherever it is allowed.
 fn respell(value: &Value, into: &mut String) {
     into.push_str(" \t");
@@ -146,7 +146,7 @@ fn respell_text(text: &str, into: &mut String) {
     into.push('"');
 }
 
-/// A repeated key is refused, however the second one is spelled.
+/// Asserts that a repeated member is refused, however the second one is spelled.
 fn a_repeated_key_is_refused(value: &Value) {
     let Value::Object(members) = value else { return };
     let Some((name, member)) = members.iter().next() else {
@@ -169,7 +169,7 @@ fn a_repeated_key_is_refused(value: &Value) {
     }
 }
 
-/// The members that identify an attempt are ignored at the top, and count everywhere below it.
+/// Asserts that the members that identify an attempt are ignored at the top and count everywhere below it.
 fn attempts_are_left_out(value: &Value) {
     const KEY: &str = "idempotency_key";
     let Value::Object(members) = value else { return };

@@ -1,4 +1,4 @@
-//! The gateway's event: whatever a caller sends, the function gets a request, and the caller gets our answer.
+//! The gateway's event: whatever a caller sends, the function gets a request, and the caller gets an answer from us.
 //!
 //! The input is an event as Lambda passes it, for a function with one route that reads its path, query, body and
 //! headers. Every valid event is answered by that route or by our own 400, 404 or 413, in the envelope and with the
@@ -51,14 +51,14 @@ pub fn gateway_event(bytes: &[u8]) {
 }
 
 async fn thing(Path(id): Path<String>, uri: Uri, headers: HeaderMap, body: Bytes) -> Result<(), Failure> {
-    // The router has parsed the path; whatever the parameter is, it is one segment.
+    // The router has parsed the path; the parameter is always a single segment.
     assert!(uri.path().starts_with("/things/"), "{uri} leads to {id:?}");
     assert!(body.len() <= LIMIT);
     let mut query = Query::of(&uri);
     query.limit("limit", 25, 100);
     query.text("slug");
     query.finish()?;
-    // Neither header may panic the function; what they mean is the target `headers`.
+    // Neither header may cause a panic; their meaning is checked by the target `headers`.
     let _ = (presented_key(&headers), Precondition::of(&headers));
     if !body.is_empty() {
         json_body(&body)?;

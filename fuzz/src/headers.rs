@@ -1,7 +1,7 @@
-//! Headers that callers write: `Authorization`, `If-Match`, and the trace id.
+//! Headers set by callers: `Authorization`, `If-Match`, and the trace id.
 //!
 //! The input is a value, or two on separate lines. An accepted value has exactly one spelling, which can be rebuilt
-//! from what was parsed; and a header that is there twice is never accepted.
+//! from the parsed value, and a repeated header is never accepted.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use lambda_http::Context;
@@ -66,7 +66,7 @@ fn a_version(value: &HeaderValue, second: Option<&HeaderValue>) {
     }
 }
 
-/// The id is written to answers and log lines, so it must be a trace id and nothing else.
+/// Asserts that the id is a trace id and nothing else, since it is written to answers and log lines.
 fn a_trace_id(text: &str) {
     let mut context = Context::default();
     context.xray_trace_id = Some(text.to_owned());

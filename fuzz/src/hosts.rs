@@ -1,6 +1,6 @@
 //! Hosts and allowlist entries (`docs/spec.md` §4.10): `Target`, `DomainPattern`, `parse_web_url`.
 //!
-//! The input is an entry and a URL on separate lines. An entry covers a host exactly when a direct implementation of
+//! The input is an entry and a URL on separate lines. An entry covers a host if and only if a direct implementation of
 //! the table says so, whatever the spelling of either.
 
 use purser_domain::{DomainPattern, Target, Url, parse_web_url};
@@ -26,7 +26,7 @@ pub fn hosts(bytes: &[u8]) {
     }
 }
 
-/// The table, row by row.
+/// A direct implementation of the table, row by row.
 fn covers(entry: &str, host: &str) -> bool {
     if entry == "*" {
         return true;
@@ -36,10 +36,10 @@ fn covers(entry: &str, host: &str) -> bool {
     }
     let [entry, host]: [Vec<&str>; 2] = [entry, host].map(|name| name.split('.').collect());
     if entry.iter().any(|label| label.contains('*')) {
-        // A glob: as many labels as it has, each of which matches.
+        // A glob has as many labels as the host, each of which matches.
         return entry.len() == host.len() && entry.iter().zip(&host).all(|(glob, label)| fits(glob, label));
     }
-    // A bare domain: the apex and every subdomain.
+    // A bare domain covers the apex and every subdomain.
     host.ends_with(&entry)
 }
 

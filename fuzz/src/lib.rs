@@ -1,11 +1,11 @@
-//! Fuzz targets: functions of any bytes, each of which checks a property and panics where it does not hold.
+//! Fuzz targets: functions of arbitrary bytes, each of which checks a property and panics if it does not hold.
 //!
-//! libFuzzer calls them in search of new paths (`make fuzz`); the test `corpus` calls the same functions with every
+//! libFuzzer calls them in search of new paths (`make fuzz`). The test `corpus` calls the same functions with every
 //! file of `corpus/<target>`, so findings stay fixed. [`TARGETS`] is the list for both.
 //!
-//! A target uses the product's public interface, and states its property independently: where it decides what is right,
-//! it implements the contract directly. The answers of single endpoints are deliberately elsewhere
-//! (`tests/it/bad_input.rs`), and so is what the API promises as a whole (`infra/schemathesis`).
+//! A target uses the product's public interface and checks its property independently: it decides what is right by its
+//! own direct implementation of the contract. Deliberately elsewhere: the answers of single endpoints
+//! (`tests/it/bad_input.rs`), and the promises of the API as a whole (`infra/schemathesis`).
 
 mod canonical_json;
 mod gateway_event;
@@ -25,7 +25,7 @@ pub use payment_requirement::payment_requirement;
 pub use payment_response::payment_response;
 pub use request_body::request_body;
 
-/// One target.
+/// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its binary and of its corpus folder.

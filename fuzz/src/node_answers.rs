@@ -1,8 +1,9 @@
 //! A node's answers about a payment, through `Chain::verify_transfer` and a loopback node that returns the input.
 //!
-//! The input is three lines: the answer to `eth_getTransactionByHash`, the newest block's number, of which the
-//! transaction's block is an ancestor, and the answer to `eth_getLogs`; each a whole JSON-RPC reply or only its result. A payment is found only where a direct implementation finds it in the same lines,
-//! in the transaction's own block and deep enough; and nothing final is reported for a block that is not final.
+//! The input is three lines: the answer to `eth_getTransactionByHash`; the newest block's number, of which the
+//! transaction's block is an ancestor; and the answer to `eth_getLogs`. Each answer is a whole JSON-RPC reply or only
+//! its result. A payment is found only if a direct implementation finds it in the same lines, in the transaction's own
+//! block and deep enough. Nothing final is reported for a block that is not final.
 
 use purser_api::http;
 use purser_chain::{Chain, Evidence, Finality, HttpNode};
@@ -44,7 +45,7 @@ impl Bench {
         let finality = Finality {
             confirmations: CONFIRMATIONS,
         };
-        // A minute, on a machine that may be busy: a slow moment must not look like a finding.
+        // The timeout is long, so that a slow moment of a busy machine does not look like a finding.
         let node = HttpNode::new(http(), &url, Duration::from_mins(1)).expect("an address");
         let chain = Chain::of_node(NETWORK, Arc::new(node), finality);
         Self { runtime, chain }
@@ -92,7 +93,7 @@ fn expected() -> Expected {
     }
 }
 
-/// The transaction's block, which by these lines is deep enough, and the logs.
+/// The transaction's block, which must be deep enough by these lines, and the logs.
 fn final_block_of(lines: &Lines) -> (BlockId, Value) {
     let [transaction, head, logs] = lines.each_ref().map(|line| result_of(line));
     assert!(same_word(&transaction["hash"], tx_hash().b256()));
@@ -107,7 +108,7 @@ fn final_block_of(lines: &Lines) -> (BlockId, Value) {
     (BlockId { number, hash }, logs)
 }
 
-/// One use of our nonce by our transaction in that block, and directly after it exactly our transfer.
+/// Asserts that our transaction used our nonce once in that block, directly followed by exactly our transfer.
 fn is_paid(block: BlockId, logs: &Value, log_index: u64) {
     let Expected {
         token,
@@ -193,7 +194,7 @@ fn viewed() -> String {
     json!(word).to_string()
 }
 
-/// Serves one connection, call after call.
+/// Serves one connection until it ends.
 async fn serve(mut socket: TcpStream) {
     let mut bytes = Vec::new();
     loop {
@@ -204,7 +205,7 @@ async fn serve(mut socket: TcpStream) {
             Some("eth_getTransactionByHash") => says()[0].clone(),
             Some("eth_call") => viewed(),
             Some("eth_getLogs") => says()[2].clone(),
-            // A transaction without our logs is asked for its receipt.
+            // The receipt is read for a transaction without matching logs.
             Some("eth_getTransactionReceipt") => {
                 json!({"transactionHash": tx_hash().b256(), "status": "0x0"}).to_string()
             }

@@ -1,7 +1,7 @@
 //! A provider's payment requirement: `Offer::choose` over decoded bodies and headers, v1 and v2.
 //!
-//! The input is the requirement as in a response body (JSON) or as in the v2 header (base64 of JSON). Whatever it is,
-//! the chosen entry is one of its own, on our chain, for the pinned token, only to its payee, for exactly its price,
+//! The input is the requirement as in a response body (JSON) or as in the v2 header (base64 of JSON). In every case the
+//! chosen entry is one of the input's, on our chain, for the pinned token, only to its payee and for exactly its price,
 //! and no payable entry is cheaper.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -59,7 +59,7 @@ fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, 
     assert!(!is_bare(requirement) || entry.get(other_price).is_none_or(Value::is_null));
     assert_eq!(entry["scheme"], "exact");
     assert_eq!(entry["network"], name);
-    // The price is that very text: no sign, no point, no exponent, no leading zero.
+    // The price is exactly this text: no sign, no point, no exponent, no leading zero.
     assert_eq!(entry[price].as_str(), Some(offer.amount().units().to_string().as_str()));
     assert!(offer.amount() > Amount::ZERO && offer.amount() <= Amount::MAX);
     let token = network.token();
@@ -142,7 +142,8 @@ fn problems_are_told(requirement: &Value, problems: &[Problem]) {
     }
 }
 
-/// A whole request around it is accepted exactly when the offer is, and then pays that offer.
+/// Asserts that a whole request with this requirement is accepted if and only if the offer is, and then pays that
+/// offer.
 fn a_request_is_as_good_as_its_offer(requirement: &Value, network: Network, chosen: &Result<Offer, NoOffer>) {
     let body = json!({
         "payment_requirement": requirement, "max_payment_units": 1, "idempotency_key": "x",

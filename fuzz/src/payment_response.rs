@@ -18,7 +18,7 @@ pub fn payment_response(bytes: &[u8]) {
     if let Ok(value) = parse_json(bytes) {
         holds(&value);
     }
-    // As the header would contain these bytes.
+    // As a header would contain these bytes.
     holds(&Value::from(STANDARD.encode(bytes)));
 }
 
@@ -39,7 +39,7 @@ fn holds(response: &Value) {
     complete_looks_up_what_it_is_told(response, named.as_ref().ok().copied());
 }
 
-/// Whether the digits are anywhere in the value, as plain text or in base64.
+/// Whether the digits occur anywhere in the value, as plain text or in base64.
 fn mentions(value: &Value, digits: &str) -> bool {
     match value {
         Value::String(text) => {
@@ -92,7 +92,8 @@ fn header_names_have_no_case(response: &Value, named: Option<&Option<TxHash>>) {
     }
 }
 
-/// `tx_hash` takes precedence over the proof; without it the proof's own hash is used, and without any, none.
+/// Asserts that `tx_hash` takes precedence over the proof's own hash, which is used without it; without either there is
+/// none.
 fn complete_looks_up_what_it_is_told(response: &Value, named: Option<Option<TxHash>>) {
     const GIVEN: &str = "0x7014000000000000000000000000000000000000000000000000000000abb2d8";
     let look_up = |body: &Value| {

@@ -1,7 +1,7 @@
 //! Whole bodies of authorize, preflight and complete.
 //!
-//! The input is a body. Every accepted body has all required members and no unknown ones, and whole amounts; every
-//! refused one is refused with the contract's error, with a pointer into the body.
+//! The input is a body. An accepted body has all required members, no unknown ones, and whole amounts. A refused body
+//! is refused with the contract's error and a pointer into the body.
 
 use purser_api::{AuthorizeRequest, CheckRequest, CompleteRequest, ProviderProof};
 use purser_domain::{Error, ErrorKind, Intent, Network, Url, is_no_proof, parse_json};
@@ -73,7 +73,7 @@ fn members_are(body: &Value, required: &[&str], optional: &[&str]) {
 }
 
 fn is_what_was_asked(body: &Value, intent: &Intent) {
-    // Only whole numbers, and the very number that was sent.
+    // Only whole numbers are accepted, and exactly the number that was sent is used.
     assert_eq!(
         body["max_payment_units"].as_u64(),
         Some(intent.max_payment.units()),

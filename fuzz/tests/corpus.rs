@@ -1,4 +1,4 @@
-//! Every file of the corpus, replayed through the function that libFuzzer calls.
+//! Replays every file of the corpus through the function that libFuzzer calls.
 
 use purser_fuzz::TARGETS;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! `make bench`: the cost of each operation compared with its budget. It counts and does not time, so any build will
-//! do. The figures go to `target/bench/costs.jsonl`.
+//! `make bench`: the cost of each operation compared with its budget. Costs are counted and not timed, so any build
+//! will do. The figures go to `target/bench/costs.jsonl`.
 
 use purser_tests::{Cost, World, every_operation, judged_policy};
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
-// The whole story in a real browser: a person signs in, makes an agent, hands out its key, sets what it may spend, sees
-// a payment waiting, approves it and sees it paid; then takes the key away, and the money back. The agent is this script,
-// over plain HTTP.
+// The whole story in a real browser: a person signs in, creates an agent, hands out its key, sets its limits, sees a
+// payment waiting, approves it and sees it paid; then the person revokes the key and withdraws the money. This script
+// plays the agent, over plain HTTP.
 //
 //   STORY='{"base_url": …}' CHROMIUM=/usr/bin/chromium SHOTS=<folder> node tests/browser/story.mjs
 //
-// Screenshots of every page, in light and dark and at the width of a phone, are left in SHOTS.
+// Screenshots of every page, in light and dark and at the width of a phone, are written to SHOTS.
 
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
@@ -12,28 +12,28 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
-// The official library of Standard Webhooks, where the demo's receiver has it.
+// The official Standard Webhooks library, from the demo receiver's dependencies.
 const { Webhook } = createRequire(new URL("../../infra/local/webhooks/", import.meta.url))("standardwebhooks");
 
 const story = JSON.parse(process.env.STORY);
 const shots = process.env.SHOTS;
 mkdirSync(shots, { recursive: true });
 
-// Bounded, so that a page that hangs is a failure and not a hung test.
+// A timeout, so that a page that hangs is a failure and not a hung test.
 const PATIENCE = 15_000;
 const DESK = { width: 1280, height: 900 };
 const PHONE = { width: 360, height: 780 };
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM,
-  // In a container there is no user namespace to sandbox in; the pages are our own.
+  // In a container there is no user namespace for the sandbox; the pages are our own.
   args: ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"],
 });
 const context = await browser.newContext({ viewport: DESK, locale: "en-US", timezoneId: "UTC" });
 context.setDefaultTimeout(PATIENCE);
 const page = await context.newPage();
 
-// What the browser itself objects to: scripts and styles that the policy refuses, errors, failed loads.
+// Problems that the browser reports: scripts and styles refused by the policy, errors, failed loads.
 const objections = [];
 page.on("console", (message) => {
   if (message.type() === "error") objections.push(`${page.url()}: ${message.text()}`);
@@ -56,7 +56,7 @@ const shoot = async (name) => {
   await page.setViewportSize(DESK);
 };
 
-// What an agent does.
+// The agent's calls.
 
 const passTime = async (seconds) => {
   const passed = await fetch(`${story.base_url}/_local/clock`, {
@@ -69,7 +69,7 @@ const passTime = async (seconds) => {
 
 const signInOn = async (where) => {
   await where.getByRole("link", { name: "Sign in" }).click();
-  // The issuer may know this browser still.
+  // The issuer may still know this browser.
   const email = where.getByLabel("E-mail");
   await email.or(where.getByText("Weather watcher")).first().waitFor();
   if (await email.count()) {
@@ -88,14 +88,14 @@ const call = async (method, path, key, body) => {
   return { status: response.status, body: await response.json() };
 };
 
-// The link to a page in what was mailed; without a mail service, the link itself.
+// Finds the link to a page in the mail; without a mail service, returns the link itself.
 const linkTo = async (path) => {
   const link = `${story.base_url}${path}`;
   if (!story.inbox_url) {
     step("(no mail service here: the link is typed)");
     return link;
   }
-  // Minutes after the last message, if there was one.
+  // Some minutes have to pass since the last message, if there was one.
   await passTime(310);
   for (const end = Date.now() + PATIENCE; Date.now() < end; ) {
     const { emails } = await (await fetch(`${story.inbox_url}/store`)).json();
@@ -200,7 +200,7 @@ try {
   const asked = await call("POST", "/x402/authorize", key, body);
   assert.deepEqual([asked.status, asked.body.error], [402, "approval_required"], JSON.stringify(asked.body));
   const approval = page.locator(`[data-approval="${asked.body.approval_id}"]`);
-  await approval.waitFor(); // without a reload
+  await approval.waitFor(); // It appears without a reload.
   assert.match(await page.title(), /1/);
   await shoot("overview");
 
@@ -208,7 +208,7 @@ try {
   await page.getByRole("link", { name: /^Approvals/ }).click();
   await approval.waitFor();
   await approval.getByLabel(/Note/).fill("for the morning report");
-  // The list is looked after meanwhile, and what is being typed stays.
+  // The list is refreshed meanwhile, and the text being typed stays.
   await page.waitForTimeout(4_000);
   assert.equal(await approval.getByLabel(/Note/).inputValue(), "for the morning report");
   await shoot("approvals");
@@ -382,7 +382,7 @@ try {
   step("sees where they are signed in, and ends a session elsewhere");
   const elsewhere = await browser.newContext();
   await elsewhere.addCookies(await context.cookies());
-  // A session's use is noted once a minute.
+  // A session's use is recorded once a minute.
   await passTime(90);
   await page.goto(`${story.dashboard_url}/sessions`);
   await page.getByText("this one", { exact: true }).waitFor();
@@ -395,7 +395,7 @@ try {
   await copy.goto(`${story.dashboard_url}/sessions`);
   assert.match(copy.url(), /\/dashboard\/sign-in/, "a copied cookie is worthless");
   await elsewhere.close();
-  // The issuer tells whole seconds: a sign-in of the very second is one of before.
+  // The issuer's times are in whole seconds: a sign-in within the same second would count as an earlier one.
   await page.waitForTimeout(1_100);
   await page.goto(story.dashboard_url);
   await page.getByRole("link", { name: "Sign in" }).click();

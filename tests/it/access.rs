@@ -1,4 +1,4 @@
-//! Access: every route of the OpenAPI document, with every kind of credential that it must refuse.
+//! Access control: every route of the OpenAPI document, with every kind of credential that it must refuse.
 
 use purser_domain::Duration;
 use purser_local::{DEMO_OWNER, DEMO_STRANGER, Issuer};
@@ -7,12 +7,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// One route of the document, other than MCP's.
+/// A route of the document, other than MCP's.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// The name of its security scheme, the first of several; `None` where it is public.
+    /// The name of its security scheme, the first if there are several; `None` if the route is public.
     pub(crate) scheme: Option<String>,
     /// Whether it accepts an owner's session besides an agent's key.
     pub(crate) takes_both: bool,
@@ -40,7 +40,7 @@ pub(crate) fn routes() -> Vec<Route> {
     let document: Value = serde_json::from_str(&purser_local::openapi().unwrap()).unwrap();
     let paths = document["paths"].as_object().unwrap();
     let mut routes = Vec::new();
-    // JSON-RPC has answers of its own: `mcp.rs`.
+    // The answers of JSON-RPC differ: `mcp.rs`.
     for (path, methods) in paths.iter().filter(|(path, _)| *path != "/mcp") {
         for (method, operation) in methods.as_object().unwrap() {
             let scheme = operation["security"][0].as_object().map(|schemes| {
@@ -143,7 +143,7 @@ async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String
     World::send(request).await
 }
 
-/// Invalid session tokens, each for one reason.
+/// Invalid session tokens, each with the reason.
 fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
     let issuer = &world.stack.issuer;
     let hour = Duration::from_secs_u32(3_600);
@@ -175,7 +175,7 @@ fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Every route, with every credential that is not for it.
+/// Calls every route with every credential that it must refuse.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_refuses_every_caller_that_is_not_its_own() {
     let (world, names) = world_with_everything().await;
@@ -212,7 +212,7 @@ async fn every_route_refuses_every_caller_that_is_not_its_own() {
                 assert_eq!(answer.status, 200, "{path}: {}", answer.body);
                 expect("somebody else", &stranger, 404, "not_found").await;
                 for (why, token) in &tokens {
-                    // What does not look like a session is taken for a key.
+                    // A token that does not look like a session is taken for a key.
                     let is_a_session = token.split('.').count() == 3;
                     let slug = ["invalid_authorization_header", "invalid_session"][usize::from(is_a_session)];
                     expect(why, &bearer(token), 401, slug).await;
@@ -258,7 +258,7 @@ async fn every_route_refuses_every_caller_that_is_not_its_own() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// The parameters are valid: the owner reads every route with them.
+/// Shows that the parameters of the previous test are valid: the right caller can read every route with them.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_for_reading_answers_its_own_caller() {
     let (world, names) = world_with_everything().await;
@@ -282,7 +282,7 @@ async fn every_route_for_reading_answers_its_own_caller() {
     }
 }
 
-/// Two published keys of the issuer, and one that it has withdrawn.
+/// The issuer publishes two keys and has withdrawn a third.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_outlives_the_rotation_of_the_issuers_key() {
     let world = World::still().await;
@@ -290,13 +290,13 @@ async fn a_session_outlives_the_rotation_of_the_issuers_key() {
     world.person_gets(&before, "/agents").await.ok();
     world.stack.issuer.rotate_key();
     let after = world.person(&DEMO_OWNER);
-    // The function fetches an unknown key at most every 30 s.
+    // The function fetches unknown keys at most every 30 s.
     world.set_clock(world.now().after(Duration::from_secs_u32(31)));
     world.person_gets(&after, "/agents").await.ok();
     world.person_gets(&before, "/agents").await.ok();
 }
 
-/// Within a minute, and nobody else notices.
+/// The removal takes effect within a minute and does not affect other operators.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_who_is_taken_out_gets_in_no_more_and_others_go_on() {
     let world = World::still().await;

@@ -1,4 +1,4 @@
-//! What an agent can read about itself.
+//! The routes on which an agent reads about itself.
 
 use purser_domain::{
     BUDGET_WINDOW_MIN, Duration, EnabledService, OperationSlug, Rule, RuleId, RuleKind, ServiceId, SpendPolicy,
@@ -9,10 +9,10 @@ use purser_tests::{TestAgent, World, body_of, dollars, operation_entry, service_
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// The copy of the catalog is due for a check after less than this.
+/// The seconds after which the copy of the catalog is due for a check.
 const DUE: u32 = 6;
 
-/// One microsecond before.
+/// The instant one microsecond earlier.
 fn just_before(at: Timestamp) -> Timestamp {
     Timestamp::from_micros(at.micros() - 1).unwrap()
 }
@@ -84,7 +84,7 @@ async fn an_agent_reads_itself_its_services_and_their_policies() {
     world.get(&agent, &path("no-such")).await.refused(404, "not_found");
 }
 
-/// The used and remaining amounts in the agent's policy for `lab-search`; a preflight must return the same.
+/// The used and remaining amounts in the agent's policy for `lab-search`; a preflight must return the same amounts.
 async fn left(world: &World, agent: &TestAgent) -> Value {
     let policy = world.get(agent, &agent.path("/services/lab-search/policy")).await.ok();
     let check = world.check(agent, &body_of(world.offer(1))).await.ok();
@@ -132,7 +132,7 @@ async fn an_agent_reads_what_is_left_at_this_very_instant() {
     };
     assert_eq!(left(&world, &agent).await, told(0, 0, 0));
 
-    // More than a decision reads in one call: 12 here, and one elsewhere.
+    // More entries than a decision reads in one call: 12 for this service, and one for another.
     let start = world.now();
     for _ in 0..12 {
         world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
@@ -142,12 +142,12 @@ async fn an_agent_reads_what_is_left_at_this_very_instant() {
     world.authorize(&agent, &elsewhere).await.ok();
     assert_eq!(left(&world, &agent).await, told(12, 13, 13));
 
-    // The spend and cap of a disabled service are returned, too.
+    // The spend and the cap of a disabled service are returned, too.
     world.put_policy(&agent, "lab-search", false, policy.clone()).await;
     assert_eq!(left(&world, &agent).await, told(12, 13, 13));
     world.put_policy(&agent, "lab-search", true, policy).await;
 
-    // An amount counts until its time is over, and no longer at that instant.
+    // An amount counts until its window ends, and no longer at that instant.
     for (until, at_last, afterwards) in [
         (start.after(BUDGET_WINDOW_MIN), told(12, 13, 13), told(12, 0, 13)),
         (start.after(Duration::DAY), told(12, 0, 13), told(0, 0, 0)),
@@ -158,7 +158,7 @@ async fn an_agent_reads_what_is_left_at_this_very_instant() {
         assert_eq!(left(&world, &agent).await, afterwards);
     }
 
-    // Of a cap that was lowered below the spend nothing is left.
+    // A cap lowered below the spend leaves nothing.
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
     let lower = SpendPolicy {
         max_per_day: units(1),
@@ -170,7 +170,7 @@ async fn an_agent_reads_what_is_left_at_this_very_instant() {
     };
     assert_eq!(now[..2], [json!(dollars(1)), json!(0)]);
 
-    // A service that was never enabled: nothing is spent, and nothing may be.
+    // A service that was never enabled has no spend, and allows none.
     let mut never = body_of(world.offer(1));
     never["service_id"] = "lab-weather".into();
     let check = world.check(&agent, &never).await.ok();
@@ -251,7 +251,7 @@ async fn a_service_that_can_not_be_paid_is_listed_and_told_why() {
     assert_eq!(told(&id).await, unavailable("disabled_in_catalog"));
     assert_eq!(authorized(&id).await, not_found());
 
-    // The owner's setting is shown only if the catalog allows the service, but always removes it from the list.
+    // A service disabled by its owner is never listed; that setting is shown only if the catalog allows the service.
     world.put_policy(&agent, "news", false, SpendPolicy::permissive()).await;
     assert_eq!(told(&id).await, (json!([false, "disabled_in_catalog"]), None));
     set("trust-status", json!({"trust_status": "listed"})).await;

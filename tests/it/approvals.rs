@@ -42,7 +42,7 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         (&pending["amount_units"], &pending["transaction_id"]),
         (&json!(dollars(6)), &asked["transaction_id"])
     );
-    // The same key is the same decision; another key is another decision about the same approval.
+    // The same key repeats the decision; another key makes another decision about the same approval.
     let again = world.authorize(&agent, &body).await.refused(402, "approval_required");
     assert_eq!(
         (&again["approval_id"], &again["transaction_id"]),
@@ -62,7 +62,7 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         .await
         .refused(402, "approval_required");
 
-    // One body for both: a preflight with the approval says what authorize would.
+    // The same body for both: a preflight with the approval predicts what authorize answers.
     let mut preflight = carrying(&body, id);
     preflight["replay_key"] = fresh_key().into();
     let foreseen = async || {
@@ -93,12 +93,12 @@ async fn an_escalated_call_runs_once_after_a_person_approved() {
         (&replay["approval_id"], &replay["settlement_id"]),
         (&json!(id), &authorized["settlement_id"])
     );
-    // As if the answer were lost: the same key without the approval returns it again, with the payment.
+    // As after a lost answer: the same key without the approval returns the answer again, with the payment.
     let again = world.authorize(&agent, &body).await.ok();
     assert_eq!(as_repeated(&again), as_repeated(&authorized));
     assert_eq!(world.footprint().await.settlements, 1);
 
-    // The approval is used, so the same call needs a new one.
+    // The approval is used up, so the same call needs a new one.
     let mut next = body.clone();
     next["idempotency_key"] = fresh_key().into();
     let next = world.authorize(&agent, &next).await.refused(402, "approval_required");
@@ -204,7 +204,7 @@ async fn a_replay_after_the_payment_has_expired_tells_where_it_stands_and_signs_
     let agent = world.agent(asking(), vec![]).await;
     let body = body_of(world.offer(dollars(1)));
     let first = world.authorize(&agent, &body).await.ok();
-    // The offer's timeout is 300 seconds; the deadline is on a whole second.
+    // The offer's timeout is 300 seconds, and the deadline is on a whole second.
     let deadline = Timestamp::from_secs(world.now().secs())
         .unwrap()
         .after(Duration::from_secs_u32(300));
@@ -263,7 +263,7 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
         "that it was tried is on record"
     );
 
-    // An open approval is returned again, with any key, and other agents' are not affected.
+    // An open approval is returned again for any key, and other agents' approvals are not affected.
     for n in [0, 19] {
         let checked = world.check(&agent, &question(n)).await.ok();
         assert_eq!(checked["result"], "escalate");
@@ -280,10 +280,10 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
         .authorize(&other, &question(20))
         .await
         .refused(402, "approval_required");
-    // A call without an escalation is not affected.
+    // A call that needs no approval is not affected.
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 
-    // Each verdict makes room for one, also with the key that was refused.
+    // Each verdict makes room for one approval, even with the key that was refused.
     for (id, verdict, body) in [
         (&ids[0], ApprovalDecision::Approve, one_more),
         (&ids[1], ApprovalDecision::Reject, question(21)),
@@ -297,7 +297,7 @@ async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
             .await
             .refused(403, "policy_blocked");
     }
-    // So does expiry.
+    // An expiry makes room, too.
     world.pass(86_400);
     let checked = world.check(&agent, &question(24)).await.ok();
     assert_eq!(checked["result"], "escalate");
@@ -328,7 +328,7 @@ async fn a_call_waits_until_the_approval_is_no_longer_pending_or_its_time_is_ove
     };
     let later = async || tokio::time::sleep(time::Duration::from_millis(1_500)).await;
 
-    // Nobody decides.
+    // No decision is made.
     let id = asked(&world, &agent).await;
     let (status, took) = waiting(&id, 2).await;
     assert_eq!(status, "pending");
@@ -339,7 +339,7 @@ async fn a_call_waits_until_the_approval_is_no_longer_pending_or_its_time_is_ove
     let (status, took) = waiting(&id, 0).await;
     assert!(status == "pending" && took < time::Duration::from_secs(15), "{took:?}");
 
-    // A person decides meanwhile, and then there is nothing to wait for.
+    // A person decides while the call waits; afterwards there is nothing to wait for.
     let decide = async {
         later().await;
         world.resolve(&id, ApprovalDecision::Approve).await;
@@ -352,7 +352,7 @@ async fn a_call_waits_until_the_approval_is_no_longer_pending_or_its_time_is_ove
     let (status, took) = waiting(&id, 20).await;
     assert!(status == "approved" && took < time::Duration::from_secs(15), "{took:?}");
 
-    // Its time ends meanwhile.
+    // The approval expires while the call waits.
     let agent = world.agent(asking(), vec![]).await;
     let id = asked(&world, &agent).await;
     let path = format!("/approvals/{id}?wait_seconds=20");
@@ -384,7 +384,7 @@ async fn who_may_not_read_an_approval_does_not_wait_for_it() {
     assert!(begun.elapsed() < time::Duration::from_secs(15));
 }
 
-/// Agents that wait take environments of the function that serves people.
+/// The waits are limited because each occupies an environment of the function that serves people.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_too_many_wait_the_next_is_answered_at_once() {
     let world = World::still().await;
@@ -394,7 +394,7 @@ async fn where_too_many_wait_the_next_is_answered_at_once() {
         let id = asked(&world, &agent).await;
         waiting.push((agent, id));
     }
-    // How long it takes to answer these calls, which all begin at once.
+    // Returns the time that these concurrent calls take.
     let took = async |calls: &[(usize, u32)]| {
         let begun = Instant::now();
         let calls = calls.iter().map(|(n, seconds)| {
@@ -410,10 +410,10 @@ async fn where_too_many_wait_the_next_is_answered_at_once() {
     };
     let (a_second, soon) = (time::Duration::from_secs(1), time::Duration::from_secs(15));
     assert!(took(&[(0, 1); 4]).await >= a_second);
-    // One agent has used up its own waits, and no other's.
+    // One agent has used up its waits, which does not affect other agents.
     assert!(took(&[(0, 20); 30]).await < soon);
     assert!(took(&[(1, 1)]).await >= a_second);
-    // All agents together have fifteen: these are ten more.
+    // All agents together have fifteen waits: these are ten more.
     assert!(
         took(&[
             (1, 1),
@@ -431,7 +431,7 @@ async fn where_too_many_wait_the_next_is_answered_at_once() {
             >= a_second
     );
     assert!(took(&[(3, 20)]).await < soon);
-    // The next minute is a new one.
+    // The next minute allows new waits.
     world.pass(60);
     assert!(took(&[(0, 1)]).await >= a_second);
 }

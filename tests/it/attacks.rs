@@ -1,5 +1,5 @@
-//! What a malicious agent or provider may try to get paid: each attempt is refused, over HTTP, by check and authorize
-//! alike, and nothing is reserved or signed.
+//! Attempts of a malicious agent or provider to get paid: check and authorize refuse each of them over HTTP, and
+//! nothing is reserved or signed.
 //!
 //! Deliberately elsewhere: races (`races.rs`), ownership (`isolation.rs`), and the property that holds for every
 //! catalog (`shared/domain/tests/signed.rs`).
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 /// The payee of another service in the catalog.
 const OTHER_PAYEE: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-/// The catalog's price of a call: fixed, with no other maximum.
+/// The catalog's price of a call, which is fixed and also the maximum.
 const PRICE: u64 = 10_000;
 
 fn entry(n: u8, slug: &str, endpoint: &str, payment: Value) -> Value {
@@ -84,7 +84,7 @@ async fn unlimited(world: &World) -> TestAgent {
     agent
 }
 
-/// An honest request for a call of this URL.
+/// An honest request for a call to this URL.
 fn calling(world: &World, method: &str, url: &str) -> Value {
     let mut body = body_of(world.offer(PRICE));
     let members = body.as_object_mut().unwrap();
@@ -95,7 +95,7 @@ fn calling(world: &World, method: &str, url: &str) -> Value {
 
 const WEATHER: &str = "https://exact.example/v1/weather";
 
-/// The status, and the reason of a policy's refusal or else the slug.
+/// The status, and the reason if a policy refused, otherwise the slug.
 fn said(answer: &Answer) -> (u16, String) {
     let reason = answer.body["decision"]["reason"].as_str().unwrap_or(answer.slug());
     (answer.status, reason.to_owned())
@@ -145,7 +145,7 @@ async fn only_an_operation_of_the_catalog_is_paid_to_its_own_payee_and_at_its_pr
     };
     let asking = |units| with("payment_requirement", world.offer(units));
     let calls = |method, url| calling(&world, method, url);
-    // Two entries of one offer: the cheaper one is evaluated, in either order, and it pays a stranger.
+    // One offer has two entries: the cheaper one is evaluated, in either order, and it pays a stranger.
     let mut two = world.offer(PRICE);
     let stranger = offer_v2(&Offered {
         units: PRICE - 1,
@@ -254,14 +254,14 @@ async fn only_an_operation_of_the_catalog_is_paid_to_its_own_payee_and_at_its_pr
     for (attack, body, expected) in &rows {
         refused(&world, &agent, attack, body, *expected).await;
     }
-    // A price that rises by one percent at a time never becomes the reference price.
+    // A price that rises by one percent each time never becomes the reference price.
     let mut price = PRICE;
     for _ in 0..5 {
         price += price.div_ceil(100);
         refused(&world, &agent, "the price ratchets", &asking(price), TOO_DEAR).await;
     }
 
-    // The named service does not decide whose window counts: the called operation does.
+    // The service whose window counts is determined by the called operation, not by the service that the request names.
     let paid = world.authorize(&agent, &honest()).await.ok();
     let receipt = format!("/x402/settlements/{}", paid["settlement_id"].as_str().unwrap());
     let receipt = world.get(&agent, &receipt).await.ok();
@@ -284,7 +284,7 @@ async fn only_an_operation_of_the_catalog_is_paid_to_its_own_payee_and_at_its_pr
     assert_eq!(city["operation_id"], "exact.city");
 }
 
-/// The limits of one operation can't be avoided by calling or naming another one.
+/// Calling or naming another operation does not circumvent the limits of an operation.
 #[tokio::test(flavor = "multi_thread")]
 async fn scopes_and_allowlists_hold_what_is_called() {
     let world = strict().await;
@@ -343,7 +343,7 @@ async fn scopes_and_allowlists_hold_what_is_called() {
     assert_eq!(body["details"][0]["path"], "/metadata/targetUrl");
 }
 
-/// What was authorized belongs to its own request and its own agent.
+/// An authorization belongs to its own request and its own agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_pays_nobody_else_and_nothing_that_is_another_agents() {
     let world = strict().await;
@@ -394,7 +394,7 @@ async fn a_replay_pays_nobody_else_and_nothing_that_is_another_agents() {
     assert_eq!(world.footprint().await, before);
 }
 
-/// A burst within one second, with a cap of twenty.
+/// A burst within one second, for a cap that allows twenty payments.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_two_hundred_fits_no_more_into_a_cap_than_a_single_file() {
     let world = strict().await;
@@ -413,7 +413,7 @@ async fn a_burst_of_two_hundred_fits_no_more_into_a_cap_than_a_single_file() {
         .filter(|answer| answer.slug() == "daily_spend_limit_exceeded")
         .count();
     assert!(allowed <= 20, "{allowed}");
-    // A call that was refused as temporary may be retried; no other error is returned.
+    // Calls refused as temporary may be retried; no other error is returned.
     let later = answers.iter().filter(|answer| answer.status == 503).count();
     assert_eq!(allowed + refused + later, 200);
     for body in &bodies {

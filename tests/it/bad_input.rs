@@ -1,5 +1,5 @@
-//! Wrong, hostile and incomplete input, over HTTP: each gets the error for its problem, in the envelope, and nothing
-//! changes. For bodies, member by member: `bodies.rs`.
+//! Wrong, hostile and incomplete input over HTTP: each request gets the error for its problem, in the envelope, and
+//! changes nothing. Single members of bodies: `bodies.rs`.
 
 use purser_domain::SpendPolicy;
 use purser_testkit::Rng;
@@ -27,7 +27,7 @@ impl Ground {
         Self { world, agent, before }
     }
 
-    /// The two routes that evaluate a payment, each with a body that would be allowed.
+    /// The two routes that evaluate a payment, each with a body that would be authorized.
     fn payments(&self) -> [(&'static str, Value); 2] {
         let authorize = body_of(self.world.offer(5_000));
         let mut check = authorize.clone();
@@ -69,19 +69,19 @@ async fn a_body_is_read_up_to_its_limit_and_not_a_byte_further() {
                 .await
                 .refused(413, "request_too_large");
             assert_eq!(over["limit_bytes"], LIMIT);
-            // The same without `Content-Length`, chunked.
+            // The same body without `Content-Length`, chunked.
             let (status, body) = raw(&ground, "POST", path, Framing::Chunked, padded(length).as_bytes()).await;
             assert_eq!((status, &body["error"]), (413, &json!("request_too_large")));
         }
         let (status, body) = raw(&ground, "POST", path, Framing::Chunked, padded(LIMIT).as_bytes()).await;
         assert_eq!(status, expected, "{body}");
-        // A body whose announced length is too large is not waited for.
+        // The function does not wait for a body whose announced length is too large.
         let announced = raw(&ground, "POST", path, Framing::Announced(LIMIT + 1), b"");
         let announced = tokio::time::timeout(std::time::Duration::from_secs(10), announced).await;
         let (status, body) = announced.expect("an answer without the body");
         assert_eq!((status, &body["error"]), (413, &json!("request_too_large")));
     }
-    // Bodies are always JSON, whatever the header says.
+    // Bodies are parsed as JSON, whatever the header says.
     let (path, valid) = &ground.payments()[1];
     for kind in [
         "text/plain",
@@ -106,11 +106,11 @@ async fn a_body_is_read_up_to_its_limit_and_not_a_byte_further() {
 enum Framing {
     Length,
     Chunked,
-    /// A length of which nothing is sent.
+    /// A length that is announced, but no body is sent.
     Announced(usize),
 }
 
-/// Sends a request that an HTTP library would normalize, with the agent's key; returns its status and body.
+/// Sends a request that an HTTP library would normalize, with the agent's key. Returns the status and the body.
 async fn raw(ground: &Ground, method: &str, target: &str, framing: Framing, body: &[u8]) -> (u16, Value) {
     let address = ground.world.stack.base_url.trim_start_matches("http://").to_owned();
     let framed = match framing {
@@ -226,7 +226,7 @@ async fn a_hostile_path_names_nothing() {
             );
         }
     }
-    // Paths are compared as written; a name may be percent-encoded, and a UUID in upper case.
+    // Paths are compared as written, but an id in a path may be percent-encoded or, if it is a UUID, in upper case.
     for target in [
         "//services",
         "/services/",
@@ -327,7 +327,7 @@ async fn no_header_makes_another_request_of_a_request() {
         assert!(!answer.headers.contains_key("content-encoding"), "{name}");
         assert_eq!(answer.ok(), expected, "{name}");
     }
-    // A body is parsed by its bytes, whatever the headers say.
+    // A body is parsed as it is, whatever the headers say.
     let authorize = ground.world.http.post(format!("{base}/x402/authorize"));
     let gzip = [
         0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0xae, 5, 0, 0x43, 0xbf, 0xa6, 0xa3, 2, 0, 0, 0,
@@ -340,8 +340,8 @@ async fn no_header_makes_another_request_of_a_request() {
     ground.untouched().await;
 }
 
-/// `OPTIONS` is a method like any other: no route has it, and no CORS preflight is granted. `HEAD` is only at what
-/// everybody may read.
+/// `OPTIONS` is a method like any other: no route has it, and no CORS preflight is granted. `HEAD` exists only on
+/// public routes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_method_that_no_route_has_is_not_found_and_invites_no_other_site() {
     let ground = Ground::new().await;
@@ -380,7 +380,7 @@ async fn a_method_that_no_route_has_is_not_found_and_invites_no_other_site() {
     ground.untouched().await;
 }
 
-/// How a header and a key are parsed: `shared/domain/src/policy/agent.rs`.
+/// The parsing of headers and keys is tested in `shared/domain/src/policy/agent.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_key_is_no_key() {
     let ground = Ground::new().await;
@@ -404,7 +404,7 @@ async fn a_malformed_key_is_no_key() {
             .refused(401, slug);
         assert!(!told.to_string().contains("gak_"), "no part of a key is told back");
     }
-    // Two headers are ambiguous, even if equal; a key in another place is not used.
+    // Two headers are ambiguous, even if equal. A key in another header is ignored.
     let twice = get().bearer_auth(&key).bearer_auth(&key);
     World::send(twice).await.refused(401, "invalid_authorization_header");
     let cookie = format!("authorization={key}");
@@ -417,7 +417,7 @@ async fn a_malformed_key_is_no_key() {
     ground.untouched().await;
 }
 
-/// How a parameter is parsed: `shared/api/src/http/query.rs`.
+/// The parsing of parameters is tested in `shared/api/src/http/query.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_is_read_strictly() {
     let ground = Ground::new().await;
@@ -457,7 +457,7 @@ async fn a_query_is_read_strictly() {
     ground.untouched().await;
 }
 
-/// Texts that are valid in some place.
+/// Texts that are valid in some member.
 const PLAUSIBLE: [&str; 16] = [
     "1",
     "20000",
@@ -477,11 +477,11 @@ const PLAUSIBLE: [&str; 16] = [
     "0x2b8c4f4e-0000-0000-0000-000000000000",
 ];
 
-/// Changes documents, the same way on every run.
+/// A generator of changes to documents; the same on every run.
 struct Mutator(Rng);
 
 impl Mutator {
-    /// Some value, plain or awkward.
+    /// A random value, ordinary or awkward.
     fn value(&mut self) -> Value {
         let numbers = [
             json!(0),
@@ -518,11 +518,11 @@ impl Mutator {
         }
     }
 
-    /// Changes one place of a document, or several.
+    /// Changes one or several places of a document.
     fn mutate(&mut self, body: &mut Value) {
         for _ in 0..=self.0.index(4) / 2 {
             let mut at = &mut *body;
-            // Down to some depth, then a change there.
+            // Descends to a random depth and changes the value there.
             for _ in 0..=self.0.index(5) {
                 let inner = match at {
                     Value::Object(members) => members.len(),
@@ -570,7 +570,7 @@ impl Mutator {
                     ),
                 }
             }
-            // Often something that could stand there.
+            // Often a plausible value.
             Value::String(text) if choice < 5 => *text = (*self.0.pick(&PLAUSIBLE)).to_owned(),
             Value::Number(number) if choice < 5 => {
                 *number = self.0.pick(&[0, 1, 60, 19_999, 20_000, 1_000_000]).to_owned().into()
@@ -663,7 +663,7 @@ async fn no_mutation_of_a_request_breaks_the_service_or_moves_money_unseen() {
         assert_eq!(after.1, before.1 + decided, "{shown}: {}", answer.body);
         let replayed = answer.headers.contains_key("idempotent-replayed");
         if answer.status == 200 && path == "/x402/authorize" && !replayed {
-            // The price is a text in the request; everything else was allowed.
+            // The price is a string in the request; everything else was authorized.
             let amount = answer.body["amount_units"].as_u64().unwrap();
             assert!(shown.contains(&format!("\"{amount}\"")), "{shown}: {}", answer.body);
             footprint.settlements += 1;
@@ -676,7 +676,7 @@ async fn no_mutation_of_a_request_breaks_the_service_or_moves_money_unseen() {
         }
         before = after;
     }
-    // The mutator reach past the parser, in every direction.
+    // The mutations get past the parser, to each of these outcomes.
     for status in [200, 400, 402, 403, 404, 409] {
         assert!(statuses.keys().any(|(found, _)| *found == status), "{statuses:?}");
     }

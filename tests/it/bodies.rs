@@ -1,5 +1,5 @@
-//! Every route's body, member by member: left out, with a wrong type, unknown. A missing required member has a slug of
-//! its own, and these slugs are those of `docs/errors.md`.
+//! The body of every route, member by member: missing, of a wrong type, unknown. Each missing required member has its
+//! own slug, and these slugs are those of `docs/errors.md`.
 
 use crate::access::routes;
 use purser_domain::{DomainPattern, SpendPolicy};
@@ -15,7 +15,7 @@ use std::path::Path;
 /// A complete body and its route.
 struct Whole {
     method: Method,
-    /// As the OpenAPI document spells it.
+    /// The path in the OpenAPI document.
     route: &'static str,
     path: String,
     body: Value,
@@ -227,8 +227,8 @@ impl Ground {
         }
     }
 
-    /// Sends a body with its caller's credential, with a version that nothing has: a missing member is reported before
-    /// that.
+    /// Sends a body with its caller's credential and a version that no record has: a missing member is reported before
+    /// a wrong version.
     async fn send(&self, whole: &Whole, body: &Value) -> Answer {
         self.send_bytes(whole, "\"99\"", body.to_string().into_bytes()).await
     }
@@ -248,7 +248,7 @@ impl Ground {
     }
 }
 
-/// The pointers of all members, those of nested objects included, except what is a provider's or free-form.
+/// The pointers of all members, including nested ones, except those of a provider's data and of free-form objects.
 fn members(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
@@ -304,7 +304,7 @@ async fn the_slug_of_every_member_that_is_missing_is_documented_and_there_is_no_
         "every route that takes a body"
     );
 
-    // A scrape must name its target: the decision finds that missing, not the body's parser.
+    // A scrape must name its target. The decision finds it missing, not the body's parser.
     let policy = SpendPolicy {
         allowed_domains: vec![DomainPattern::parse("example.com").unwrap()],
         ..SpendPolicy::permissive()
@@ -351,11 +351,11 @@ fn every_member_that_the_description_calls_required_is_asked_for() {
         .map(|name| name.as_str().unwrap())
         .filter(|name| !page.contains(&format!("{name}_required")))
         .collect();
-    // 422, with a slug of its own.
+    // This member is missing with status 422 and its own slug.
     assert_eq!(missing, ["payment_response_header"]);
 }
 
-/// How each member is parsed is tested beside its parser; that each is parsed, on every route, here.
+/// The parsing of each member is tested beside its parser. This test shows that every route parses every member.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_body_is_told_by_its_path_on_every_route_and_changes_nothing() {
     let ground = Ground::new().await;
@@ -419,7 +419,7 @@ async fn what_is_wrong_with_a_body_is_told_by_its_path_on_every_route_and_change
         let now = ground.world.rows_of(table).await;
         assert_eq!(now.changes_since(before), Vec::<String>::new());
     }
-    // Nothing else about these requests was wrong.
+    // Nothing else was wrong with these requests.
     for whole in &ground.wholes {
         let answer = ground.send(whole, &whole.body).await;
         assert_ne!(answer.status, 400, "{} {}: {}", whole.method, whole.route, answer.body);

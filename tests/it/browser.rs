@@ -1,4 +1,4 @@
-//! The dashboard in a real browser: Debian's Chromium, driven by `tests/browser/story.mjs`. It writes screenshots of
+//! The dashboard in a real browser: Debian's Chromium, driven by `tests/browser/story.mjs`, which writes screenshots of
 //! every page to `target/browser`.
 
 use axum::extract::State;
@@ -17,13 +17,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Debian's path; `CHROMIUM` names another.
+/// Debian's path; the variable `CHROMIUM` overrides it.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// Far more than the script takes.
+/// Much longer than the script takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A person's program: it takes every call, and tells them as they came, for the script to verify.
+/// A webhook endpoint that records every call and lists the calls as they arrived, for the script to verify.
 async fn program() -> String {
     type Calls = Arc<Mutex<Vec<Value>>>;
     let taken = async |State(calls): State<Calls>, headers: HeaderMap, body: String| {
@@ -44,7 +44,7 @@ async fn program() -> String {
     .await
 }
 
-/// What there is for operators to read: a change that waits, and a freeze of somebody else's agent.
+/// Creates operators' acts to read: a pending change, and a freeze of another person's agent.
 async fn with_operators_acts(world: &World) {
     let paid_to = |pay_to: &str| {
         let mut operation = operation_entry("news.read", "https://newcomer.example/news");

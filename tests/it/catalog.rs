@@ -1,4 +1,4 @@
-//! The public group: what every caller can read about the catalog.
+//! The public routes: everything that any caller can read about the catalog.
 
 use purser_domain::Availability;
 use purser_local::DEMO_OWNER;
@@ -95,7 +95,7 @@ async fn the_list_is_filtered_bounded_and_without_what_is_disabled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_is_told_with_the_fields_of_the_contract() {
     let world = World::still().await;
-    // The probe finds out what is paid and what is free.
+    // The probe determines which operations are paid and which are free.
     world.stack.probe.run(std::time::Duration::from_mins(1)).await.unwrap();
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
     let found = list(&world, "?slug=lab-weather").await;
@@ -122,7 +122,7 @@ async fn a_service_is_told_with_the_fields_of_the_contract() {
         &item["free_operation_count"],
         &item["min_price_units"],
     );
-    // Two of the demo's, and the one that these tests pay.
+    // Two operations of the demo, and the one that these tests pay.
     assert_eq!(counts, (&json!(3), &json!(2), &json!(1), &json!(0)));
 
     let by_slug = world.call(Method::GET, "/services/lab-weather", None, None).await.ok();
@@ -234,7 +234,7 @@ async fn a_change_of_the_catalog_is_seen_within_seconds() {
     assert_eq!(list(&world, "?slug=lab-search").await["services"][0]["name"], "Renamed");
 }
 
-/// A change whose object is not there yet: every function scans the table for it.
+/// A change whose object is not stored yet: every function scans the table instead.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_function_sees_a_change_without_an_object() {
     let world = World::still().await;
@@ -293,14 +293,14 @@ async fn a_probe_sees_the_real_providers_as_the_catalog_knows_them() {
     }
 }
 
-/// Scopes and limits are checked by the name, so it must be the name of what is called.
+/// Scopes and limits are checked by the named operation, so it must be the one that is called.
 #[tokio::test(flavor = "multi_thread")]
 async fn naming_one_service_while_calling_another_is_refused() {
     let world = World::start().await;
     let weather = format!("{}/weather", world.stack.providers.provider_url);
     let rows = [
         (json!({"service_id": "lab-search"}), "GET", Some("/service_id")),
-        // Whichever service the agent names: with another method the call matches nothing in the catalog.
+        // With another method the call matches nothing in the catalog, whichever service the agent names.
         (json!({"service_id": "lab-search"}), "POST", None),
         (json!({"service_id": "lab-weather"}), "POST", None),
         (
@@ -341,7 +341,7 @@ async fn naming_one_service_while_calling_another_is_refused() {
     }
 }
 
-/// A method that no operation has is the agent's own mistake, so the answer says what would be right.
+/// A method that no operation has is the agent's own mistake, so the answer lists what would be right.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_is_no_operation_is_told_what_its_service_lists() {
     let world = World::start().await;

@@ -1,5 +1,5 @@
-//! The Rust client pays the official servers through the real service, whatever a provider does and wherever the agent's
-//! process ends.
+//! The Rust client pays the official servers through the real service, whatever a provider does and wherever the
+//! agent's process dies.
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -16,7 +16,7 @@ use reqwest::{Client, Method, Proxy, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What the weather costs.
+/// The price of the weather.
 const PRICE: u64 = 10_000;
 
 fn purser(world: &World, agent: &TestAgent) -> Purser {
@@ -56,17 +56,17 @@ async fn the_clients_story_pay_wait_for_the_cap_ask_a_person_and_go_on() {
     let agent = agent(&world, policy.clone()).await;
     let payer = payer(&world, &agent, "story");
 
-    // Paid, by both versions' servers; each identical request of a run is a purchase of its own.
+    // Both versions' servers are paid. Each identical request of a run is a separate purchase.
     for _ in 0..2 {
         let paid = payer.get(weather(&world)).await.unwrap();
         assert_eq!(paid.response.status(), 200);
         let payment = paid.payment.unwrap();
-        // Read, so that the next is another purchase.
+        // The answer is read, so that the next request is another purchase.
         assert!(!paid.response.text().await.unwrap().is_empty());
         let receipt = confirmed(&payment.receipt);
         assert_eq!((payment.amount.units(), receipt.id), (PRICE, payment.settlement_id));
     }
-    // Over the cap: told when it fits, and nothing happens.
+    // Over the cap: the error says when the call fits, and nothing happens.
     let over = payer.get(weather(&world)).await.unwrap_err();
     let PayError::Refused { refusal } = over else {
         panic!("{over:?}")
@@ -78,7 +78,7 @@ async fn the_clients_story_pay_wait_for_the_cap_ask_a_person_and_go_on() {
     );
     assert_eq!(world.footprint().await.settlements, 2);
 
-    // Above the threshold: a person is asked, answers, and the call goes on.
+    // Above the threshold: a person is asked and approves, and the call continues.
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
         ..SpendPolicy::permissive()
@@ -106,13 +106,13 @@ async fn the_clients_story_pay_wait_for_the_cap_ask_a_person_and_go_on() {
         (receipt.receipt_status, receipt.amount_units.units()),
         (ReceiptStatus::Confirmed, PRICE)
     );
-    // Used once: the same again is the payment that was made.
+    // An approval is used once: repeating the call returns the payment already made.
     let again = pending.proceed(&payer).await.unwrap_err();
     assert!(
         matches!(&again, PayError::AlreadyPaid(paid) if paid.payment.settlement_id == id),
         "{again:?}"
     );
-    // What a person approved while nobody waited goes on by itself.
+    // An approval granted while no call waited is used by the next run.
     let run = self::payer(&world, &agent, "story, day two");
     let PayError::ApprovalRequired(asked) = run.get(weather(&world)).await.unwrap_err() else {
         panic!("no approval is asked for")
@@ -129,7 +129,7 @@ async fn the_clients_story_pay_wait_for_the_cap_ask_a_person_and_go_on() {
         .unwrap()
         .settlement_id;
 
-    // Everything that an agent may read.
+    // All the routes that an agent may read.
     let purser = payer.purser();
     let me = purser.agent().await.unwrap();
     assert_eq!(me.agent_id, agent.id.to_string());
@@ -165,7 +165,7 @@ async fn a_provider_of_version_one_is_paid_too() {
         .unwrap();
     assert_eq!(paid.response.status(), 200);
     confirmed(&paid.payment.unwrap().receipt);
-    // What asks for nothing is not paid.
+    // A call that requires no payment is not paid.
     let free = payer
         .get(format!("{}/free", world.stack.providers.provider_url))
         .await
@@ -183,7 +183,7 @@ fn relayed(url: &str, agent: &TestAgent, run: &str) -> Payer {
     Payer::with_client(purser, run, Usdc::from_units(1_000_000), provider.build().unwrap())
 }
 
-/// What the provider was paid, by what the agent's wallet has less.
+/// The amount that the agent's wallet has spent.
 async fn spent(world: &World, agent: &TestAgent) -> u64 {
     // balanceOf(address)
     let data = format!("0x70a08231{:0>64}", agent.wallet.trim_start_matches("0x"));
@@ -200,7 +200,7 @@ async fn spent(world: &World, agent: &TestAgent) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_killed_at_any_moment_and_repeated_pays_once() {
     let world = World::start().await;
-    // Two moments of each of: offer, authorize, paid call, complete.
+    // Each of the four exchanges has two moments: offer, authorize, paid call, complete.
     for moment in 0..8 {
         let agent = agent(&world, SpendPolicy::permissive()).await;
         let (relay, url) = Relay::start(&world, Some(moment)).await;
@@ -218,7 +218,7 @@ async fn a_run_that_is_killed_at_any_moment_and_repeated_pays_once() {
                 assert!(moment < 5, "{moment}");
                 confirmed(&paid.payment.unwrap().receipt);
             }
-            // The provider took the payment, and its answer can't be had again.
+            // The provider took the payment, and its answer can't be obtained again.
             Err(PayError::AlreadyPaid(already)) => {
                 assert!((5..=7).contains(&moment), "{moment}");
                 let is_proved = already.receipt_status == ReceiptStatus::Confirmed;
@@ -290,7 +290,7 @@ async fn what_a_provider_does_after_it_was_paid_is_told_and_pays_nothing_twice()
             }
             (_, other) => panic!("{what}: {other:?}"),
         };
-        // The same request again sends the same payment, and the provider takes it now.
+        // Repeating the request sends the same payment, which the provider now accepts.
         let paid = payer.get(weather(&world)).await.unwrap().payment.unwrap();
         assert_eq!(paid.settlement_id, settlement, "{what}");
         confirmed(&paid.receipt);
@@ -336,7 +336,7 @@ async fn a_payment_that_was_sent_and_not_proved_is_unproven_until_its_receipt_is
         let begun = std::time::Instant::now();
         let still = payment.confirm(Duration::from_secs(1)).await.as_str();
         assert_eq!((still, begun.elapsed().as_secs() >= 1), ("unproven", true), "{status}");
-        // The provider takes the payment later: another process of the run sends it again.
+        // The provider accepts the payment later, when another process of the run sends it again.
         let later = relayed(&url, &agent, &run).get(weather(&world)).await.unwrap();
         assert_eq!(later.payment.unwrap().settlement_id, payment.settlement_id);
         payment.confirm(Duration::ZERO).await;
@@ -351,7 +351,7 @@ async fn a_price_above_the_listed_one_is_told_and_refused_above_the_percentage_t
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let purchase = purser(&world, &agent).service("lab-weather").await.unwrap();
     let pay_to = purchase.operations[0].payment.clone().unwrap().pay_to;
-    // This service lists the call for a tenth of the price, and its slug comes first, which decides.
+    // This service lists the call for a tenth of the price. Its slug sorts first, so its price is the listed one.
     let mut operation = operation_entry("weather.raised", &weather(&world));
     operation["payment"] = payment_entry(PRICE / 10, &pay_to);
     operation["max_price_units"] = json!(PRICE);
@@ -376,10 +376,10 @@ async fn a_price_above_the_listed_one_is_told_and_refused_above_the_percentage_t
             other => panic!("{percent}: {other:?}"),
         }
     }
-    // The same key returns the same answer, the listed price included.
+    // The same key returns the same answer, including the listed price.
     let again = payer(&world, &agent, "raised").get(weather(&world)).await.unwrap_err();
     assert_eq!(again.payment().and_then(listed), Some(PRICE / 10), "{again:?}");
-    // A price as it is listed needs no word.
+    // A price equal to the listed one needs no permission.
     let request = Request::new(Method::GET, weather(&world)).operation("lab-weather", "weather.current");
     let as_listed = payer(&world, &agent, "as listed").max_over_listed(0);
     let paid = as_listed.send(request).await.unwrap();
@@ -392,7 +392,8 @@ async fn a_purchase_is_over_once_its_answer_was_read_to_the_end() {
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let settlement = |payment: &Option<PaymentMade>| payment.as_ref().unwrap().settlement_id;
 
-    // Not read, and not read whole: the same call again repeats the payment, whose answer can't be had again.
+    // The answer is not read, or only in part: repeating the call repeats the payment, whose answer can't be obtained
+    // again.
     let short = payer(&world, &agent, "short").max_answer_bytes(4);
     let unread = payer(&world, &agent, "unread");
     for payer in [&short, &unread] {
@@ -416,7 +417,7 @@ async fn a_purchase_is_over_once_its_answer_was_read_to_the_end() {
             (again.payment.settlement_id, &again.receipt_status),
             (first, &ReceiptStatus::Confirmed)
         );
-        // Until it is acknowledged.
+        // This lasts until the payment is acknowledged.
         assert!(matches!(
             payer.get(weather(&world)).await,
             Err(PayError::AlreadyPaid(_))
@@ -472,7 +473,7 @@ async fn what_a_provider_asks_for_is_bounded_and_judged_before_anything_is_paid(
     ));
     assert!(matches!(payer.get("nowhere").await.unwrap_err(), PayError::Request(_)));
 
-    // Terms of anybody, and a ceiling: judged by Purser.
+    // Terms that anybody could offer, and a ceiling: Purser decides.
     let stingy = Request::new(Method::GET, weather(&world)).ceiling(Usdc::from_units(PRICE - 1));
     match payer.send(stingy).await.unwrap_err() {
         PayError::Refused { refusal } => assert_eq!(refusal.slug, Slug::AmountExceedsMax),
@@ -505,7 +506,7 @@ fn purser_is_called_over_https_or_on_this_machine_alone() {
     assert!(!at("http://purser.example") && !at("ftp://127.0.0.1") && !at("purser.example") && !at("https:"));
 }
 
-/// The vectors that every client is held to.
+/// The test vectors that apply to every client.
 #[test]
 fn idempotency_keys_are_derived_as_every_client_does() {
     let vectors: Vec<Value> = serde_json::from_str(include_str!("../../clients/vectors.json")).unwrap();

@@ -1,5 +1,5 @@
-//! The cost of each operation through the real functions, never more than its written budget. Counted, not timed; `make
-//! bench` prints the figures.
+//! The cost of each operation through the real functions is within its documented budget. Costs are counted, not timed;
+//! `make bench` prints them.
 
 use purser_api::CustodyKind;
 use purser_domain::{Duration, SpendPolicy, Timestamp};
@@ -28,13 +28,14 @@ async fn a_long_history_and_many_services_cost_nothing() {
     world.add_settlements(&agent, 1_200).await;
     world.add_services(&agent, "lab-search", 99).await;
     let mut costs = every_operation(&world, &agent).await;
-    // All but this one, which searches for the instant at which the call fits.
+    // Every budget applies except this one, whose operation searches for the instant at which the call fits.
     let denial = costs.iter_mut().find(|cost| cost.name == "daily denial").unwrap();
     denial.budget = LONG_DENIAL;
     let excess: Vec<String> = costs.iter().filter_map(|cost| cost.excess()).collect();
     assert!(excess.is_empty(), "{excess:#?}");
 
-    // The call fits when more than a thousand have left the window; `retry_at` is when the 1,008 that were read have.
+    // The call fits once more than a thousand entries have left the window. `retry_at` is when the 1,008 that were read
+    // have.
     let denied = world.authorize(&agent, &body_of(world.offer(dollars(90)))).await;
     let denied = denied.refused(402, "daily_spend_limit_exceeded");
     let last_seen = first_of_history(world.now()).micros() + 1_007;
@@ -42,8 +43,9 @@ async fn a_long_history_and_many_services_cost_nothing() {
     assert_eq!(denied["retry_at"], left.to_string());
 }
 
-/// However many services the catalog has: an agent is its counter, its record and, under a catalog that no agent was
-/// created under before, the set. The first payment of each service writes what later ones find.
+/// The cost does not depend on the number of services in the catalog. An agent consists of its counter, its record and,
+/// if it is the first under this catalog, the starting set. The first payment at each service writes what later ones
+/// find.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_agent_costs_no_row_for_each_service() {
     let world = World::metered().await;
@@ -58,8 +60,8 @@ async fn a_new_agent_costs_no_row_for_each_service() {
         calls.sort_unstable();
         calls
     };
-    // The demo's creation stored the set. The person is read and counted, and what operators have frozen; a wallet of the
-    // seed has a number, which is counted too. One transaction claims the wallet, the other stores the agent.
+    // The demo's creation stored the set. The person is read and counted, and the operators' freezes are read. A wallet
+    // of the seed has a number, which is counted too. One transaction claims the wallet, the other stores the agent.
     create().await;
     let mut calls = vec![
         "GetItem",
@@ -77,7 +79,7 @@ async fn a_new_agent_costs_no_row_for_each_service() {
         answer.ok();
         measured
     };
-    // The preflight reads the set, and is a use of the key.
+    // The preflight reads the set and records the use of the key.
     world.check(&agent, &body_of(world.offer(1))).await.ok();
     let (first, later) = (pay().await, pay().await);
     assert_eq!(first.units.read, later.units.read);
@@ -89,7 +91,7 @@ async fn a_new_agent_costs_no_row_for_each_service() {
     assert_eq!((writes(&first), writes(&later)), (2, 1));
 }
 
-/// One of many payments costs the same as the first one.
+/// Each of many payments costs the same as the first one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authorization_costs_the_same_after_many() {
     let world = World::metered().await;
@@ -105,8 +107,8 @@ async fn an_authorization_costs_the_same_after_many() {
     assert_eq!(costs.len(), 1, "{costs:?}");
 }
 
-/// An invented hash costs one node call, however late; and after so many of them none. One that has confirmed another
-/// payment costs as much as a payment, and a look at its receipt.
+/// A made-up hash costs one node call, however late; after the maximum number of failed proofs it costs none. A hash
+/// that confirmed another payment costs as much as a payment, plus one call for its receipt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     let world = World::metered().await;
@@ -143,14 +145,14 @@ async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     ];
     assert_eq!(measured.sequence(), used);
 
-    // Only the node's calls: the use of the key is written again, at any time.
+    // Only node calls are compared, since the use of the key may be recorded again at any time.
     world.pass(3_600);
     world.stack.chain.advance(3_600).await.unwrap();
     for n in 0..30_u8 {
         let invented = proof(&format!("0x{}", format!("{n:02x}").repeat(32)));
         let (measured, answer) = measure(&world, world.complete(&agent, settlement, &invented)).await;
         let told = answer.refused(422, "onchain_settlement_not_verified");
-        // Two were counted before.
+        // Two failed proofs were counted before.
         let calls = if n < 18 { 1 } else { 0 };
         assert_eq!(
             (&told["retryable"], node_calls(&measured)),
@@ -165,11 +167,11 @@ async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
     }
 }
 
-/// A contract that logs 12,000 times, and passes on what it is called with to the token.
+/// A contract that logs 12,000 times and then forwards its call data to the token.
 fn logging_contract() -> String {
-    // PUSH2 12000; then, again and again: LOG0 of nothing, and one less.
+    // PUSH2 12000; then a loop: LOG0 of nothing, and decrement.
     let logs = "612ee05b5f5fa060019003806003575b";
-    // All of the call's data, to memory; CALL of the token with it.
+    // Copies all call data to memory, and CALLs the token with it.
     let token = NETWORK.token().address.to_string();
     format!(
         "0x{logs}365f5f375f5f365f5f73{}5af100",
@@ -177,7 +179,7 @@ fn logging_contract() -> String {
     )
 }
 
-/// Whatever a transaction logs beside a payment, its proof is found for the same three calls.
+/// Whatever a transaction logs besides a payment, finding its proof takes the same three calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_among_twelve_thousand_logs_is_proven_as_any_other() {
     let world = World::metered().await;
@@ -196,7 +198,7 @@ async fn a_payment_among_twelve_thousand_logs_is_proven_as_any_other() {
     assert_eq!(node_calls(&measured), 3);
 }
 
-/// Makes payments on chain, each by a transaction of its own, all in one block; the hashes.
+/// Makes payments on chain, each in its own transaction, all in one block. Returns the hashes.
 async fn settle_in_one_block(world: &World, authorized: &[Value]) -> Vec<String> {
     let chain = &world.stack.chain;
     let accounts = chain.call("eth_accounts", json!([])).await.unwrap();
@@ -217,8 +219,8 @@ async fn settle_in_one_block(world: &World, authorized: &[Value]) -> Vec<String>
     hashes
 }
 
-/// From authorize to the receipt, with the watch afterwards. What reconcile asks for is shared by a hundred payments: by
-/// all of one agent, and by all of one block.
+/// A payment from authorize to the receipt, including the watch afterwards. A hundred payments share the calls of
+/// reconcile: all payments of one agent, and all payments in one block.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_takes_four_node_calls_and_its_share_of_what_reconcile_asks() {
     /// In tenths of a call.
@@ -234,13 +236,13 @@ async fn a_payment_takes_four_node_calls_and_its_share_of_what_reconcile_asks() 
         (node_calls(&measured), run.unwrap())
     };
     world.stack.chain.stand_still().await.unwrap();
-    // The first run remembers where the watch begins.
+    // The first run records where the watch begins.
     reconcile().await;
     let calls = (0..2 * PAYMENTS).map(|_| authorizing(&world, &agent, body_of(world.offer(1))));
     let (measured, answers) = measure(&world, few_at_once(CALLERS, calls)).await;
     assert!(node_calls(&measured) <= 2 * PAYMENTS, "{}", node_calls(&measured));
     let authorized: Vec<Value> = answers.into_iter().map(Answer::ok).collect();
-    // Of those that nobody completes half are made.
+    // Half of the payments that are not completed are made.
     let (completed, others) = authorized.split_at(PAYMENTS);
     let hashes = settle_in_one_block(&world, completed).await;
     settle_in_one_block(&world, &others[..PAYMENTS / 2]).await;
@@ -250,7 +252,7 @@ async fn a_payment_takes_four_node_calls_and_its_share_of_what_reconcile_asks() 
     answers.into_iter().for_each(|answer| drop(answer.ok()));
     assert!(node_calls(&measured) <= 3 * PAYMENTS, "{}", node_calls(&measured));
 
-    // The block is deep, and looked at once more.
+    // The block is now deep enough to be checked again.
     world.stack.chain.mine(5).await.unwrap();
     let (calls, run) = reconcile().await;
     assert!(run.outcomes().is_empty(), "{run:?}");
@@ -264,8 +266,8 @@ async fn a_payment_takes_four_node_calls_and_its_share_of_what_reconcile_asks() 
     assert!(calls * 10 <= NOBODY_COMPLETES_TENTHS * PAYMENTS, "{calls}");
 }
 
-/// What looks for outflows costs by blocks and wallets: a thousand wallets are three calls of the node, however much was
-/// paid, and 40 of them are a read unit.
+/// The cost of the search for outflows depends on blocks and wallets: a thousand wallets take three node calls, however
+/// much was paid, and 40 wallets take a read unit.
 #[tokio::test(flavor = "multi_thread")]
 async fn outflows_of_a_thousand_wallets_are_a_few_calls_however_much_was_paid() {
     const WALLETS: u64 = 1_000;
@@ -283,7 +285,7 @@ async fn outflows_of_a_thousand_wallets_are_a_few_calls_however_much_was_paid() 
         let searches = searches.filter(|call| call.operation == "eth_getLogs").count();
         (searches, measured.units.read)
     };
-    // It notes where it begins.
+    // The first run records where the search begins.
     reconcile().await;
     chain.mine(60).await.unwrap();
     let (searches, few) = reconcile().await;
@@ -311,24 +313,24 @@ async fn outflows_of_a_thousand_wallets_are_a_few_calls_however_much_was_paid() 
     chain.mine(299).await.unwrap();
     let (searches, many) = reconcile().await;
     assert!(searches <= 3, "{searches}");
-    // In tenths. The watch reads four units for each of the blocks, and a block with payments once more.
+    // In tenths. The watch reads four units per block, and a block with payments is read once more.
     let blocks = 299 - 60;
     assert!(many <= few + blocks * 40 + 400, "{many} after {few}");
 }
 
-/// What a fleet's pages read is what they show: of further agents nothing but their keys in the index, half a unit for
-/// 4 KB of them. Names and states are read where they are asked for, a unit for each agent.
+/// The pages of a fleet read only what they show: of further agents just their keys in the index, half a unit per 4 KB.
+/// Names and states are read only where they are searched for, at one unit per agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_a_fleet_read_what_they_show() {
-    /// At most, in tenths of a unit.
+    /// The maximum, in tenths of a unit.
     const PAGES: [(&str, u64); 6] = [
-        // Session, index, index, approval, agent; its policy and window.
+        // The session, the index twice, the approval, the agent, its policy and its window.
         ("/dashboard/approvals/waiting", 65),
         ("/dashboard/approvals", 85),
         ("/dashboard/decisions", 20),
         ("/dashboard/settlements", 20),
         ("/dashboard/audit-log", 70),
-        // Of 25 agents: the record, refusals, and each service's policy and window.
+        // For each of 25 agents: the record, the refusals, and each service's policy and window.
         ("/dashboard", 4_200),
     ];
     let world = World::metered().await;
@@ -355,7 +357,7 @@ async fn pages_of_a_fleet_read_what_they_show() {
         }
     };
     more_agents(30).await;
-    // The first caller reads the catalog's version.
+    // The first request reads the catalog's version.
     read("/dashboard").await;
     let mut before = Vec::new();
     for (path, most) in PAGES {
@@ -383,8 +385,9 @@ async fn pages_of_a_fleet_read_what_they_show() {
     );
 }
 
-/// A partition takes 1,000 units a second. At 1,000 payments a second the index over holds has 16 and the claims of one
-/// block of two seconds 4; the rest is each agent's own, of which one may pay 250 a second.
+/// A partition takes 1,000 write units a second. At 1,000 payments a second the index of holds has 16 partitions, and
+/// the claims of one two-second block have 4. All other partitions belong to single agents, each of which can pay 250
+/// times a second.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_payment_writes_is_spread_so_that_a_thousand_a_second_fit() {
     let world = World::metered().await;
@@ -395,12 +398,12 @@ async fn what_a_payment_writes_is_spread_so_that_a_thousand_a_second_fit() {
     assert_eq!(writes, expected.into());
 }
 
-/// The node's calls alone.
+/// The number of node calls.
 fn node_calls(measured: &Measured) -> usize {
     measured.rounds.iter().flatten().filter(|call| call.is_rpc()).count()
 }
 
-/// The check for a newer catalog delays no request: it runs concurrently with the reads that use the copy.
+/// The check for a newer catalog delays no request: it runs concurrently with the reads that use the cached copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn confirming_the_catalog_takes_no_round_trip_of_its_own() {
     let world = World::metered().await;
@@ -413,7 +416,7 @@ async fn confirming_the_catalog_takes_no_round_trip_of_its_own() {
     assert_eq!(measured.sequence(), [reads, vec!["TransactWriteItems"]]);
 }
 
-/// What a wait costs: what a poll costs, the count of those that wait, and one read a second of one row.
+/// A wait costs as much as a poll, plus the counters of waits, plus one read of one row per second.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_waits_for_a_verdict_reads_once_a_second() {
     let world = World::metered().await;
@@ -430,7 +433,7 @@ async fn a_call_that_waits_for_a_verdict_reads_once_a_second() {
     let calls = measured.rounds.iter().flatten();
     let calls: Vec<&str> = calls.map(|call| call.operation.as_str()).collect();
     let count = |name: &str| calls.iter().filter(|call| **call == name).count();
-    // Counted in the background: the address, the key, the person's waits and the deployment's.
+    // Counted in the background: the address, the key, the person's waits and the deployment's waits.
     assert_eq!((count("BatchGetItem"), count("GetItem")), (1, 3), "{calls:?}");
     assert!(count("UpdateItem") <= 4, "{calls:?}");
     assert_eq!(measured.units.read, 50, "in tenths: 2 of the poll, 3 of the wait");

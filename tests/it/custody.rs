@@ -1,4 +1,4 @@
-//! Who holds the wallets' keys: what each custody promises, and what happens when KMS does not do as it should.
+//! The custody of the wallets' keys: the guarantees of each kind, and the effects of KMS failures.
 
 use purser_api::CustodyKind;
 use purser_chain::is_attested;
@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A stack with this custody, where a payout address does not wait.
+/// A stack with this custody, and no delay for payout addresses.
 async fn world_of(custody: CustodyKind) -> World {
     World::with(Options {
         custody,
@@ -43,7 +43,7 @@ async fn where_kms_has_the_keys_each_agent_has_one_that_signs_for_it() {
     assert_eq!(tags[&key]["purser-agent"], id.to_string());
     assert_eq!(tags[&key]["purser-stack"], "local");
 
-    // Each signature has another random number, and either half of `s`; the token takes one of them, once.
+    // Each signature has a new random number, and a high or a low `s`. The token accepts one of the signatures, once.
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let mut spent = 0;
     for _ in 0..8 {
@@ -107,7 +107,7 @@ async fn nothing_is_reserved_for_a_wallet_whose_key_is_another_ones() {
     }
 }
 
-/// `people` writes agents' records, so one that is taken over can give an agent any wallet.
+/// `people` writes agents' records, so a compromised `people` can give an agent any wallet.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_signed_for_an_agent_with_another_agents_wallet() {
     const TO: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
@@ -149,7 +149,7 @@ async fn nothing_is_signed_for_an_agent_with_another_agents_wallet() {
     }
 }
 
-/// `people` asks `payments` for attestations, so one that is taken over can ask for any.
+/// `people` requests attestations from `payments`, so a compromised `people` can request any attestation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wallet_attests_one_agent_and_an_agent_has_one_wallet() {
     for custody in [CustodyKind::Seed, CustodyKind::Kms] {
@@ -195,7 +195,7 @@ async fn a_wallet_attests_one_agent_and_an_agent_has_one_wallet() {
             assert_eq!(refused["status"], 500, "{refused}");
             assert!(!refused.to_string().contains("signature"), "{refused}");
         }
-        // The refusals have claimed nothing: the new key is still free.
+        // The refused requests claimed nothing: the new key is still free.
         let attested = attest(unknown, &new_key).await;
         assert_eq!(attested["status"], 200, "{attested}");
     }

@@ -124,7 +124,7 @@ fn every_error() -> Vec<ErrorKind> {
             wallet: Address::ZERO,
         },
     ];
-    // All of them are in `tests/it/bodies.rs`.
+    // The other fields are in `tests/it/bodies.rs`.
     let field = ErrorKind::FieldRequired {
         field: "name",
         problems: Vec::new(),
@@ -244,7 +244,7 @@ fn every_reason_of_an_unproven_settlement_is_documented() {
     }
 }
 
-/// Every text file of the repository that people write, except this one, whose examples are not real citations.
+/// Every hand-written text file of the repository except this one, whose examples are not real citations.
 fn written_files() -> Vec<PathBuf> {
     const FOLDERS: [&str; 9] = [
         ".cargo",
@@ -277,7 +277,7 @@ fn written_files() -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() {
-                // Installed, compiled, and the build of the TypeScript client.
+                // Installed packages, compiled files, and the build of the TypeScript client.
                 if !["node_modules", "__pycache__", "dist"].contains(&name.as_str()) {
                     folders.push(path);
                 }
@@ -301,7 +301,7 @@ fn numbers_of_sections(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The characters of file names.
+/// Whether the character can be part of a file name.
 fn is_of_a_name(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.')
 }
@@ -366,7 +366,7 @@ fn every_citation_leads_somewhere() {
             }
         }
 
-        // Links of a page are relative to it.
+        // The links of a page are relative to it.
         for (at, _) in text.match_indices("](").filter(|_| is_page) {
             let rest = &text[at + 2..];
             let Some((target, rest)) = rest.split_once(')') else {
@@ -389,7 +389,7 @@ fn every_citation_leads_somewhere() {
             }
         }
 
-        // A comment must name a page with its folder, so that its reader finds it.
+        // A comment must cite a page with its folder, so that readers can find it.
         for page in ["spec.md", "decisions.md", "errors.md", "data-model.md", "x402.md"] {
             for (at, _) in text.match_indices(page).filter(|_| !is_page) {
                 let before = &text[..at];
@@ -406,8 +406,8 @@ fn every_citation_leads_somewhere() {
     );
 }
 
-/// Method and path of everything that the template routes to a function, and of everything in the document. Pages are
-/// only in the template. Routes with the internal token are all of one function, which has no others: so AWS
+/// Compares the methods and paths that the template routes to functions with those of the document. Pages are only in
+/// the template. All routes with the internal token belong to one function, which has no others, so that AWS
 /// credentials can be required in front of that function (`infra/sam/template_test.py`).
 #[test]
 fn the_template_and_the_description_of_the_api_name_the_same_routes() {
@@ -416,12 +416,12 @@ fn the_template_and_the_description_of_the_api_name_the_same_routes() {
         .routes()
         .into_iter()
         .filter(|route| route.path != "$default")
-        // Of a GET route that is described.
+        // A `HEAD` route belongs to a `GET` route that is described.
         .filter(|route| route.method != "HEAD")
         .filter(|route| route.path != "/dashboard" && !route.path.starts_with("/dashboard/"))
         .map(|route| {
             let is_internal = route.function == "InternalFunction";
-            // What MCP answers 405 is routed, and not described.
+            // The methods that MCP answers with 405 are routed, but not described.
             if route.path == "/mcp" {
                 return ("post".to_owned(), route.path, is_internal);
             }
@@ -443,7 +443,7 @@ fn the_template_and_the_description_of_the_api_name_the_same_routes() {
     assert_eq!(routed, described);
 }
 
-/// What agents read names routes, refusals and members that there are, and what it links to can be had without a key.
+/// The texts for agents name only existing routes, refusals and members, and their links need no key.
 #[test]
 fn what_agents_are_told_is_in_the_description_of_the_api() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
@@ -498,7 +498,7 @@ fn the_description_of_the_api_is_written_from_the_code() {
     );
 }
 
-/// A kind that is not described can't be asked for by who follows the description.
+/// A kind that is not described could not be requested by clients that follow the description.
 #[test]
 fn both_audit_logs_can_be_asked_for_every_kind_of_act() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
@@ -510,7 +510,7 @@ fn both_audit_logs_can_be_asked_for_every_kind_of_act() {
     }
 }
 
-/// The guarantees name tests, and a guarantee without its test does not count.
+/// The guarantees name tests; a guarantee without its test does not count.
 #[test]
 fn every_test_that_the_guarantees_name_is_there() {
     let sources: String = written_files()
@@ -520,7 +520,7 @@ fn every_test_that_the_guarantees_name_is_there() {
         .collect();
     let page = text_of("docs/guarantees.md");
     let words = page.split('`').skip(1).step_by(2);
-    // A test's name is a sentence, so it has many words; nothing else in backticks has.
+    // A test's name is a sentence and has many words; nothing else in backticks does.
     let named: BTreeSet<&str> = words.filter(|word| word.matches('_').count() > 3).collect();
     let missing: Vec<&&str> = named
         .iter()
@@ -555,7 +555,7 @@ fn every_operation_has_a_name_of_its_own_and_every_link_names_one() {
     }
 }
 
-/// No type contradicts another: a value that must match several schemas has one type in each of them.
+/// No type contradicts another: a value that must match several schemas has one type in all of them.
 #[test]
 fn no_schema_contradicts_itself() {
     fn walk(value: &Value) {
@@ -577,7 +577,7 @@ fn no_schema_contradicts_itself() {
     walk(&serde_json::from_str(&text_of("docs/openapi.json")).unwrap());
 }
 
-/// A text that is described as any text, and then refused for its content, is described wrongly.
+/// A string described without restrictions but refused for its content would be described wrongly.
 #[test]
 fn every_text_in_a_body_says_which_texts_it_takes() {
     fn walk<'a>(document: &'a Value, schema: &'a Value, at: &str, loose: &mut BTreeSet<String>) {
@@ -611,7 +611,7 @@ fn every_text_in_a_body_says_which_texts_it_takes() {
             walk(&document, &operation["requestBody"], "", &mut loose);
         }
     }
-    // A provider's data may be passed on with any names; what it proves is checked later.
+    // A provider's data may be passed on with any names; its proof is checked later.
     let proof = "/components/schemas/ProviderProof/oneOf";
     assert_eq!(
         Vec::from_iter(loose),
@@ -619,7 +619,7 @@ fn every_text_in_a_body_says_which_texts_it_takes() {
     );
 }
 
-/// Every path in ARCHITECTURE.md exists, and every crate is in it.
+/// Every path in ARCHITECTURE.md exists, and every crate is listed there.
 #[test]
 fn the_map_is_of_this_tree() {
     let map = text_of("ARCHITECTURE.md");

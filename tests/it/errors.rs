@@ -1,6 +1,6 @@
 //! Every error of the specification (`docs/spec.md` §7) that an agent can get, provoked over HTTP: its status, its
-//! slug, exactly its context, and that nothing else changed. A block or an escalation writes one row of decisions, and
-//! what fails before a decision writes none; the preflight returns the same and writes nothing.
+//! slug, exactly its context, and that nothing else changed. A block or an escalation writes one decision row; a
+//! failure before a decision writes none. The preflight returns the same and writes nothing.
 
 use base64::Engine as _;
 use purser_domain::{
@@ -21,7 +21,7 @@ use std::pin::Pin;
 
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
-/// Every check, in the order in which they are made (`docs/errors.md` §4).
+/// All checks, in the order in which they are made (`docs/errors.md` §4).
 const CHECKS: [&str; 12] = [
     "service_enabled",
     "agent_active",
@@ -43,14 +43,14 @@ struct Refusal {
     slug: &'static str,
     /// All context fields, except ids that are created with the answer.
     context: Value,
-    /// `decision` without its checks and its latency.
+    /// The `decision` member without its checks and its latency.
     decision: Value,
     /// The first check that failed, with its numbers.
     failed: Value,
 }
 
 impl Refusal {
-    /// Both, each with the `retry_at` of either.
+    /// The decision and the context, both with the `retry_at` that either has.
     fn decision_and_context(&self) -> (Value, Value) {
         let (mut decision, mut context) = (self.decision.clone(), self.context.clone());
         if let Some(retry_at) = decision.get("retry_at").or(context.get("retry_at")).cloned() {
@@ -128,7 +128,7 @@ fn with(body: &Value, members: Value) -> Value {
     body
 }
 
-/// An authorize body for an operation of the catalog, as an agent sends it after reading the catalog.
+/// An authorize body for an operation, as an agent that has read the catalog sends it.
 async fn body_for(world: &World, service: &str, operation: &str, units: u64) -> Value {
     let service = world.service(service).await;
     let operation = service.operation(&OperationSlug::parse(operation).unwrap()).unwrap();
@@ -152,7 +152,7 @@ async fn free_agent(world: &World, services: &[&str], rules: Vec<Rule>) -> TestA
     agent
 }
 
-/// The agent's decisions, by transaction id.
+/// Reads the agent's decisions.
 async fn decisions(world: &World, agent: &TestAgent) -> Decisions {
     let items = world.scan("DecisionsTable").await.into_iter().map(|item| {
         let text = |(name, value): (String, aws_sdk_dynamodb::types::AttributeValue)| {
@@ -165,7 +165,7 @@ async fn decisions(world: &World, agent: &TestAgent) -> Decisions {
     own.map(|item| (item["sk"].clone(), item)).collect()
 }
 
-/// The agent's decisions, by transaction id and attribute.
+/// Decision rows by transaction id, each by attribute.
 type Decisions = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The ledger and the agent's decisions at one moment.
@@ -184,7 +184,7 @@ impl Before {
         }
     }
 
-    /// Asserts that nothing has changed since.
+    /// Asserts that nothing has changed since this state.
     async fn still_holds(&self, world: &World, agent: &TestAgent, after: &str) {
         assert_eq!(
             world.rows().await.changes_since(&self.rows),
@@ -195,7 +195,7 @@ impl Before {
     }
 }
 
-/// Removes and returns a member of an answer.
+/// Removes a member of an answer and returns it.
 #[track_caller]
 fn take(body: &mut Value, name: &str) -> Value {
     body.as_object_mut()
@@ -232,7 +232,7 @@ fn told(answer: Answer, expected: &Refusal) -> (String, Value) {
     (transaction, checks)
 }
 
-/// Asserts that the checks are complete, in order, and that the expected one failed first.
+/// Asserts that the checks are complete and in order, and that the expected one failed first.
 #[track_caller]
 fn assert_checks(checks: &Value, first_failed: &Value) {
     let checks = checks.as_array().unwrap();
@@ -241,7 +241,7 @@ fn assert_checks(checks: &Value, first_failed: &Value) {
     assert_eq!(checks.iter().find(|check| check["passed"] == false), Some(first_failed));
 }
 
-/// Asserts the preflight's answer to a body, and that it wrote nothing.
+/// Asserts the preflight's answer to a body, and that the preflight wrote nothing.
 async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Refusal) -> Value {
     let before = Before::of(world, agent).await;
     let foreseen = world.check(agent, body).await.ok();
@@ -268,7 +268,7 @@ async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Ref
         "remaining_today_units": foreseen["remaining_today_units"],
         "budgets": foreseen["budgets"],
     });
-    // Only of an amount above the catalog's price.
+    // Present only if the amount is above the catalog's price.
     if let Some(listed) = foreseen.get("listed_amount_units") {
         assert!(listed.as_u64() < Some(amount), "{foreseen}");
         told["listed_amount_units"] = listed.clone();
@@ -278,7 +278,8 @@ async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Ref
     foreseen["checks"].clone()
 }
 
-/// Asserts that a call is blocked, as its preflight predicts: nothing changes, and one row of decisions has the reason.
+/// Asserts that a call is blocked as its preflight predicts, that nothing changes, and that one decision records the
+/// reason.
 async fn blocks(world: &World, agent: &TestAgent, body: &Value, expected: &Refusal) {
     let foreseen = foresees(world, agent, body, expected).await;
     let Before { rows, decisions } = Before::of(world, agent).await;
@@ -288,7 +289,7 @@ async fn blocks(world: &World, agent: &TestAgent, body: &Value, expected: &Refus
     recorded(world, agent, &decisions, &transaction, expected).await;
 }
 
-/// Asserts that exactly one decision was added, and that it is this refusal's.
+/// Asserts that exactly one decision was added, and that it records this refusal.
 async fn recorded(world: &World, agent: &TestAgent, before: &Decisions, transaction: &str, expected: &Refusal) {
     let mut now = decisions(world, agent).await;
     let row = now
@@ -303,8 +304,7 @@ async fn recorded(world: &World, agent: &TestAgent, before: &Decisions, transact
     assert_eq!(row["error"], expected.slug);
 }
 
-/// Asserts that an answer is this error, with exactly this context, and that nothing at all changed; returns its
-/// message.
+/// Asserts that an answer is this error with exactly this context, and that nothing changed. Returns the message.
 async fn nothing_moves(
     world: &World,
     agent: &TestAgent,
@@ -547,7 +547,7 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
     world.enable(&agent, "lab-search", SpendPolicy::permissive()).await;
     would_pay(&world, &agent, &search).await;
 
-    // Never enabled, and disabled; by slug, by UUID and by the called URL.
+    // Services that were never enabled or are disabled, named by slug, by UUID and by the called URL.
     world
         .put_policy(&agent, "lab-scrape", false, SpendPolicy::permissive())
         .await;
@@ -570,7 +570,7 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
     blocks(&world, &agent, &search, &frozen).await;
     world.get(&agent, "/mcp/agents/me").await.ok();
 
-    // What remains of a budget, and when the call fits.
+    // The answer says what remains of a budget, and when the call fits.
     let budget = rule(RuleKind::BudgetLimit {
         limit: units(12_000),
         window: Duration::from_secs_u32(3_600),
@@ -593,7 +593,7 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
         }
     }
 
-    // The wallet's balance, in units and in decimals.
+    // The answer has the wallet's balance in units and in decimals.
     let poor = world.poor_agent(vec![]).await;
     world.enable(&poor, "lab-search", SpendPolicy::permissive()).await;
     world.fund(&poor, 250_000).await;
@@ -608,7 +608,7 @@ async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() 
     would_pay(&world, &poor, &at(250_000)).await;
 }
 
-/// Asserts that a call escalates, as its preflight predicts: one approval, one key bound to it, one decision, no money.
+/// Asserts that a call escalates as its preflight predicts: one approval, one key bound to it, one decision, no money.
 /// Returns the approval's id.
 ///
 /// `above` is the threshold: the policy's, or a rule's with a permissive policy.
@@ -656,7 +656,7 @@ async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, r
     recorded(world, agent, &decided, &transaction, &expected).await;
     assert_eq!(decisions(world, agent).await[&transaction]["apid"], approval);
 
-    // The same call again has the same approval and the same answer, and adds nothing.
+    // Repeating the call returns the same approval and the same answer, and adds nothing.
     let before = Before::of(world, agent).await;
     let (again, _) = told(world.authorize(agent, body).await, &expected);
     assert_eq!(again, transaction);
@@ -698,7 +698,7 @@ async fn void(world: &World, agent: &TestAgent, body: &Value, reason: &str) {
     recorded(world, agent, &decisions, &transaction, &expected).await;
 }
 
-/// That it runs once, and until when: `approvals.rs`.
+/// Single use and expiry are tested in `approvals.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payment() {
     let world = World::still().await;
@@ -740,7 +740,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
         nothing_moves(&world, &agent, world.authorize(&agent, &used), expected).await;
     }
 
-    // Rejected: the request and its key stay refused, and only a new key asks again.
+    // Rejected: the request and its key stay refused; only a new key asks again.
     let (carrying, approval) = ask(6_000).await;
     world.resolve(&approval, ApprovalDecision::Reject).await;
     let body = with(&carrying, json!({"approval_id": null}));
@@ -751,7 +751,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
     let second = escalates(&world, &agent, &anew, 4_999, "require_approval_above_units").await;
     assert_ne!(second, approval);
 
-    // Expired without an answer.
+    // Expired without a verdict.
     let (unanswered, approval) = ask(7_000).await;
     world.set_clock(world.now().after(Duration::DAY));
     void(&world, &agent, &unanswered, "approval_expired").await;
@@ -759,7 +759,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
     assert_eq!(polled["status"], "expired");
 }
 
-/// Every route with other owners' ids: `isolation.rs`.
+/// Other owners' ids on every route are tested in `isolation.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_there_and_what_is_somebody_elses_are_alike_not_found() {
     let world = World::start().await;
@@ -767,7 +767,7 @@ async fn what_is_not_there_and_what_is_somebody_elses_are_alike_not_found() {
     let other = world.agent(SpendPolicy::permissive(), vec![]).await;
     let body = body_of(world.offer(5_000));
 
-    // Unknown, not inferable, disabled by the operator.
+    // A service that is unknown, can't be inferred, or was disabled by an operator.
     let at = |url: &str| json!({"service_id": null, "original_request": {"method": "GET", "url": url}});
     for named in [
         json!({"service_id": "no-such-service"}),
@@ -822,7 +822,7 @@ async fn what_is_not_there_and_what_is_somebody_elses_are_alike_not_found() {
     assert_eq!(messages.len(), 1, "one answer for all of them: {messages:?}");
 }
 
-/// Which members are part of a request: `shared/domain/src/x402/fingerprint.rs`.
+/// The members that belong to a request are tested in `shared/domain/src/x402/fingerprint.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_belongs_to_one_request() {
     const REUSED: &str = "idempotency_key_reused_for_different_request";
@@ -833,7 +833,7 @@ async fn a_key_belongs_to_one_request() {
     let reused = |settlement: &Value| (409, REUSED, json!({"settlement_id": settlement}));
     let dearer = |body: &Value| with(body, json!({"payment_requirement": world.offer(5_001)}));
 
-    // After an allow, the answer names the settlement; the current catalog and policy are not read.
+    // After an authorization the answer names the settlement; the current catalog and policy are not read.
     let body = body_of(world.offer(5_000));
     let paid = world.authorize(&agent, &body).await.ok();
     let nobody = with(&body, json!({"service_id": "no-such-service"}));
@@ -865,7 +865,7 @@ async fn a_key_belongs_to_one_request() {
     )
     .await;
 
-    // A denial, and what fails before a decision, do not use the key.
+    // Neither a denial nor a failure before a decision uses the key.
     let denied = with(&body_of(world.offer(5_000)), json!({"max_payment_units": 1}));
     for (change, status, slug) in [
         (json!({}), 402, "amount_exceeds_max"),
@@ -901,7 +901,8 @@ fn proof_of(transaction: &str) -> Value {
     json!({"payment_response_header": base64::engine::general_purpose::STANDARD.encode(response)})
 }
 
-/// How a response is read: `shared/domain/src/x402/proof.rs`; which transfer is ours: `transfer.rs` beside it.
+/// The parsing of responses is tested in `shared/domain/src/x402/proof.rs`, the matching of transfers in `transfer.rs`
+/// beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     let world = World::start().await;
@@ -916,7 +917,7 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
         nothing_moves(&world, &agent, world.complete(&agent, settlement, &body), expected).await;
     };
 
-    // No proof at all; a proof without a transaction.
+    // No proof at all, and a proof without a transaction.
     let hash = format!("0x{}", "ab".repeat(32));
     for body in [json!({}), json!({"payment_response_header": "", "tx_hash": hash})] {
         refuses(id(0), body, (422, "provider_proof_required", json!({}))).await;
@@ -929,7 +930,7 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     )
     .await;
 
-    // Nothing is mined with that hash: retry later, as the answer says.
+    // No transaction with that hash is mined: the answer says to retry later.
     const SLUG: &str = "onchain_settlement_not_verified";
     let not_yet = json!({"reason": "transaction_not_mined", "retryable": true, "retry_after": 2});
     refuses(id(0), proof_of(&hash), (422, SLUG, not_yet)).await;
@@ -937,7 +938,7 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     let pending = world.complete(&agent, id(0), &proof_of(&hash)).await;
     assert_eq!(pending.headers["retry-after"], "2");
 
-    // A transaction that failed, and another settlement's payment, equal in all but its nonce: final.
+    // A failed transaction, and the payment of another settlement with the same terms except the nonce: both are final.
     let reverted = chain.send(token, vec![1, 2, 3, 4]).await.unwrap();
     refuses(id(0), proof_of(&reverted), never("transaction_reverted")).await;
     let first = chain.send(token, transfer_of(&paid[0]).to_vec()).await.unwrap();
@@ -945,31 +946,31 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     world.complete(&agent, id(0), &proof_of(&first)).await.ok();
     let used = (409, "settlement_transaction_already_used", json!({}));
     refuses(id(1), proof_of(&first), used.clone()).await;
-    // An unknown settlement or another agent's is not found, even with a used transaction.
+    // Another agent's or an unknown settlement is not found, even with a used transaction.
     let other = world.agent(SpendPolicy::permissive(), vec![]).await;
     let theirs = world.authorize(&other, &body_of(world.offer(5_000))).await.ok();
     for unknown in [theirs["settlement_id"].as_str().unwrap(), &fresh_key()] {
         refuses(unknown, proof_of(&first), (404, "not_found", json!({}))).await;
     }
-    // A confirmed settlement was paid by its own transaction, so an unknown one never becomes its payment.
+    // A confirmed settlement has its own transaction, so an unknown one never becomes its payment.
     refuses(id(0), proof_of(&hash), never("transaction_unknown")).await;
-    // Two transactions are named: which is meant is not guessed.
+    // If the body names two transactions, the service does not guess which one is meant.
     let mut failing = proof_of(&first);
     failing["tx_hash"] = json!(reverted);
     let words = "must be the transaction that `payment_response_header` names, or be left out";
     let differ = json!({"details": [{"path": "/tx_hash", "message": words}]});
     refuses(id(1), failing.clone(), (400, "invalid_request", differ)).await;
-    // Where the provider's response names a wrong one, the caller replaces the response.
+    // If the provider's response names a wrong transaction, the caller replaces the response.
     failing["payment_response_header"] = json!("e30=");
     refuses(id(1), failing, never("transaction_reverted")).await;
 
-    // One transaction with two payments finalizes one settlement.
+    // A transaction with two payments confirms only one settlement by proof.
     let batch = batch_of(token, vec![transfer_of(&paid[2]), transfer_of(&paid[3])]);
     let batcher = world.stack.providers.batch_address.parse().unwrap();
     let both = chain.send(batcher, batch).await.unwrap();
     world.complete(&agent, id(2), &proof_of(&both)).await.ok();
     refuses(id(3), proof_of(&both), used.clone()).await;
-    // Nor can a settlement with its own transaction be confirmed by another one's.
+    // Nor can a settlement with its own transaction be confirmed by another transaction.
     refuses(id(2), proof_of(&first), used).await;
     let again = world.complete(&agent, id(2), &proof_of(&both)).await.ok();
     assert_eq!(
@@ -992,7 +993,7 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
     let world = World::node_proxied(ProxyConfig::default(), options).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let (chain, node) = (&world.stack.chain, world.node_proxy.as_ref().unwrap());
-    // The depth is told to the block, so none may be mined in between.
+    // The answer depends on the exact depth, so no block may be mined meanwhile.
     chain.stand_still().await.unwrap();
 
     node.go_down();
@@ -1019,7 +1020,7 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
     };
     nothing_moves(&world, &agent, complete(), pending(503, "chain_unavailable", 2)).await;
 
-    // Up again, with too few confirmations; then with enough.
+    // The node is up again, first with too few confirmations and then with enough.
     node.come_up().await;
     nothing_moves(
         &world,
@@ -1069,7 +1070,7 @@ async fn an_address_that_asks_too_often_waits_for_the_next_minute() {
     limited(Box::pin(me()), 60).await;
     world.set_clock(Timestamp::from_micros(second(77).micros() + 999_999).unwrap());
 
-    // The throttle comes before the checks of key, body and id, on every agents' route.
+    // On every agents' route the throttle comes before the checks of key, body and id.
     let id = agent.id;
     let complete = format!("/x402/settlements/{}/complete", fresh_key());
     for (path, body) in [
@@ -1096,14 +1097,14 @@ async fn an_address_that_asks_too_often_waits_for_the_next_minute() {
     let nowhere = world.call(Method::GET, "/nowhere", None, None).await;
     nowhere.refused(404, "not_found");
 
-    // Throttled calls are not counted for the next minute.
+    // Throttled calls are not counted in the next minute.
     world.set_clock(second(120));
     calls(20).await;
     limited(Box::pin(me()), 60).await;
 }
 
-/// What is checked before any policy: the key, the body, the idempotency record, the service. The order of the checks
-/// after that is in `shared/domain/tests/admission.rs`.
+/// The checks before any policy: the key, the body, the idempotency record, the service. The order of the later checks
+/// is tested in `shared/domain/tests/admission.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cheapest_and_most_permanent_refusal_comes_first() {
     let world = World::start().await;

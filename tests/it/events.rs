@@ -1,7 +1,8 @@
-//! Every file of `events/` is passed to its function as Lambda does, and the answer is the one in the table.
+//! Passes every file of `events/` to its function as Lambda does, and compares the answer with the table.
 //!
 //! The table is also the order of the replay: a placeholder such as `{{settlement_id}}` stands for a value of an
-//! earlier answer (`events/README.md`). A file without a row, a row without a file, and a route without a file fail.
+//! earlier answer (`events/README.md`). A file without a row, a row without a file, and a route without a file fail the
+//! test.
 
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{GatewayAnswer, GatewayEvent, answer};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// File, status, and the `error` of a refusal or the `reason` of a decision.
+/// The file, the status, and the `error` of a refusal or the `reason` of a decision.
 const EVENTS: [(&str, u16, &str); 165] = [
     ("fallback/unknown-route", 404, "not_found"),
     ("fallback/wrong-method", 404, "not_found"),
@@ -32,7 +33,7 @@ const EVENTS: [(&str, u16, &str); 165] = [
     ("catalog/head-openapi", 200, ""),
     ("catalog/head-llms-txt", 200, ""),
     ("catalog/head-skill", 200, ""),
-    // The agent about itself.
+    // An agent's routes about itself.
     ("agents/get-me", 200, ""),
     ("agents/get-me-no-credentials", 401, "invalid_agent_key"),
     ("agents/get-me-wrong-key", 401, "invalid_agent_key"),
@@ -45,7 +46,7 @@ const EVENTS: [(&str, u16, &str); 165] = [
     ("agents/get-policy-wrong-key", 401, "invalid_agent_key"),
     ("agents/get-policy-other-agent", 404, "not_found"),
     ("agents/get-policy-unknown-service", 404, "not_found"),
-    // The tools; what a tool refuses is in JSON-RPC's words (mcp.rs).
+    // The MCP tools. Their refusals use JSON-RPC's form (`mcp.rs`).
     ("mcp/list-tools", 200, ""),
     ("mcp/call-tool", 200, ""),
     ("mcp/call-tool-no-credentials", 200, ""),
@@ -59,7 +60,7 @@ const EVENTS: [(&str, u16, &str); 165] = [
         "idempotency_key_reused_for_different_request",
     ),
     ("payments/check-no-credentials", 401, "invalid_agent_key"),
-    // Authorize, refusals in the order of the checks; the approval that is created is read below.
+    // Authorize, with refusals in the order of the checks. The approval that is created is read below.
     ("payments/authorize-no-credentials", 401, "invalid_agent_key"),
     (
         "payments/authorize-malformed-authorization",
@@ -92,7 +93,7 @@ const EVENTS: [(&str, u16, &str); 165] = [
         409,
         "idempotency_key_reused_for_different_request",
     ),
-    // What was authorized.
+    // Authorized payments.
     ("payments/complete-settlement-no-credentials", 401, "invalid_agent_key"),
     ("payments/complete-settlement-no-proof", 422, "provider_proof_required"),
     (
@@ -119,7 +120,7 @@ const EVENTS: [(&str, u16, &str); 165] = [
     ("people/poll-approval-session", 200, ""),
     ("people/poll-approval-unknown", 404, "not_found"),
     ("people/poll-approval-no-credentials", 401, "invalid_agent_key"),
-    // What a person does with their agents.
+    // A person's agents.
     ("people/list-agents", 200, ""),
     ("people/list-agents-no-credentials", 401, "invalid_session"),
     ("people/list-agents-agent-key", 401, "invalid_session"),
@@ -164,12 +165,11 @@ const EVENTS: [(&str, u16, &str); 165] = [
     ("people/read-usage-bad-range", 400, "invalid_request"),
     ("people/list-audit-log", 200, ""),
     ("people/get-settlement", 200, ""),
-    // The agent is theirs already, as after an answer that was lost.
+    // The agent already belongs to the person, as after a lost answer.
     ("people/list-handovers", 200, ""),
     ("people/accept-handover", 200, ""),
     ("people/accept-handover-unknown", 404, "not_found"),
-    // Where they are signed in; the last end holds for the token too.
-    // Webhooks, at a name that nobody has.
+    // Webhooks, at an unresolvable name.
     ("people/create-webhook", 201, ""),
     ("people/create-webhook-private", 400, "invalid_request"),
     ("people/list-webhooks", 200, ""),
@@ -180,10 +180,11 @@ const EVENTS: [(&str, u16, &str); 165] = [
     ("people/list-webhook-deliveries", 200, ""),
     ("people/redeliver-unknown", 404, "not_found"),
     ("people/remove-webhook", 200, ""),
-    // What a person is told.
+    // Notices.
     ("people/get-notices", 200, ""),
     ("people/replace-notices", 200, ""),
     ("people/test-notices", 202, ""),
+    // Sessions. Ending all of them also ends that of the token.
     ("people/list-sessions", 200, ""),
     ("people/end-session-unknown", 404, "not_found"),
     ("people/end-sessions", 200, ""),
@@ -237,10 +238,10 @@ const PAGES: [&str; 3] = [
     "people/sign-in",
 ];
 
-/// What is answered with a text, and its type.
+/// Events answered with a text, and its content type.
 const TEXTS: [(&str, &str); 2] = [("catalog/llms-txt", "text/plain"), ("catalog/skill", "text/markdown")];
 
-/// What the schedules send.
+/// The schedules' events.
 const SCHEDULES: [&str; 5] = [
     "probe/every-minute",
     "reconcile/every-minute",
@@ -249,14 +250,14 @@ const SCHEDULES: [&str; 5] = [
     "reconcile/every-hour",
 ];
 
-/// What the mappings of streams and queues pass; each function's own tests replay it.
+/// The events of stream and queue mappings, which each function's own tests replay.
 const BATCHES: [&str; 3] = [
     "events/ledger-stream",
     "notices/what-happened",
     "webhooks/what-happened",
 ];
 
-/// Every event of the gateway by file, with its placeholders.
+/// Every event of the gateway, by file, with its placeholders.
 fn events() -> BTreeMap<String, Value> {
     let mut events = BTreeMap::new();
     for group in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -276,7 +277,7 @@ fn events() -> BTreeMap<String, Value> {
     events
 }
 
-/// `events/payments/…` is for `PaymentsFunction`.
+/// The function of a file: `events/payments/…` is for `PaymentsFunction`.
 fn function_of(file: &str) -> String {
     let (group, _) = file.split_once('/').unwrap();
     format!("{}{}Function", group[..1].to_uppercase(), &group[1..])
@@ -314,7 +315,7 @@ fn every_route_of_the_template_has_an_event_and_every_event_its_route() {
     assert!(alone.is_empty(), "without an event, or without a route: {alone:?}");
 }
 
-/// Values that a file contains twice are equal, as in the gateway's events.
+/// Values that occur twice in a file are equal, as in the gateway's events.
 #[test]
 fn every_event_is_one_that_the_gateway_could_have_sent() {
     for (file, event) in events() {
@@ -356,7 +357,7 @@ fn every_event_is_one_that_the_gateway_could_have_sent() {
             .collect();
         assert_eq!(query.iter().map(String::as_str).collect::<BTreeSet<_>>(), raw, "{file}");
 
-        // The path is the route's with its parameters filled in; the fallback's may be any.
+        // The path is the route's path with its parameters filled in; that of the fallback may be any.
         let route_key = event["routeKey"].as_str().unwrap();
         if let Some((method, route)) = route_key.split_once(' ') {
             let parameters = event["pathParameters"].as_object().into_iter().flatten();
@@ -366,20 +367,20 @@ fn every_event_is_one_that_the_gateway_could_have_sent() {
                     .replace(&format!("{{{name}+}}"), value)
             });
             assert_eq!(event["rawPath"], path, "{file}");
-            // A route for any method has the method only in its context.
+            // For a route with any method, only the context has the method.
             assert!(method == "ANY" || context["http"]["method"] == method, "{file}");
         }
     }
 }
 
-/// The values of the placeholders: of the seeded agent, or of the last answer that had one.
+/// The placeholders' values, from the seeded agent or from the last answer that had one.
 struct Placeholders(BTreeMap<&'static str, String>);
 
 impl Placeholders {
     fn fill(&self, file: &str) -> GatewayEvent {
         let mut text = text_of(file);
         for (name, value) in &self.0 {
-            // Escaped for a JSON string: an entity tag has quotes.
+            // Escaped for a JSON string, because an entity tag has quotes.
             let escaped = Value::from(value.as_str()).to_string();
             text = text.replace(
                 &format!("{{{{{name}}}}}"),
@@ -504,8 +505,8 @@ async fn every_event_is_answered_as_the_table_says() {
     assert_eq!(bodies["people/poll-approval"], bodies["people/poll-approval-session"]);
 }
 
-/// What a schedule sends unless the template says otherwise starts a run of the probe, whatever it contains. That of
-/// reconcile says which part of all that is due the run is for, or that it is for the wallets.
+/// The probe, events and webhooks run on a schedule's default event, whatever it contains. Reconcile's event says which
+/// part of the due work the run is for, or that it is for the wallets.
 #[test]
 fn the_schedules_send_what_a_schedule_sends() {
     let [probe, reconcile, events, webhooks, wallets] =

@@ -26,7 +26,7 @@ fn body(requirement: Value, url: &str) -> Value {
     })
 }
 
-/// Authorizes and pays; returns the settlement's id and the provider's payment response header by name and value.
+/// Authorizes and pays. Returns the settlement's id, and the name and value of the provider's payment response header.
 async fn pay(world: &World, agent: &TestAgent, url: &str) -> (String, String, String) {
     let authorized = world
         .authorize(agent, &body(requirement(world, url).await, url))
@@ -132,7 +132,7 @@ async fn every_form_of_proof_confirms_on_v2_and_v1() {
                 .complete(&agent, &settlement, &json!({"payment_response_header": proof}))
                 .await,
         );
-        // The same again is the same row, without a node call.
+        // The repetition returns the same row, without a node call.
         confirmed(
             world
                 .complete(&agent, &settlement, &json!({"payment_response_header": proof}))
@@ -156,7 +156,7 @@ async fn every_form_of_proof_confirms_on_v2_and_v1() {
     assert_eq!(world.footprint().await.settlements, 6);
 }
 
-/// The provider's application answers 400, which is not settled, to a payment without an id of 16 to 128 characters.
+/// The provider's application answers 400, without settling, to a payment whose id does not have 16 to 128 characters.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_requires_an_id_of_the_payment_gets_one_that_stays() {
     let world = World::start().await;
@@ -185,7 +185,7 @@ async fn a_provider_that_requires_an_id_of_the_payment_gets_one_that_stays() {
     let proof = json!({"payment_response_header": proof});
     confirmed(world.complete(&agent, settlement, &proof).await);
 
-    // The agent's own stays; one that no provider takes is refused, with nothing held.
+    // An id chosen by the agent is kept. An id that no provider accepts is refused, and nothing is held.
     let mut own = asked.clone();
     own["idempotency_key"] = fresh_key().into();
     let given = &mut own["payment_requirement"]["extensions"]["payment-identifier"]["info"]["id"];
@@ -255,7 +255,7 @@ async fn an_assertion_stands_in_for_the_proof_only_where_development_says_so() {
         let authorized = world.authorize(&agent, &request).await.ok();
         let settlement = authorized["settlement_id"].as_str().unwrap();
 
-        // The assertion replaces the header but never the check on chain.
+        // The assertion replaces the header, but never the check on chain.
         let unmined = json!({"provider_ok": true, "tx_hash": format!("0x{}", "ab".repeat(32))});
         let expected = if takes_it {
             (422, "onchain_settlement_not_verified")

@@ -1,5 +1,5 @@
-//! Freezes by operators: what they refuse, from when on, and that nobody else ends them. The owner's own freeze:
-//! `people/edits.rs`.
+//! Freezes by operators: their effect, when it begins, and that only operators can end them. The owner's own freeze is
+//! tested in `people/edits.rs`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorName, OperatorReason, PersonId};
@@ -12,10 +12,10 @@ use purser_tests::{
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// How many copies there are of what is frozen.
+/// The number of copies of the freeze record.
 const COPIES: u8 = 4;
 
-/// The copy that the agent's decisions read.
+/// The copy of the freeze record that the agent's decisions read.
 fn copy_of(agent: &TestAgent) -> u8 {
     agent.id.uuid().into_bytes()[15] % COPIES
 }
@@ -58,7 +58,7 @@ fn is_refused(answer: Answer, reason: &str) {
     assert!(told["message"].as_str().unwrap().contains("operator"), "{told}");
 }
 
-/// An agent with a payment, and a question that its owner has approved.
+/// An agent with a payment, and a request that its owner has approved.
 struct Buyer {
     agent: TestAgent,
     body: Value,
@@ -96,7 +96,7 @@ impl Buyer {
         let before = world.footprint().await;
         let new = body_of(world.offer(dollars(1)));
         is_refused(world.authorize(&self.agent, &new).await, reason);
-        // Its signed bytes, once more.
+        // A replay would return the signed payment again.
         is_refused(world.authorize(&self.agent, &self.body).await, reason);
         is_refused(world.authorize(&self.agent, &self.approved).await, reason);
         let foreseen = world.check(&self.agent, &new).await.ok();
@@ -128,7 +128,7 @@ async fn what_an_operator_has_frozen_is_refused_every_decision_until_operators_e
     let elsewhere = Buyer::of(&world, &stranger, world.agent_of(&stranger, "other").await).await;
     let id = person_id(&world, &owner).await;
 
-    // Each agent by itself reads another copy.
+    // Each of the agents reads a different copy.
     for buyer in &buyers {
         let target = format!("agents/{}", buyer.agent.id);
         let listed = freeze(&world, &target).await.ok();
@@ -147,12 +147,12 @@ async fn what_an_operator_has_frozen_is_refused_every_decision_until_operators_e
         ("deployment".to_owned(), "agent_frozen:deployment"),
     ] {
         freeze(&world, &target).await.ok();
-        // Again is the same.
+        // Repeating the freeze changes nothing.
         assert_eq!(freeze(&world, &target).await.ok()["count"], 1);
         for buyer in &buyers {
             buyer.is_refused_everything(&world, reason).await;
         }
-        // An agent that is created afterwards, too.
+        // An agent created afterwards is frozen, too.
         let later = world.agent_of(&owner, "later").await;
         is_refused(world.authorize(&later, &body_of(world.offer(1))).await, reason);
         if target == "deployment" {
@@ -189,12 +189,12 @@ async fn a_person_sees_an_operators_freeze_and_can_neither_end_it_nor_is_kept_fr
     let frozen = listed["agents"].as_array().unwrap().iter();
     let frozen = frozen.filter(|agent| agent["frozen_by_operators"] == expected);
     assert_eq!(frozen.count(), 1);
-    // Both freeze it: the one that its owner can't end is told.
+    // Both the owner and an operator freeze it: the answer reports the operator's, which the owner can't end.
     let both = json!({"status": "frozen"});
     world.person_edits(&owner, Method::PATCH, &path, &both).await.ok();
     buyer.is_refused_everything(&world, "agent_frozen:by_operator").await;
 
-    // What was signed before is proven, and read.
+    // Payments signed before the freeze can still be proven and read.
     let hash = world.settle(&buyer.paid).await;
     let receipt = completing(&world, &buyer.agent, &buyer.paid, &hash).await.ok();
     assert_eq!(receipt["receipt_status"], "confirmed");
@@ -208,7 +208,7 @@ async fn a_person_sees_an_operators_freeze_and_can_neither_end_it_nor_is_kept_fr
     assert_eq!(refused["decision"]["reason"], "agent_frozen");
 }
 
-/// Payments race with the freeze; what began after its answer is refused.
+/// Payments race with the freeze; a decision that begins after the freeze was answered is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_decision_that_begins_after_an_operators_freeze_was_answered_is_signed() {
     let world = World::conflicted().await;
@@ -270,7 +270,7 @@ async fn a_bounded_number_is_frozen_and_the_largest_costs_a_decision_no_more() {
     let one_more = format!("agents/{}", agent.id);
     freeze(&world, &one_more).await.refused(409, "too_many_freezes");
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
-    // What is frozen already can be, as often as one likes, and so can the deployment.
+    // Existing freezes can be set again any number of times, and so can that of the deployment.
     freeze(&world, &person(0)).await.ok();
     unfreeze(&world, &person(0)).await.ok();
     freeze(&world, &person(99)).await.ok();
@@ -326,7 +326,7 @@ async fn a_freeze_says_what_is_wrong_with_it_and_of_nobody_it_is_not_found() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// Each act has one row among the operators', and one in the log of the owner whose agents it is about.
+/// Each act has one entry in the operators' log, and one in the log of the affected agents' owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_is_told_what_operators_do_to_their_agents_and_nobody_else_is() {
     let world = World::start().await;
@@ -375,7 +375,7 @@ async fn an_owner_is_told_what_operators_do_to_their_agents_and_nobody_else_is()
             (&entry["operator"], &entry["person_id"]),
             (&json!("local"), &Value::Null)
         );
-        // Not from where: that is nobody's business outside.
+        // The owner is not shown where the operator's request came from.
         assert_eq!((&entry["address"], &entry["user_agent"]), (&Value::Null, &Value::Null));
         let same: Vec<&Value> = all.iter().filter(|one| one["audit_id"] == entry["audit_id"]).collect();
         assert_eq!(same.len(), 1);
@@ -386,7 +386,7 @@ async fn an_owner_is_told_what_operators_do_to_their_agents_and_nobody_else_is()
     assert_eq!(told[1]["after"]["owner"], other);
     assert_eq!(told[5]["after"]["reason"], "reported stolen");
     assert_eq!(told[5]["agent_id"], agent.id.to_string());
-    // Operators read the owner's log as the owner does, page by page too.
+    // Operators read the owner's log as the owner does, also page by page.
     let path = format!("/internal/audit-log?person_id={own}&kind=freeze_set");
     assert_eq!(world.operator_gets(&path).await.ok()["count"], 2);
     let (paged, pages) = world.pages_of(&owner, "/audit-log", "entries", 2).await;

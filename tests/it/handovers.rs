@@ -5,7 +5,7 @@ use purser_tests::{Answer, Person, TestAgent, World, body_of, dollars, together}
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// An agent that asks, its owner, and another person.
+/// An agent with a pending request, its owner, and another person.
 struct Town {
     world: World,
     old: Person,
@@ -82,7 +82,7 @@ async fn an_accepted_agent_is_its_new_owners_with_its_keys_and_what_it_asks() {
     let listed = town.offers(new).await;
     assert_eq!(listed[0]["agent_id"], town.agent.id.to_string());
     assert_eq!(listed[0]["reason"], "their predecessor has left");
-    // Until it is accepted nothing has changed, and nobody else can accept it.
+    // Nothing changes until the handover is accepted, and only its recipient can accept it.
     assert_eq!(town.offers(old).await, json!([]));
     world
         .person_gets(new, &town.agent.path(""))
@@ -93,11 +93,11 @@ async fn an_accepted_agent_is_its_new_owners_with_its_keys_and_what_it_asks() {
     let accepted = town.accept(new).await;
     let version = accepted.etag().to_owned();
     assert_eq!(accepted.ok()["agent_id"], town.agent.id.to_string());
-    // Its repetition, as after an answer that was lost, changes nothing.
+    // A repetition, as after a lost answer, changes nothing.
     assert_eq!(town.accept(new).await.etag(), version);
     assert_eq!(town.offers(new).await, json!([]));
 
-    // To its old owner it does not exist.
+    // To its old owner the agent no longer exists.
     for path in [
         "",
         "/keys",
@@ -124,7 +124,7 @@ async fn an_accepted_agent_is_its_new_owners_with_its_keys_and_what_it_asks() {
     assert_eq!(town.waiting(old).await, json!([]));
     town.accept(old).await.refused(404, "not_found");
 
-    // Its new owner decides what it asks, and its key goes on.
+    // The new owner decides the agent's pending request, and the agent's key stays valid.
     assert_eq!(town.waiting(new).await[0]["approval_id"], town.approval);
     town.approve(new).await.ok();
     let mut carrying = town.question.clone();
@@ -151,7 +151,7 @@ async fn an_offer_is_open_for_a_week_unless_it_is_taken_back_or_replaced() {
     world.pass(1);
     assert_eq!(town.offers(&new).await, json!([]));
     town.accept(&new).await.refused(404, "not_found");
-    // To somebody else: the first can't accept it any more.
+    // The handover is redirected to another person: the first recipient can no longer accept it.
     town.offer().await;
     let other = json!({"to": "5e".repeat(32), "reason": "a mistake"});
     World::send(world.operators_request(Method::PUT, &town.at()).json(&other))

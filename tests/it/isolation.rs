@@ -1,9 +1,9 @@
-//! Nobody reads or changes what belongs to others: every route of the OpenAPI document is called with every kind of id
-//! that it takes, of another agent of the same owner and of an agent of another owner. The answer is byte for byte the
-//! one for what does not exist, and nothing is stored.
+//! Nobody reads or changes what belongs to others. Every route of the OpenAPI document is called with every kind of id
+//! that it takes, of another agent of the same owner and of an agent of another owner. The answer is byte for byte that
+//! for an unknown id, and nothing is stored.
 //!
-//! An unknown route, query parameter or id in a body fails this test, so whoever adds one must say here whose it is.
-//! Which kind of caller may call a route at all is `access.rs`.
+//! An unknown route, query parameter or id in a body fails this test: declare here whether it belongs to an agent.
+//! Which kind of caller may use a route at all is tested in `access.rs`.
 
 use crate::access::{Route, routes};
 use purser_local::{DEMO_OWNER, DEMO_STRANGER, openapi};
@@ -12,7 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Path parameters that name something of one agent.
+/// Path parameters that name something that belongs to one agent or owner.
 const OWNED: [&str; 10] = [
     "agentId",
     "approvalId",
@@ -25,9 +25,9 @@ const OWNED: [&str; 10] = [
     "transactionId",
     "webhookId",
 ];
-/// Path parameters that name something shared by all, or that only operators name.
+/// Path parameters that name something shared by all, or that only operators use.
 const SHARED: [&str; 3] = ["operationId", "person", "serviceId"];
-/// Query parameters that name nothing of an agent.
+/// Query parameters that name nothing that belongs to an agent.
 const FILTERS: [&str; 16] = [
     "by",
     "category",
@@ -46,14 +46,14 @@ const FILTERS: [&str; 16] = [
     "trust_status",
     "wait_seconds",
 ];
-/// Members of request bodies that name something: the first five have tests of their own below.
+/// Members of request bodies that name something. The first five have their own tests below.
 const REFERENCES: [&str; 8] = [
     "approval_id",
     "idempotency_key",
     "payment_response_header",
     "replay_key",
     "tx_hash",
-    // Of the catalog, which all share.
+    // Names in the catalog, which all share.
     "operation_id",
     "service_id",
     "trust_status",
@@ -134,7 +134,7 @@ impl Home {
         vec![("authorization", format!("Bearer {}", self.agent.key))]
     }
 
-    /// Texts that no other caller may see.
+    /// The texts that no other caller may see.
     fn marks(&self) -> Vec<&str> {
         let names = self.names.iter().filter(|(name, _)| !SHARED.contains(name));
         let names = names.map(|(_, value)| value.as_str());
@@ -206,7 +206,7 @@ impl Town {
         }
     }
 
-    /// Asserts that another's ids are answered like unknown ones.
+    /// Asserts that another's ids get the same answer as unknown ids.
     async fn is_nothing(
         &self,
         route: &Route,
@@ -222,7 +222,7 @@ impl Town {
         assert_eq!(told, unknown, "{asked}");
     }
 
-    /// Tests every path that names something of `theirs`, also mixed with the caller's own ids.
+    /// Tests every path that names something of `theirs`, also combined with the caller's own ids.
     async fn walk(&self, scheme: &str, caller: &Headers, own: &Home, theirs: &Home) -> usize {
         let mut walked = 0;
         let owns_both = scheme == "session" && own.owner.token == theirs.owner.token;
@@ -259,7 +259,7 @@ impl Town {
     }
 }
 
-/// An answer, without its request id.
+/// An answer without its request id.
 #[derive(Debug, PartialEq)]
 struct Told {
     status: u16,
@@ -294,7 +294,7 @@ fn path_of(route: &Route, names: &Names) -> String {
     route.names().iter().fold(route.path.clone(), filled)
 }
 
-/// An id of the same form that does not exist.
+/// An unknown id of the same form.
 fn unlike(id: &str) -> String {
     let (rest, last) = id.split_at(id.len() - 1);
     format!("{rest}{}", if last == "e" { "f" } else { "e" })
@@ -346,7 +346,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
     Some(body)
 }
 
-/// An unknown parameter would not be tested.
+/// A parameter that is not listed here would not be tested.
 #[test]
 fn every_name_in_a_path_a_query_or_a_body_is_known_to_this_walk() {
     let known: BTreeSet<&str> = OWNED.into_iter().chain(SHARED).collect();
@@ -363,7 +363,7 @@ fn every_name_in_a_path_a_query_or_a_body_is_known_to_this_walk() {
             assert!(is_known, "{asked}: whose is {name}?");
         }
     }
-    // All members that a body may have; `_status` is included because a name may end with it.
+    // All members that a body may have. `_status` is matched too, because names may end with it.
     let document: Value = serde_json::from_str(&openapi().unwrap()).unwrap();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let bodies = schemas
@@ -392,7 +392,7 @@ async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
     town.is_as_it_was(&before).await;
 
     let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
-    // Each path was valid: its own caller succeeds, and sees nobody else's data. Removals come last.
+    // Each path was valid: the right caller succeeds and sees no other's data. Removals come last.
     let mut all = routes();
     all.sort_by_key(|route| (route.method != Method::GET, route.method == Method::DELETE));
     for route in all
@@ -409,7 +409,7 @@ async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
         let told = town
             .send(&route.method, &path, &headers, body_for(route, second).as_ref())
             .await;
-        // An approval is answered once, a payout's address waits, and a reconcile request is only accepted.
+        // An approval is decided only once, a payout address has to wait, and a reconcile request is only accepted.
         let waits = path.ends_with("/reject") || path.ends_with("/payouts");
         let fine = if waits { 409 } else { 202 };
         assert!(told.status <= 201 || told.status == fine, "{asked}: {told:?}");
@@ -433,7 +433,7 @@ async fn the_wrong_kind_of_caller_learns_of_no_id_whether_it_exists() {
         .collect();
     for route in routes() {
         let wrong: [(&Headers, &str); 2] = match route.scheme.as_deref() {
-            // An owner's session is accepted too, and no other session is (`tests/it/access.rs`).
+            // An owner's session is accepted too, but no other session (`tests/it/access.rs`).
             Some("agentKey") if route.takes_both => [(&operator, "invalid_agent_key"), (&nothing, "invalid_agent_key")],
             Some("agentKey") => [
                 (&session, "invalid_authorization_header"),
@@ -466,13 +466,13 @@ async fn a_list_tells_of_nobody_else_whatever_it_is_asked_for() {
     let asks = routes()
         .into_iter()
         .filter(|route| route.takes("cursor") || route.takes("agent_id"));
-    // Operators see all. An audit log is a person's own partition: `people::audit` reads others'. What names a webhook was
-    // walked above.
+    // Operators see everything. An audit log is the person's own partition, and `people::audit` reads other people's
+    // logs. Routes that name a webhook were tested above.
     let asks = asks
         .map(|route| route.path)
         .filter(|path| !path.ends_with("/audit-log") && !path.contains('{'));
     let asks: BTreeSet<String> = asks.collect();
-    // The list of agents takes no agent: its cursor is looked at below.
+    // The list of agents has no `agent_id`; its cursor is tested below.
     let walked = LISTS.into_iter().chain(["agents"]);
     assert_eq!(
         asks,
@@ -488,7 +488,7 @@ async fn a_list_tells_of_nobody_else_whatever_it_is_asked_for() {
         assert_eq!(told, unknown, "{list}");
         told.says_nothing_of(first, list);
 
-        // A cursor of another's list is a valid position in one's own.
+        // A cursor from another person's list is a valid position in one's own list.
         for (owner, of) in [(first, ""), (second, &*format!("&agent_id={}", second.agent.id))] {
             let page = get(format!("/{list}?limit=1{of}"), &owner.session()).await.json();
             let cursor = page["next_cursor"]
@@ -536,7 +536,7 @@ async fn an_approval_lets_nobody_elses_call_run_though_it_is_the_same_call() {
                 .ok();
         }
         let before = town.tables().await;
-        // With the other's own key, and with one of its own.
+        // With the other agent's idempotency key, and with one of its own.
         for key in [theirs.question["idempotency_key"].clone(), fresh_key().into()] {
             let mut body = theirs.question.clone();
             body["idempotency_key"] = key;
@@ -553,7 +553,7 @@ async fn an_approval_lets_nobody_elses_call_run_though_it_is_the_same_call() {
         }
         town.is_as_it_was(&before).await;
     }
-    // It was valid all the time.
+    // The approval was valid all the time.
     let mut body = town.second.question.clone();
     body["approval_id"] = json!(town.second.names["approvalId"]);
     world.authorize(&town.second.agent, &body).await.ok();
@@ -590,7 +590,7 @@ async fn one_key_of_two_agents_is_two_keys() {
         assert_eq!(all.len(), agents.len(), "{name}");
     }
 
-    // The same with a preflight's replay key.
+    // The same holds for a preflight's replay key.
     let mut body = body;
     body.as_object_mut().unwrap().remove("idempotency_key");
     body["replay_key"] = fresh_key().into();
@@ -618,7 +618,7 @@ async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
         let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
         world.complete(&home.agent, &home.names["settlementId"], &proof).await
     };
-    // The same amount to the same payee, in a transaction that is real and final.
+    // The same amount to the same payee, in a real and final transaction.
     for (mine, theirs) in [(&town.first, &town.second), (&town.elsewhere, &town.first)] {
         let before = town.tables().await;
         let refused = complete(mine, &theirs.hash).await;
@@ -626,7 +626,7 @@ async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
         assert_eq!(refused["retryable"], false, "{refused}");
         town.is_as_it_was(&before).await;
     }
-    // It claimed nothing: the payers' own proofs are accepted.
+    // The refused proofs claimed nothing: the payers' own proofs are accepted.
     for home in [&town.first, &town.second, &town.elsewhere] {
         let row = complete(home, &home.hash).await.ok();
         assert_eq!(
@@ -639,7 +639,7 @@ async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
         .refused(409, "settlement_transaction_already_used");
 }
 
-/// An answer, and the work for it: the database calls, sorted by name.
+/// An answer, and the database calls made for it, sorted by name.
 async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option<&Value>) -> (Told, Vec<String>) {
     let calls = town.world.proxy.as_ref().unwrap().calls();
     calls.take();
@@ -650,12 +650,12 @@ async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option
     (told, calls)
 }
 
-/// Time follows from work, and is not measured here: for every kind of wrong key the same is read.
+/// The time to answer is not measured; it follows from the calls, which are the same for every kind of wrong key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_secret_an_ended_key_and_an_unknown_agent_are_the_same_answer_for_the_same_work() {
     let town = Town::of(World::watched().await).await;
     let (world, home) = (&town.world, &town.first);
-    // An existing agent has more to read than an unknown one: budgets, which take reads of their own.
+    // An existing agent has more to read than an unknown one: its budgets take additional reads.
     let budget = json!({"kind": "budget_limit", "limit_units": dollars(1_000), "window_seconds": 86_400});
     let edit = async |method, below: &str, body: Value| {
         world
@@ -701,8 +701,8 @@ async fn a_wrong_secret_an_ended_key_and_an_unknown_agent_are_the_same_answer_fo
         }
         work_for_nobody.push((route.clone(), calls.clone()));
     }
-    // For a valid key more is read: so counting calls shows a difference. The use of a key is written in the
-    // background, so this comes last.
+    // A valid key causes more reads, which shows that counting calls can reveal a difference. This part comes last,
+    // because the use of a key is recorded in the background.
     let mut told_apart = 0;
     for (route, for_nobody) in work_for_nobody {
         let body = body_for(&route, home);

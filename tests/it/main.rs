@@ -1,4 +1,4 @@
-//! The integration tests: one binary, one file for each thing that must hold.
+//! The integration tests: one binary, with one file per subject.
 
 mod access;
 mod agents;

@@ -1,6 +1,6 @@
-//! From `events` over the bus, the rule of `template.yaml` and the queues to a person's program: the same story over
-//! our own stand-ins and over ministack, an emulator of AWS that is not ours. So what the functions send is what a foreign
-//! reader of the wire takes, and our stand-ins do as it does.
+//! The path from `events` over the bus, the rule of `template.yaml` and the queues to a webhook. The same story runs
+//! over our own test doubles and over ministack, a third-party emulator of AWS. It shows that an independent
+//! implementation accepts the functions' requests, and that our doubles behave as it does.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -25,21 +25,21 @@ use tokio::time::{Instant, sleep};
 const STACK: &str = "purser-dev";
 const BUS: &str = "purser";
 const SET_ASIDE: &str = "WebhooksSetAsideQueue";
-/// Seconds for which a received message is hidden, and how often one is received: less than deployed, to wait less.
+/// The visibility timeout in seconds, and the maximum receive count. Both are lower than deployed, to shorten the test.
 const HIDDEN: i64 = 1;
 const RECEIPTS: u32 = 3;
 const TIME: Duration = Duration::from_secs(30);
 
-/// Queues and a bus of AWS's kind, at one address.
+/// Queues and a bus like those of AWS, at one address.
 trait Messaging {
     fn url(&self) -> &str;
     /// A queue's URL.
     fn queue(&self, name: &str) -> String;
-    /// What a mapping passes on; `None` if no message is visible.
+    /// A batch as the event source mapping receives it; `None` if no message is visible.
     async fn receive(&self, queue: &str) -> Option<Value>;
-    /// Deletes what the function's answer does not name.
+    /// Deletes the messages that the function's answer does not report as failed.
     async fn delete_done(&self, queue: &str, batch: &Value, answer: &Value);
-    /// How many messages the queue of events has set aside.
+    /// The number of messages in the dead-letter queue of events.
     async fn set_aside(&self) -> usize;
 }
 
@@ -53,7 +53,7 @@ impl Ours {
     async fn start() -> Self {
         let clock = Clock::system();
         let sqs = Sqs::new(move || clock.now().micros());
-        // The other rule of the bus passes to that of notices.
+        // The bus's other rule passes events to the notices' queue.
         for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES, NOTICE_EVENTS] {
             sqs.create(queue, HIDDEN, RECEIPTS);
         }
@@ -96,7 +96,7 @@ struct Ministack {
 }
 
 impl Ministack {
-    /// With the bus, its rule and the queues of the template; `None` where it is not installed.
+    /// Starts ministack with the bus, its rule and the queues of the template; `None` if it is not installed.
     async fn start() -> Option<Self> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv-ministack/bin/ministack");
         if !program.exists() {
@@ -107,7 +107,7 @@ impl Ministack {
             .unwrap()
             .local_addr()
             .unwrap();
-        // It listens on all addresses unless told, and on two more ports.
+        // By default it listens on all addresses, and on two more ports.
         let process = Command::new(program)
             .env("BIND_HOST", "127.0.0.1")
             .env("GATEWAY_PORT", free.port().to_string())
@@ -160,7 +160,7 @@ impl Ministack {
         self.call("events", &format!("AWSEvents.{operation}"), body).await
     }
 
-    /// It tells services apart by the scope of the signature, which it does not verify.
+    /// Calls ministack, which distinguishes services by the scope of the signature and does not verify the signature.
     async fn call(&self, service: &str, target: &str, body: Value) -> Value {
         let scope = format!("AWS4-HMAC-SHA256 Credential=test/20261121/us-east-1/{service}/aws4_request, Signature=00");
         let request = self.http.post(&self.url).header("x-amz-target", target);
@@ -214,7 +214,7 @@ impl Messaging for Ministack {
     }
 }
 
-/// The pattern of the template's rule, for this deployment.
+/// The event pattern of the template's rule, for this deployment.
 fn pattern() -> Value {
     let template = include_str!("../../template.yaml").replace("${AWS::StackName}", STACK);
     let (_, rule) = template.split_once("\n  WebhookEventsRule:\n").expect("the rule");
@@ -227,7 +227,7 @@ fn pattern() -> Value {
     json!({"source": [format!("purser:{STACK}")], "detail": {"owner": [{"exists": true}]}})
 }
 
-/// A person's program, which answers as it is told.
+/// A webhook endpoint whose answers a test sets.
 struct Program {
     authority: String,
     answers: Arc<AtomicU16>,
@@ -261,7 +261,7 @@ fn owner() -> PersonId {
     PersonId::of("https://issuer.example", "ann")
 }
 
-/// A webhook of [`owner`] that is called with everything.
+/// Creates a webhook of [`owner`] for all events.
 async fn put_webhook(table: &WebhooksTable, kms: &Kms, authority: &str) {
     let (id, secret) = [(); 2].map(|()| uuid::Uuid::new_v4()).into();
     let (id, secret) = (WebhookId::from_uuid(id), WebhookSecretId::from_uuid(secret));
@@ -297,7 +297,7 @@ async fn put_webhook(table: &WebhooksTable, kms: &Kms, authority: &str) {
     table.create(&webhook, &secret, &sample::audit()).await.unwrap();
 }
 
-/// The two messages that the rule is to pass, which may take a while.
+/// Waits for the two messages that the rule must pass on.
 async fn both(messaging: &impl Messaging) -> Value {
     let patience = Instant::now() + TIME;
     let mut records = Vec::new();
@@ -312,7 +312,8 @@ async fn both(messaging: &impl Messaging) -> Value {
     json!({"Records": records})
 }
 
-/// What comes of an agent that is created, a freeze that is nobody's, and another deployment's events on the same bus.
+/// Creates an agent, makes an ownerless freeze, and publishes another deployment's events on the same bus. Returns the
+/// outcome.
 async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     let (emulator, streams) = Emulator::with_streams().await;
     let program = Program::start().await;
@@ -325,7 +326,7 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     };
     let variables = |stack: &str| {
         [
-            // That of the bus and the queues: elsewhere ministack has others.
+            // The region of the bus and the queues: ministack keeps separate ones for each region.
             ("AWS_REGION", "us-east-1".to_owned()),
             ("STACK", stack.to_owned()),
             ("NETWORK", "base-sepolia".to_owned()),
@@ -412,7 +413,7 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     told
 }
 
-/// A message that the function can't do anything with is received so often, and then set aside.
+/// A message that the function can't process is received up to the limit and then moves to the dead-letter queue.
 async fn poisoned(messaging: &impl Messaging, send: impl AsyncFn()) -> Vec<usize> {
     send().await;
     let mut left = Vec::new();

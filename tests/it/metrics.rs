@@ -1,4 +1,4 @@
-//! Every metric is provoked over HTTP, and its line read as CloudWatch reads it.
+//! Provokes every metric over HTTP and reads its log line as CloudWatch does.
 
 use purser_domain::SpendPolicy;
 use purser_local::{DEMO_OWNER, NETWORK, Options};
@@ -9,7 +9,7 @@ use purser_tests::{
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The log lines of this process, as in production.
+/// The log lines of this process, in the production format.
 struct Lines(Log);
 
 impl Lines {
@@ -17,15 +17,15 @@ impl Lines {
         Self(Log::start("warn,purser=info"))
     }
 
-    /// The lines so far, each checked as a log line, and as a document of the embedded metric format if it claims to be
-    /// one.
+    /// The lines so far. Each is checked as a log line and, if it has metrics, as a document of the embedded metric
+    /// format.
     fn lines(&self) -> Vec<Value> {
         let text = self.0.text();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
         lines.inspect(check).collect()
     }
 
-    /// The one line that counts this metric, among those about the agent.
+    /// The only line about the agent that counts this metric.
     fn one(&self, agent: &TestAgent, metric: &str, dimensions: &[(&str, &str)]) -> Value {
         let lines = self.lines().into_iter().filter(|line| {
             let about = line["agent.id"] == agent.id.to_string();
@@ -55,7 +55,7 @@ fn counts(line: &Value, metric: &str) -> Option<u64> {
         .map(|_| line[metric].as_u64().unwrap())
 }
 
-/// CloudWatch user guide, "Specification: Embedded metric format".
+/// Checks a line against the CloudWatch user guide, "Specification: Embedded metric format".
 fn check(line: &Value) {
     assert!(
         ["INFO", "WARN", "ERROR"].contains(&line["level"].as_str().unwrap()),
@@ -106,7 +106,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     let world = World::start().await;
     let agent = world.agent(policy(), vec![]).await;
 
-    // Allowed, and the same again.
+    // Allowed, then replayed.
     let body = body_of(world.offer(5_000));
     let paid = world.authorize(&agent, &body).await;
     let request = paid.headers["x-request-id"].to_str().unwrap().to_owned();
@@ -133,7 +133,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     );
     assert_eq!(line["transaction.id"], refused["transaction_id"]);
 
-    // Escalated; the same approval is joined and counted once.
+    // Escalated; the same approval is shared by another request and counted once.
     let mut costly = body_of(world.offer(dollars(60)));
     world.authorize(&agent, &costly).await.refused(402, "approval_required");
     let staged = log.one(&agent, "ApprovalsStaged", &[]);
@@ -148,7 +148,7 @@ async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
     assert_eq!(staged["approval.id"], joined["approval_id"]);
     assert_eq!(log.sum("Decisions"), 4);
 
-    // Completed: not yet, then confirmed, then a repeat; and never by another's transaction.
+    // Completed: first not yet, then confirmed, then repeated; and never by another payment's transaction.
     let settlement = paid["settlement_id"].as_str().unwrap();
     let proof = |hash: &str| json!({"payment_response_header": "e30=", "tx_hash": hash});
     let unmined = format!("0x{}", "1".repeat(64));
@@ -296,7 +296,7 @@ async fn what_becomes_of_a_payment_by_itself_is_counted() {
         (&line["settlement.id"], &line["tx.hash"], &line["level"]),
         (&paid["settlement_id"], &json!(hash), &json!("INFO"))
     );
-    // By another chain it was never paid, and is not due; an operator asks.
+    // On another chain the payment was never made. It is not due, so an operator requests the reconciliation.
     chain.revert(&before).await.unwrap();
     let path = format!(
         "/internal/agents/{}/settlements/{}/reconcile",
@@ -309,7 +309,7 @@ async fn what_becomes_of_a_payment_by_itself_is_counted() {
     let line = log.one(&agent, "Reconciliations", &[("Outcome", "taken_back")]);
     assert_eq!((&line["tx.hash"], &line["level"]), (&json!(hash), &json!("WARN")));
 
-    // A node of another chain: the run fails, and says nothing about any payment.
+    // With a node of another chain the run fails and reports nothing about any payment.
     chain.call("anvil_setChainId", json!([1])).await.unwrap();
     assert!(world.stack.reconcile.run(Duration::from_secs(55)).await.is_err());
     chain

@@ -1,4 +1,4 @@
-//! What operators do with the catalog, over HTTP, and its effect on the agents that pay. And the probe, which only
+//! Operators' edits of the catalog over HTTP and their effect on the agents that pay; and the probe, which only
 //! observes.
 
 use axum::Json;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 const NOTHING: [String; 0] = [];
 
-/// Another payee than the catalog's.
+/// A payee that differs from the catalog's.
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
 /// Functions check for a newer catalog every five seconds.
@@ -39,7 +39,7 @@ fn paid_operation(world: &World, slug: &str, units: u64) -> Value {
     operation
 }
 
-/// An upsert with this `If-Match` or none.
+/// Sends an upsert with this `If-Match` or none.
 async fn put(world: &World, id: &str, if_match: Option<&str>, entry: &Value) -> Answer {
     let request = world.operators_request(Method::PUT, &at(id)).json(entry);
     World::send(match if_match {
@@ -49,7 +49,7 @@ async fn put(world: &World, id: &str, if_match: Option<&str>, entry: &Value) -> 
     .await
 }
 
-/// The only service with that slug, as the public group returns it; `None` where there is none.
+/// The only service with that slug, as the public routes return it; `None` if there is none.
 async fn public(world: &World, slug: &str) -> Option<Value> {
     let list = world
         .call(Method::GET, &format!("/services?slug={slug}"), None, None)
@@ -104,12 +104,12 @@ async fn an_entry_is_made_read_and_replaced_as_a_whole() {
     assert_eq!(made, expected);
     assert_eq!(world.operator_gets(&at(&id)).await.ok(), expected);
 
-    // The same entry once more is no edit.
+    // Writing the same entry again is no edit.
     let before = world.rows_of("CatalogTable").await;
     assert_eq!(put(&world, &id, Some("\"1\""), &entry).await.ok(), expected);
     assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), NOTHING);
 
-    // What the replacement leaves out is removed, except the fields that are always kept.
+    // Members missing from the replacement are removed, except the fields that are always kept.
     let mut next = service_entry(
         "newcomer",
         &[entry["operations"][0].clone(), paid_operation(&world, "news.list", 7)],
@@ -184,7 +184,7 @@ async fn an_edit_of_the_catalog_says_which_version_it_is_meant_for() {
         assert_eq!(done.etag(), format!("\"{}\"", version + 1));
         assert_eq!(done.ok()["version"], version + 1);
     }
-    // What does not exist has no version that a client could send.
+    // A service that does not exist has no version that a client could send.
     let unknown = fresh_key();
     for if_match in ["\"1\"", "*"] {
         let told = put(&world, &unknown, Some(if_match), &service_entry("other", &[])).await;
@@ -254,7 +254,8 @@ async fn an_edit_of_the_catalog_says_which_version_it_is_meant_for() {
     }
 }
 
-/// An edit that is committed is answered so; the object that it could not make, the next list of operators makes.
+/// A committed edit succeeds even if the object can't be stored; the next time operators list services, the object is
+/// stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_does_not_fail_with_the_catalogs_object() {
     let world = World::metered().await;
@@ -290,12 +291,12 @@ async fn a_slug_is_the_name_of_one_service() {
         .refused(409, "slug_taken");
     assert_eq!(told["service_id"], first);
     assert_eq!(world.operator_gets(&at(&first)).await.ok(), made);
-    // Each wrote an entry and a claim, and increased the catalog's version; then the object was made anew.
+    // Each edit wrote an entry and a claim, and increased the catalog's version; then the object was rebuilt.
     let mut changed = world.rows_of("CatalogTable").await.changes_since(&before);
     changed.retain(|row| !["[\"OBJECT", "[\"CHUNK#"].iter().any(|object| row.starts_with(object)));
     assert_eq!(changed.len(), 5);
 
-    // A renamed service gives its old name up.
+    // A renamed service releases its old name.
     put(&world, &first, Some("*"), &service_entry("renamed", &[]))
         .await
         .ok();
@@ -333,7 +334,7 @@ async fn a_slug_is_the_name_of_one_service() {
     );
 }
 
-/// A disabled service, and one not yet curated, do not exist for agents.
+/// Disabled or not yet curated services do not exist for agents.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
     let world = World::still().await;
@@ -354,7 +355,7 @@ async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
         let mut by_id = body.clone();
         by_id["service_id"] = json!(id);
         world.authorize(&demo, &by_id).await.refused(404, "service_not_found");
-        // Nor is it found by the called URL.
+        // The called URL does not find it either.
         let mut by_address = body;
         by_address.as_object_mut().unwrap().remove("service_id");
         by_address["original_request"] = json!({"method": "GET", "url": "https://newcomer.example/news.read"});
@@ -404,7 +405,7 @@ async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
     ] {
         set(below, out).await;
         absent(below).await;
-        // Its owner can still read and tighten its record, but not enable it.
+        // The owner can still read and tighten the agent's record, but not enable the service.
         world.person_edits(&owner, Method::PATCH, &policy, &tight).await.ok();
         let on = world
             .person_edits(&owner, Method::PATCH, &policy, &json!({"enabled": true}))
@@ -441,7 +442,7 @@ async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
 struct Provider {
     address: SocketAddr,
     url: String,
-    /// Its requirement; a number is answered as a status instead.
+    /// Its payment requirement; a number is answered as a status instead.
     wants: Arc<Mutex<Value>>,
 }
 
@@ -466,7 +467,7 @@ impl Provider {
         *self.wants.lock().unwrap() = what;
     }
 
-    /// A world with a still clock, whose probe may call this provider and has no other to call.
+    /// A world with a stopped clock, whose probe may call only this provider.
     async fn world(&self) -> World {
         let allowed = ("PROBE_ALLOWED_HOSTS".to_owned(), self.address.to_string());
         let world = World::still_with(Options {
@@ -507,7 +508,7 @@ fn offer(units: u64, pay_to: &str) -> Value {
     })
 }
 
-/// Probes the service for an operator, and returns what they see afterwards.
+/// Requests a probe of the service, runs it, and returns the service as operators see it afterwards.
 async fn probed(world: &World, id: &str) -> Value {
     let asked = world
         .operator_edits(Method::POST, &format!("{}/probe", at(id)), &json!({}))
@@ -541,7 +542,7 @@ async fn a_probe_tells_what_it_saw_and_an_operator_pins_it() {
     let owner = world.person(&DEMO_OWNER);
     let payee = world.stack.providers.pay_to.clone();
     let url = format!("{}/news", provider.url);
-    // Probed before any agent may pay it, so that what is pinned has not to wait.
+    // The probe runs before any agent may pay the service, so a pinned payment takes effect without delay.
     let mut entry = service_entry("newcomer", &[operation_entry("news.read", &url)]);
     entry["curated"] = json!(false);
     let (id, _) = world.enter(&entry).await;
@@ -565,7 +566,7 @@ async fn a_probe_tells_what_it_saw_and_an_operator_pins_it() {
         (&json!("status_500"), &json!("listed"))
     );
 
-    // The first payment that is seen is told, and pinned by an operator who says which.
+    // The first observed payment is reported. An operator pins it by naming it.
     provider.wants(offer(1_000, &payee));
     let pinned = payment_entry(1_000, &payee);
     assert_eq!(paths(pin(&pinned).await, "unseen"), ["/payment"]);
@@ -609,7 +610,7 @@ async fn a_probe_tells_what_it_saw_and_an_operator_pins_it() {
         .refused(403, "policy_blocked");
     assert_eq!(stranger["decision"]["reason"], "catalog_payee:pay_to_not_in_catalog");
 
-    // Another payee, and then another price: recorded, shown, and not signed for.
+    // Another payee, and then another price: they are recorded and shown, but not signed.
     let changed = async || world.operator_gets("/internal/services?changed=true").await.ok();
     let quiet = json!({"services": [], "count": 0});
     assert_eq!(changed().await, quiet);
@@ -646,7 +647,7 @@ async fn a_probe_tells_what_it_saw_and_an_operator_pins_it() {
         assert_eq!(refused["decision"]["reason"], "catalog_payee:pay_to_not_in_catalog");
         assert_eq!(world.footprint().await, before);
     }
-    // An outage hides nothing.
+    // An outage does not hide the change.
     provider.wants(json!(503));
     let told = probed(&world, &id).await;
     assert_eq!(
@@ -666,7 +667,7 @@ async fn a_probe_tells_what_it_saw_and_an_operator_pins_it() {
             .all(|item| item["id"] != id)
     );
 
-    // An operator pins it; now that agents pay the service, it waits.
+    // An operator pins the change. Since agents pay the service now, it takes effect after a delay.
     let told = pin(&payment_entry(2_000, STRANGER)).await.ok();
     let operation = &told["operations"][0];
     assert_eq!(
@@ -708,7 +709,7 @@ async fn a_probe_comes_when_it_is_asked_for_or_due() {
     assert_eq!(run().await.operations, 0, "once");
     let told = world.operator_gets(&at(&id)).await.ok();
     assert_eq!(told["operations"][0]["probe"]["at"], world.now().to_string());
-    // Six hours.
+    // The probe repeats after six hours.
     world.pass(21_599);
     assert_eq!(run().await.operations, 0);
     world.pass(1);
@@ -727,7 +728,7 @@ async fn a_probe_comes_when_it_is_asked_for_or_due() {
     assert_eq!(run().await.operations, 0);
 }
 
-/// The probe does not call disallowed addresses: this provider, for one, unless it is allowed.
+/// The probe calls no disallowed address, such as this provider's, unless it is configured to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_does_not_call_this_machine_unless_it_is_allowed_to() {
     let provider = Provider::start().await;
@@ -763,7 +764,7 @@ async fn a_probe_does_not_call_this_machine_unless_it_is_allowed_to() {
     assert_eq!(told["trust_status"], "listed");
 }
 
-/// How each member is parsed: `functions/internal/src/entry.rs`.
+/// The parsing of members is tested in `functions/internal/src/entry.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_body_of_an_operator_is_told_every_problem_at_once_and_changes_nothing() {
     let world = World::start().await;

@@ -1,5 +1,5 @@
-//! What leaves a wallet and no settlement explains is told once: over the real stack and an Anvil chain, on which somebody
-//! else uses the wallets' keys.
+//! A transfer from a wallet that no settlement explains is reported once. The tests run over the real stack and an
+//! Anvil chain on which another party uses the wallets' keys.
 
 use alloy::primitives::{Address, U256};
 use alloy::sol;
@@ -18,9 +18,9 @@ sol! {
 }
 
 const TIME: Duration = Duration::from_secs(55);
-/// Whose wallets are emptied.
+/// The receiver of the stolen money.
 const THIEF: &str = "0x00000000000000000000000000000000000000bb";
-/// A transfer is compared when its block is so deep.
+/// The number of blocks after which a transfer is compared with settlements.
 const WATCH: [(&str, &str); 1] = [("WATCH_CONFIRMATIONS", "10")];
 const DEEP: u64 = 10;
 
@@ -34,7 +34,7 @@ async fn world(variables: &[(&str, &str)]) -> World {
     })
     .await;
     world.stack.chain.stand_still().await.unwrap();
-    // The first run notes from which block on wallets are looked at.
+    // The first run records the block from which wallets are watched.
     world.stack.chain.mine(DEEP).await.unwrap();
     run(&world).await;
     world
@@ -44,13 +44,13 @@ async fn run(world: &World) -> Vec<Outcome> {
     world.stack.reconcile.run(TIME).await.unwrap().outcomes().to_vec()
 }
 
-/// Makes what is on the chain as deep as it takes, and runs.
+/// Makes the chain's transfers deep enough, and runs.
 async fn run_deep(world: &World) -> Vec<Outcome> {
     world.stack.chain.mine(DEEP).await.unwrap();
     run(world).await
 }
 
-/// A transfer by the wallet itself, without an authorization.
+/// Makes a transfer by the wallet itself, without an authorization.
 pub(crate) async fn steal(world: &World, wallet: &str, units: u64) -> String {
     let chain = &world.stack.chain;
     chain.call("anvil_impersonateAccount", json!([wallet])).await.unwrap();
@@ -71,7 +71,8 @@ pub(crate) async fn steal(world: &World, wallet: &str, units: u64) -> String {
     hash.as_str().unwrap().to_owned()
 }
 
-/// The payment with another nonce, and a wallet that takes any signature for it: as if its key had signed.
+/// The payment with another nonce, after replacing the wallet's code so that any signature is valid: as if its key had
+/// signed.
 async fn forged(world: &World, authorized: &Value, nonce: u8) -> Value {
     /// Returns ERC-1271's magic value to every call.
     const SIGNS_ANYTHING: &str = "0x631626ba7e60e01b60005260206000f3";
@@ -83,7 +84,7 @@ async fn forged(world: &World, authorized: &Value, nonce: u8) -> Value {
     forged
 }
 
-/// What operators read, newest first.
+/// The outflows that operators can read, newest first.
 async fn told(world: &World) -> Vec<Value> {
     let listed = world.operator_gets("/internal/audit-log?outflows=true").await.ok();
     listed["entries"].as_array().unwrap().clone()
@@ -122,9 +123,9 @@ async fn what_leaves_a_wallet_past_purser_is_told_once_to_operators_and_its_owne
     );
     let paid = pay(&world, &agent, 5_000).await;
     let stolen = steal(&world, &agent.wallet, 7_000).await;
-    // Nothing moved, which anybody may make any wallet's.
+    // A transfer of zero, which anybody can make from any wallet.
     steal(&world, &other.wallet, 0).await;
-    // As much, and to the same payee, as was paid once: but once more.
+    // A second transfer of the same amount to the same payee as a payment.
     let again = forged(&world, &paid, 0x11).await;
     let again = world.settle(&again).await;
     run(&world).await;
@@ -164,7 +165,7 @@ async fn what_leaves_a_wallet_past_purser_is_told_once_to_operators_and_its_owne
     assert_eq!(lines().len(), 2, "{:?}", lines());
     assert!(lines().iter().all(|line| line["OutflowUnexplained"] == 1));
 
-    // Its owner sees the same, in JSON and on the page, and nobody else does.
+    // The owner sees the same in JSON and on the page, and nobody else does.
     let path = format!("/audit-log?kind=outflow_found&agent_id={}", agent.id);
     let owned = world.person_gets(&owner, &path).await.ok();
     assert_eq!(owned["count"], 2, "{owned}");
@@ -183,14 +184,14 @@ async fn what_leaves_a_wallet_past_purser_is_told_once_to_operators_and_its_owne
     let nobodys = format!("/internal/audit-log?outflows=true&person_id={}", "0".repeat(64));
     assert_eq!(world.operator_gets(&nobodys).await.ok()["count"], 0);
 
-    // It is told once, however often and far the search goes on, even from before.
+    // An outflow is reported once, even if the search is repeated from an earlier block.
     run_deep(&world).await;
     rewind(&world).await;
     run_deep(&world).await;
     assert_eq!((told(&world).await.len(), lines().len()), (2, 2));
 }
 
-/// Lets the search begin anew, as a run that was killed before it could note how far it came.
+/// Resets the search's progress, as if a run had been killed before it could record it.
 async fn rewind(world: &World) {
     put_place(world, AttributeValue::N("1".to_owned())).await;
 }
@@ -213,10 +214,10 @@ async fn what_settlements_pay_is_explained_however_they_end() {
         world.set_clock(Timestamp::from_secs(seconds).unwrap());
     };
     pay(&world, &agent, 1_000).await;
-    // Nobody reports it, and it is held while its block is compared.
+    // A payment that is not completed, and still held while its block is compared.
     let held = authorize(&world, &agent, 2_000).await;
     world.settle(&held).await;
-    // Two in one transaction, of which one is reported.
+    // Two payments in one transaction, of which one is completed.
     let (one, two) = (
         authorize(&world, &agent, 3_000).await,
         authorize(&world, &agent, 3_000).await,
@@ -233,7 +234,7 @@ async fn what_settlements_pay_is_explained_however_they_end() {
     run_deep(&world).await;
     assert_eq!(told(&world).await, Vec::<Value>::new());
 
-    // One that turns up after its release, against finality, is found by this and counts again.
+    // A payment that appears after its release, despite finality, is found by the search and counts again.
     let before = world.stack.chain.snapshot().await.unwrap();
     let late = authorize(&world, &agent, 4_000).await;
     mine_at(valid_before(&late)).await;
@@ -245,7 +246,7 @@ async fn what_settlements_pay_is_explained_however_they_end() {
     assert_eq!(world.get(&agent, &path).await.ok()["receipt_status"], "confirmed");
     assert_eq!(told(&world).await, Vec::<Value>::new());
 
-    // What leaves beside a payment, in its own transaction, is no part of it.
+    // A transfer in the transaction of a payment, besides the payment, is not part of the payment.
     let paid = authorize(&world, &agent, 5_000).await;
     let beside = forged(&world, &paid, 0x22).await;
     let both = batch_of(NETWORK.token().address, vec![transfer_of(&beside), transfer_of(&paid)]);
@@ -274,7 +275,7 @@ async fn with_another_nonce_key_no_payment_is_told_as_stolen() {
         (&environment["RPC_URL_SECRET_ARN"], world.stack.rpc_url.as_str()),
     ]);
     environment.insert("SECRETS_ENDPOINT".to_owned(), secrets.serve().await);
-    // As the stack's own signs (`infra/local/src/iam_recorder.rs`).
+    // As the stack's own function signs (`infra/local/src/iam_recorder.rs`).
     environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "ReconcileFunction".to_owned());
     let boot = Boot::new(environment.into_iter().collect(), world.stack.clock.clone());
     let wrong = Reconcile::boot(boot).await.unwrap();
@@ -284,7 +285,7 @@ async fn with_another_nonce_key_no_payment_is_told_as_stolen() {
     assert_eq!(told[0]["after"]["tx_hash"], json!(stolen));
 }
 
-/// Whatever is wrong with the search, payments end.
+/// Payments end even if the search fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_that_fails_fails_no_run_and_is_done_later() {
     let log = Log::start("warn,purser=info");
@@ -324,7 +325,7 @@ async fn runs_over_parts_find_what_is_theirs() {
         assert_eq!(told(&world).await.len(), found, "{index}");
     }
     assert_eq!(found, 6);
-    // And by one run over all of them nothing is told anew.
+    // A run over all wallets reports nothing again.
     run_deep(&world).await;
     assert_eq!(told(&world).await.len(), 6);
 }

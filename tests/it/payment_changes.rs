@@ -1,5 +1,5 @@
-//! When another payee or a raised price in the catalog takes effect, over HTTP: the delay, the second operator, and that
-//! nothing gets around them. The rule is in `shared/domain/src/catalog/pricing.rs`.
+//! When a changed payee or a raised price in the catalog takes effect, over HTTP: the delay, the second operator, and
+//! that neither can be circumvented. The rule is in `shared/domain/src/catalog/pricing.rs`.
 
 use purser_domain::Timestamp;
 use purser_local::{DEMO_OWNER, Options, Streaming};
@@ -10,7 +10,7 @@ use purser_tests::{
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Another payee than the catalog's.
+/// A payee that differs from the catalog's.
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 /// Functions check for a newer catalog every five seconds.
 const SEEN_AFTER: u32 = 6;
@@ -32,7 +32,7 @@ impl Office {
         let bob = "b".repeat(64);
         let ada = world.stack.internal_token.clone();
         world.stack.set_operators(&[("ada", &ada), ("bob", &bob)]);
-        // Within a minute.
+        // The change of operators takes effect within a minute.
         world.pass(61);
         Self { world, bob }
     }
@@ -46,7 +46,7 @@ impl Office {
         paid(operation_entry("news.read", URL), 1_000, &self.payee())
     }
 
-    /// Writes an entry as Ada, and waits until functions know it.
+    /// Writes an entry as Ada, and waits until functions have reloaded the catalog.
     async fn write(&self, id: &str, entry: &Value) -> Value {
         let request = self.world.operators_request(Method::PUT, &at(id));
         let request = match self.world.operator_gets(&at(id)).await.status {
@@ -59,7 +59,7 @@ impl Office {
         answer.body
     }
 
-    /// Has Ada set whether the service is curated.
+    /// Sets, as Ada, whether the service is curated.
     async fn curate(&self, id: &str, curated: bool) -> Value {
         let path = format!("{}/curated", at(id));
         let set = self
@@ -77,13 +77,13 @@ impl Office {
         World::send(request).await
     }
 
-    /// An agent that has all services that are open.
+    /// Creates an agent, which gets all services that are open.
     async fn agent(&self) -> TestAgent {
         let owner = self.world.person(&DEMO_OWNER);
         self.world.agent_of(&owner, "reader").await
     }
 
-    /// The answer to an agent that would pay that much for a call to this payee, naming no service.
+    /// Asks to pay `units` to this payee for a call, without naming a service, and returns the answer.
     async fn pays(&self, agent: &TestAgent, units: u64, pay_to: &str) -> Answer {
         self.pays_at(agent, units, pay_to, URL).await
     }
@@ -154,7 +154,7 @@ async fn another_payee_is_paid_from_its_time_on_and_not_before() {
     let shown = &told["operations"][0];
     assert_eq!((&shown["payment"], &shown["next"]), (&operation["payment"], &next));
 
-    // Everybody can see that it comes.
+    // The coming change is public.
     let mut coming = next.clone();
     coming.as_object_mut().unwrap().remove("by");
     let seen = office.public(&id).await;
@@ -181,7 +181,7 @@ async fn another_payee_is_paid_from_its_time_on_and_not_before() {
         assert_eq!(refused(office.pays(&agent, 1_000, STRANGER).await), NOT_ITS_PAYEE);
         assert_eq!(min_price().await, 1_000);
     }
-    // Nothing has happened but that time passed.
+    // Nothing happens except that time passes.
     let before = world.rows_of("CatalogTable").await;
     world.set_clock(from);
     office.pays(&agent, 2_000, STRANGER).await.ok();
@@ -221,7 +221,7 @@ async fn a_raised_price_waits_and_a_lower_one_does_not() {
         operation["price_model"] = json!("per_token");
         operation
     };
-    // What is written, what a call may cost then, and whether it waits.
+    // The change, what a call may then cost, and whether the change is delayed.
     let rows = [
         (dearer(1_001), 1_000, true),
         (up_to(1_001), 1_000, true),
@@ -271,7 +271,7 @@ async fn a_second_operator_ends_the_wait_and_nobody_accepts_their_own() {
         .refused(403, "second_operator_required");
     let any = office.accept(bob, &id, of, "*").await;
     assert_eq!(paths(any, "*"), ["/If-Match"]);
-    // What it names is not what waits now.
+    // The acceptance names a change that is not the pending one.
     let told = office.accept(bob, &id, of, "\"1\"").await;
     assert_eq!(told.refused(412, "version_conflict")["version"], 2);
     office
@@ -310,7 +310,7 @@ async fn what_waits_is_taken_back_by_writing_what_is_and_kept_by_writing_it_agai
     let changed = service_entry("newcomer", &[paid(operation.clone(), 1_000, STRANGER)]);
     let next = async |entry: &Value| office.write(&id, entry).await["operations"][0]["next"].clone();
     let waiting = next(&changed).await;
-    // Written again, or without a word about it, it keeps its time.
+    // Writing the change again, or an edit that does not mention it, keeps its time.
     let mut silent = changed.clone();
     silent["operations"][0].as_object_mut().unwrap().remove("payment");
     silent["name"] = json!("Other");
@@ -318,7 +318,7 @@ async fn what_waits_is_taken_back_by_writing_what_is_and_kept_by_writing_it_agai
         assert_eq!(next(again).await, waiting);
     }
     assert_eq!(office.curate(&id, true).await["operations"][0]["next"], waiting);
-    // Another one has its own.
+    // Another change has its own time.
     let dearer = service_entry("newcomer", &[paid(operation, 1_001, STRANGER)]);
     assert!(time(&next(&dearer).await["from"]) > time(&waiting["from"]));
     assert_eq!(next(&original).await, Value::Null);
@@ -328,8 +328,8 @@ async fn what_waits_is_taken_back_by_writing_what_is_and_kept_by_writing_it_agai
     assert_eq!(refused(office.pays(&agent, 1_000, STRANGER).await), NOT_ITS_PAYEE);
 }
 
-/// Edits that would have a call pay a stranger. Each ends with the stranger's payment in the catalog; none has it paid
-/// before a day has passed since, even by an agent that is made now.
+/// Sequences of edits that end with a stranger's payment in the catalog. None of them lets a call pay the stranger
+/// until a day after its last edit, even for an agent created now.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_sequence_of_edits_shortens_the_wait() {
     let office = Office::open().await;
@@ -344,7 +344,7 @@ async fn no_sequence_of_edits_shortens_the_wait() {
         unpaid["payment"] = Value::Null;
         office.write(&id, &lists(std::slice::from_ref(&operation))).await;
         let edits: Vec<(String, Value)> = match sequence {
-            // A changed operation; one that is removed first, or its payment; one beside it.
+            // A changed operation; one that is removed first, or whose payment is; another operation beside it.
             0 => vec![(id.clone(), lists(&[changed()]))],
             1 => vec![(id.clone(), lists(&[])), (id.clone(), lists(&[changed()]))],
             2 => vec![(id.clone(), lists(&[unpaid])), (id.clone(), lists(&[changed()]))],
@@ -360,19 +360,19 @@ async fn no_sequence_of_edits_shortens_the_wait() {
                 let moved = paid(operation_entry("news.any", endpoint), 1_000, STRANGER);
                 vec![(id.clone(), lists(&[moved]))]
             }
-            // Renamed.
+            // A renamed service.
             7 => {
                 let mut renamed = changed();
                 renamed["operation_id"] = json!("news.renamed");
                 vec![(id.clone(), list("renamed", &[renamed]))]
             }
-            // Closed, changed and opened again.
+            // A service that is closed, changed and opened again.
             8 => {
                 let mut closed = lists(&[changed()]);
                 closed["curated"] = json!(false);
                 vec![(id.clone(), closed), (id.clone(), lists(&[changed()]))]
             }
-            // A second service that lists the call, before and after it is taken out of the first.
+            // A second service that lists the call, before and after it is removed from the first.
             9 => vec![(fresh_key(), list("another", &[other()]))],
             _ => vec![(id.clone(), lists(&[])), (fresh_key(), list("aftermath", &[other()]))],
         };
@@ -387,12 +387,12 @@ async fn no_sequence_of_edits_shortens_the_wait() {
             let answer = office.pays(&agent, 1_000, STRANGER).await;
             assert!((400..500).contains(&answer.status), "{sequence}: {}", answer.body);
         }
-        // Then it is: what waited was the stranger's.
+        // Afterwards it is paid, which shows that the stranger's change was the pending one.
         let shown = office.world.operator_gets(&at(&last)).await.ok();
         let operations = shown["operations"].as_array().unwrap();
         let waits = |one: &&Value| one["next"]["payment"]["pay_to"] == STRANGER;
         assert_eq!(operations.iter().filter(waits).count(), 1, "{sequence}: {shown}");
-        // Out of the way of the next one.
+        // Makes room for the next sequence.
         for of in [&id, &last] {
             office.write(of, &list(&format!("gone-{of}"), &[])).await;
         }
@@ -400,7 +400,7 @@ async fn no_sequence_of_edits_shortens_the_wait() {
     }
 }
 
-/// No agent can have it enabled.
+/// No agent can have such a service enabled.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_never_open_is_changed_and_opened_at_once() {
     let office = Office::open().await;

@@ -1,5 +1,5 @@
-//! An owner takes an agent's money back: over the real stack, the official facilitator and a real chain; with a
-//! facilitator of the test's own where it fails, lies or is slow; and with the function's process killed at each step.
+//! An owner withdraws an agent's money: over the real stack, the official facilitator and a real chain; with the test's
+//! own facilitator, which fails, lies or is slow; and with the function's process killed at each step.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 const DAY: u64 = 86_400;
-/// How long a payout can be used, and some.
+/// A little longer than a payout is valid, in seconds.
 const USABLE: u64 = 310;
 /// The timeout of a run of reconcile in the cloud.
 const TIME: Duration = Duration::from_secs(55);
@@ -34,7 +34,7 @@ async fn advance(world: &World, seconds: u64) {
     world.call(Method::POST, "/_local/clock", None, Some(&body)).await.ok();
 }
 
-/// What this address holds on the chain.
+/// The balance of an address on the chain.
 async fn holds(world: &World, address: &str) -> u64 {
     let data = format!("0x70a08231{:0>64}", address.trim_start_matches("0x").to_lowercase());
     let call = json!([{"to": NETWORK.token().address, "data": data}, "latest"]);
@@ -71,7 +71,7 @@ async fn receipt(world: &World, person: &Person, agent: &TestAgent, id: &Value) 
     world.person_gets(person, &path).await.ok()
 }
 
-/// What the person's audit log tells of this agent and kind of act, newest first.
+/// The entries of the person's audit log about this agent and kind of act, newest first.
 async fn told_of(world: &World, person: &Person, agent: &TestAgent, kind: &str) -> Vec<Value> {
     let path = format!("/audit-log?agent_id={}&kind={kind}", agent.id);
     let log = world.person_gets(person, &path).await.ok();
@@ -87,7 +87,7 @@ async fn reconcile(world: &World) {
     world.stack.reconcile.run(TIME).await.unwrap();
 }
 
-/// Lets what is open become due, and reconciles it.
+/// Advances the time until open settlements are due, and reconciles them.
 async fn end(world: &World) {
     advance(world, USABLE).await;
     reconcile(world).await;
@@ -105,7 +105,7 @@ async fn a_balance_is_paid_out_to_the_cent_when_its_address_is_good_and_not_befo
     );
     let named = name(&world, &person, &agent, TO).await.ok();
     assert_eq!((&named["set_up"], &named["address"]), (&json!(true), &json!(TO)));
-    // The same again goes on waiting.
+    // Naming the same address again does not restart the wait.
     assert_eq!(
         name(&world, &person, &agent, TO).await.ok()["good_from"],
         named["good_from"]
@@ -120,7 +120,7 @@ async fn a_balance_is_paid_out_to_the_cent_when_its_address_is_good_and_not_befo
     );
     advance(&world, 61).await;
 
-    // To the cent, once, whoever asks how often.
+    // Paid out exactly and once, however often it is requested.
     let key = fresh_key();
     let paid = pay_out(&world, &person, &agent, json!(1_234_567), &key).await.created();
     assert_eq!(
@@ -154,7 +154,7 @@ async fn a_balance_is_paid_out_to_the_cent_when_its_address_is_good_and_not_befo
     );
     assert!(confirmed["tx_hash"].is_string());
 
-    // More than there is; then all, of a frozen agent too.
+    // First more than the balance; then the whole balance, even of a frozen agent.
     let much = pay_out(&world, &person, &agent, json!(funded), &fresh_key()).await;
     refused_for(much, "insufficient_balance");
     let frozen = json!({"status": "frozen"});
@@ -174,7 +174,7 @@ async fn a_balance_is_paid_out_to_the_cent_when_its_address_is_good_and_not_befo
     let none = pay_out(&world, &person, &agent, json!("balance"), &fresh_key()).await;
     refused_for(none, "insufficient_balance");
 
-    // Lists say which is which, agents' keys see none, and nothing was spent.
+    // Lists distinguish payouts, agents' keys see none of them, and nothing counts as spent.
     let log = world.person_gets(&person, "/decisions?result=payout").await.ok();
     assert_eq!(
         (&log["count"], &log["decisions"][0]["receipt_status"]),
@@ -220,12 +220,12 @@ async fn an_address_is_its_owners_takes_a_recent_sign_in_and_waits_anew_when_cha
         let wrong = pay_out(&world, &person, &agent, amount, "k").await;
         wrong.refused(400, "invalid_request");
     }
-    // No request says where to.
+    // No request may name the address.
     let elsewhere = json!({"amount_units": 1, "idempotency_key": "k", "address": OTHER});
     let path = agent.path("/payouts");
     let wrong = world.person_edits(&person, Method::POST, &path, &elsewhere).await;
     wrong.refused(400, "invalid_request");
-    // Somebody else's agent is none.
+    // Another person's agent does not exist for the caller.
     let path = agent.path("/payout-address");
     world.person_gets(&stranger, &path).await.refused(404, "not_found");
     name(&world, &stranger, &agent, OTHER).await.refused(404, "not_found");
@@ -236,7 +236,7 @@ async fn an_address_is_its_owners_takes_a_recent_sign_in_and_waits_anew_when_cha
         .refused(404, "not_found");
 
     advance(&world, DAY - 3_600).await;
-    // A session that is no longer fresh reads and removes, and does nothing else.
+    // A session that is no longer recent can read the address and remove it, but nothing else.
     let old = world.person(&DEMO_OWNER);
     advance(&world, 900).await;
     name(&world, &old, &agent, OTHER)
@@ -259,17 +259,17 @@ async fn an_address_is_its_owners_takes_a_recent_sign_in_and_waits_anew_when_cha
     assert_eq!((holds(&world, TO).await, holds(&world, OTHER).await), (0, 0));
 }
 
-/// What a facilitator of the test's own does.
+/// The behavior of the test's own facilitator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     PassOn,
-    /// Says that it has, and has not.
+    /// Reports success without submitting the payment.
     Lies,
     Refuses,
-    /// Does it, and answers when nobody waits any more.
+    /// Submits the payment, but answers after the caller's timeout.
     Slow,
     Garbage,
-    /// Ends without an answer.
+    /// Closes the connection without an answer.
     Breaks,
 }
 
@@ -279,11 +279,11 @@ struct Front {
 }
 
 struct Shared {
-    /// The official facilitator, once the stack is there.
+    /// The official facilitator, once the stack runs.
     upstream: OnceLock<String>,
     manner: Mutex<Manner>,
     asked: AtomicUsize,
-    /// Asked when a request has arrived, and when it was carried out, whether it is never answered.
+    /// Called when a request has arrived and when it was carried out; returns whether it is never answered.
     hook: Mutex<Box<dyn FnMut(Moment) -> bool + Send>>,
 }
 
@@ -345,7 +345,7 @@ async fn settle(State(front): State<Arc<Shared>>, body: Bytes) -> impl IntoRespo
     }
 }
 
-/// A stack whose payouts go through a front, and whose addresses are good at once.
+/// A stack whose payouts go through a front, and whose payout addresses need no waiting.
 async fn fronted() -> (World, Front) {
     let front = Front::start().await;
     let environment = [("FACILITATOR_URL", front.url.as_str()), ("PAYOUT_DELAY_SECONDS", "0")];
@@ -400,7 +400,7 @@ async fn a_payout_goes_on_where_the_facilitator_fails_lies_or_is_slow() {
         );
     }
 
-    // What nobody took is taken when it is asked for again, once.
+    // A payout that was refused is submitted when it is requested again, and only once.
     let key = fresh_key();
     front.behave(Manner::Refuses);
     let first = pay_out(&world, &person, &agent, json!(dollars(1)), &key)
@@ -416,7 +416,7 @@ async fn a_payout_goes_on_where_the_facilitator_fails_lies_or_is_slow() {
     end(&world).await;
     assert_eq!(holds(&world, TO).await, paid);
 
-    // But not to an address that was changed in between, nor is it answered with anything new.
+    // But not to an address that was changed in between, and the repetition returns nothing new.
     let person = world.person(&DEMO_OWNER);
     let key = fresh_key();
     front.behave(Manner::Refuses);
@@ -475,7 +475,7 @@ async fn of_many_payouts_at_once_one_is_made() {
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// An operator's freeze stops payouts, the ones that are asked for again too; the owner's own does not (above).
+/// An operator's freeze stops payouts, including repeated requests; the owner's own freeze does not (above).
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_freezes_stop_payouts_until_operators_end_them() {
     let (world, front) = fronted().await;
@@ -504,7 +504,7 @@ async fn operators_freezes_stop_payouts_until_operators_end_them() {
         assert_eq!((holds(&world, TO).await, front.asked()), (before, asked));
         unfreeze().await;
 
-        // Of one that nobody took, the freeze stops the repetition; afterwards it is made.
+        // The freeze stops the repetition of a payout that was refused; afterwards it is made.
         front.behave(Manner::Refuses);
         let key = fresh_key();
         let first = pay_out(&world, &person, &agent, json!(dollars(1)), &key)
@@ -528,7 +528,8 @@ async fn operators_freezes_stop_payouts_until_operators_end_them() {
     }
 }
 
-/// The address is void once the agent is another person's, for what was reserved to it too; the new owner names theirs.
+/// The address becomes void when the agent is handed over, even for payouts reserved earlier; the new owner names their
+/// own.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_paid_to_the_address_of_an_earlier_owner() {
     let (world, front) = fronted().await;
@@ -611,7 +612,7 @@ async fn who_named_removed_and_paid_out_is_in_the_audit_log_and_why_it_was_refus
         (&row["request_id"], &row["user_agent"], &row["error"]),
         (&json!(request_id), &json!("teller"), &Value::Null)
     );
-    // Found done: no row.
+    // Without a change there is no audit row.
     name(&world, &person, &agent, TO).await.ok();
     one("payout_address_named", 1).await;
     name(&world, &person, &agent, OTHER).await.ok();
@@ -651,7 +652,7 @@ async fn who_named_removed_and_paid_out_is_in_the_audit_log_and_why_it_was_refus
     assert_eq!(one("payout_address_named", 3).await["error"], "recent_sign_in_required");
 }
 
-/// Where the process is killed.
+/// A place at which the process is killed.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     Call(&'static str, Moment),
@@ -762,7 +763,7 @@ async fn a_payout_whose_process_is_killed_at_any_step_is_made_once() {
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// A payment that was authorized before the payout took the money fails on the chain, and is given back.
+/// A payment authorized before the payout took the balance fails on chain, and its spend is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payout_takes_what_open_payments_count_on_and_nothing_is_paid_twice() {
     let (world, _front) = fronted().await;

@@ -1,4 +1,4 @@
-//! What people do with their agents, over HTTP: that it is done, who may do it, and that it holds from its answer on.
+//! People's management of their agents over HTTP: its effect, who may do it, and that it holds from the answer on.
 
 mod agents;
 mod approvals;
@@ -36,7 +36,7 @@ const LEE: DemoUser = DemoUser {
 /// No changes.
 const NOTHING: [String; 0] = [];
 
-/// A world, a person in it, and the agent that they created.
+/// A world, a person, and the agent that they created.
 struct Household {
     world: World,
     kim: Person,
@@ -50,12 +50,12 @@ impl Household {
         Self { world, kim, agent }
     }
 
-    /// Kim's read of a path below the agent.
+    /// Reads a path below the agent's as Kim.
     async fn read(&self, below: &str) -> Value {
         self.world.person_gets(&self.kim, &self.agent.path(below)).await.ok()
     }
 
-    /// Kim's write of a path below the agent, with any version.
+    /// Writes to a path below the agent's as Kim, for any version.
     async fn edit(&self, method: Method, below: &str, body: Value) -> Answer {
         let path = self.agent.path(below);
         self.world.person_edits(&self.kim, method, &path, &body).await
@@ -71,7 +71,7 @@ impl Household {
         self.edit(Method::PATCH, "", json!({"status": status})).await.ok()
     }
 
-    /// Advances the still clock by a day. Sessions are shorter, so Kim signs in again.
+    /// Advances the stopped clock by a day. Sessions are shorter, so Kim signs in again.
     fn pass_a_day(&mut self) {
         self.world.pass(24 * 3_600);
         self.kim = self.world.person(&KIM);

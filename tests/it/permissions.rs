@@ -1,5 +1,5 @@
-//! AWS calls that no other test makes, for the check that roles allow what is called and nothing else
-//! (`infra/sam/calls.py`); each is also a test of its own.
+//! AWS calls that no other test makes, for the check that roles allow exactly the calls that are made
+//! (`infra/sam/calls.py`). Each is also a test by itself.
 
 use purser_domain::{Agent, Duration, PersonId, RuleId, RuleKind, StartingSet, WindowScope};
 use purser_local::DEMO_OWNER;
@@ -47,7 +47,7 @@ async fn what_has_rolled_out_of_a_budget_is_evicted_where_it_was_asked_for() {
         .run(std::time::Duration::from_mins(1))
         .await
         .unwrap();
-    // The day's entry stays, and the budget's has left.
+    // The daily window's entry stays; the budget's has left.
     assert_eq!(world.footprint().await.entries, 1);
     assert!(world.stack.ledger.eviction_requests().await.unwrap().is_empty());
 }

@@ -1,5 +1,5 @@
-//! A preflight answers what authorize answers to the same request at the same time, however often it was called before.
-//! That it predicts each refusal completely: `errors.rs`.
+//! A preflight gives the answer that authorize gives to the same request at the same time, however often it was called
+//! before. That it predicts each refusal completely is tested in `errors.rs`.
 
 use purser_domain::{AgentStatus, SpendPolicy};
 use purser_tests::{World, body_of, dollars, fresh_key, units};
@@ -9,7 +9,7 @@ use serde_json::json;
 async fn a_preflight_and_authorize_agree_each_time_anew_under_one_replay_key() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
-    // The same request in every situation, and one that is above its own maximum.
+    // The same request in every situation, and one that exceeds its own maximum.
     let body = body_of(world.offer(dollars(2)));
     let mut dear = body.clone();
     dear["max_payment_units"] = (dollars(2) - 1).into();
@@ -24,7 +24,7 @@ async fn a_preflight_and_authorize_agree_each_time_anew_under_one_replay_key() {
         (active, true, free, "allow", "x402_authorized"),
         (active, false, free, "block", "service_not_enabled"),
         (active, true, asking, "escalate", "approval_required"),
-        // A freeze comes before the approval.
+        // A freeze takes precedence over the approval.
         (frozen, true, asking, "block", "agent_frozen"),
         (active, true, free, "allow", "x402_authorized"),
     ] {
@@ -80,7 +80,7 @@ async fn a_preflight_says_when_a_blocked_call_fits() {
         ..SpendPolicy::permissive()
     };
     let agent = world.agent(policy, vec![]).await;
-    // More payments than the first read of a window returns, of which the later ones must leave too.
+    // More payments than the first read of a window returns, so that the later ones must expire too.
     for _ in 0..12 {
         world
             .authorize(&agent, &body_of(world.offer(dollars(3) / 12)))
@@ -95,7 +95,7 @@ async fn a_preflight_says_when_a_blocked_call_fits() {
         .await
         .refused(402, "daily_spend_limit_exceeded");
     assert!(refused["retry_at"].is_string(), "{refused}");
-    // One name and one value wherever it stands.
+    // The value is the same wherever it appears.
     for decision in [&refused["decision"], &foreseen["decision"]] {
         assert_eq!(decision["retry_at"], refused["retry_at"]);
     }

@@ -1,5 +1,5 @@
-//! Many concurrent calls, through the real functions, over a database with DynamoDB's transaction conflicts. Never more
-//! is allowed than fits, nothing is done twice, and contention is never a 5xx.
+//! Many concurrent calls through the real functions, over a database with DynamoDB's transaction conflicts. Nothing
+//! beyond the limits is allowed, nothing is done twice, and contention never causes a 5xx.
 
 use alloy::primitives::Address;
 use purser_domain::{ApprovalId, SpendPolicy};
@@ -11,7 +11,7 @@ use purser_tests::{
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many callers race.
+/// The number of racing callers.
 const RACERS: usize = 64;
 
 /// The number of answers with each status and slug.
@@ -138,7 +138,7 @@ async fn one_approval_is_executed_once() {
         .unwrap();
     assert!(matches!(resolved, Resolved::Done(_)));
 
-    // Each retry with its own key: only the approval is shared.
+    // Each retry has its own key: only the approval is shared.
     let mut retry = body;
     retry["approval_id"] = approval.to_string().into();
     let answers = together(
@@ -268,7 +268,7 @@ async fn of_forty_questions_at_once_exactly_as_many_wait_as_may() {
         "a refusal binds no key, and nothing is reserved"
     );
 
-    // Each gets the same again, and answered ones make room for as many.
+    // Each caller gets the same approval again, and decided approvals make room for as many new ones.
     let again = asking().await;
     let ids = |answers: &[Answer]| -> BTreeSet<String> {
         let waiting = answers.iter().filter(|answer| answer.status == 402);

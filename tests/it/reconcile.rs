@@ -1,5 +1,5 @@
-//! Every signed payment ends as confirmed or expired, by evidence of the chain alone: over the real stack, with an
-//! Anvil chain that is stopped, moved to the second, and reorganized.
+//! Every signed payment ends as confirmed or expired, by evidence of the chain alone. The tests run over the real stack
+//! and an Anvil chain that is stopped, advanced to a given second, and reorganized.
 
 mod node;
 mod wallets;
@@ -52,7 +52,7 @@ fn budget(limit: u64) -> Rule {
     }
 }
 
-/// A stack with these variables, with a still clock and no interval mining.
+/// A stack with these variables, a stopped clock and no interval mining.
 async fn world<const N: usize>(variables: [(&str, &str); N]) -> World {
     let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let world = World::still_with(Options {
@@ -64,13 +64,13 @@ async fn world<const N: usize>(variables: [(&str, &str); N]) -> World {
     world
 }
 
-/// Mines a block with that time, and moves the stack's clock there.
+/// Mines a block with that time, and sets the stack's clock to it.
 async fn mine_at(world: &World, seconds: u64) {
     world.stack.chain.mine_at(seconds).await.unwrap();
     world.set_clock(Timestamp::from_secs(seconds).unwrap());
 }
 
-/// Authorizes a payment of so many units; the answer.
+/// Authorizes a payment of `units` micro-units and returns the answer.
 async fn authorize(world: &World, agent: &TestAgent, units: u64) -> Value {
     world.authorize(agent, &body_of(world.offer(units))).await.ok()
 }
@@ -107,7 +107,7 @@ fn proof(hash: &str) -> Value {
     json!({"payment_response_header": "e30=", "tx_hash": hash})
 }
 
-/// An operator's reconcile request.
+/// Sends an operator's reconcile request.
 async fn mark(world: &World, agent: &TestAgent, authorized: &Value) -> Value {
     let path = format!(
         "/internal/agents/{}/settlements/{}/reconcile",
@@ -124,9 +124,9 @@ async fn a_payment_that_nobody_reports_becomes_a_receipt_by_itself() {
     let world = world([]).await;
     let agent = world.agent(policy(dollars(100)), vec![]).await;
     let paid = authorize(&world, &agent, 5_000).await;
-    // By a stranger's transaction: whoever submits it, it pays.
+    // The transaction is a stranger's: whoever submits the payment, it pays.
     let hash = world.settle(&paid).await;
-    // While it may still be completed, nobody looks.
+    // While the payment may still be completed, reconcile does not look it up.
     mine_at(&world, valid_before(&paid) - 1).await;
     assert_eq!(outcomes(&world).await, []);
     mine_at(&world, valid_before(&paid)).await;
@@ -136,7 +136,7 @@ async fn a_payment_that_nobody_reports_becomes_a_receipt_by_itself() {
         (&receipt["receipt_status"], &receipt["tx_hash"]),
         (&json!("confirmed"), &json!(hash))
     );
-    // What the agent sends later changes nothing.
+    // A later proof by the agent changes nothing.
     let told = world.complete(&agent, settlement(&paid), &proof(&hash)).await.ok();
     assert_eq!(told["settled_at"], receipt["settled_at"]);
     let last = run(&world).await;
@@ -154,7 +154,7 @@ async fn an_unused_spend_is_given_back_by_the_first_final_block_past_its_time_an
     let early = run(&world).await;
     assert_eq!(early.outcomes(), []);
     assert_eq!(early.lag.secs(), 0);
-    // Nor when an operator asks.
+    // An operator's request does not release it either.
     mark(&world, &agent, &held).await;
     assert_eq!(outcomes(&world).await, [Outcome::NotYet]);
     world.authorize(&agent, &more).await.refused(403, "policy_blocked");
@@ -169,7 +169,7 @@ async fn an_unused_spend_is_given_back_by_the_first_final_block_past_its_time_an
         (0, 0),
         "the day's and the budget's"
     );
-    // The same room once more, and not more.
+    // The same room is available once more, and no more than that.
     authorize(&world, &agent, 10_000).await;
     world.authorize(&agent, &more).await.refused(403, "policy_blocked");
 }
@@ -181,9 +181,9 @@ async fn one_used_in_the_last_possible_block_is_never_freed_whatever_was_said_of
     let paid = authorize(&world, &agent, 10_000).await;
     world.stack.chain.next_block_at(valid_before(&paid) - 1).await.unwrap();
     let hash = world.settle(&paid).await;
-    // The final block is the one before: there it is unused, and not due.
+    // The final block is the previous one: at that block the payment is unused and not due.
     assert_eq!(outcomes(&world).await, []);
-    // The provider denies it, and by the agent's clock it has long expired.
+    // The provider denies the payment, and by the agent's clock it has long expired.
     let denied = json!({"payment_response_header": {"payment-response": {"success": false, "transaction": ""}}});
     let answer = world.complete(&agent, settlement(&paid), &denied).await;
     answer.refused(422, "settlement_transaction_hash_required");
@@ -199,7 +199,7 @@ async fn one_used_in_the_last_possible_block_is_never_freed_whatever_was_said_of
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// It may be pending, so the answer is "not yet"; until reconcile has seen that no later block can contain it.
+/// The payment may be pending, so the answer is "not yet" until reconcile has seen that no later block can contain it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passed_and_not_before() {
     let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
@@ -221,11 +221,11 @@ async fn a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passe
         );
     };
     told(&unpaid, "transaction_not_mined").await;
-    // Our clock is past its time: that proves nothing.
+    // Our clock is past the deadline, which proves nothing.
     let ends = valid_before(&unpaid);
     world.set_clock(Timestamp::from_secs(ends + 3_600).unwrap());
     told(&unpaid, "transaction_not_mined").await;
-    // The last second in which the chain accepts it is final; then a block of the next one comes, and is final.
+    // The block of the last valid second is final; then a block of the next second is mined and becomes final.
     world.stack.chain.mine_at(ends - 1).await.unwrap();
     world.stack.chain.mine_at(ends).await.unwrap();
     assert_eq!(outcomes(&world).await, []);
@@ -236,7 +236,7 @@ async fn a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passe
     told(&paid, "transaction_unknown").await;
 }
 
-/// As on a chain that is slower than our clock: the hold's time is over by ours, but not at the final block.
+/// The chain is slower than our clock: the hold has ended by our clock, but not at the final block.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_own_clock_releases_nothing() {
     let world = world([("FINALITY_CONFIRMATIONS", "3")]).await;
@@ -244,7 +244,7 @@ async fn our_own_clock_releases_nothing() {
     let held = authorize(&world, &agent, 10_000).await;
     world.pass(80_000);
     assert_eq!(outcomes(&world).await, []);
-    // The newest block is past its time, and the final one two before it is not.
+    // The newest block is past the deadline; the final one, two blocks before, is not.
     mine_at(&world, valid_before(&held) + 1).await;
     world.stack.chain.mine_at(valid_before(&held) + 2).await.unwrap();
     assert_eq!(outcomes(&world).await, []);
@@ -254,7 +254,7 @@ async fn our_own_clock_releases_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authorization_that_its_wallet_cancels_is_given_back_when_it_is_due() {
-    /// Returns ERC-1271's magic value to every call: so anybody can sign for the wallet.
+    /// Returns ERC-1271's magic value to every call, so that anybody can sign for the wallet.
     const SIGNS_ANYTHING: &str = "0x631626ba7e60e01b60005260206000f3";
     let world = world([]).await;
     let agent = world.agent(policy(10_000), vec![]).await;
@@ -300,11 +300,11 @@ async fn what_a_node_cannot_know_or_lies_about_changes_nothing_and_everything_en
         let run = reconcile.run(TIME).await;
         assert_eq!(run.ok().map(|run| run.outcomes().to_vec()), expected, "{manner:?}");
         let mut changes = world.rows().await.changes_since(&before);
-        // The last block that was looked at: only contract calls are nonsense, not blocks.
+        // The last block checked may change: only contract calls return nonsense, not blocks.
         changes.retain(|change| !change.starts_with("[\"RECONCILE\""));
         assert!(changes.is_empty(), "{manner:?}: {changes:#?}");
     }
-    // Logs that do not match the payment are not believed either, and the hold stays, and waits for a minute.
+    // Logs that contradict the payment are not believed either: the hold stays and is postponed by a minute.
     node.set(Manner::Forging);
     let forged = reconcile.run(TIME).await.unwrap();
     assert_eq!(
@@ -324,7 +324,7 @@ async fn what_a_node_cannot_know_or_lies_about_changes_nothing_and_everything_en
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// A plan of ten calls a minute is enough for a batch, whatever is in it; who completes meanwhile is told to come back.
+/// A node plan of ten calls a minute suffices for a batch of any kind. Meanwhile complete asks its callers to retry.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_ten_calls_a_minute_ends_what_is_due() {
     const HOLDS: usize = 60;
@@ -342,7 +342,7 @@ async fn a_node_of_ten_calls_a_minute_ends_what_is_due() {
         }
     }
     mine_at(&world, valid_before(&last)).await;
-    // As many as it takes to find out that this is all.
+    // Three calls are too few: no payment ends.
     node.set(Manner::Scarce(3));
     let run = reconcile.run(TIME).await;
     assert!(run.is_err() || run.unwrap().count(Outcome::Failed) == HOLDS);
@@ -352,7 +352,7 @@ async fn a_node_of_ten_calls_a_minute_ends_what_is_due() {
     assert_eq!(ended, (HOLDS / 3, HOLDS / 3 * 2), "{run:?}");
 }
 
-/// In each block of one agent's payments a stranger logs more transfers of nothing than the node returns.
+/// In each block of one agent's payments a stranger makes more transfers of zero than the node returns.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_agents_flooded_blocks_hold_up_no_other_agents_payment() {
     const FLOODED: usize = 60;
@@ -381,7 +381,7 @@ async fn one_agents_flooded_blocks_hold_up_no_other_agents_payment() {
     assert_eq!(ended, (1, FLOODED), "{run:?}");
     assert_eq!(status(&world, &other, &paid).await, "confirmed");
 
-    // Its own payments end by their receipts.
+    // The flooded agent's payments are confirmed by their receipts.
     node.set(flooded(false));
     mine_at(&world, valid_before(&paid) + 60).await;
     let run = reconcile.run(TIME).await.unwrap();
@@ -399,7 +399,7 @@ async fn of_two_nodes_that_disagree_neither_is_believed_alone() {
     mine_at(&world, valid_before(&unpaid)).await;
     let before = world.rows().await;
 
-    // By the one, what was paid is given back; by the other, what was not is held for ever.
+    // By the first node a made payment would be released; by the second an unmade payment would be held forever.
     first.set(Manner::Claiming { used: false });
     second.set(Manner::Claiming { used: true });
     assert_eq!(reconcile.run(TIME).await.unwrap().outcomes(), [Outcome::Failed; 2]);
@@ -407,7 +407,7 @@ async fn of_two_nodes_that_disagree_neither_is_believed_alone() {
     changes.retain(|change| !change.starts_with("[\"RECONCILE\""));
     assert!(changes.is_empty(), "{changes:#?}");
 
-    // One that can't be asked stops what rests on both, and nothing else.
+    // A node that is down stops only the outcomes that need both nodes.
     first.set(Manner::Honest);
     second.set(Manner::Down);
     let run = reconcile.run(TIME).await.unwrap();
@@ -493,7 +493,7 @@ async fn a_confirmation_that_vanishes_is_taken_back_and_told_and_then_made_anew_
     }
     chain.revert(&before).await.unwrap();
     chain.mine(3).await.unwrap();
-    // Not deep enough yet to be looked at.
+    // The blocks are not deep enough yet to be checked.
     assert_eq!(outcomes(&world).await, []);
     chain.mine(2).await.unwrap();
     let taken_back = run(&world).await;
@@ -533,7 +533,7 @@ async fn a_confirmation_that_vanishes_is_taken_back_and_told_and_then_made_anew_
     let path = format!("/agents/{}/decisions/{one}", agent.id);
     assert_eq!(world.person_gets(&owner, &path).await.ok()["result"], "take_back");
 
-    // The same transaction may pay again, in another block.
+    // The same payment may be made again, in another block.
     let hash = world.settle(&again).await;
     mine_at(&world, valid_before(&never)).await;
     chain.mine(3).await.unwrap();
@@ -544,7 +544,7 @@ async fn a_confirmation_that_vanishes_is_taken_back_and_told_and_then_made_anew_
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// A facilitator whose transaction was lost sends another.
+/// A facilitator whose transaction was lost sends another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_confirmation_whose_payment_was_made_by_another_transaction_is_made_anew_in_the_same_run() {
     let world = world([]).await;
@@ -571,8 +571,8 @@ async fn a_confirmation_whose_payment_was_made_by_another_transaction_is_made_an
     assert_ne!(first, second);
 }
 
-/// Released on a chain that was then replaced by one on which it was paid: found by a reconcile request, and by a
-/// proof.
+/// Released on a chain that a reorg then replaced by one on which the payment was made. It is found by a reconcile
+/// request, and by a proof.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_turns_up_after_its_release_is_confirmed_and_counted() {
     for by_mark in [true, false] {
@@ -603,7 +603,7 @@ async fn a_payment_that_turns_up_after_its_release_is_confirmed_and_counted() {
         assert_eq!(receipt(&world, &agent, &paid).await["tx_hash"], json!(hash));
         let footprint = world.footprint().await;
         assert_eq!((footprint.entries, footprint.total), (4, 2 * 19_000), "{footprint:?}");
-        // Above the cap, so nothing fits, and the answer has the amount that counts.
+        // The spend exceeds the cap, so nothing fits, and the answer has the amount that counts.
         world
             .authorize(&agent, &body_of(world.offer(1)))
             .await
@@ -658,7 +658,7 @@ async fn a_mark_is_for_any_state_and_gone_when_it_is_done() {
     mark(&world, &agent, &paid).await;
     assert_eq!(outcomes(&world).await, [Outcome::Confirmed], "long before it is due");
     assert_eq!(marks().await, 0);
-    // Long confirmed: it is checked again, and stays confirmed.
+    // A payment confirmed long ago is checked again and stays confirmed.
     mark(&world, &agent, &paid).await;
     assert_eq!(outcomes(&world).await, [Outcome::Unchanged]);
     mine_at(&world, valid_before(&never)).await;
@@ -667,7 +667,7 @@ async fn a_mark_is_for_any_state_and_gone_when_it_is_done() {
     assert_eq!(outcomes(&world).await, [Outcome::Unchanged]);
     assert_eq!(marks().await, 0);
 
-    // While the node is down a reconcile request stays.
+    // While the node is down, a reconcile request stays pending.
     let (node, reconcile) = Node::between(&world).await;
     mark(&world, &agent, &paid).await;
     node.set(Manner::Nonsense);
@@ -713,7 +713,7 @@ async fn a_mark_stays_while_its_settlement_can_not_be_read() {
     }
 }
 
-/// Its block is gone, and the node has lost its logs, or forges them.
+/// The claim's block is gone, and the node has lost its logs or forges them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_confirmation_keeps_its_claim_until_it_is_reconciled() {
     for manner in [Manner::Logless, Manner::Forging] {
@@ -740,7 +740,7 @@ async fn a_confirmation_keeps_its_claim_until_it_is_reconciled() {
         node.set(manner);
         let run = reconcile.run(TIME).await;
         match manner {
-            // The next run looks again.
+            // The next run checks again.
             Manner::Logless => assert!(run.is_err(), "{run:?}"),
             // It waits for a person.
             _ => assert_eq!(run.unwrap().outcomes(), [Outcome::Contradicted]),
@@ -794,8 +794,8 @@ async fn only_operators_mark_and_only_what_there_is() {
     assert_eq!(marked, expected);
 }
 
-/// Two transfers are two payments, whoever put them into one transaction: a batching facilitator, or one who wants holds
-/// that never end. By a proof of its agent the transaction confirms one of them (the contract's 409).
+/// Two transfers are two payments, whoever put them into one transaction: a batching facilitator, or an attacker who
+/// wants holds that never end. By an agent's proof the transaction confirms only one of them (the contract's 409).
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_payments_in_one_transaction_each_is_confirmed_by_its_own_transfer() {
     let world = world([]).await;
@@ -826,8 +826,8 @@ async fn of_several_payments_in_one_transaction_each_is_confirmed_by_its_own_tra
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// Payments of one payer and another, in many blocks and in batches, some of them made: several runs side by side end
-/// each of them once.
+/// Payments of two payers, in many blocks and in batches, some of them made: several concurrent runs end each of them
+/// exactly once.
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_over_parts_side_by_side_end_everything_once() {
     let world = world([]).await;

@@ -1,5 +1,5 @@
-//! No secret leaks: a whole scenario runs with everything that can go wrong in it, and then the logs, every table and
-//! every answer are searched for each of its secrets.
+//! No secret leaks: a whole scenario runs, including everything that can go wrong in it, and then the logs, every table
+//! and every answer are searched for each of its secrets.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use coins_bip32::xkeys::{Parent as _, XPriv};
@@ -21,15 +21,15 @@ const TABLES: [&str; 5] = [
     "ThrottleTable",
 ];
 
-/// A secret, its name here, and how many answers must contain it.
+/// A secret, its name in failures, and how many answers must contain it.
 struct Secret {
     name: &'static str,
     text: String,
-    /// `None`: any answer that returns the payment.
+    /// `None` for a secret that any answer with the payment may contain.
     told: Option<usize>,
 }
 
-/// An answer: to which request, with which status, and its whole text.
+/// An answer: its request, its status, and its whole text.
 struct Told {
     asked: String,
     status: u16,
@@ -39,7 +39,7 @@ struct Told {
 /// The scenario's state and actors.
 struct Story {
     world: World,
-    /// It follows no redirect, so that every answer on the way is recorded.
+    /// The client follows no redirects, so that every answer on the way is recorded.
     http: reqwest::Client,
     told: RefCell<Vec<Told>>,
     secrets: RefCell<Vec<Secret>>,
@@ -74,13 +74,13 @@ impl Story {
         self.secrets.borrow_mut().push(Secret { name, text, told });
     }
 
-    /// For a key, the digits of its secret half.
+    /// Registers a key's secret: the digits of its secret half.
     fn is_secret_key(&self, key: &str, told: usize) {
         let (_, digits) = key.split_once(":gak_sec_").unwrap();
         self.is_secret("an agent key", digits, Some(told));
     }
 
-    /// For a token, its signature, without which it is useless.
+    /// Registers a token's secret: its signature, without which it is useless.
     fn is_secret_token(&self, token: &str) {
         let (_, signature) = token.rsplit_once('.').unwrap();
         self.is_secret("a session", signature, Some(0));
@@ -121,7 +121,7 @@ impl Story {
         (status, headers, text)
     }
 
-    /// The same, for an answer that must be JSON with this status.
+    /// Sends a request whose answer must be JSON with this status.
     async fn json(&self, status: u16, request: RequestBuilder) -> Value {
         let (answered, _, text) = self.send(request).await;
         assert_eq!(answered, status, "{text}");
@@ -164,13 +164,13 @@ impl Story {
         assert_eq!(status, 303, "{text}");
         let session = cookie(&headers);
         self.is_secret_token(&session);
-        // The code can't be used again, nor without the pending sign-in's cookie.
+        // The code can't be used again, nor without the cookie of the pending sign-in.
         self.send(self.http.get(&back).header("cookie", &attempt)).await;
         self.send(self.http.get(&back)).await;
         session
     }
 
-    /// A page.
+    /// Reads a page.
     async fn page(&self, session: &str, path: &str) -> String {
         let (status, _, text) = self
             .send(self.request(Method::GET, path).header("cookie", session))
@@ -179,7 +179,7 @@ impl Story {
         text
     }
 
-    /// A form of one of the pages.
+    /// A request that submits a form of one of the pages.
     fn form(&self, session: &str, page: &str, path: &str, more: &str) -> RequestBuilder {
         let (_, token) = page.split_once("name=\"form_token\" value=\"").unwrap();
         let token = token.split('"').next().unwrap();
@@ -191,7 +191,7 @@ impl Story {
     }
 }
 
-/// A person manages an agent, by JSON and by pages; the agent pays, asks, is refused.
+/// A person manages an agent, by JSON and by pages; the agent pays, asks for approval, and is refused.
 async fn people_and_their_agent(story: &Story) -> TestAgent {
     let world = &story.world;
     let session = story.sign_in().await;
@@ -376,7 +376,7 @@ async fn operators(story: &Story) {
     story.json(200, as_operator(Method::GET, &path)).await;
 }
 
-/// Values in the wrong place, and incomplete ones.
+/// Values in the wrong place, and incomplete values.
 async fn mistakes(story: &Story, agent: &TestAgent) {
     let world = &story.world;
     let owner = world.person(&DEMO_OWNER);
@@ -471,7 +471,7 @@ async fn mistakes(story: &Story, agent: &TestAgent) {
         .json(400, edit(Method::POST, "/rules").header("if-match", "*").json(&listed))
         .await;
 
-    // And an internal error: a record that can't be read.
+    // An internal error: a record that can't be read.
     let key_of_record = |sk: &str| [("pk", format!("A#{}", agent.id)), ("sk", sk.to_owned())];
     let record = key_of_record("#").map(|(name, text)| (name.to_owned(), AttributeValue::S(text)));
     let broken = world
@@ -494,7 +494,7 @@ async fn mistakes(story: &Story, agent: &TestAgent) {
     story.json(200, get("/mcp/agents/me").bearer_auth(key)).await;
 }
 
-/// A value as text: bytes both as they are and in hexadecimal.
+/// A value as text; bytes appear both as they are and in hexadecimal.
 fn text_of(value: &AttributeValue) -> String {
     match value {
         AttributeValue::B(bytes) => {
@@ -556,7 +556,7 @@ async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
         assert!(!items.is_empty(), "{table} is empty: is this test still looking?");
         tables.extend(items.into_iter().map(|item| text_of(&AttributeValue::M(item)) + "\n"));
     }
-    // Of a key the digest is stored, in bytes.
+    // A key's digest is stored, as bytes.
     let (_, secret) = agent.key.split_once(':').unwrap();
     let digest: String = SecretDigest::of(secret)
         .as_bytes()

@@ -1,5 +1,5 @@
-//! What is read concurrently, before it is known whether it is needed: a wallet's balance, and the rows of the service
-//! that the copy of the catalog names. None of it may decide about another wallet or service.
+//! Data that is read concurrently before it is known whether it is needed: a wallet's balance, and the rows of the
+//! service that the cached catalog names. It must never decide about another wallet or service.
 
 use purser_domain::SpendPolicy;
 use purser_local::Options;
@@ -7,7 +7,7 @@ use purser_tests::{World, body_of, fresh_key, measure, operation_entry, payment_
 use reqwest::Method;
 use serde_json::Value;
 
-/// The copy of the catalog is due for a check after less than this.
+/// The seconds after which the copy of the catalog is due for a check.
 const DUE: u32 = 6;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -17,7 +17,7 @@ async fn a_balance_counts_for_the_wallet_that_it_was_asked_for() {
     let rich = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().wallet;
     let allowed = async || world.authorize(&agent, &body_of(world.offer(1))).await;
     allowed().await.ok();
-    // No edit of ours changes a wallet; if one did, a remembered balance must not be used for the new wallet.
+    // No edit of ours changes a wallet; if one did, a balance read for the old wallet must not be used for the new one.
     let other = world.stack.new_wallet(agent.id).await.unwrap();
     world.edit(&agent, |agent| agent.wallet = other).await;
     allowed().await.refused(402, "insufficient_usdc_balance");
@@ -38,7 +38,7 @@ async fn a_stranger_makes_nobody_ask_for_a_balance() {
     assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
 }
 
-/// After a call that is repeated, or refused before it needs the balance, the next one does not read it early.
+/// After a call that is replayed, or refused before it needs the balance, the next call does not read it early.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_balance_is_asked_for_early_where_it_counted_the_last_time() {
     let world = World::metered().await;
@@ -70,7 +70,7 @@ async fn whoever_was_refused_makes_nobody_ask_for_a_balance_again() {
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let authorize = async || measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
     authorize().await.1.ok();
-    // This environment has not seen it yet.
+    // This environment has not seen the edit yet.
     let now = world.now();
     world
         .edit(&agent, |agent| {
@@ -90,12 +90,12 @@ async fn whoever_was_refused_makes_nobody_ask_for_a_balance_again() {
     assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
 }
 
-/// A URL that has moved from one service to another is judged by the other's policy, though the copy of the catalog,
-/// from which the reads began, still named the first.
+/// A URL that has moved to another service is judged by that service's policy, although the cached catalog, which
+/// determined the early reads, still named the first one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy() {
     const ADDRESS: &str = "https://moved.example/x";
-    // Else a call that moves to another service waits a day to be paid there.
+    // Otherwise a call that moves to another service can be paid there only after a day.
     let at_once = ("PAYMENT_CHANGE_DELAY_SECONDS".to_owned(), "0".to_owned());
     let world = World::still_with(Options {
         environment: [at_once].into(),
@@ -137,7 +137,7 @@ async fn a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy() {
     let answer = world.post(&agent, "/x402/check", &checked).await.ok();
     assert_eq!(answer["reason"], "service_not_enabled");
 
-    // A policy with less room than what was paid before: only its own window counts.
+    // A policy with less room than was paid before: only its own window counts.
     let small = SpendPolicy {
         max_per_day: units(1),
         ..SpendPolicy::column_defaults()

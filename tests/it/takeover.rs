@@ -1,4 +1,4 @@
-//! A taken-over function writes the rows that it may write: other functions refuse and raise the alarms.
+//! A compromised function writes the rows that its role allows: other functions refuse them and raise alarms.
 
 use purser_domain::{Service, WalletKey};
 use purser_local::{DEMO_OWNER, Options, Streaming};
@@ -24,7 +24,7 @@ async fn start() -> World {
     .await
 }
 
-/// The number of lines of `events` by the change that they report.
+/// The number of log lines of `events`, by the change that they report.
 fn changes_seen(log: &Log) -> BTreeMap<String, usize> {
     let mut seen = BTreeMap::new();
     for line in log.text().lines() {
@@ -67,7 +67,7 @@ async fn a_payee_that_a_taken_over_internal_writes_is_not_paid_and_raises_the_al
     pays(&world, &agent, &payee).await.ok();
     assert_eq!(changes_seen(&log).get("payee"), None, "nobody paid it before");
 
-    // The row and the object, as if the delay were over, and no line of the log.
+    // Writes the row and the object as if the delay were over, without an audit entry.
     let mut service: Service = world.service("newcomer").await;
     service.version += 1;
     let payment = service.operations[0].payment.as_mut().unwrap();
@@ -100,7 +100,7 @@ async fn what_a_takeover_changes_raises_its_alarm_by_the_rows_alone() {
     let own = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().owner;
     let other = world.poor_agent(vec![]).await;
     let other = world.stack.ledger.agent(other.id).await.unwrap().unwrap();
-    // Rows as a function writes them that logs nothing.
+    // Rows as written by a function that logs nothing.
     world
         .edit(&agent, |record| record.keys[0].digest = other.keys[0].digest)
         .await;
@@ -126,6 +126,6 @@ async fn what_a_takeover_changes_raises_its_alarm_by_the_rows_alone() {
     let added = |change: &str| seen.get(change).unwrap_or(&0) - before.get(change).unwrap_or(&0);
     let changes = ["key", "wallet", "owner", "payout_address"].map(added);
     assert_eq!(changes, [2, 1, 2, 1]);
-    // Its reason and the copies that decisions read.
+    // The freeze's record, and the four copies that decisions read.
     assert_eq!(added("freeze"), 5);
 }

@@ -1,5 +1,5 @@
-//! Who asks too often is refused, at no cost of the database, and nobody else is: by address (`errors.rs`, and people in
-//! `people/throttle.rs`), and by agent key from whatever addresses.
+//! Callers who ask too often are refused, at no cost for the database and without affecting others: by address
+//! (`errors.rs`; people in `people/throttle.rs`), and by agent key from any number of addresses.
 
 use purser_domain::{SpendPolicy, Timestamp};
 use purser_local::Options;
@@ -23,19 +23,20 @@ async fn me(world: &World, client: &Client, key: &str) -> Answer {
     World::send(request.bearer_auth(key)).await
 }
 
-/// The second of the next minute but one, so that nothing is counted in that minute yet.
+/// The given second of the next minute but one, in which nothing has been counted yet.
 fn in_a_new_minute(world: &World, second: u64) -> Timestamp {
     Timestamp::from_secs((world.now().secs() / 60 + 2) * 60 + second).unwrap()
 }
 
-/// The calls of the database since the last time. The catalog's copy is confirmed when it is due, by whatever request.
+/// Takes the database calls since the last call of this, except those for the catalog, which any request may make when
+/// due.
 fn calls(world: &World) -> Vec<Call> {
     let mut calls = world.proxy.as_ref().unwrap().calls().take();
     calls.retain(|call| call.request["TableName"] != "CatalogTable");
     calls
 }
 
-/// What is in the counters of an agent's keys.
+/// The counters of an agent's keys.
 async fn counted(world: &World, agent: &TestAgent) -> Vec<String> {
     let scan = world.stack.db.scan().table_name("ThrottleTable").send().await.unwrap();
     let prefix = format!("RL#key {}#", agent.id);
@@ -46,7 +47,7 @@ async fn counted(world: &World, agent: &TestAgent) -> Vec<String> {
     of_keys.map(|item| item["n"].as_n().unwrap().clone()).collect()
 }
 
-/// Whether it adds to a key's counter.
+/// Whether the call adds to a key's counter.
 fn counts_a_key(call: &Call) -> bool {
     let pk = call.request["Key"]["pk"]["S"].as_str();
     pk.is_some_and(|pk| pk.starts_with("RL#key "))
@@ -67,7 +68,8 @@ async fn key_limited(limit: u32) -> World {
     .await
 }
 
-/// The answers until the key is refused: the last chunk is added in the background.
+/// Calls until the key is refused; returns the number of answers and the refusal. The last chunk is added in the
+/// background.
 async fn until_refused(ask: impl AsyncFn() -> Answer) -> (usize, Answer) {
     for answered in 0..1_000 {
         let answer = ask().await;
@@ -80,7 +82,7 @@ async fn until_refused(ask: impl AsyncFn() -> Answer) -> (usize, Answer) {
     panic!("the key is never refused");
 }
 
-/// However its payments end: what is confirmed would have been held too.
+/// However its payments end: confirmed payments would have been held too.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_with_as_many_holds_as_it_may_have_waits_and_holds_up_nobody_else() {
     const MOST: usize = 4;
@@ -92,7 +94,7 @@ async fn an_agent_with_as_many_holds_as_it_may_have_waits_and_holds_up_nobody_el
     .await;
     let [agent, other] = [(); 2].map(|()| world.agent(SpendPolicy::permissive(), vec![]));
     let (agent, other) = tokio::join!(agent, other);
-    // The authorizations' longest life, which began 17 s ago.
+    // The window has the length of an authorization's longest life, and began 17 s ago.
     let began = (world.now().secs() / 900 + 1) * 900;
     world.set_clock(Timestamp::from_secs(began + 17).unwrap());
     let first = body_of(world.offer(1));
@@ -108,7 +110,7 @@ async fn an_agent_with_as_many_holds_as_it_may_have_waits_and_holds_up_nobody_el
     again.refused(429, "too_many_requests");
     assert!(world.rows().await.changes_since(&rows).is_empty());
 
-    // What was allowed is repeated, and what would be refused is told why; another agent goes on.
+    // Replays and other refusals are answered as usual, and another agent is not affected.
     let again = world.authorize(&agent, &first).await.ok();
     assert_eq!(as_repeated(&again), as_repeated(&paid));
     let mut dear = body_of(world.offer(1_000));
@@ -137,7 +139,7 @@ async fn a_key_that_asks_too_often_from_many_addresses_waits_and_costs_nobody_el
     assert_eq!(answer.headers["retry-after"], "43");
     assert_eq!(answer.refused(429, "too_many_requests")["retry_after"], 43);
 
-    // From then on without a read or a write, whatever is asked of that function, from wherever.
+    // From now on that function refuses everything without a read or a write, from any address.
     world.proxy.as_ref().unwrap().quiet().await;
     calls(&world);
     for client in [&first, &second, &third, &world.http] {
@@ -148,12 +150,12 @@ async fn a_key_that_asks_too_often_from_many_addresses_waits_and_costs_nobody_el
             World::send(request).await.refused(429, "too_many_requests");
         }
     }
-    // But for a chunk of the last calls, which may still be under way.
+    // Except for a chunk of the last calls, which may still be in flight.
     let mut calls = calls(&world);
     calls.retain(|call| !counts_a_key(call));
     assert!(calls.is_empty(), "{calls:#?}");
 
-    // Another function hears of it by its own next call that is counted.
+    // Another function learns of it with its own next counted call.
     let body = body_of(world.offer(1));
     let check = async || world.check(&agent, &body).await;
     let (answered, _) = until_refused(check).await;
@@ -163,7 +165,7 @@ async fn a_key_that_asks_too_often_from_many_addresses_waits_and_costs_nobody_el
     refused.refused(429, "too_many_requests");
     assert!(world.rows().await.changes_since(&rows).is_empty());
 
-    // Who has the public half alone is told nothing, and the same addresses serve others.
+    // A caller who has only the public half of the key learns nothing, and the same addresses serve others.
     let wrong = with_a_wrong_secret(&agent.key);
     me(&world, &first, &wrong).await.refused(401, "invalid_agent_key");
     for client in [&first, &second, &third] {
@@ -178,7 +180,7 @@ async fn a_key_that_asks_too_often_from_many_addresses_waits_and_costs_nobody_el
     check().await.ok();
 }
 
-/// What a verified key's calls cost beside the address's counter: a write for each fiftieth of the limit.
+/// The cost of a verified key's calls besides the address's counter: one write for each fiftieth of the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_counted_in_chunks_and_only_where_its_secret_was_right() {
     const LIMIT: u32 = 600;
@@ -200,7 +202,7 @@ async fn a_key_is_counted_in_chunks_and_only_where_its_secret_was_right() {
         me(&world, &world.http, &agent.key).await.ok();
     }
     let proxy = world.proxy.as_ref().unwrap();
-    // For each call the read of the agent and the address's counter; beside them two chunks.
+    // Each call reads the agent and adds to the address's counter; in addition there are two chunks.
     proxy.calls().reach(2 * (CHUNK + 1) + 2).await;
     proxy.quiet().await;
     assert_eq!(calls(&world).iter().filter(|call| counts_a_key(call)).count(), 2);
@@ -242,7 +244,7 @@ async fn an_address_or_person_that_was_refused_is_refused_again_from_memory() {
         get().await.ok();
         list().await.ok();
     }
-    // The first refusal is the counter's, one of each function.
+    // The first refusal, one per function, comes from the counter.
     get().await.refused(429, "too_many_requests");
     list().await.refused(429, "too_many_requests");
     world.proxy.as_ref().unwrap().quiet().await;
@@ -264,7 +266,7 @@ async fn an_address_or_person_that_was_refused_is_refused_again_from_memory() {
     }
     assert_eq!(calls(&world).len(), 0);
 
-    // Another address with the same key, and the same address in the next minute.
+    // Not refused: another address with the same key, and the same address in the next minute.
     me(&world, &client_at(9), &agent.key).await.ok();
     world.set_clock(in_a_new_minute(&world, 0));
     get().await.ok();

@@ -1,4 +1,4 @@
-//! The rolling window is exact, through HTTP, with a clock moved by the test. For many payments, and for budgets:
+//! The rolling window is exact, over HTTP and with a clock moved by the test. Many payments, and budgets:
 //! `shared/store/tests/store/windows.rs` and `budgets.rs`.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
@@ -17,7 +17,7 @@ fn daily(cap: u64) -> SpendPolicy {
 }
 
 fn micros(micros: i64) -> Duration {
-    // Durations have whole seconds only; instants have microseconds.
+    // A `Duration` can be made from whole seconds only, but instants have microseconds.
     Timestamp::from_micros(micros).unwrap().since(Timestamp::EPOCH)
 }
 
@@ -72,7 +72,7 @@ async fn an_amount_counts_until_a_day_has_passed_and_is_free_at_that_instant() {
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 }
 
-/// A batch that is evicted needs no reads but the window: so thousands take seconds.
+/// Evicting a batch needs no reads except of the window, so thousands take seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn however_much_has_rolled_out_a_large_payment_fits_within_one_call() {
     let world = World::watched().await;
@@ -118,7 +118,7 @@ async fn who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_fro
     };
 
     let before = world.footprint().await;
-    // Its reads are bounded, and fewer than what a call has to evict.
+    // The preflight's reads are bounded, and fewer than a call has to evict.
     assert_eq!(world.check(&agent, &large).await.ok()["would_authorize"], true);
     assert_eq!(world.footprint().await, before, "a preflight writes nothing");
     let mut left = before.entries;
@@ -134,13 +134,13 @@ async fn who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_fro
     assert_eq!((after.entries, after.total), (1, dollars(9)));
 }
 
-/// How many windows wait to be evicted.
+/// The number of windows waiting to be evicted.
 async fn requests(world: &World) -> usize {
     let rows = world.scan("LedgerTable").await;
     rows.iter().filter(|row| row["pk"].as_s().unwrap() == "EVICT").count()
 }
 
-/// The agent's page, as its owner sees it.
+/// The agent's page as its owner sees it.
 async fn page(world: &World, agent: &TestAgent) -> String {
     let url = format!("{}/dashboard/agents/{}", world.stack.base_url, agent.id);
     let page = world.http.get(url);
@@ -158,7 +158,7 @@ async fn an_idle_window_is_read_in_part_and_evicted_by_reconcile() {
     world.authorize(&agent, &body_of(world.offer(100))).await.ok();
     world.add_entries(&agent, 20_100).await;
     world.pass(86_400);
-    // Sessions are shorter.
+    // Sessions are shorter than the time that passed.
     let person = world.person(&DEMO_OWNER);
     let before = world.footprint().await;
 
@@ -167,7 +167,7 @@ async fn an_idle_window_is_read_in_part_and_evicted_by_reconcile() {
     assert_eq!(unknown.headers["retry-after"], "1");
     unknown.refused(503, "temporarily_unavailable");
     assert_eq!(requests(&world).await, 0, "the agent's own pages write nothing");
-    // Of 20,101 payments 20,008 are known to have left.
+    // 20,008 of the 20,101 payments are known to have left the window.
     let shown = page(&world, &agent).await;
     assert!(shown.contains("at most <data"), "{shown}");
     let listed = world.person_gets(&person, &agent.path("/services")).await.ok();

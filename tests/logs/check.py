@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Looks for secrets in what the functions logged over the whole suite.
+"""Searches the functions' logs of the whole suite for secrets.
 
     tests/logs/check.py <folder>
 
-The folder is what the tests wrote, where PURSER_LOGS named it (infra/local/src/log_audit.rs): for each process its log lines
-at the lowest level, and the texts that must not be in them. A text is looked for as it is, and in the forms in which
-programs write bytes down: hexadecimal, base64 at any offset, percent-encoded, and as a list of numbers.
+The folder is the one that PURSER_LOGS named when the tests ran (infra/local/src/log_audit.rs). It has, for each process, its
+log lines at the lowest level and the texts that must not be in them. A text is searched as it is, and in the forms in which
+programs write bytes: hexadecimal, base64 at any offset, percent-encoded, and as a list of numbers.
 
-Exit status: 0, nothing was found; 1, something was; 2, too little was recorded to say so.
+Exit status: 0, nothing was found; 1, a secret was found; 2, too little was recorded to decide.
 """
 
 import base64
@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
 
-# What a whole suite is known to log and to keep secret. Much less, and somebody has stopped listening.
+# The least that a whole suite logs and keeps secret. Much less means that recording has stopped somewhere.
 LEAST_LINES = 8_000
 LEAST_SECRETS = {
     "a value of Secrets Manager": 400,
@@ -33,7 +33,7 @@ LEAST_SECRETS = {
     "a payment's signature or nonce": 600,
     "the body": 200,
 }
-# Lines that only a suite writes that pays, asks, fails, edits and starts functions.
+# Messages that are logged only if the suite pays, escalates, fails, edits and starts functions.
 MESSAGES = {
     "approval.staged", "catalog.edited", "function.stopped", "payment.completed", "payment.decided", "payment.replayed",
     "probe.call", "request", "request.failed", "rpc.failed", "rpc.retried", "session.refused", "store.contended",
@@ -69,7 +69,7 @@ def main():
 
 
 def find(log, texts):
-    """What was logged of these texts, each with the first line that has it."""
+    """The texts that were logged, each with the first line that contains it."""
     plain = "\n".join([log, *strings(log), ""])
     lower = plain.lower()
     found = []
@@ -84,7 +84,7 @@ def find(log, texts):
 
 
 def strings(log):
-    """The texts of all lines as they were before JSON escaped them."""
+    """The strings in all lines, without JSON escapes."""
     def walk(value):
         if isinstance(value, str):
             yield value
@@ -99,10 +99,10 @@ def strings(log):
 
 
 def forms(text):
-    """A text in every form in which it could stand in a log: those whose case does not matter, and those whose does."""
+    """A text in every form in which a log could contain it: case-insensitive forms, and case-sensitive ones."""
     raw = text.encode()
     folded = {text, quote(text, safe=""), "".join(f"%{byte:02x}" for byte in raw)}
-    # As it stands in a body of JSON.
+    # As it appears in a JSON body.
     folded |= {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
     folded = {form.lower() for form in folded}
     exact = set()
@@ -112,7 +112,7 @@ def forms(text):
     for value in binary:
         folded |= {value.hex(), ", ".join(map(str, value)), ",".join(map(str, value))}
         for offset in range(3):
-            # The letters that come of these bytes alone, whatever stands before and after them.
+            # The characters that depend on these bytes alone, whatever precedes and follows them.
             encoded = base64.b64encode(bytes(offset) + value).decode().rstrip("=")
             known = encoded[(offset * 8 + 5) // 6:len(encoded) - (1 if (offset + len(value)) % 3 else 0)]
             exact |= {known, known.replace("+", "-").replace("/", "_")}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What looks for secrets in logs finds them, in whatever form they stand there."""
+"""The search for secrets in logs finds them in every form."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ NOTE = 'pay "Zoë"\nin full, please?~'
 
 
 def found(secret, logged):
-    """Whether the secret is found in a line that says this."""
+    """Whether the secret is found in a line with this body."""
     line = json.dumps({"level": "DEBUG", "message": "request", "body": logged}) + "\n"
     return [what for what, _ in check.find(line, [{"what": "it", "text": secret}])] == ["it"]
 
@@ -55,7 +55,7 @@ class TheCheck(unittest.TestCase):
 
 
 def ends(folder):
-    """The exit status over a folder."""
+    """The exit status for a folder."""
     run = subprocess.run([sys.executable, check.__file__, folder], capture_output=True, check=False)
     return run.returncode
 

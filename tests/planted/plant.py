@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Plants known bugs in a copy of the tree, and sees the tests that must catch each of them fail.
+"""Plants known bugs in a copy of the tree, and checks that the tests that must catch each bug fail.
 
     tests/planted/plant.py                         every bug
-    tests/planted/plant.py --simulation            every bug that the simulation must find: by a seed, or a kept plan
+    tests/planted/plant.py --simulation            every bug that the simulation must find: by a seed or by a kept plan
     tests/planted/plant.py [--simulation] NAME …   only these
 
-All of them are planted in one copy, which is built once, and each is switched on by itself, by a variable of the process
-that is tested. So what fails with a bug fails by that bug and no other. That it fails by the bug at all is seen first: with
-none of them on, the same tests have to pass.
+All bugs are planted in one copy, which is built once. An environment variable of the tested process switches on a single
+bug, so a failure is due to that bug and no other. To show that it is due to a bug at all, the same tests must first pass
+with no bug on.
 
-A bug is one text of a source file replaced by another. The text has to stand there exactly once, so that a bug that no
-longer applies is noticed instead of passing. Both are expressions, or statements, or the whole of a constant text, so that
-the one can be chosen or the other when the program runs. A bug that is none of these says itself where it is switched: in
-what it puts there, `PLANTED` stands for its being on.
+A bug replaces one text of a source file by another. The text must occur exactly once, so that a bug that no longer applies
+is noticed. Both texts are expressions, or statements, or a whole constant string, so that the program can choose between
+them when it runs. A bug of another kind places its switch itself: in its replacement, `PLANTED` stands for the condition
+that it is on.
 
-The copy is what git tracks or would track, in target/planted/tree, with a target folder of its own: cargo takes packages of
-two trees for the same ones when they share it. What is compiled of other packages is copied.
+The copy is what git tracks or would track, in target/planted/tree, with its own target folder: with a shared one, cargo would
+mistake the packages of one tree for those of the other. Compiled dependencies are copied.
 
-Exit status: 0, every bug was caught; 1, one was not, or could not be planted; 75, it was ended (SIGTERM), and none was missed.
+Exit status: 0, every bug was caught; 1, one was missed or could not be planted; 75, terminated (SIGTERM) with none missed.
 """
 
 import json
@@ -35,17 +35,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "target" / "planted" / "tree"
 BUILD = TREE.parent / "build"
-# cargo-nextest's exit status when tests ran and some failed; a build that fails has another.
+# cargo-nextest's exit status if tests ran and some failed; a failed build has a different one.
 TESTS_FAILED = 100
 OUT_OF_TIME = 75
-# What `simulate` says where it found something; its exit status is also that of a panic.
+# The output of `simulate` for a finding; its exit status is also that of a panic.
 SEED_FAILS = re.compile(r"^(seed \d+) fails:\n +(.{1,100})", re.MULTILINE)
-# A constant text, which becomes one that is chosen when it is written.
+# A constant string, which is replaced by one that is chosen when it is formatted.
 CONSTANT = re.compile(r'const (\w+): &str = ".*";')
-# The name of the bug that is on.
+# The environment variable that names the active bug.
 SWITCH = "PLANTED"
 
-# What every crate that bugs are planted in depends on, and what it gets: the switch.
+# The crate on which every crate with planted bugs depends, and the switch that is added to it.
 SWITCHBOARD = "shared/domain/src/lib.rs"
 IS_ON = """
 extern crate self as purser_domain;
@@ -66,7 +66,7 @@ pub fn planted(bug: &str) -> bool {
     environment.split(|byte| *byte == 0).any(|line| line.strip_prefix(b"PLANTED=") == Some(bug.as_bytes()))
 }
 """
-# Functions in processes of their own get the variables that they have in the cloud, and this one.
+# Functions in their own processes get the variables that they have in the cloud, and in addition this one.
 PROCESSES = "tests/src/process.rs"
 NO_VARIABLES = ".env_clear()"
 SWITCH_ALONE = '.env_clear()\n            .env("PLANTED", std::env::var_os("PLANTED").unwrap_or_default())'
@@ -78,7 +78,7 @@ class Bug:
     file: str
     text: str
     instead: str
-    caught_by: str | int  # a nextest filter expression; or the number of seeds within which the simulation finds it
+    caught_by: str | int  # a nextest filter expression, or the number of seeds within which the simulation finds the bug
 
 
 BUGS = [
@@ -1003,7 +1003,7 @@ SIMULATED = [
 
 @dataclass(frozen=True)
 class Tests:
-    """The programs that were built, as nextest takes them up again."""
+    """The built test programs, in the form in which nextest reuses them."""
 
     binaries: Path
     metadata: Path
@@ -1014,7 +1014,7 @@ def main():
     known = named("simulation", SIMULATED) if simulated else named("tests", BUGS) | named("simulation", SIMULATED)
     wanted = sys.argv[2:] if simulated else sys.argv[1:]
     bugs = {switch: bug for switch, bug in known.items() if not wanted or bug.name in wanted}
-    # Before anything is built: one that can't be planted proves nothing.
+    # Checked before anything is built: a bug that can't be planted proves nothing.
     stale = [bug.name for bug in (*BUGS, *SIMULATED) if (ROOT / bug.file).read_text().count(bug.text) != 1]
     if (ROOT / PROCESSES).read_text().count(NO_VARIABLES) != 1:
         stale.append(f"the switch of {PROCESSES}")
@@ -1041,7 +1041,7 @@ def main():
 
 
 class Ended(Exception):
-    """Somebody has no more time for this."""
+    """The run was terminated."""
 
 
 def end(*_):
@@ -1049,12 +1049,12 @@ def end(*_):
 
 
 def named(by, bugs):
-    """Each bug by the name of its switch; one that tests catch and the simulation finds has two."""
+    """Each bug by the name of its switch; a bug that both tests and the simulation catch has two."""
     return {f"{by}: {bug.name}": bug for bug in bugs}
 
 
 def copy_tree():
-    """Copies what git tracks or would track, and what is compiled of other packages; the installed Node packages by a link."""
+    """Copies what git tracks or would track and the compiled dependencies; links the installed Node packages."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -1063,7 +1063,7 @@ def copy_tree():
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (TREE / name).parent.mkdir(parents=True, exist_ok=True)
-            # As new: cargo goes by times, and what an earlier run had planted has to be seen to be gone.
+            # A new modification time: cargo compares times, and must notice that an earlier run's bugs are gone.
             shutil.copy(ROOT / name, TREE / name)
     modules = "infra/local/x402/node_modules"
     if not (TREE / modules).exists():
@@ -1072,7 +1072,7 @@ def copy_tree():
     compiled = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "debug"
     if BUILD.exists() or not compiled.exists():
         return
-    # Packages of the workspace are compiled anew, whatever is there of them; programs are linked anew.
+    # The workspace's packages are always compiled again, and programs are linked again.
     ours = re.compile(r"(lib)?purser[-_]")
     for part in (".fingerprint", "build", "deps"):
         for path in (compiled / part).iterdir():
@@ -1087,7 +1087,7 @@ def copy_tree():
 
 
 def plant(bugs):
-    """Puts every bug where it belongs, each with its switch."""
+    """Plants every bug with its switch."""
     at = defaultdict(lambda: defaultdict(list))
     for switch, bug in bugs.items():
         at[bug.file, bug.text][bug.instead].append(f'purser_domain::planted("{switch}")')
@@ -1095,7 +1095,7 @@ def plant(bugs):
         choices = {instead: f"({' || '.join(switches)})" for instead, switches in choices.items()}
         replace(file, text, switched(text, choices))
     replace(PROCESSES, NO_VARIABLES, SWITCH_ALONE)
-    # It may be what bugs are planted in, so it comes after them.
+    # Bugs may be planted in this file, so the switch is added after them.
     board = TREE / SWITCHBOARD
     board.write_text(board.read_text() + IS_ON)
 
@@ -1109,7 +1109,7 @@ def replace(file, text, instead):
 
 
 def switched(text, choices):
-    """The source that has `text` while no switch is on, and what belongs to a switch that is."""
+    """The source that acts as `text` if no switch is on, and otherwise as the replacement whose switch is on."""
     if any(SWITCH in instead for instead in choices):
         if len(choices) != 1:
             sys.exit(f"plant: only one bug that says where it is switched can stand at: {text.strip()}")
@@ -1133,7 +1133,7 @@ def chosen(text, choices):
 
 
 def build(bugs):
-    """Builds the tests that are to catch, and the simulation where it is."""
+    """Builds the tests that must catch the bugs, and the simulation if it must find some."""
     packages = {
         package for bug in bugs.values()
         for package in (re.findall(r"package\(([\w-]+)\)", bug.caught_by) if isinstance(bug.caught_by, str) else ["purser-sim"])
@@ -1149,7 +1149,7 @@ def build(bugs):
 
 
 def see_them_pass(bugs, tests):
-    """With no bug on, whatever is to catch one has nothing to say."""
+    """Checks that with no bug on the tests pass and the simulation finds nothing."""
     expressions = {bug.caught_by for bug in bugs.values() if isinstance(bug.caught_by, str)}
     if expressions:
         run = nextest(tests, " or ".join(f"({expression})" for expression in sorted(expressions)), "none")
@@ -1163,7 +1163,7 @@ def see_them_pass(bugs, tests):
 
 
 def caught(switch, bug, tests):
-    """Whether the tests fail, or the simulation finds something, with the bug on."""
+    """Whether the tests fail, or the simulation has a finding, with the bug on."""
     started = time.time()
     if isinstance(bug.caught_by, str):
         run = nextest(tests, bug.caught_by, switch)
@@ -1196,7 +1196,7 @@ def cargo(*arguments, switch=""):
 def run(command, switch):
     return subprocess.run(
         command, cwd=TREE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800,
-        # Built once.
+        # The tree is built once.
         env={
             **os.environ, "CARGO_TARGET_DIR": str(BUILD), "CARGO_TERM_COLOR": "never", "CARGO_INCREMENTAL": "0",
             SWITCH: switch,

@@ -1,4 +1,4 @@
-//! The measured cost of each operation through the real functions, and its budget: the budgets of `docs/data-model.md`.
+//! The measured cost of each operation through the real functions, and its budget from `docs/data-model.md`.
 
 use crate::{Answer, Measured, TestAgent, World, body_of, dollars, measure, units};
 use purser_domain::{ApprovalId, SpendPolicy};
@@ -14,8 +14,8 @@ pub struct Budget {
     pub read: u64,
     /// Write units, including the throttle's counter.
     pub write: u64,
-    /// Every call of the database and of the node, in rounds: calls of one round are made concurrently, and a round
-    /// waits for the one before it. The throttle's counter is an `UpdateItem` of the first round.
+    /// Every call to the database and to the node, in rounds: the calls of one round are concurrent, and each round
+    /// waits for the previous one. The throttle's counter is an `UpdateItem` in the first round.
     pub rounds: &'static [&'static [&'static str]],
 }
 
@@ -30,8 +30,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// What exceeds the budget, as text; `None` when nothing does. A call may be missing, or be made in an earlier
-    /// round; no call may be added or made later.
+    /// Describes how the cost exceeds the budget; `None` if it does not. A budgeted call may be missing or made in an
+    /// earlier round; no call may be added or made later.
     pub fn excess(&self) -> Option<String> {
         let Budget { read, write, rounds } = self.budget;
         let (units, found) = (self.measured.units, self.measured.sequence());
@@ -53,7 +53,7 @@ impl Cost {
     }
 }
 
-/// Removes one such call from the list; false if there is none.
+/// Removes one occurrence of `call` from the list; returns false if there is none.
 fn take(left: &mut Vec<&str>, call: &str) -> bool {
     let at = left.iter().position(|allowed| *allowed == call);
     at.map(|at| left.swap_remove(at)).is_some()
@@ -65,14 +65,14 @@ const fn budget(read: u64, write: u64, rounds: &'static [&'static [&'static str]
 
 /// The reads of a decision.
 const READS: &[&str] = &["BatchGetItem", "Query", "UpdateItem"];
-/// The same if the agent's last decision needed its balance, which is therefore read concurrently.
+/// The reads of a decision whose agent needed its balance last time: the balance is then read concurrently.
 const READS_AND_BALANCE: &[&str] = &["BatchGetItem", "Query", "UpdateItem", "eth_call"];
 
 const FIRST_ALLOW: Budget = budget(
     // The attested payees of a service are read once per edition of the catalog.
     5 + 1,
     9 + 2,
-    // The use of a key is written once a minute, in the background.
+    // The use of a key is recorded once a minute, in the background.
     &[
         READS,
         &["GetItem"],
@@ -81,7 +81,7 @@ const FIRST_ALLOW: Budget = budget(
     ],
 );
 const ALLOW: Budget = budget(5, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItems"]]);
-/// For the first replay after a call that read the balance; later ones don't read it. The settlement says whether the
+/// The first replay after a call that read the balance; later replays don't read it. The settlement shows whether the
 /// payment is still to be made.
 const REPLAY: Budget = budget(6, 1, &[READS_AND_BALANCE, &["GetItem"]]);
 const REPLAY_AGAIN: Budget = budget(6, 1, &[READS, &["GetItem"]]);
@@ -90,8 +90,8 @@ const ESCALATION: Budget = budget(5, 9 + 1, &[READS, &["TransactWriteItems"]]);
 const APPROVED_RETRY: Budget = budget(6, 11 + 1, &[READS, &["eth_call"], &["TransactWriteItems"]]);
 /// The window and the idempotency record are read again before the denial.
 const DAILY_DENIAL: Budget = budget(7, 1 + 1, &[READS_AND_BALANCE, &["GetItem", "GetItem"], &["PutItem"]]);
-/// The same if more than a thousand window entries would have to be evicted first: one page more, however many there
-/// are.
+/// A denial by the daily limit when more than a thousand window entries have expired: one more page is read, however
+/// many entries there are.
 pub const LONG_DENIAL: Budget = budget(
     7 + 45,
     1 + 1,
@@ -99,7 +99,7 @@ pub const LONG_DENIAL: Budget = budget(
 );
 const BLOCK: Budget = budget(5, 1 + 1, &[READS, &["PutItem"]]);
 const CHECK: Budget = budget(4, 1 + 1, &[READS_AND_BALANCE, &["PutItem"]]);
-/// The claim, and the settlement with its place in the index.
+/// Writes the claim, and the settlement with its index entry.
 const COMPLETE: Budget = budget(
     2,
     3 + 1,
@@ -113,16 +113,18 @@ const COMPLETE: Budget = budget(
 );
 const COMPLETE_AGAIN: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
 const RECEIPT: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
-/// A page of receipts is some four units, with rows of half a kilobyte. Strangers can't cause such reads.
+/// A page of receipts costs about four read units, with rows of half a kilobyte. Unauthenticated callers can't cause
+/// these reads.
 const LIST: Budget = budget(5, 1, &[&["BatchGetItem", "UpdateItem"], &["Query"]]);
 const POLL: Budget = budget(2, 1, &[&["BatchGetItem", "UpdateItem"]]);
 const ME: Budget = budget(1, 1, &[&["GetItem", "UpdateItem"]]);
-/// A hundred policies, of which some ten fit into 4 KB.
+/// A hundred policies; about ten fit into 4 KB.
 const SERVICES: Budget = budget(12, 1, &[&["GetItem", "UpdateItem"], &["Query"]]);
 const POLICY: Budget = budget(3, 1, &[READS]);
-/// No calls: the copy in memory.
+/// No calls: the catalog is served from memory.
 const CATALOG: Budget = budget(0, 0, &[]);
-/// Both functions: the person is read and counted, and reads what became of it; the audit row is in the transaction.
+/// Covers both functions. The person is read and counted, and reads the outcome; the audit row is part of the
+/// transaction.
 const PAYOUT: Budget = budget(
     8,
     10,
@@ -136,9 +138,9 @@ const PAYOUT: Budget = budget(
         &["GetItem"],
     ],
 );
-/// The list of open approvals, which an open page polls every few seconds: the index; each of two agents with its set
-/// of possibly open approvals; the approval; and concurrently its policy and its empty window. The session is
-/// read first, and then the person counted.
+/// The list of open approvals, which an open page polls every few seconds. It reads the index; the set of possibly open
+/// approvals of each of two agents; the approval; and concurrently its policy and its empty window. Before that the
+/// session is read, and then the person is counted.
 const WAITING: Budget = budget(
     9,
     1,
@@ -162,7 +164,7 @@ pub fn judged_policy() -> SpendPolicy {
     }
 }
 
-/// The operations that have run, with their costs.
+/// The operations run so far, with their costs.
 struct Bill<'a> {
     world: &'a World,
     costs: Vec<Cost>,
@@ -176,8 +178,8 @@ impl Bill<'_> {
     }
 }
 
-/// Runs every operation of an agent, of the catalog, and of a polling page, and returns what each cost. The world must
-/// be metered, and the agent must not have been called yet and have [`judged_policy`].
+/// Runs every operation of an agent, of the catalog, and of a polling page, and returns the cost of each. The world
+/// must be metered. The agent must have [`judged_policy`] and must not have made a call yet.
 pub async fn every_operation(world: &World, agent: &TestAgent) -> Vec<Cost> {
     let costs = Vec::new();
     let mut bill = Bill { world, costs };
@@ -210,7 +212,7 @@ async fn payments(bill: &mut Bill<'_>, agent: &TestAgent) {
         .await;
     let approval = text(&asked.refused(402, "approval_required")["approval_id"]);
     let path = format!("/approvals/{approval}");
-    // This function also writes the use of a key once a minute, in the background.
+    // This function also records the use of a key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, &path).await.ok();
@@ -258,7 +260,7 @@ async fn receipts_and_services(bill: &mut Bill<'_>, agent: &TestAgent) {
     bill.add("list of receipts", LIST, world.get(agent, &agent.path("/settlements")))
         .await
         .ok();
-    // This function also writes the use of a key once a minute, in the background.
+    // This function also records the use of a key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, "/mcp/agents/me").await.ok();
@@ -294,7 +296,7 @@ async fn payout(bill: &mut Bill<'_>) {
         .person_edits(&person, Method::PUT, &agent.path("/payout-address"), &body)
         .await
         .ok();
-    // The address waits for a day, and what is measured after this does not.
+    // A new payout address has to wait for a day. The clock is set back afterwards, for the remaining measurements.
     let now = world.now();
     world.pass(86_400);
     let person = world.person(&DEMO_OWNER);
@@ -317,7 +319,7 @@ async fn polled_page(bill: &mut Bill<'_>) {
         let url = format!("{}/dashboard/approvals/waiting", world.stack.base_url);
         world.http.get(url).header("cookie", &cookie)
     };
-    // The first caller reads the issuer's keys and the catalog's version.
+    // The first request also reads the issuer's keys and the catalog's version.
     request().send().await.expect("an answer");
     let page = bill.add("poll of what waits", WAITING, request().send()).await;
     let page = page.expect("an answer");

@@ -1,5 +1,5 @@
-//! History, written straight into the tables: the rows of an agent with many payments and many services, without making
-//! them.
+//! Long histories, written straight into the tables: an agent with many payments and many services, without making the
+//! calls that would create them.
 
 use crate::{TestAgent, World, fresh_key};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
@@ -9,12 +9,12 @@ use std::collections::HashMap;
 
 type Item = HashMap<String, AttributeValue>;
 
-/// The most items of one `BatchWriteItem` (API reference).
+/// The maximum number of items in one `BatchWriteItem` (API reference).
 const BATCH: usize = 25;
 
 impl World {
-    /// Adds so many more settlements to the window of the agent's only service, each a copy of its latest one with its
-    /// key and its entry: they all count, and there is nothing to evict.
+    /// Adds `count` settlements to the window of the agent's only service, each a copy of its latest one with its key
+    /// and its entry. All of them count, and none can be evicted.
     pub async fn add_settlements(&self, agent: &TestAgent, count: usize) {
         let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
         let key = newest(&self.rows_with(&format!("I#{}", agent.id)).await, "");
@@ -23,7 +23,7 @@ impl World {
         let first = first_of_history(self.now()).micros();
         let mut items = Vec::with_capacity(BATCH);
         for n in 0..count {
-            // Older than all that follows, so that an eviction would find them first.
+            // Older than everything that follows, so that an eviction would find them first.
             let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
             let id = SettlementId::at(at, purser_api::random().expect("chance"));
             let with = |row: &Item, sk: String| {
@@ -52,7 +52,8 @@ impl World {
         self.add_to_total(&window, &entry, count).await;
     }
 
-    /// Gives the agent's owner so many more agents of its policies, each with so many settlements like the agent's latest.
+    /// Gives the agent's owner `agents` more agents with the same policies, each with `settlements` copies of the
+    /// agent's latest settlement.
     pub async fn add_fleet(&self, agent: &TestAgent, agents: usize, settlements: usize) {
         let record = newest(&self.rows_with(&format!("A#{}", agent.id)).await, "#");
         let policies = self.rows_with(&format!("P#{}", agent.id)).await;
@@ -103,7 +104,7 @@ impl World {
         self.write_rows("LedgerTable", items).await;
     }
 
-    /// Adds so many more entries to the window of the agent's only service, each a copy of its latest one, from
+    /// Adds `count` entries to the window of the agent's only service, each a copy of its latest one, with times from
     /// [`first_of_history`] on.
     pub async fn add_entries(&self, agent: &TestAgent, count: usize) {
         let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
@@ -127,7 +128,7 @@ impl World {
         self.add_to_total(&window, &entry, count).await;
     }
 
-    /// Adds so many entries like that one to a window's total.
+    /// Adds `count` times the amount of `entry` to a window's total.
     async fn add_to_total(&self, window: &str, entry: &Item, count: usize) {
         let amount: u64 = number(entry, "amt");
         let sum = amount * u64::try_from(count).expect("few");
@@ -141,7 +142,7 @@ impl World {
         update.send().await.expect("the window's total");
     }
 
-    /// Enables so many more services, which are not in the catalog, with the policy that the agent has for `slug`.
+    /// Enables `count` more services, which are not in the catalog, with the agent's policy for `slug`.
     pub async fn add_services(&self, agent: &TestAgent, slug: &str, count: usize) {
         let service = self.service(slug).await.id;
         let policies = AttributeValue::S(format!("P#{}", agent.id));
@@ -166,8 +167,8 @@ impl World {
         self.write_rows("LedgerTable", items).await;
     }
 
-    /// Fills a table of the catalog's schema with so many copies of a service, each with its own slug, URL and ids, and
-    /// with everything that the catalog has; as one version more, in an object too.
+    /// Fills `table`, which has the catalog's schema, with the whole catalog and `count` copies of a service, each with
+    /// its own slug, URL and ids. Increments the version and stores the catalog object.
     pub async fn fill_catalog(&self, table: &str, slug: &str, count: usize) {
         let everything = self.scan("CatalogTable").await;
         let pattern = everything.iter().find(|item| {
@@ -211,7 +212,7 @@ impl World {
         catalog.store_object().await.expect("an object");
     }
 
-    /// Every row of a partition of the ledger.
+    /// Reads every row of a partition of the ledger.
     async fn rows_with(&self, pk: &str) -> Vec<Item> {
         let query = self.stack.db.query().table_name("LedgerTable");
         let query = query
@@ -236,12 +237,12 @@ impl World {
     }
 }
 
-/// When the first of [`World::add_settlements`] was authorized; each next one is a microsecond later.
+/// The time of the first settlement of [`World::add_settlements`]; each of the others is a microsecond later.
 pub fn first_of_history(now: Timestamp) -> Timestamp {
     Timestamp::from_micros(now.micros() - 3_600_000_000).expect("a time")
 }
 
-/// The last row whose sort key has this prefix.
+/// The last row whose sort key starts with `prefix`.
 fn newest(rows: &[Item], prefix: &str) -> Item {
     let found = rows.iter().rev().find(|row| text(row, "sk").starts_with(prefix));
     found.unwrap_or_else(|| panic!("a row {prefix}")).clone()

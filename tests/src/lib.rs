@@ -1,5 +1,5 @@
-//! What the integration tests use: a running stack, agents with their own policies, and the requests that an agent
-//! sends. No part of the service is faked: calls go over HTTP to the real functions, payments to the official SDK,
+//! The integration tests' shared parts: a running stack, agents with their own policies, and the requests that an agent
+//! sends. No part of the service is faked: calls go over HTTP to the real functions, payments to the official SDK, and
 //! transfers to a real node.
 
 mod costs;

@@ -4,7 +4,7 @@ use purser_local::LogAudit;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// The lines so far.
+/// The lines logged so far.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -17,7 +17,7 @@ impl Log {
         log
     }
 
-    /// All lines.
+    /// All lines logged so far.
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().expect("not poisoned").clone()).expect("UTF-8")
     }

@@ -1,4 +1,4 @@
-//! The cost of one request in calls of the database and the node, as seen by the proxies in front of them.
+//! The cost of one request in calls to the database and the node, as seen by the proxies in front of them.
 
 use crate::World;
 use purser_testkit::{Call, Units};
@@ -8,12 +8,12 @@ use purser_testkit::{Call, Units};
 pub struct Measured {
     /// Capacity, in tenths of a unit.
     pub units: Units,
-    /// The calls of the database and of the node, grouped by [`in_rounds`].
+    /// The calls to the database and to the node, grouped by [`in_rounds`].
     pub rounds: Vec<Vec<Call>>,
 }
 
 impl Measured {
-    /// The names of the calls, in rounds; sorted within a round, since its calls are concurrent.
+    /// The names of the calls, in rounds. Within a round they are sorted, since its calls are concurrent.
     pub fn sequence(&self) -> Vec<Vec<&str>> {
         let rounds = self.rounds.iter().map(|round| {
             let mut names: Vec<&str> = round.iter().map(|call| call.operation.as_str()).collect();
@@ -24,8 +24,8 @@ impl Measured {
     }
 }
 
-/// Sends a request and returns its cost, including calls in the background. The world must be metered, and nothing else
-/// may be running.
+/// Sends a request and returns its cost, including background calls. The world must be metered, and nothing else may be
+/// running.
 pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Measured, T) {
     let metered = "a metered world";
     let database = world.proxy.as_ref().expect(metered);
@@ -33,7 +33,7 @@ pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Mea
     database.calls().take();
     node.calls().take();
     let answer = request.await;
-    // A balance read that is not needed is cancelled by its caller, but the node answers it all the same.
+    // An unneeded balance read is cancelled by its caller, but the node answers it all the same.
     node.quiet().await;
     database.quiet().await;
     let mut seen = database.calls().take();
@@ -48,8 +48,8 @@ pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Mea
     )
 }
 
-/// Groups the calls by who had to wait: a new round begins with a call that was sent after all earlier ones were
-/// answered, so concurrent calls are one round.
+/// Groups the calls into rounds: a call that was sent after all earlier ones were answered begins a new round, so
+/// concurrent calls share a round.
 pub fn in_rounds(mut calls: Vec<Call>) -> Vec<Vec<Call>> {
     calls.sort_by_key(|call| call.started);
     let mut rounds: Vec<Vec<Call>> = Vec::new();

@@ -1,4 +1,4 @@
-//! Provider payment requirements, as providers write them.
+//! Payment requirements as providers write them.
 
 use purser_local::NETWORK;
 use serde_json::{Value, json};
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 /// The terms of a requirement.
 #[derive(Clone, Debug)]
 pub struct Offered {
-    /// Micro-units.
+    /// The price, in micro-units.
     pub units: u64,
-    /// The wallet.
+    /// The payee's wallet.
     pub pay_to: String,
     /// `maxTimeoutSeconds`.
     pub timeout: u64,
 }
 
-/// One v2 entry.
+/// A single v2 entry.
 pub fn bare_offer(offered: &Offered) -> Value {
     let token = NETWORK.token();
     json!({

@@ -1,5 +1,5 @@
-//! A chain's node on a thread of its own, whose chain a bench makes payments on. Every wallet is rich. Its answers have
-//! the form and the size of a real node's, without its work.
+//! A scripted node, on its own thread, with a chain on which a bench makes payments. Every wallet is rich. The answers
+//! have the form and size of a real node's, without its work.
 
 use purser_domain::TxHash;
 use purser_testkit::chain::{BLOCK_SECONDS, ScriptedChain, payment_of, time_of, tx_hash};
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A running node; it ends with the process. Clones share it.
+/// A running node. It stops when the process ends. Clones share it.
 #[derive(Clone)]
 pub struct PayingNode {
-    /// Its address.
+    /// The node's URL.
     pub url: String,
     node: ScriptedNode,
     chain: Arc<Mutex<ScriptedChain>>,
@@ -22,7 +22,7 @@ pub struct PayingNode {
     transactions: Arc<AtomicU64>,
 }
 
-/// How many calls it answers in a second, and how many it has refused.
+/// The node's rate limit, and the number of calls it has refused.
 #[derive(Debug)]
 struct Allowance {
     per_second: u32,
@@ -47,7 +47,7 @@ impl Allowance {
 }
 
 impl PayingNode {
-    /// A node that answers immediately, and every call.
+    /// Starts a node that answers every call immediately.
     pub fn start() -> Self {
         let chain = Arc::<Mutex<ScriptedChain>>::default();
         let allowance = Arc::new(Mutex::new(Allowance {
@@ -84,57 +84,57 @@ impl PayingNode {
         }
     }
 
-    /// Sets the delay of each answer; calls are recorded while it is not zero.
+    /// Sets the delay of each answer. Calls are recorded while it is not zero.
     pub fn set_latency(&self, latency: Duration) {
         self.node.set_latency(latency);
         self.node.note_calls(!latency.is_zero());
     }
 
-    /// Sets how many calls it answers in each second; to the others it says 429.
+    /// Limits the calls per second; the node answers the excess ones with 429.
     pub fn set_limit(&self, per_second: u32) {
         self.allowance.lock().expect("not poisoned").per_second = per_second;
     }
 
-    /// How many calls it has refused since this was asked last.
+    /// Returns the number of calls refused since the last call of this.
     pub fn take_refused(&self) -> usize {
         std::mem::take(&mut self.allowance.lock().expect("not poisoned").refused)
     }
 
-    /// The calls recorded since they were taken last.
+    /// Takes the calls recorded since the last call of this.
     pub fn take(&self) -> Vec<Call> {
         self.node.take_calls()
     }
 
-    /// Mines so many empty blocks.
+    /// Mines `blocks` empty blocks.
     pub fn mine(&self, blocks: u64) {
         self.chain().head += blocks;
     }
 
-    /// Mines empty blocks until the newest one is not before this time, in seconds.
+    /// Mines empty blocks until the newest one is not earlier than `seconds`.
     pub fn mine_until(&self, seconds: u64) {
         let mut chain = self.chain();
         let missing = seconds.saturating_sub(time_of(chain.head).secs());
         chain.head += missing.div_ceil(BLOCK_SECONDS);
     }
 
-    /// A transaction that is nowhere yet.
+    /// The hash of a transaction that is on no chain yet.
     pub fn transaction(&self) -> TxHash {
         tx_hash(self.transactions.fetch_add(1, Relaxed))
     }
 
-    /// Makes the payment of an authorize's answer, by that transaction, so many blocks below the newest one.
+    /// Makes the payment that authorize returned in the transaction `hash`, `below` blocks below the newest one.
     pub fn carry_out_by(&self, authorized: &Value, hash: TxHash, below: u64) {
         let mut chain = self.chain();
         let block = chain.head - below;
         chain.pay(&payment_of(authorized), block, hash);
     }
 
-    /// Makes the payment of an authorize's answer in a final block, and returns the hash of its transaction.
+    /// Makes the payment that authorize returned in a final block, and returns the transaction's hash.
     pub fn carry_out(&self, authorized: &Value) -> String {
-        /// More than any bench waits for.
+        /// Deeper than any bench requires.
         const FINAL: u64 = 100;
         let hash = self.transaction();
-        // Few in a block, so that its logs are no more than of a few.
+        // Spreads the payments, so that the logs of each block are few.
         self.carry_out_by(authorized, hash, FINAL + self.transactions.load(Relaxed));
         hash.to_string()
     }

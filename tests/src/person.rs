@@ -1,5 +1,5 @@
-//! People in the tests: they call the API with a session token of the stack's own issuer. And operators, who have the
-//! internal token.
+//! The people and operators of the tests. People call the API with a session token from the stack's own issuer,
+//! operators with the internal token.
 
 use crate::{Answer, TestAgent, World, dollars};
 use purser_domain::AgentId;
@@ -16,14 +16,14 @@ pub struct Person {
 }
 
 impl World {
-    /// A person who signs in now.
+    /// Signs a person in.
     pub fn person(&self, user: &DemoUser) -> Person {
         Person {
             token: self.stack.issuer.token(user),
         }
     }
 
-    /// The `cookie` header of a browser in which that person has signed in.
+    /// Signs the person in with a browser and returns its `cookie` header.
     pub async fn browser_session(&self, user: &'static DemoUser) -> String {
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
         let http = http.build().expect("a client");
@@ -40,7 +40,7 @@ impl World {
         cookie(&back.send().await.expect("an answer"))
     }
 
-    /// A webhook of the person at a name that nobody has, and a delivery to it that failed: their ids.
+    /// Creates a webhook of the person at an unresolvable name, and a failed delivery to it; returns their ids.
     pub async fn webhook_of(&self, person: &Person) -> (String, String) {
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let body = json!({"url": "https://hooks.example.invalid/purser"});
@@ -59,7 +59,7 @@ impl World {
         (text(&made["webhook_id"]), id)
     }
 
-    /// The newest delivery of the webhook at this path, once it is as wanted.
+    /// Waits until the newest delivery of the webhook at `path` is as `wanted`, and returns it.
     pub async fn delivery_where(&self, person: &Person, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -82,17 +82,17 @@ impl World {
             .to_owned()
     }
 
-    /// GET as that person.
+    /// Sends a GET as the person.
     pub async fn person_gets(&self, person: &Person, path: &str) -> Answer {
         self.call(Method::GET, path, Some(&person.token), None).await
     }
 
-    /// A write as that person, with any version.
+    /// Sends a write as the person, for any version.
     pub async fn person_edits(&self, person: &Person, method: Method, path: &str, body: &Value) -> Answer {
         self.person_edits_version(person, method, path, "*", body).await
     }
 
-    /// A write as that person, if the version is still the one they saw.
+    /// Sends a write as the person, conditional on the version in `if_match`.
     pub async fn person_edits_version(
         &self,
         person: &Person,
@@ -104,18 +104,18 @@ impl World {
         Self::send(self.persons_edit(person, method, path, if_match).json(body)).await
     }
 
-    /// The request of a write, to send it from another task or with another body.
+    /// A write as a request, to send from another task or with another body.
     pub fn persons_edit(&self, person: &Person, method: Method, path: &str, if_match: &str) -> RequestBuilder {
         self.persons_request(person, method, path).header("if-match", if_match)
     }
 
-    /// The request of a person, with only the session.
+    /// A request of the person with nothing but the session.
     pub fn persons_request(&self, person: &Person, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         request.bearer_auth(&person.token)
     }
 
-    /// An agent that the person creates: with a key, with money, and with the curated services without limits.
+    /// Creates an agent of the person, with a key, money, and the curated services without limits.
     pub async fn agent_of(&self, person: &Person, name: &str) -> TestAgent {
         let made = self
             .person_edits(person, Method::POST, "/agents", &json!({"name": name}))
@@ -137,8 +137,8 @@ impl World {
         agent
     }
 
-    /// All items of a person's list, read in pages of `limit`, and the number of pages. `path` may already have a
-    /// query.
+    /// Reads all items of a person's list in pages of `limit`, and returns them with the number of pages. `path` may
+    /// already have a query.
     pub async fn pages_of(&self, person: &Person, path: &str, of: &str, limit: usize) -> (Vec<Value>, usize) {
         let (mut found, mut pages, mut next) = (Vec::new(), 0, String::new());
         let sign = if path.contains('?') { '&' } else { '?' };
@@ -158,18 +158,18 @@ impl World {
         }
     }
 
-    /// GET as an operator.
+    /// Sends a GET as an operator.
     pub async fn operator_gets(&self, path: &str) -> Answer {
         Self::send(self.operators_request(Method::GET, path)).await
     }
 
-    /// A write as an operator, with any version.
+    /// Sends a write as an operator, for any version.
     pub async fn operator_edits(&self, method: Method, path: &str, body: &Value) -> Answer {
         let request = self.operators_request(method, path).header("if-match", "*");
         Self::send(request.json(body)).await
     }
 
-    /// The request of an operator, with only the internal token.
+    /// A request of an operator with nothing but the internal token.
     pub fn operators_request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         request.header("x-internal-token", &self.stack.internal_token)

@@ -1,10 +1,10 @@
-//! The problems in the answer to a refused request.
+//! Reads the problems from the answer to a refused request.
 
 use crate::Answer;
 use serde_json::Value;
 
-/// The paths of all problems of a body, from a 400 `invalid_request` or `<field>_required`: every entry of `details[]`
-/// has a path and a message; without entries, the slug names the missing member. `of` names the request.
+/// The paths of all problems that a 400 `invalid_request` or `<field>_required` reports. Every entry of `details[]` has
+/// a path and a message; without entries, the slug names the missing member. `of` names the request in failures.
 #[track_caller]
 pub fn paths(answer: Answer, of: &str) -> Vec<String> {
     assert_eq!(answer.status, 400, "{of}: {}", answer.body);
@@ -24,8 +24,8 @@ pub fn paths(answer: Answer, of: &str) -> Vec<String> {
         entry["path"].as_str().expect("a text").to_owned()
     };
     let paths: Vec<String> = details.iter().map(entry).collect();
-    // The slug names a missing member, if there is one; what a provider left out of its requirement is not the caller's
-    // to add.
+    // The slug names a missing member if there is one. A member missing from the provider's requirement is not the
+    // caller's to add, so it does not count.
     let required = details
         .iter()
         .zip(&paths)

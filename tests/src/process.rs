@@ -1,8 +1,8 @@
-//! A function in its own process, as in Lambda: the function's real `main`, which asks Lambda's runtime API for events
-//! one at a time and posts each answer there. It can be killed at any moment; the next event starts it again.
+//! A function in its own process, as in Lambda: the function's real `main`, which polls Lambda's runtime API for one
+//! event at a time and posts each answer there. It can be killed at any moment; the next event starts it again.
 //!
-//! All its calls go through its own proxies. These see each call before it takes effect and after, and can kill the
-//! process there: by SIGKILL, so that it can't clean up or notify anything.
+//! All its calls go through its own proxies. These see each call before and after it takes effect, and can kill the
+//! process at either moment, by SIGKILL: it can't clean up or notify anything.
 //!
 //! Deliberately elsewhere: the function's environment, which is the stack's (`World`).
 
@@ -28,7 +28,7 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
-/// Which function, and the program that runs it: the test's `env!("CARGO_BIN_EXE_function")`.
+/// A function, and the program that runs it: the test's `env!("CARGO_BIN_EXE_function")`.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The built `tests/src/bin/function.rs`.
@@ -37,11 +37,11 @@ pub struct Program {
     pub function: &'static str,
     /// The template's timeout for one event.
     pub time: Duration,
-    /// The function's variables that differ from the stack's.
+    /// Environment variables of the function that differ from the stack's.
     pub environment: Vec<(&'static str, &'static str)>,
 }
 
-/// A request, as in the gateway's event.
+/// A request, as the gateway's event describes it.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The method.
@@ -57,7 +57,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// POST with a key.
+    /// A POST with an agent key.
     pub fn post(bearer: &str, path: &str, body: &Value) -> Self {
         Self {
             method: Method::POST,
@@ -68,7 +68,7 @@ impl Request {
         }
     }
 
-    /// The request as a write of a record with this version.
+    /// Turns the request into a write conditional on the version `if_match`.
     pub fn editing(self, method: Method, if_match: &str) -> Self {
         Self {
             method,
@@ -77,7 +77,7 @@ impl Request {
         }
     }
 
-    /// GET with a key.
+    /// A GET with an agent key.
     pub fn get(bearer: &str, path: &str) -> Self {
         Self {
             method: Method::GET,
@@ -116,13 +116,13 @@ impl Request {
     }
 }
 
-/// A function, its process while it runs, and what it calls.
+/// A function, its process while it runs, and proxies in front of its dependencies.
 pub struct Process {
-    /// The database.
+    /// The proxy in front of the database.
     pub db: Proxy,
-    /// The chain's node.
+    /// The proxy in front of the chain's node.
     pub node: Proxy,
-    /// KMS, which only a custody by it calls.
+    /// The proxy in front of KMS, which is called only if it holds the wallets' keys.
     pub kms: Proxy,
     program: Program,
     environment: BTreeMap<String, String>,
@@ -136,8 +136,8 @@ async fn proxy(upstream: &str) -> Proxy {
     Proxy::start(upstream.to_owned(), ProxyConfig::default()).await
 }
 
-/// So many proxies in front of the world's node, as its endpoints; and one in front of its secrets, which points the
-/// node's URL to them.
+/// Starts `ENDPOINTS` proxies in front of the world's node, and one in front of its secrets, which replaces the node's
+/// URL by the proxies'.
 pub async fn node_fronts<const ENDPOINTS: usize>(world: &World) -> ([Proxy; ENDPOINTS], Proxy) {
     let stack = &world.stack;
     let mut nodes = Vec::new();
@@ -160,7 +160,7 @@ pub async fn node_fronts<const ENDPOINTS: usize>(world: &World) -> ([Proxy; ENDP
     (nodes.try_into().ok().expect("as many"), secrets)
 }
 
-/// Kills the process.
+/// A handle that kills the process.
 #[derive(Debug, Default)]
 pub struct Killer {
     running: Mutex<Option<oneshot::Sender<()>>>,
@@ -171,18 +171,18 @@ impl Killer {
     /// Kills the running process. Its pending calls are never answered.
     pub fn kill(&self) {
         if let Some(running) = self.running.lock().expect("not poisoned").take() {
-            // It may have just been killed.
+            // The receiver is gone if the process was just killed.
             let _ = running.send(());
         }
     }
 
-    /// How many processes have been killed.
+    /// The number of processes killed so far.
     pub fn kills(&self) -> u32 {
         self.kills.load(SeqCst)
     }
 }
 
-/// One process, and our end of its runtime API.
+/// A running process, and the server side of its runtime API.
 struct Running {
     events: mpsc::Sender<Invocation>,
     dead: watch::Receiver<bool>,
@@ -195,7 +195,7 @@ impl Drop for Running {
     }
 }
 
-/// The result of an event: the function's answer, or the error that the call failed with.
+/// The result of an event: the function's answer, or the error it reported.
 type Made = Result<Value, Value>;
 
 struct Invocation {
@@ -204,7 +204,7 @@ struct Invocation {
 }
 
 impl Process {
-    /// The function in this world. Its process starts with the first event.
+    /// The function in this world. The first event starts its process.
     pub async fn of(world: &World, program: Program) -> Self {
         let stack = &world.stack;
         let db = proxy(&stack.environment["DYNAMODB_ENDPOINT"]).await;
@@ -241,7 +241,7 @@ impl Process {
         }
     }
 
-    /// What kills the process.
+    /// The handle that kills the process.
     pub fn killer(&self) -> Arc<Killer> {
         Arc::clone(&self.killer)
     }
@@ -266,13 +266,13 @@ impl Process {
         }
     }
 
-    /// Waits until no call of a process is running: what was passed on continues after its death.
+    /// Waits until no call of a process is running: forwarded calls continue after its death.
     pub async fn quiet(&self) {
         self.db.quiet().await;
         self.node.quiet().await;
     }
 
-    /// Stops killing, and passes everything on.
+    /// Stops killing, and forwards everything unchanged.
     pub fn spare(&self) {
         self.loses_answer.store(false, SeqCst);
         self.db.behave();
@@ -280,8 +280,8 @@ impl Process {
         self.kms.behave();
     }
 
-    /// Sends a request to the function, starting it if it is not running; `None` if it died, also of a timeout, as in
-    /// Lambda.
+    /// Sends a request to the function, which is started if it is not running. Returns `None` if it died, which
+    /// includes a timeout, as in Lambda.
     pub async fn send(&self, request: &Request) -> Option<Answer> {
         let made = self.invoke(request.event()).await?;
         Some(answer_of(
@@ -289,7 +289,7 @@ impl Process {
         ))
     }
 
-    /// The same with any event, for a function that a schedule starts.
+    /// Sends any event, for a function that a schedule starts.
     pub async fn invoke(&self, event: Value) -> Option<Made> {
         let mut running = self.running.lock().await;
         if running.as_ref().is_none_or(|running| *running.dead.borrow()) {
@@ -303,7 +303,7 @@ impl Process {
             let _ = running.dead.wait_for(|dead| *dead).await;
         };
         let told = async {
-            // A result that was never delivered is of a process that died.
+            // The sender is dropped if the process died.
             match told.await {
                 Ok(made) => made,
                 Err(_) => std::future::pending().await,
@@ -377,7 +377,7 @@ impl Process {
                     child.kill().await.expect("SIGKILL is sent");
                     killer.kills.fetch_add(1, SeqCst);
                 }
-                // The process has no owner any more.
+                // The process no longer has an owner.
                 () = died.closed() => {}
             }
             let _ = died.send(true);
@@ -411,7 +411,7 @@ fn answer_of(answer: &Value) -> Answer {
     }
 }
 
-/// The runtime API of one process (Lambda developer guide, "Using the Lambda runtime API").
+/// The server side of one process's runtime API (Lambda developer guide, "Using the Lambda runtime API").
 struct Desk {
     coming: tokio::sync::Mutex<mpsc::Receiver<Invocation>>,
     waiting: Mutex<Option<oneshot::Sender<Made>>>,
@@ -448,7 +448,7 @@ async fn failure(State(desk): State<Arc<Desk>>, body: Bytes) -> StatusCode {
         .await
 }
 
-/// A function that can't start reports it before it exits.
+/// Handles a failed initialization, which the function reports before it exits.
 async fn refusal(body: String) {
     panic!("the function did not start: {body}");
 }
@@ -460,7 +460,7 @@ impl Desk {
             std::future::pending::<()>().await;
         }
         if let Some(waiting) = self.waiting.lock().expect("not poisoned").take() {
-            // The sender may have given up.
+            // The receiver may have given up.
             let _ = waiting.send(made);
         }
         StatusCode::ACCEPTED

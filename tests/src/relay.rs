@@ -1,4 +1,4 @@
-//! A relay between a client, Purser and providers, which can stop at any moment or answer itself.
+//! A relay between a client, Purser and providers that can stop at a given moment or answer calls itself.
 
 use crate::World;
 use axum::Router;
@@ -11,24 +11,26 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
-/// A relay in front of Purser, and as an HTTP proxy in front of providers, that can stop at a moment or answer itself.
+/// A relay in front of Purser that is also an HTTP proxy in front of providers. It can stop at a given moment, or
+/// answer calls itself.
 #[derive(Clone)]
 pub struct Relay {
     upstream: Arc<str>,
     http: Client,
     moments: Arc<AtomicUsize>,
     stop_at: Option<usize>,
-    /// Told when it has stopped.
+    /// Notified when the relay has stopped.
     pub stopped: Arc<Notify>,
-    /// What it answers to the next paid calls, the last one first.
+    /// The relay's answers to the next paid calls, the last one first.
     pub answers: Arc<Mutex<Vec<(&'static str, Script)>>>,
 }
 
-/// What the relay answers to a paid call instead of the provider; `None` passes it on.
+/// An answer of the relay to a paid call; `None` passes the call on to the provider.
 pub type Script = fn(&str) -> Option<Response>;
 
 impl Relay {
-    /// A relay, and its address. It stops at that moment: two are of each exchange, before and after the upstream answers.
+    /// Starts a relay and returns it with its URL. Each exchange has two moments, before and after the upstream
+    /// answers; the relay stops at moment `stop_at`, counted over all exchanges.
     ///
     /// # Panics
     ///
@@ -52,7 +54,7 @@ impl Relay {
         (relay, url)
     }
 
-    /// Stops for good at the moment that it is told to.
+    /// Counts a moment, and blocks forever if it is `stop_at`.
     async fn moment(&self) {
         if Some(self.moments.fetch_add(1, SeqCst)) == self.stop_at {
             self.stopped.notify_one();

@@ -1,12 +1,13 @@
-//! What a payment writes, by the partitions that it writes to: a table takes as much as its hottest partition.
+//! The write load of a payment by partition: a table's throughput is limited by its hottest partition.
 
 use crate::{TestAgent, World, body_of, measure};
 use purser_testkit::{Call, Units};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Write units of one payment from authorize to its receipt, by the kind of the partition: what its key begins with, or
-/// the index. The world must be metered; it has paid before, so that what is written once a minute is written.
+/// Write units of one payment from authorize to its receipt, by kind of partition: the prefix of its key, or the index.
+/// The world must be metered. One payment is made before the counted one, so that writes made once a minute are not
+/// counted.
 pub async fn writes_of_a_payment(world: &World, agent: &TestAgent) -> BTreeMap<String, u64> {
     let mut calls = Vec::new();
     for counted in [false, true] {
@@ -30,7 +31,7 @@ pub async fn writes_of_a_payment(world: &World, agent: &TestAgent) -> BTreeMap<S
     writes
 }
 
-/// The partitions that a call writes to. Each item is smaller than 1 KB.
+/// The partitions that a call writes to, with the write units of each. Each item is smaller than 1 KB.
 fn written(call: &Call) -> Vec<(String, u64)> {
     let request = &call.request;
     match call.operation.as_str() {
@@ -38,7 +39,8 @@ fn written(call: &Call) -> Vec<(String, u64)> {
         "TransactWriteItems" => {
             let actions = request["TransactItems"].as_array().into_iter().flatten();
             let actions = actions.flat_map(|action| action.as_object().into_iter().flatten());
-            // A transaction writes twice ("Amazon DynamoDB Transactions: How it works", capacity management).
+            // A transactional write costs twice as much ("Amazon DynamoDB Transactions: How it works", capacity
+            // management).
             actions.flat_map(|(_, action)| of_item(action, 2)).collect()
         }
         _ => Vec::new(),

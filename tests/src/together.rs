@@ -17,7 +17,7 @@ where
     answers
 }
 
-/// Runs calls, so many at once, and returns their answers in order.
+/// Runs calls, `count` at a time, and returns their answers in order.
 pub async fn few_at_once<F>(count: usize, calls: impl IntoIterator<Item = F>) -> Vec<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -29,8 +29,8 @@ where
     answers
 }
 
-/// A call of complete that can be sent from another task: with the payment of this answer of authorize, and the hash of a
-/// transaction.
+/// A call of complete that can be sent from another task, for the payment that authorize returned and a transaction's
+/// hash.
 pub fn completing(
     world: &World,
     agent: &TestAgent,

@@ -24,19 +24,20 @@ use tokio::sync::oneshot;
 /// The owner of the agents that tests create.
 pub const OWNER: &str = "tests";
 
-/// How long a transaction locks its items in a conflicting proxy.
+/// How long a transaction locks its items in a proxy that simulates conflicts.
 const HOLD: Duration = Duration::from_millis(4);
 
-/// The latency of calls through a metering proxy: far more than it takes to send several, so that those overlap.
+/// The latency of calls through a metering proxy: much longer than it takes to send several calls, so that they
+/// overlap.
 const LATENCY: Duration = Duration::from_millis(40);
 
-/// A stack of this test only.
+/// A stack that belongs to this test only.
 pub struct World {
     /// The stack.
     pub stack: Stack,
-    /// A stateless client.
+    /// An HTTP client without cookies.
     pub http: reqwest::Client,
-    /// The time of a still clock, in microseconds; unused where the stack's own clock runs.
+    /// The time of a stopped clock, in microseconds; unused if the stack's own clock runs.
     still: Arc<AtomicI64>,
     /// The proxy in front of the database, if any.
     pub proxy: Option<Proxy>,
@@ -44,7 +45,7 @@ pub struct World {
     pub node_proxy: Option<Proxy>,
 }
 
-/// An answer.
+/// An HTTP answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.
@@ -61,27 +62,27 @@ impl Answer {
         self.body["error"].as_str().unwrap_or_default()
     }
 
-    /// The body of an answer that must be 200.
+    /// Asserts that the status is 200 and returns the body.
     #[track_caller]
     pub fn ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         self.body
     }
 
-    /// The body of an answer that must be 201.
+    /// Asserts that the status is 201 and returns the body.
     #[track_caller]
     pub fn created(self) -> Value {
         assert_eq!(self.status, 201, "{}", self.body);
         self.body
     }
 
-    /// The `If-Match` value for an edit of this record.
+    /// The `If-Match` value for an edit of this version.
     #[track_caller]
     pub fn etag(&self) -> &str {
         self.headers["etag"].to_str().expect("a text")
     }
 
-    /// The body of an answer that must be this error.
+    /// Asserts that the answer is the error `slug` with this status, and returns the body.
     #[track_caller]
     pub fn refused(self, status: u16, slug: &str) -> Value {
         assert_eq!((self.status, self.slug()), (status, slug), "{}", self.body);
@@ -94,12 +95,12 @@ impl Answer {
     }
 }
 
-/// What the ledger contains: a refusal may change nothing of it but the decisions.
+/// Counts over the ledger's rows, to show that a refusal changed none of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Settlement rows.
     pub settlements: usize,
-    /// Entries that count.
+    /// Window entries.
     pub entries: usize,
     /// The sum of all windows' totals.
     pub total: u64,
@@ -109,12 +110,12 @@ pub struct Footprint {
     pub keys: usize,
 }
 
-/// Every row of a table, by its key: of the ledger, what [`Footprint`] counts and everything else.
+/// The rows of a table by key, including those that [`Footprint`] does not count.
 #[derive(Clone)]
 pub struct Rows(BTreeMap<[String; 2], String>);
 
 impl Rows {
-    /// The differences: a line for each row that was added, removed or changed.
+    /// The differences: one line for each row that was added, removed or changed.
     pub fn changes_since(&self, before: &Self) -> Vec<String> {
         let keys: BTreeSet<&[String; 2]> = before.0.keys().chain(self.0.keys()).collect();
         let pairs = keys.into_iter().map(|key| (key, before.0.get(key), self.0.get(key)));
@@ -125,7 +126,7 @@ impl Rows {
     }
 }
 
-/// A value as text, equal for equal values.
+/// A value as text; equal for equal values.
 pub fn plain(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(members) => {
@@ -137,7 +138,7 @@ pub fn plain(value: &AttributeValue) -> String {
     }
 }
 
-/// An agent of the test.
+/// An agent that belongs to the test.
 #[derive(Clone)]
 pub struct TestAgent {
     /// Its id.
@@ -149,7 +150,7 @@ pub struct TestAgent {
 }
 
 impl TestAgent {
-    /// A path below the agent's.
+    /// A path below the agent's own.
     pub fn path(&self, below: &str) -> String {
         format!("/agents/{}{below}", self.id)
     }
@@ -159,7 +160,7 @@ impl TestAgent {
         key_id_of(&self.key)
     }
 
-    /// The agent, using another of its keys.
+    /// The same agent with another of its keys.
     pub fn with_key(&self, key: &Value) -> Self {
         Self {
             key: key.as_str().expect("a key").to_owned(),
@@ -174,22 +175,22 @@ pub fn key_id_of(key: &str) -> &str {
     public.get(public.len() - 16..).expect("sixteen digits")
 }
 
-/// So many dollars in micro-units.
+/// Converts dollars into micro-units.
 pub const fn dollars(dollars: u64) -> u64 {
     dollars * 1_000_000
 }
 
-/// An amount.
+/// An amount of `units` micro-units.
 pub fn units(units: u64) -> Amount {
     Amount::from_units(units).expect("an amount")
 }
 
-/// A fresh key.
+/// A new random key.
 pub fn fresh_key() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// An authorize body for an offer, with a fresh key.
+/// An authorize body for a payment requirement, with a new idempotency key.
 pub fn body_of(requirement: Value) -> Value {
     json!({
         "payment_requirement": requirement,
@@ -200,7 +201,7 @@ pub fn body_of(requirement: Value) -> Value {
     })
 }
 
-/// The services whose operations [`body_of`] calls, by slug; their categories; the operations' ids.
+/// The services that list the operation that [`body_of`] calls: slug, category, and the operation's id.
 const ANYTHING: [(&str, &str, &str); 4] = [
     ("lab-reports", "finance", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a11"),
     ("lab-scrape", "scrape", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a12"),
@@ -208,7 +209,7 @@ const ANYTHING: [(&str, &str, &str); 4] = [
     ("lab-weather", "data", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a14"),
 ];
 
-/// An operation that several services list: any price may be paid, and the name decides which service it is.
+/// An operation that several services list. It allows any price, so the service is determined by name.
 fn anything(category: &str, id: &str) -> Value {
     json!({
         "id": id,
@@ -226,7 +227,7 @@ fn anything(category: &str, id: &str) -> Value {
     })
 }
 
-/// A proxy of this configuration for a stack to put in front of something, and the receiver of its handle.
+/// A proxy that a stack puts in front of one of its parts, and the receiver of its handle.
 fn front(config: ProxyConfig) -> (Front, oneshot::Receiver<Proxy>) {
     let (sender, receiver) = oneshot::channel();
     let front = move |upstream: String| -> Pin<Box<dyn Future<Output = String> + Send>> {
@@ -241,17 +242,17 @@ fn front(config: ProxyConfig) -> (Front, oneshot::Receiver<Proxy>) {
 }
 
 impl World {
-    /// A stack with a running clock.
+    /// Starts a stack whose clock runs.
     pub async fn start() -> Self {
         Self::with(Options::default()).await
     }
 
-    /// A stack with a clock that only tests move, starting at the system's time.
+    /// Starts a stack whose clock only tests advance, from the system's time on.
     pub async fn still() -> Self {
         Self::still_with(Options::default()).await
     }
 
-    /// As [`World::still`], with these options.
+    /// [`World::still`] with options.
     pub async fn still_with(options: Options) -> Self {
         let (still, clock) = Self::still_clock();
         Self {
@@ -266,7 +267,7 @@ impl World {
         (still, Some(clock))
     }
 
-    /// A stack whose database answers conflicting transactions as DynamoDB does.
+    /// Starts a stack whose database reports transaction conflicts as DynamoDB does.
     pub async fn conflicted() -> Self {
         Self::proxied(ProxyConfig {
             hold: Some(HOLD),
@@ -275,8 +276,8 @@ impl World {
         .await
     }
 
-    /// A stack that counts the calls of the database and of the node: see [`crate::measure`]. Its clock does not move,
-    /// so nothing expires in between.
+    /// Starts a stack that records the calls to the database and to the node: see [`crate::measure`]. Its clock is
+    /// stopped, so nothing expires meanwhile.
     pub async fn metered() -> Self {
         let config = ProxyConfig {
             latency: LATENCY,
@@ -297,7 +298,7 @@ impl World {
         }
     }
 
-    /// A stack with a proxy of this configuration between the functions and the node.
+    /// Starts a stack with a proxy of this configuration between the functions and the node.
     pub async fn node_proxied(config: ProxyConfig, options: Options) -> Self {
         let (node_front, node_proxy) = front(config);
         let world = Self::with(Options {
@@ -311,17 +312,17 @@ impl World {
         }
     }
 
-    /// A stack with a proxy of this configuration between the functions and the database.
+    /// Starts a stack with a proxy of this configuration between the functions and the database.
     pub async fn proxied(config: ProxyConfig) -> Self {
         Self::proxied_with(config, Options::default()).await
     }
 
-    /// A stack that counts the calls of the database and whose clock does not move, so that only requests make calls.
+    /// Starts a stack that records the calls to the database. Its clock is stopped, so only requests cause calls.
     pub async fn watched() -> Self {
         Self::watched_with(Options::default()).await
     }
 
-    /// As [`World::watched`], with these options.
+    /// [`World::watched`] with options.
     pub async fn watched_with(options: Options) -> Self {
         let (still, clock) = Self::still_clock();
         Self {
@@ -343,9 +344,9 @@ impl World {
         }
     }
 
-    /// A stack with these options. If `PURSER_RECORD` names a file, the AWS calls of its functions are recorded there,
-    /// unless they use other tables than the template's; if `PURSER_LOGS` names a folder, so are what they log and what
-    /// they must not log.
+    /// Starts a stack with these options. If `PURSER_RECORD` names a file, the AWS calls of its functions are recorded
+    /// there, unless they use other tables than the template's. If `PURSER_LOGS` names a folder, the functions' logs
+    /// are written there, together with the secrets that must not be logged.
     pub async fn with(options: Options) -> Self {
         let tables_differ = options.environment.keys().any(|name| name.ends_with("_TABLE"));
         let record = Env::process()
@@ -387,12 +388,12 @@ impl World {
         }
     }
 
-    /// Sets the still clock.
+    /// Sets the stopped clock.
     pub fn set_clock(&self, at: Timestamp) {
         self.still.store(at.micros(), Ordering::SeqCst);
     }
 
-    /// Advances the still clock by so many seconds.
+    /// Advances the stopped clock by `seconds`.
     pub fn pass(&self, seconds: u32) {
         self.set_clock(self.now().after(Length::from_secs_u32(seconds)));
     }
@@ -402,13 +403,13 @@ impl World {
         self.stack.clock.now()
     }
 
-    /// The catalog entry of that slug.
+    /// The catalog entry for `slug`.
     pub async fn service(&self, slug: &str) -> Service {
         let catalog = self.stack.catalog.load().await.expect("the catalog");
         catalog.by_reference(slug).expect("a seeded service").clone()
     }
 
-    /// A new agent with money, `lab-search` enabled under `policy`, and these rules.
+    /// Creates an agent with money, these rules, and `lab-search` enabled under `policy`.
     pub async fn agent(&self, policy: SpendPolicy, rules: Vec<Rule>) -> TestAgent {
         let agent = self.poor_agent(rules).await;
         self.enable(&agent, "lab-search", policy).await;
@@ -416,7 +417,7 @@ impl World {
         agent
     }
 
-    /// A new agent without money or services.
+    /// Creates an agent without money or services.
     pub async fn poor_agent(&self, rules: Vec<Rule>) -> TestAgent {
         let id = AgentId::from_uuid(uuid::Uuid::new_v4());
         let now = self.now();
@@ -469,7 +470,7 @@ impl World {
         self.put_policy(agent, slug, true, policy).await;
     }
 
-    /// Writes the agent's record of a service.
+    /// Writes the agent's record for a service.
     pub async fn put_policy(&self, agent: &TestAgent, slug: &str, enabled: bool, policy: SpendPolicy) {
         let service = self.service(slug).await.id;
         let before = self
@@ -495,7 +496,7 @@ impl World {
         );
     }
 
-    /// Mints money to the agent's wallet.
+    /// Mints money into the agent's wallet.
     pub async fn fund(&self, agent: &TestAgent, units: u64) {
         let wallet = agent.wallet.parse().expect("an address");
         self.stack
@@ -505,7 +506,7 @@ impl World {
             .expect("minted");
     }
 
-    /// The seeded agent.
+    /// The demo agent of the stack.
     pub fn demo(&self) -> TestAgent {
         let demo = &self.stack.agent;
         TestAgent {
@@ -524,7 +525,7 @@ impl World {
         })
     }
 
-    /// Makes one call.
+    /// Sends a request.
     pub async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
         let mut request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         if let Some(key) = key {
@@ -536,7 +537,7 @@ impl World {
         Self::send(request).await
     }
 
-    /// Sends a request and reads the answer, which must be JSON, a text that is no page, or empty.
+    /// Sends a request and reads the answer, which must be JSON, plain text or Markdown, or empty.
     pub async fn send(request: reqwest::RequestBuilder) -> Answer {
         let response = request.send().await.expect("an answer");
         let (status, headers) = (response.status(), response.headers().clone());
@@ -559,22 +560,22 @@ impl World {
         }
     }
 
-    /// GET with a key.
+    /// Sends a GET with the agent's key.
     pub async fn get(&self, agent: &TestAgent, path: &str) -> Answer {
         self.call(Method::GET, path, Some(&agent.key), None).await
     }
 
-    /// POST with a key.
+    /// Sends a POST with the agent's key.
     pub async fn post(&self, agent: &TestAgent, path: &str, body: &Value) -> Answer {
         self.call(Method::POST, path, Some(&agent.key), Some(body)).await
     }
 
-    /// POST /x402/authorize.
+    /// Calls POST /x402/authorize.
     pub async fn authorize(&self, agent: &TestAgent, body: &Value) -> Answer {
         self.post(agent, "/x402/authorize", body).await
     }
 
-    /// POST /x402/check for the same payment as an authorize body, with a fresh replay key.
+    /// Calls POST /x402/check for the payment of an authorize body, with a new replay key.
     pub async fn check(&self, agent: &TestAgent, body: &Value) -> Answer {
         let mut body = body.clone();
         let fields = body.as_object_mut().expect("an object");
@@ -584,13 +585,13 @@ impl World {
         self.post(agent, "/x402/check", &body).await
     }
 
-    /// POST /x402/settlements/{id}/complete.
+    /// Calls POST /x402/settlements/{id}/complete.
     pub async fn complete(&self, agent: &TestAgent, settlement: &str, body: &Value) -> Answer {
         self.post(agent, &format!("/x402/settlements/{settlement}/complete"), body)
             .await
     }
 
-    /// A person's decision now.
+    /// A ruling by the owner, made now.
     pub fn ruling(&self) -> Ruling {
         Ruling {
             at: self.now(),
@@ -621,7 +622,7 @@ impl World {
             .expect("a transaction")
     }
 
-    /// What the ledger contains now.
+    /// Counts the ledger's rows.
     pub async fn footprint(&self) -> Footprint {
         let mut footprint = Footprint::default();
         for item in self.scan("LedgerTable").await {
@@ -662,8 +663,7 @@ impl World {
         pages.collect::<Result<_, _>>().await.expect("a scan")
     }
 
-    /// Every row of the ledger except the preflights' replay keys, and except how many proofs of a settlement have
-    /// failed.
+    /// The ledger's rows, without the preflights' replay keys and without the counts of failed proofs.
     pub async fn rows(&self) -> Rows {
         let Rows(mut rows) = self.rows_of("LedgerTable").await;
         rows.retain(|[pk, _], _| !pk.starts_with("R#"));
@@ -681,7 +681,7 @@ impl World {
         Rows(items.collect())
     }
 
-    /// The decisions recorded for an agent.
+    /// The number of decisions recorded for an agent.
     pub async fn decisions(&self, agent: &TestAgent) -> usize {
         let pk = format!("A#{}", agent.id);
         let items = self.scan("DecisionsTable").await;
@@ -692,13 +692,13 @@ impl World {
     }
 }
 
-/// Who holds the wallets' keys in these tests: `CUSTODY`, the seed where it is not set.
+/// The custody of the wallets' keys in these tests: `CUSTODY`, or the seed if it is not set.
 pub fn custody() -> CustodyKind {
     Env::process().custody()
 }
 
-/// What of an answer with a payment its repetition has too. All of it where the seed signs; KMS signs the same transfer,
-/// with the same nonce, in other bytes each time.
+/// The part of an answer with a payment that its replay repeats. With the seed it is the whole answer; KMS signs the
+/// same transfer, with the same nonce, but the signature's bytes differ each time.
 pub fn as_repeated(answer: &Value) -> Value {
     let mut answer = answer.clone();
     if custody() == CustodyKind::Kms {

@@ -1,7 +1,7 @@
-//! The cost of one call in code: parsing, matching the catalog, hashing, signing, and reading the proof.
+//! The time of the steps of one call: parsing, matching the catalog, hashing, signing, and reading the proof.
 //!
-//! The references are the minimum that must be done anyway: the same bytes parsed by bare `serde_json`, hashed by bare
-//! SHA-256, the same digest signed by bare `k256`.
+//! The references are the minimum that must be done anyway: the same bytes parsed by bare `serde_json` or hashed by
+//! bare SHA-256, the same digest signed by bare `k256`.
 
 use alloy::primitives::hex;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -127,7 +127,7 @@ fn signing(table: &mut Table) {
     table.compare(
         "derive",
         "a wallet",
-        // A new one each time: derived ones are cached.
+        // A new index each time, since derived wallets are cached.
         || {
             index = (index + 1) % (1 << 31);
             seed.wallet(black_box(index)).unwrap()

@@ -1,7 +1,7 @@
 //! The cases to decide: an allow with every kind of check in use, and one refusal for each check.
 //!
-//! Each case has two forms: our facts, and plain JSON for the other engines, in which everything is precomputed that a
-//! policy language can't express (what counts in a window, the parents of a host name).
+//! Each case has two forms: our facts, and plain JSON for the other engines. The JSON contains precomputed values that
+//! a policy language can't express (the amount that counts in a window, the parents of a host name).
 
 use crate::world::{NETWORK, World, authorize_body, units};
 use purser_api::AuthorizeRequest;
@@ -12,19 +12,19 @@ use purser_domain::{
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// One decision.
+/// A case to decide.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The check that refuses, or `allow`.
     pub name: &'static str,
-    /// The state it depends on.
+    /// The state that the decision depends on.
     pub world: World,
     /// The request.
     pub intent: Intent,
 }
 
 impl Case {
-    /// An allow, in a world of that many services.
+    /// An allow, in a world of `services` services.
     pub fn allow(services: usize) -> Self {
         let world = World::with_services(services);
         let request = AuthorizeRequest::parse(&authorize_body(&world), NETWORK).unwrap();
@@ -35,7 +35,7 @@ impl Case {
         }
     }
 
-    /// The allow, and a refusal for each check.
+    /// The allow, and one refusal for each check.
     pub fn all() -> Vec<Self> {
         type Break = fn(&mut Case);
         let refusals: [(&'static str, Break); 12] = [
@@ -207,8 +207,8 @@ impl Case {
         })
     }
 
-    /// The policies of the agent's services by slug, as plain values: the one that is evaluated, and a similar one for
-    /// every other service of the catalog.
+    /// The policies of the agent's services by slug, as plain values: the evaluated one, and a similar one for every
+    /// other service of the catalog.
     pub fn policies(&self) -> impl Iterator<Item = (&str, Value)> {
         let bought = self.world.bought();
         let like = World::with_services(1).enabled.unwrap();
@@ -249,7 +249,7 @@ fn text(address: Address) -> String {
     address.to_string()
 }
 
-/// `a.b.c`, `b.c`, `c`: the names that may allow a host.
+/// The names that may allow a host: for `a.b.c` these are `a.b.c`, `b.c` and `c`.
 fn host_and_parents(target: &Target) -> Vec<&str> {
     let parents = std::iter::successors(Some(target.host()), |host| {
         host.split_once('.').map(|(_, parent)| parent)

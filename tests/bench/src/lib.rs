@@ -1,7 +1,7 @@
-//! What the code benches share: the world of their decisions, and the table of their results.
+//! The shared parts of the code benches: the world of their decisions, and the table of their results.
 //!
-//! `benches/code.rs` times the parts of one call, each compared with a reference. `references` times the decision
-//! compared with general policy engines; it is a workspace of its own, so that none of these is deployed.
+//! `benches/code.rs` times the steps of one call, each compared with a reference. `references` compares the decision's
+//! time with general policy engines; it is a separate workspace, so that none of these is deployed.
 
 mod case;
 mod table;

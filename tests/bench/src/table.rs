@@ -1,7 +1,7 @@
 //! Measures, and writes the results: one JSON line for each comparison.
 //!
-//! Ours and its references are measured one after the other, in one process and with the same settings. A row's ratio
-//! is our median divided by the reference's: below 1 we are faster.
+//! Ours and its references are measured one after another, in one process and with the same settings. A row's ratio is
+//! our median divided by the reference's; below 1 we are faster.
 
 use criterion::Criterion;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-/// The results of one bench so far.
+/// The results of a bench so far.
 pub struct Table {
     file: PathBuf,
     raw: PathBuf,
@@ -18,8 +18,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// The empty table of the bench with that name. The results of an earlier run are removed, so that no old figure is
-    /// taken for a new one.
+    /// An empty table for the bench. The results of an earlier run are removed, so that no old figure is mistaken for a
+    /// new one.
     pub fn new(bench: &str) -> io::Result<Self> {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
         let raw = target.join("criterion").join(bench);
@@ -40,7 +40,7 @@ impl Table {
         })
     }
 
-    /// Measures `ours` and each reference. The names become directory names, so they are plain words.
+    /// Measures `ours` and each reference. The names become directory names, so they must be plain words.
     pub fn compare<T>(
         &mut self,
         group: &str,
@@ -51,7 +51,7 @@ impl Table {
         self.measure_all(group, name, None, ours, references);
     }
 
-    /// Measures, and sets the maximum of each ratio.
+    /// Measures as [`Table::compare`] does, with a maximum for each ratio.
     pub fn hold<T>(
         &mut self,
         limit: f64,
@@ -95,7 +95,7 @@ impl Table {
         }
     }
 
-    /// The median in nanoseconds; `None` where the command line excludes this one.
+    /// The median in nanoseconds; `None` if the command line excludes this measurement.
     fn measure<T>(&mut self, group: &str, name: &str, whose: &str, run: &mut dyn FnMut() -> T) -> Option<f64> {
         let plain = |c: char| c.is_ascii_alphanumeric() || " ,-_".contains(c);
         let row = format!("{group}, {name}");

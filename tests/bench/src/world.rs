@@ -12,16 +12,16 @@ use uuid::Uuid;
 /// The network of all payments here.
 pub const NETWORK: Network = Network::BaseSepolia;
 
-/// What a decision depends on, besides the request.
+/// The state that a decision depends on, besides the request.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The agent, with rules of every kind.
     pub agent: Agent,
     /// The catalog.
     pub catalog: Catalog,
-    /// The policy of the service in the middle of the catalog; `None` where it is not enabled.
+    /// The policy of the service in the middle of the catalog; `None` if it is not enabled.
     pub enabled: Option<EnabledService>,
-    /// The day's window, of which three entries have rolled out.
+    /// The daily window, three of whose entries have rolled off.
     pub day: Window,
     /// The windows of the agent's three budgets.
     pub budgets: Vec<(RuleId, Window)>,
@@ -40,7 +40,7 @@ fn uuid(kind: u128, n: usize) -> Uuid {
 }
 
 impl World {
-    /// A world whose catalog has that many services, of five operations each.
+    /// A world whose catalog has `count` services with five operations each.
     pub fn with_services(count: usize) -> Self {
         let at = Timestamp::from_secs(1_795_223_340).unwrap();
         let bought = count / 2;
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// The index of the service that is paid: one in the middle of the catalog.
+    /// The index of the paid service, which is in the middle of the catalog.
     pub fn bought(&self) -> usize {
         self.catalog.services().len() / 2
     }
@@ -204,7 +204,7 @@ fn policy() -> SpendPolicy {
     }
 }
 
-/// A window with eight entries read, three of which have rolled out, and more after them.
+/// A window of which eight entries were read, three of them rolled off, with more entries after them.
 fn window(scope: WindowScope, length: Duration, stamp: u64, at: Timestamp) -> Window {
     let entry = |n: usize| {
         let age = length.micros() / 6 * i64::try_from(8 - n).unwrap();
@@ -236,7 +236,8 @@ fn entry_v2(price: u64, pay_to: Address) -> Value {
     })
 }
 
-/// A v2 requirement as providers write it: the more expensive entry first, and one on a chain that we don't pay on.
+/// A v2 requirement as providers write it: the more expensive entry comes first, and another is on an unsupported
+/// chain.
 pub fn offer_v2(price: u64, pay_to: Address) -> Value {
     let mut elsewhere = entry_v2(price, pay_to);
     if let Some(network) = elsewhere.get_mut("network") {
@@ -251,7 +252,7 @@ pub fn offer_v2(price: u64, pay_to: Address) -> Value {
     })
 }
 
-/// The same as a v1 requirement.
+/// The v1 form of the same requirement.
 pub fn offer_v1(price: u64, pay_to: Address) -> Value {
     let token = NETWORK.token();
     let entry = |network: &str, price: u64| {
@@ -270,7 +271,7 @@ pub fn offer_v1(price: u64, pay_to: Address) -> Value {
     })
 }
 
-/// An authorize body for the scrape of a page by the service in the middle of the catalog.
+/// An authorize body for scraping a page with the service in the middle of the catalog.
 pub fn authorize_body(world: &World) -> Value {
     let bought = world.bought();
     json!({

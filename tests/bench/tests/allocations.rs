@@ -9,7 +9,7 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// How often the decision allocates; it must be an allow.
+/// The number of allocations of a decision, which must be an allow.
 fn allocations(facts: &Facts<'_>) -> u64 {
     let mut charged = 0;
     let counted = allocation_counter::measure(|| {

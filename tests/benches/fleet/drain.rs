@@ -1,4 +1,4 @@
-//! How long reconcile takes for thousands of holds that are due at once, half of them paid.
+//! The time that reconcile takes for thousands of holds that are due at once, half of them paid.
 
 use crate::{DELAY, Report, agents, busy, options, states};
 use aws_sdk_dynamodb::Client;
@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 const TABLE: &str = "LedgerTable";
 const GROUP: &str = "due holds, half of them paid";
 const AGENTS: usize = 10;
-/// The time of a run in the cloud.
+/// The timeout of a run in the cloud.
 const TIME: Duration = Duration::from_secs(55);
-/// What the node may make a run of 10,000 wait, and the whole run where the database is no slower.
+/// The limits for a run of 10,000: the time spent waiting for the node, and the whole time unless the database is
+/// slower.
 const NODE_LIMIT: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(60);
-/// As many writes at once as reconcile makes.
+/// The number of concurrent writes that reconcile makes.
 const WRITES_AT_ONCE: usize = 128;
 
 struct Due {
@@ -26,10 +27,10 @@ struct Due {
 }
 
 impl Due {
-    /// A world with so many holds that are due, of which every other is paid.
+    /// A world with `count` due holds, every other one of which is paid.
     async fn holds(count: usize) -> Self {
         const CALLERS: usize = 50;
-        /// In how many blocks the payments are: four minutes of them.
+        /// The number of blocks that contain the payments: four minutes.
         const BLOCKS: u64 = 120;
         let node = PayingNode::start();
         let world = World::still_with(options(&node)).await;
@@ -79,7 +80,7 @@ pub async fn by_one_run(report: &mut Report) {
         .await;
     let bare = bare_writes(&due).await;
     let cells = cells(took, node, calls.len(), Some(bare));
-    // As fast as the database takes the writes, where that is slower.
+    // If the database itself is slower than the limit, its time decides.
     let over = node > NODE_LIMIT || took > LIMIT.max(bare * 2);
     report.add(GROUP, "10,000 by one run", &cells, over);
 }
@@ -116,7 +117,7 @@ fn cells(took: Duration, node: Duration, calls: usize, bare: Option<Duration>) -
     ]
 }
 
-/// How long the database takes for as many writes of the same kinds, which nobody decides on.
+/// The time that the database takes for as many writes of the same kinds without reconcile.
 async fn bare_writes(due: &Due) -> Duration {
     let bare = Bare {
         db: due.world.stack.db.clone(),
@@ -128,7 +129,7 @@ async fn bare_writes(due: &Due) -> Duration {
     began.elapsed()
 }
 
-/// Rows like a hold's, in partitions of their own.
+/// Rows like those of holds, in separate partitions.
 #[derive(Clone)]
 struct Bare {
     db: Client,
@@ -160,7 +161,7 @@ impl Bare {
         }
     }
 
-    /// Every other hold is released: one transaction. The others are confirmed: a claim, and an update.
+    /// Releases every other hold with one transaction. Confirms the others with a claim and an update.
     async fn write(self, n: usize) {
         const ENDS: &str = "SET rs = :ended REMOVE hp, hs";
         const IS_OPEN: &str = "rs = :open";
@@ -207,7 +208,7 @@ impl Bare {
     }
 }
 
-/// Of a settlement, its entry, and the window of its agent.
+/// The keys of a settlement, its entry, and its agent's window.
 fn keys(n: usize) -> [HashMap<String, AttributeValue>; 3] {
     let agent = n / 2 % AGENTS;
     [

@@ -1,6 +1,6 @@
 //! `make bench`, part *fleet*: agents that complete, forget, lie and batch, through the real functions, against a node
-//! with a network's delay and a limit of calls; how long 10,000 due holds take; and what 1,000 payments a second come to.
-//! How to read it: `docs/performance.md`. The figures go to `target/bench/fleet.jsonl`.
+//! with a network's delay and a rate limit; the time for 10,000 due holds; and the requirements of 1,000 payments a
+//! second. How to read it: `docs/performance.md`. The figures go to `target/bench/fleet.jsonl`.
 
 mod drain;
 mod payments;
@@ -40,7 +40,7 @@ impl Report {
         Self(File::create(folder.join("fleet.jsonl")).expect("a file"))
     }
 
-    /// A row with what its columns say; and whether that is over a limit.
+    /// Adds a row with the cells of its columns, and whether a limit is exceeded.
     fn add(&mut self, group: &str, name: &str, cells: &[(&str, String)], over: bool) {
         let cells: Vec<Value> = cells.iter().map(|(title, text)| json!([title, text])).collect();
         let row = json!({"group": group, "name": name, "cells": cells, "over": over});
@@ -73,7 +73,7 @@ async fn agents(world: &World, count: usize) -> Vec<TestAgent> {
     agents
 }
 
-/// How long at least one of the calls was under way.
+/// The time during which at least one of the calls was in flight.
 fn busy(calls: &[Call]) -> Duration {
     let mut spans: Vec<_> = calls.iter().map(|call| (call.started, call.ended)).collect();
     spans.sort_unstable();
@@ -86,7 +86,7 @@ fn busy(calls: &[Call]) -> Duration {
     busy
 }
 
-/// How many settlements the ledger has in each state.
+/// The number of the ledger's settlements in each state.
 async fn states(world: &World) -> BTreeMap<String, usize> {
     let mut states = BTreeMap::new();
     for item in world.scan("LedgerTable").await {

@@ -9,30 +9,30 @@ use std::time::{Duration, Instant};
 const GROUP: &str = "payments of a fleet";
 const AGENTS: usize = 12;
 const PAYMENTS: usize = 600;
-/// Calls at once: what a node with this delay answers of them is more than its limit.
+/// The number of concurrent calls: enough to exceed the node's limit at this delay.
 const CALLERS: usize = 32;
-/// The node's limit of calls in a second.
+/// The node's limit of calls per second.
 const NODE_LIMIT: u32 = 250;
-/// How many payments a facilitator makes in one transaction.
+/// The number of payments in a facilitator's transaction.
 const BATCH: usize = 5;
 
-/// What becomes of a payment.
+/// The course of a payment.
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
-    /// It is made, and its agent says so.
+    /// The payment is made, and its agent completes it.
     Completed,
-    /// It is made, and nobody says so.
+    /// The payment is made, and nobody completes it.
     Forgotten,
-    /// It is not made, and its agent says that it was.
+    /// The payment is not made, but its agent claims that it was.
     Invented,
-    /// It is made in one transaction with others, and each of their agents says so.
+    /// The payment is made in one transaction with others, and each agent completes its own.
     Batched,
 }
 
 impl Manner {
     const ALL: [Self; 4] = [Self::Completed, Self::Forgotten, Self::Invented, Self::Batched];
 
-    /// Of ten payments six are completed, two forgotten, one is invented and one batched.
+    /// Of ten payments six are completed, two are forgotten, one is invented and one is batched.
     const fn of(number: usize) -> Self {
         match number % 10 {
             0..=5 => Self::Completed,
@@ -43,11 +43,11 @@ impl Manner {
     }
 }
 
-/// What one call takes, as measured.
+/// The measured costs of a call.
 pub struct Costs {
-    /// The medians of authorize and complete.
+    /// The median times of authorize and complete.
     pub seconds: [f64; 2],
-    /// The node's calls of a payment that is completed, with its share of reconcile's.
+    /// The node calls of a completed payment, including its share of reconcile's.
     pub node_calls: f64,
 }
 
@@ -62,7 +62,7 @@ struct Fleet {
     node: PayingNode,
 }
 
-/// What a step of the story took.
+/// The measurements of a step.
 #[derive(Default)]
 struct Took {
     units: Units,
@@ -170,7 +170,7 @@ impl Fleet {
         }
     }
 
-    /// Makes these calls, so many at once, and says what they took.
+    /// Makes the calls, `CALLERS` at a time, and returns the answers and the measurements.
     async fn count<F>(&self, calls: Vec<F>) -> (Vec<Answer>, Took)
     where
         F: Future<Output = Answer> + Send + 'static,
@@ -183,9 +183,9 @@ impl Fleet {
         (answers, self.counted(times))
     }
 
-    /// Makes the payments that are made, in final blocks; the hashes that their agents know, or invent.
+    /// Makes the payments in final blocks, except the invented ones. Returns the hashes that the agents know or invent.
     fn make(&self, payments: &[Payment]) -> Vec<String> {
-        /// In how many blocks they are.
+        /// The number of blocks that contain the payments.
         const BLOCKS: u64 = 8;
         self.node.mine(BLOCKS);
         let mut batch = Vec::new();
@@ -214,7 +214,7 @@ impl Fleet {
         hashes
     }
 
-    /// Completes these until the answer is final, as often as it takes.
+    /// Completes the payments, retrying until every answer is final.
     async fn complete(&self, report: &mut Report, name: &str, payments: &[(&Payment, &String)]) -> Took {
         const MOST_ATTEMPTS: usize = 10;
         self.start_counting();
@@ -233,19 +233,19 @@ impl Fleet {
                 self.row(report, name, payments.len(), &took);
                 return took;
             }
-            // As the answer says.
+            // The answer's `retry_after`.
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
         panic!("{} are left of {name}", left.len());
     }
 
-    /// Reconciles until nothing is held; what it took, and how many runs.
+    /// Reconciles until nothing is held; returns the measurements and the number of runs.
     async fn reconcile(&self, holds: usize) -> (Took, usize) {
         const MOST_RUNS: usize = 30;
         self.start_counting();
         let mut ended = 0;
         for runs in 1..=MOST_RUNS {
-            // Past the life of the authorizations; later, past the minute for which a hold may be put off.
+            // First past the life of the authorizations; later past the minute for which a hold may be postponed.
             self.world.pass(if runs == 1 { 600 } else { 60 });
             self.node.mine_until(self.world.now().secs() + 20);
             let Ok(run) = self.world.stack.reconcile.run(Duration::from_secs(55)).await else {

@@ -1,22 +1,22 @@
-//! What 1,000 payments a second come to: each part of the deployment, with how many payments a second it carries.
+//! The requirements of 1,000 payments a second: for each part of the deployment, the rate of payments that it carries.
 
 use crate::Report;
 use crate::payments::Costs;
 use purser_tests::{World, judged_policy, writes_of_a_payment};
 
 const GROUP: &str = "what carries how many payments a second";
-/// A partition takes so many write units a second (DynamoDB developer guide, "Burst and adaptive capacity").
+/// The write units per second of a partition (DynamoDB developer guide, "Burst and adaptive capacity").
 const PARTITION: f64 = 1_000.0;
-/// A table, unless its quota is raised (the same, "Quotas": on-demand).
+/// The write units per second of a table, unless its quota is raised (the same guide, "Quotas": on-demand).
 const TABLE: f64 = 40_000.0;
-/// Functions that run at once in an account, unless raised (Lambda developer guide, "Lambda quotas").
+/// The concurrent executions in an account, unless raised (Lambda developer guide, "Lambda quotas").
 const CONCURRENCY: f64 = 1_000.0;
-/// Requests a second of an account's gateways, unless raised (API Gateway developer guide, "Quotas").
+/// The requests per second of an account's gateways, unless raised (API Gateway developer guide, "Quotas").
 const GATEWAY: f64 = 10_000.0;
-/// `GatewayRateLimit` of template.yaml, unless set.
+/// The default of `GatewayRateLimit` in template.yaml.
 const GATEWAY_SETTING: f64 = 500.0;
-/// The partitions of the index over holds, and those of one block's claims; a block is of two seconds, whose claims come
-/// in one.
+/// The partitions of the index of holds, and those of one block's claims. A block takes two seconds, and all its claims
+/// may come within one.
 const HOLD_PARTITIONS: f64 = 16.0;
 const CLAIM_PARTITIONS: f64 = 4.0;
 /// Authorize and complete.

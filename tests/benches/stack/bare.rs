@@ -1,9 +1,9 @@
 //! The floor: the recorded database and node calls of a handler, made again with nothing around them.
 //!
-//! The calls are recorded and not written by hand, so the floor always matches the code: the same items with the same
-//! conditions, concurrent where the handler's are. What must be new each time, such as a settlement's id, is replaced
-//! in the text. Building the inputs is not timed: the floor is only the SDK's sending, and one signature where the
-//! handler signs: by a key in memory, or by KMS.
+//! The calls are recorded and not written by hand, so that the floor always matches the code: the same items with the
+//! same conditions, concurrent if the handler's are. Values that must be new each time, such as a settlement's id, are
+//! replaced in the text. Building the inputs is not timed: the floor consists of the SDK's sending and, if the handler
+//! signs, one signature by a key in memory or by KMS.
 
 use alloy::primitives::{Address, B256, Signature};
 use aws_sdk_dynamodb::Client;
@@ -41,7 +41,7 @@ struct Recording {
     request: String,
 }
 
-/// The same, ready to be sent once.
+/// Recorded calls that are ready to be sent once.
 pub struct Bare {
     rounds: Vec<Vec<Request>>,
     signature: Option<B256>,
@@ -66,7 +66,7 @@ pub struct Asker {
     pub signer: Signer,
 }
 
-/// Who has the floor's key.
+/// The holder of the floor's key.
 #[derive(Clone)]
 pub enum Signer {
     Memory(SigningKey),
@@ -93,7 +93,8 @@ impl Signer {
                     .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256);
                 let answer = asked.send().await.expect("a signature");
                 let der = answer.signature().expect("a signature").as_ref();
-                // KMS says neither the low `s` nor the parity, and a payment needs both, as a key in memory gives them.
+                // KMS returns neither a low `s` nor the parity. A payment needs both, and a key in memory provides
+                // them.
                 let signature = k256::ecdsa::Signature::from_der(der).expect("DER");
                 let signature = signature.normalize_s().unwrap_or(signature);
                 let signature = [false, true].into_iter().find(|is_odd| {
@@ -117,7 +118,7 @@ impl Recorded {
         Self(rounds.into_iter().map(round).collect())
     }
 
-    /// Without the node calls: for a call that turned out not to need them, their time does not count.
+    /// Removes the node calls, for a call that turned out not to need them: their time does not count.
     pub fn without_node(mut self) -> Self {
         for round in &mut self.0 {
             round.retain(|recording| !recording.is_rpc);
@@ -126,12 +127,12 @@ impl Recorded {
         self
     }
 
-    /// The sort key of the item that is put in a partition with this prefix.
+    /// The sort key of the recorded item whose partition key has this prefix.
     pub fn sort_key(&self, prefix: &str) -> String {
         self.put(prefix, |item, _| item["sk"]["S"].as_str().map(str::to_owned))
     }
 
-    /// The rest of the partition key of the item that is put in a partition with this prefix.
+    /// The partition key, without this prefix, of the recorded item whose partition key has it.
     pub fn partition(&self, prefix: &str) -> String {
         self.put(prefix, |_, rest| Some(rest.to_owned()))
     }
@@ -152,7 +153,7 @@ impl Recorded {
         panic!("nothing is put at {prefix}")
     }
 
-    /// With these texts replaced.
+    /// Replaces texts in the recorded requests.
     pub fn with(&self, exchanged: &[(&str, &str)]) -> Self {
         let mut recorded = self.clone();
         for recording in recorded.0.iter_mut().flatten() {
@@ -163,7 +164,7 @@ impl Recorded {
         recorded
     }
 
-    /// Ready to be sent once.
+    /// Prepares the calls to be sent once.
     pub fn bare(&self) -> Bare {
         let round = |recordings: &Vec<Recording>| recordings.iter().map(Request::of).collect();
         Bare {
@@ -174,7 +175,7 @@ impl Recorded {
 }
 
 impl Bare {
-    /// With one signature at the end.
+    /// Adds one signature at the end.
     pub fn and_sign(self, digest: B256) -> Self {
         Self {
             signature: Some(digest),
@@ -182,7 +183,7 @@ impl Bare {
         }
     }
 
-    /// Sends all calls.
+    /// Sends all calls, and signs.
     pub async fn ask(self, asker: &Asker) {
         for round in self.rounds {
             together(round.into_iter().map(|request| request.ask(asker))).await;
@@ -193,7 +194,7 @@ impl Bare {
     }
 }
 
-/// Awaits all of them concurrently, as `tokio::join!` does for a few.
+/// Awaits all futures concurrently, as `tokio::join!` does for a few.
 async fn together(asked: impl Iterator<Item = impl Future<Output = ()>>) {
     let mut asked: Vec<Pin<Box<_>>> = asked.map(Box::pin).collect();
     poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! A function as in Lambda: an event goes in as bytes, the answer comes out as bytes.
+//! A function as in Lambda: it takes an event as bytes and returns an answer as bytes.
 
 use axum::Router;
 use lambda_http::{Context, LambdaEvent};
@@ -21,7 +21,7 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// API Gateway's event for it.
+    /// API Gateway's event for the request.
     pub fn event(&self) -> Vec<u8> {
         let Self {
             method,
@@ -78,7 +78,7 @@ impl Call<'_> {
 pub struct Answered(Vec<u8>);
 
 impl Answered {
-    /// Asserts the status; the error has the answer.
+    /// Asserts the status; a failure shows the answer.
     #[track_caller]
     pub fn expect(&self, status: u16) {
         let expected = format!("{{\"statusCode\":{status},");
@@ -86,7 +86,7 @@ impl Answered {
         assert!(as_expected, "{expected} … {}", String::from_utf8_lossy(&self.0));
     }
 
-    /// The headers and the body of an answer, which must have this status.
+    /// The headers and the body of an answer that must have this status.
     #[track_caller]
     pub fn read(&self, status: u16) -> (Value, Value) {
         self.expect(status);
@@ -111,7 +111,7 @@ impl Function {
         Self(start(boot).await.expect("it starts"))
     }
 
-    /// Everything between the runtime API's answer to "next" and our response to it.
+    /// Calls the function: everything between the runtime API's answer to "next" and our response to it.
     pub async fn call(&self, event: &[u8]) -> Answered {
         let event: GatewayEvent = serde_json::from_slice(event).expect("an event");
         let mut context = Context::default();

@@ -1,9 +1,9 @@
-//! `make bench`: the operations of the service through the real functions, each compared with its floor - the same
-//! database and node calls, without our code - in the same run and alternately; and how they scale. What is measured,
-//! and how to read it, is in `docs/performance.md`. The figures go to `target/bench/stack.jsonl`.
+//! `make bench`: the operations of the service through the real functions, and how they scale. Each operation is
+//! compared with its floor - the same database and node calls, without our code - in the same run and alternately. What
+//! is measured and how to read it: `docs/performance.md`. The figures go to `target/bench/stack.jsonl`.
 //!
 //! Calls enter as Lambda's event in bytes and leave as its answer in bytes. The database is the embedded one, over
-//! HTTP, and the chain a node that answers immediately, so that their time does not hide ours.
+//! HTTP, and the chain is a node that answers immediately, so that their time does not hide ours.
 
 mod bare;
 mod function;
@@ -26,7 +26,7 @@ fn main() {
     // Lines are formatted as in production, and discarded.
     purser_api::log_to("warn,purser=info", std::io::sink);
     let chosen: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
-    // What counts of pages is their units, which takes no optimized build: so they are a bench of their own.
+    // For pages the units matter, which need no optimized build, so pages are a separate bench.
     if chosen == ["pages"] {
         return pages::fleet(&mut Report::start("pages"));
     }
@@ -38,7 +38,7 @@ fn main() {
     }
 }
 
-/// A part of the bench, by its name; a named one runs alone: `cargo bench … --bench stack -- one-caller`.
+/// A part of the bench and its name. `cargo bench … --bench stack -- one-caller` runs a single part.
 type Part = (&'static str, fn(&mut Report));
 
 const PARTS: [Part; 8] = [
@@ -72,7 +72,7 @@ fn one_caller(report: &mut Report) {
     });
 }
 
-/// What signs, where KMS does: its call is one more, here as beside.
+/// The operations that sign, with KMS: both ours and the floor then make one more call.
 fn keys_in_kms(report: &mut Report) {
     const TURNS: usize = 400;
     let place = Place::start_with(1, CustodyKind::Kms);
@@ -97,7 +97,7 @@ fn many_callers(report: &mut Report) {
         let recorded = place.recorded_payments().await;
         let payments = place.payments(&[]).await;
         let asker = place.asker().await;
-        // Each caller is an agent of its own, and has called before.
+        // Each caller is a separate agent that has called before.
         let rounds = |operation: &Operation, rounds, turns| -> Vec<Vec<Vec<Turn>>> {
             let round = || {
                 place
@@ -118,7 +118,7 @@ fn many_callers(report: &mut Report) {
             report.beside_floor("32 callers", operation.name, operation.limit, medians);
         }
     });
-    // The database is slow by now.
+    // The database has become slow by now, so a new place is started.
     drop(place);
     let place = Place::start(CALLERS);
     many_threads().block_on(async {

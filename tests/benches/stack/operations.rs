@@ -9,10 +9,10 @@ use purser_tests::{TestAgent, dollars, fresh_key, judged_policy};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An operation: how to build a request, and its recorded calls.
+/// An operation: a request builder, and the recorded calls.
 pub struct Operation {
     pub name: &'static str,
-    /// The maximum as a multiple of its floor; `None` for those that are only shown.
+    /// The maximum as a multiple of its floor; `None` if the operation is only shown.
     pub limit: Option<f64>,
     turn: Box<MakeTurn>,
 }
@@ -20,7 +20,7 @@ pub struct Operation {
 /// Builds an agent's request and its floor.
 type MakeTurn = dyn Fn(&Place, &TestAgent) -> Turn;
 
-/// The maximum of the required operations, as a multiple of their floors.
+/// The maximum for the required operations, as a multiple of their floors.
 const LIMIT: f64 = 1.25;
 
 impl Operation {
@@ -29,7 +29,7 @@ impl Operation {
         Self { name, limit, turn }
     }
 
-    /// So many requests of that agent.
+    /// Builds `count` requests of that agent.
     pub fn turns(&self, place: &Place, agent: &TestAgent, count: usize) -> Vec<Turn> {
         (0..count).map(|_| (self.turn)(place, agent)).collect()
     }
@@ -40,7 +40,7 @@ fn fresh_hash() -> String {
     format!("{}{}", fresh_key(), fresh_key()).replace('-', "")
 }
 
-/// The recorded calls, for another agent.
+/// The recorded calls, rewritten for another agent.
 fn of_agent(recorded: &Recorded, first: &str, agent: &TestAgent, exchanged: &[(&str, &str)]) -> Recorded {
     let id = agent.id.to_string();
     let mut exchanged = exchanged.to_vec();
@@ -48,7 +48,7 @@ fn of_agent(recorded: &Recorded, first: &str, agent: &TestAgent, exchanged: &[(&
     recorded.with(&exchanged)
 }
 
-/// All except complete, which needs an authorized payment first.
+/// All operations except complete, which needs an authorized payment first.
 pub async fn operations(place: &Place, function: &Function) -> Vec<Operation> {
     vec![
         allow(place, function).await,
@@ -113,7 +113,7 @@ async fn block(place: &Place, function: &Function) -> Operation {
 }
 
 async fn escalate(place: &Place, function: &Function) -> Operation {
-    /// An agent has at most twenty open approvals, and none of these is answered: so these agents take turns.
+    /// An agent may have at most twenty open approvals, and none of these is decided, so several agents take turns.
     const ASKING: usize = 40;
     let mut asking = Vec::new();
     for _ in 0..ASKING {
@@ -124,7 +124,7 @@ async fn escalate(place: &Place, function: &Function) -> Operation {
     let asked = AtomicUsize::new(0);
     let body = |place: &Place| {
         let mut body = purser_tests::body_of(place.world.offer(dollars(30)));
-        // A new request each time: the same one would join the open approval.
+        // A new request each time: an equal one would share the open approval.
         body["original_request"]["url"] = format!("https://provider.example/{}", fresh_key()).into();
         body
     };
@@ -184,7 +184,7 @@ async fn receipt(place: &Place, function: &Function) -> Operation {
         allowed["settlement_id"].as_str().expect("an id")
     );
     let (recorded, _) = place.record(function, &place.get(agent, &path), 200).await;
-    // Only its own agent can read it; one caller is enough.
+    // Only its own agent can read it, so one caller is enough.
     Operation::new("receipt", None, move |place, agent| Turn {
         event: place.get(agent, &path),
         status: 200,
@@ -204,7 +204,7 @@ async fn list(place: &Place, function: &Function) -> Operation {
     })
 }
 
-/// Completes so many payments of each of these agents, authorized and made beforehand, for ours and for the floor.
+/// The operation complete. Its payments are authorized and made beforehand, separately for ours and for the floor.
 pub struct Completing {
     recorded: Recorded,
     agent: String,
@@ -254,7 +254,7 @@ fn completion(place: &Place, agent: &TestAgent, settlement: &str, hash: &str) ->
     place.post(agent, &format!("/x402/settlements/{settlement}/complete"), Some(&proof))
 }
 
-/// A new settlement whose payment was made, and the hash of the transaction.
+/// Authorizes and makes a payment; returns the settlement's id and the transaction's hash.
 async fn authorized(place: &Place, function: &Function, agent: &TestAgent) -> (String, String) {
     let event = place.authorize(agent, &place.allowed_body());
     let (_, allowed) = function.call(&event).await.read(200);

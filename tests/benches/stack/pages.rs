@@ -1,5 +1,5 @@
-//! What a person's pages cost with many agents, who have paid much: beside the same pages with the fewest agents that are
-//! no longer read whole.
+//! The cost of a person's pages with many agents and many payments, compared with the same pages for the smallest fleet
+//! that is not read whole.
 
 use crate::function::{Call, Function};
 use crate::place::{Place, one_thread};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const FEW: usize = 30;
 const MANY: usize = 1_000;
-/// Of each agent: 100,000 of all.
+/// The number of settlements per agent: 100,000 in total.
 const SETTLEMENTS: usize = 100;
 const TURNS: usize = 9;
 /// The path and the query of pages, and of the same lists as JSON.
@@ -27,7 +27,7 @@ const PAGES: [(&str, &str); 11] = [
     ("/decisions", ""),
     ("/settlements", ""),
 ];
-/// What a page may take with any number of agents.
+/// The maximum time of a page, with any number of agents.
 const MOST: Duration = Duration::from_secs(1);
 
 /// The pages of a person with 1,000 agents and 100,000 settlements.

@@ -1,4 +1,5 @@
-//! Where it is measured: a stack of its own with a node that answers immediately, agents, and functions to call.
+//! The environment of the measurements: a private stack with a node that answers immediately, agents, and functions to
+//! call.
 
 use crate::bare::{Asker, Recorded, Signer};
 use crate::function::{Call, Function};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// The latency of calls while they are recorded: far more than it takes to send several, so that those overlap.
+/// The latency of calls while they are recorded: much longer than it takes to send several calls, so that they overlap.
 const LATENCY: Duration = Duration::from_millis(25);
 
 /// A running stack. The database slows down with the transactions of the last ten minutes, so no place is used for
@@ -21,19 +22,19 @@ pub struct Place {
     pub world: World,
     pub node: PayingNode,
     pub agents: Vec<TestAgent>,
-    /// In front of the database, for the functions that are recorded.
+    /// The proxy in front of the database, for recorded functions.
     pub proxy: Proxy,
-    /// The runtime of all of it.
+    /// The runtime of the stack.
     pub runtime: Runtime,
 }
 
 impl Place {
-    /// A place with so many agents, all with the same policy, which have not called yet.
+    /// A place with `agents` agents that have the same policy and have not called yet.
     pub fn start(agents: usize) -> Self {
         Self::start_with(agents, CustodyKind::Seed)
     }
 
-    /// The same, where this custody has the wallets' keys.
+    /// A place whose wallets' keys are in this custody.
     pub fn start_with(agents: usize, custody: CustodyKind) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -76,10 +77,10 @@ impl Place {
         Function::start(payments, &self.world.stack.environment, others).await
     }
 
-    /// The payments function behind the proxy, which has seen the first agent.
+    /// The payments function behind the proxy, after a first call of the first agent.
     pub async fn recorded_payments(&self) -> Function {
         let function = self.payments(&[("DYNAMODB_ENDPOINT", self.proxy.url.as_str())]).await;
-        // What is done only once a minute, or for a first call, is done then.
+        // The work that is done only once a minute or by a first call is not recorded.
         for _ in 0..2 {
             let body = self.allowed_body();
             function.call(&self.authorize(&self.agents[0], &body)).await.expect(200);
@@ -88,10 +89,10 @@ impl Place {
         function
     }
 
-    /// The database and node calls of that function for an event, and the units they consume.
+    /// Records the database and node calls of a function for an event, and the units that they consume.
     pub async fn record(&self, function: &Function, event: &[u8], status: u16) -> (Recorded, Units) {
         self.node.set_latency(LATENCY);
-        // Background calls of earlier events, such as writing the use of a key, are not counted here.
+        // Background calls of earlier events, such as recording the use of a key, are not counted here.
         self.proxy.quiet().await;
         self.proxy.calls().take();
         self.node.take();
@@ -103,7 +104,7 @@ impl Place {
         (Recorded::of(in_rounds(calls)), units)
     }
 
-    /// The floor's clients: the same as the functions'.
+    /// The floor's clients, which are the same as the functions'.
     pub async fn asker(&self) -> Asker {
         let boot = Boot::new(
             self.world.stack.environment.clone().into_iter().collect(),
@@ -160,12 +161,12 @@ impl Place {
     }
 }
 
-/// One caller, as in Lambda: a function runs on one thread and handles one request at a time.
+/// A runtime for one caller, as in Lambda: a function runs on one thread and handles one request at a time.
 pub fn one_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// Many callers: on as many threads as the machine has.
+/// A runtime for many callers, with as many threads as the machine has cores.
 pub fn many_threads() -> Runtime {
     Builder::new_multi_thread().enable_all().build().expect("a runtime")
 }

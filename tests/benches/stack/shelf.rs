@@ -1,4 +1,4 @@
-//! The catalog: five hundred of ten thousand entries, and the answer that it is unchanged. Its floor is a function that
+//! The catalog: five hundred of ten thousand entries, and the answer that it is unchanged. The floor is a function that
 //! only returns the same bytes.
 
 use crate::function::{Call, Function};

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 /// The floor's name in the results.
 const FLOOR: &str = "the same calls, bare";
 
-/// One request, and its floor.
+/// A request and its floor.
 pub struct Turn {
     pub event: Vec<u8>,
     pub status: u16,
     pub floor: Bare,
 }
 
-/// A result.
+/// A row of the results.
 pub struct Row {
     pub group: &'static str,
     pub name: String,
@@ -60,7 +60,7 @@ impl Row {
 pub struct Report(File);
 
 impl Report {
-    /// The results of this bench of `infra/bench.py`.
+    /// Starts the report of a bench of `infra/bench.py`.
     pub fn start(bench: &str) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
         fs::create_dir_all(&folder).expect("a folder");
@@ -99,7 +99,8 @@ impl Report {
     }
 }
 
-/// The medians of ours and of the floor, with one caller, alternating: so other load on the machine affects both alike.
+/// The medians of ours and of the floor, with one caller, alternating, so that other load on the machine affects both
+/// alike.
 pub async fn in_turns(function: &Function, asker: &Asker, turns: Vec<Turn>) -> (Duration, Duration) {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for (n, Turn { event, status, floor }) in turns.into_iter().enumerate() {
@@ -119,8 +120,8 @@ pub async fn in_turns(function: &Function, asker: &Asker, turns: Vec<Turn>) -> (
     (median(&mut ours), median(&mut floors))
 }
 
-/// The time per request of many callers that each send theirs one after the other, ours and the floor's alternating:
-/// the medians of several rounds.
+/// The time per request of many callers, each of which sends its requests one after another; ours and the floor's
+/// rounds alternate, and the medians are returned.
 pub async fn crowded(function: &Function, asker: &Asker, rounds: Vec<Vec<Vec<Turn>>>) -> (Duration, Duration) {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for (n, callers) in rounds.into_iter().enumerate() {
@@ -157,7 +158,7 @@ pub async fn crowded(function: &Function, asker: &Asker, rounds: Vec<Vec<Vec<Tur
     (median(&mut ours), median(&mut floors))
 }
 
-/// Lets each caller process its items, all callers concurrently; returns the time per item.
+/// Processes each caller's items in order, all callers concurrently; returns the time per item.
 pub async fn all<T, F>(callers: Vec<Vec<T>>, work: impl Fn(T) -> F + Clone + Send + 'static) -> Duration
 where
     T: Send + 'static,

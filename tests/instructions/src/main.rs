@@ -1,9 +1,9 @@
-//! The payments function on one thread, with the database and the node in the same process: `one-call <operation>` calls
-//! it until everything is warm, and then once more in [`measured`].
+//! The payments function on one thread, with the database and the node in the same process: `one-call <operation>`
+//! calls it until everything is warm, and then once more in [`measured`].
 //!
-//! `tests/budget.rs` runs it under callgrind, which counts in [`measured`] and not in [`uncounted`], the work of the
-//! database and the node. The clock stands still and randomness is drawn from a sequence, so counts are the same again
-//! and again, but for what hash maps and the SDK's own ids differ by: about a thousandth.
+//! `tests/budget.rs` runs it under callgrind, which counts instructions in [`measured`] but not in [`uncounted`], where
+//! the database and the node work. The clock is stopped and randomness comes from a sequence, so the counts are
+//! reproducible except for hash maps and the SDK's own ids, which vary them by about a thousandth.
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
@@ -27,13 +27,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tokio::runtime::{Builder, Runtime};
 
-/// Of the wallets, and of nothing else.
+/// The seed of the wallets.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
-/// Services, and operations of each: a catalog so large that work on all of it shows.
+/// The number of services, and of operations of each: large enough that work on the whole catalog shows.
 const SERVICES: u8 = 10;
 const OPERATIONS: u8 = 40;
-/// The calls before the one that is counted: connections, caches and lazy values are made by these.
+/// The number of calls before the counted one, which open connections and fill caches and lazy values.
 const WARM: u32 = 3;
 
 fn main() -> ExitCode {
@@ -63,13 +63,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is counted: from the bytes of the event to those of the answer.
+/// The counted part: from the event's bytes to the answer's bytes.
 #[inline(never)]
 fn measured(runtime: &Runtime, place: &Place, event: &[u8]) -> Vec<u8> {
     runtime.block_on(place.call(event))
 }
 
-/// What is not counted of it: the database's and the node's work.
+/// The part that is not counted: the work of the database and the node.
 #[inline(never)]
 fn uncounted(world: &World, request: &HttpRequest) -> (u16, Vec<u8>) {
     world.answer(request)
@@ -150,7 +150,7 @@ impl Place {
         answer.json().get().as_bytes().to_vec()
     }
 
-    /// The event of an operation's call, and its status.
+    /// The event of an operation's call, and the expected status.
     async fn event(&self, operation: &str, call: u32) -> (Vec<u8>, u16) {
         match operation {
             "allow" => (self.authorize(1, call), 200),
@@ -204,7 +204,7 @@ impl Place {
     }
 }
 
-/// What is outside of the function.
+/// The function's dependencies.
 struct World {
     database: Database,
     chain: Mutex<ScriptedChain>,
@@ -318,7 +318,7 @@ impl HttpConnector for Wire {
             world.answer(&request)
         };
         HttpConnectorFuture::new(async move {
-            // An answer is never there at once.
+            // A real answer is never available immediately.
             tokio::task::yield_now().await;
             let status = status.try_into().expect("a status");
             Ok(HttpResponse::new(status, SdkBody::from(body)))

@@ -1,17 +1,17 @@
-//! What a call may take between the bytes of its event and those of its answer, counted in instructions: the same on any
-//! machine, however busy. The database's and the node's work is not counted, that of their clients is.
+//! The instruction budget of a call, from the event's bytes to the answer's bytes: the count is the same on any
+//! machine, however busy. The work of the database and the node is not counted, but that of their clients is.
 //!
-//! The counts are of the build that the tests have, without optimization: many times what ships, and so only their
-//! change says something. `docs/performance.md` has what ships.
+//! The counts are for the tests' build, without optimization. They are many times those of the released build, so only
+//! their changes are meaningful. `docs/performance.md` has the figures of the released build.
 //!
-//! Callgrind is run as it is, and not by gungraun (which was iai-callgrind): its runner would have to be built and
-//! installed in exactly the library's version, for what three options and one number of a file give here.
+//! Callgrind is run directly and not through gungraun (formerly iai-callgrind): its runner would have to be built and
+//! installed in exactly the library's version, and here it would replace only three options and one number of a file.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Thousands of instructions, and how many percent more a count may be. More is a waste to be found, or work that is worth
-/// a higher budget here.
+/// The budgets in thousands of instructions, and the percentage by which a count may exceed its budget. If it exceeds
+/// that, find the waste or, if the work is justified, raise the budget.
 const BUDGETS: [(&str, u64); 4] = [
     ("allow", 18_487),
     ("replay", 17_898),
@@ -55,12 +55,12 @@ fn judge(operation: &str) {
     );
 }
 
-/// The instructions of one call.
+/// The number of instructions of one call.
 fn counted(operation: &str) -> u64 {
     let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{operation}.callgrind"));
     let mut callgrind = Command::new("valgrind");
     callgrind.args(["--tool=callgrind", "--collect-atstart=no"]);
-    // Each switches counting on where it was off, and off where it was on.
+    // Each option toggles counting when its function is entered and left.
     callgrind.args([
         "--toggle-collect=one_call::measured",
         "--toggle-collect=one_call::uncounted",

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 const PROCESSES: usize = 4;
 const KEYS: usize = 30;
-/// How many payments of a dollar fit the day's cap.
+/// The number of one-dollar payments that fit into the daily cap.
 const FIT: usize = 20;
 
-/// Sends to one process after the other until one lives to answer.
+/// Sends a request to one process after another until one lives long enough to answer.
 async fn insist(processes: Arc<Vec<Process>>, first: usize, request: Request) -> Answer {
     for turn in 0..1_000 {
         let process = &processes[(first + turn) % PROCESSES];
@@ -34,7 +34,8 @@ async fn clients_of_several_processes_that_are_killed_at_random_get_what_fits_an
         processes.push(payments(&world, &[]).await);
     }
     let processes = Arc::new(processes);
-    // One call in sixteen kills its process, before or after it; and sometimes one is killed regardless of its calls.
+    // One call in sixteen kills its process, before or after it takes effect; sometimes a process is killed between
+    // calls.
     for (index, process) in processes.iter().enumerate() {
         let mut rng = Rng::of(0x9e37_79b9_7f4a_7c15 + u64::try_from(index).unwrap());
         process.kill_where(move |_, _| rng.below(32) == 0);
@@ -52,7 +53,7 @@ async fn clients_of_several_processes_that_are_killed_at_random_get_what_fits_an
         }
     });
 
-    // Two independent clients for each key.
+    // Each key has two independent clients.
     let offer = world.offer(dollars(1));
     let requests: Vec<Request> = (0..KEYS)
         .map(|_| authorizing(&agent, &body_of(offer.clone())))

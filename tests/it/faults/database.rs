@@ -1,6 +1,6 @@
 //! DynamoDB fails during every operation that writes or replays a payment. A short fault causes no error; a lasting one
-//! is a clear error before the function's timeout. Either way nothing is half written, and a retry finds its result,
-//! once.
+//! causes a clear error before the function's timeout. In both cases nothing is half written, and a retry gets the
+//! result, which exists once.
 
 use super::{authorizing, completing, confirmed, payments, process};
 use purser_local::DEMO_OWNER;
@@ -26,7 +26,7 @@ use Operation::{Approve, Authorize, Complete, EditPolicy, Escalate, Freeze, Repl
 
 const ALL: [Operation; 7] = [Authorize, Replay, Escalate, Complete, Approve, Freeze, EditPolicy];
 
-/// Whether a call writes what money depends on.
+/// Whether a call writes to the ledger.
 fn writes_the_ledger(step: &Step<'_>) -> bool {
     step.call.ends_with("LedgerTable") && (writes_in_a_transaction(step) || writes_one(step))
 }
@@ -44,7 +44,7 @@ fn writes_one(step: &Step<'_>) -> bool {
 
 type Script = Box<dyn FnMut(&Step<'_>) -> Fate + Send>;
 
-/// At this moment, the first so many calls of each name that `which` picks.
+/// A script that applies `fate`, at this moment, to the first `times` calls of each name that `which` selects.
 fn first(
     times: u32,
     moment: Moment,
@@ -62,8 +62,8 @@ fn first(
     })
 }
 
-/// The operations, each with its own process, on agents of one person. Faults in the database of one bench do not
-/// affect the others.
+/// The operations, each with its own process, on the agents of one person. Database faults of one bench do not affect
+/// the others.
 struct Bench<'a> {
     world: &'a World,
     owner: Person,
@@ -71,17 +71,17 @@ struct Bench<'a> {
     frozen: TestAgent,
     edited: TestAgent,
     processes: BTreeMap<Operation, Arc<Process>>,
-    /// How many payments the payer has made so far.
+    /// The number of payments that the payer has made so far.
     made: usize,
-    /// Makes every request of one kind different.
+    /// A counter that makes every request of a kind different.
     turn: u64,
 }
 
-/// One operation, ready to be sent.
+/// An operation that is ready to be sent.
 struct Asked {
     operation: Operation,
     request: Request,
-    /// Its input: the first answer for a replay, the approval's id.
+    /// The operation's input: the first answer for a replay, or the approval's id.
     about: Value,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Bench<'a> {
         asked
     }
 
-    /// The requests, each for its own process.
+    /// Sends the requests, each to its own process.
     fn asking(&self, asked: &[Asked]) -> Vec<impl Future<Output = Answer> + Send + use<>> {
         let one = |asked: &Asked| {
             let process = Arc::clone(&self.processes[&asked.operation]);
@@ -188,7 +188,7 @@ impl<'a> Bench<'a> {
         asked.iter().map(one).collect()
     }
 
-    /// Starts every function, with its connections and its copy of the catalog.
+    /// Starts every function, which opens its connections and loads the catalog.
     async fn warm(&self) {
         for process in self.processes.values() {
             process.insist(&Request::get("nobody", "/approvals/none")).await;
@@ -201,7 +201,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Asserts that the operation was done, once, and that this is the answer to a retry.
+    /// Asserts that the operation was done exactly once, and that this is the answer to a retry.
     async fn assert_done(&self, asked: &Asked, answer: Answer) {
         let (world, payer) = (self.world, &self.payer);
         match asked.operation {
@@ -259,7 +259,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The faults that are answered as temporary.
+/// The names of the faults that are answered as temporary.
 const CONTENDED: &str = "others hold the rows for long";
 const THROTTLED: &str = "the tables' throughput is used up";
 const THROTTLED_WRITES: &str = "writes are throttled";
@@ -273,7 +273,7 @@ const TEMPORARY: [&str; 5] = [
     UNPROCESSED,
 ];
 
-/// A fault: its name, the operations that succeed despite it, and its effect on the calls of one function.
+/// A fault: its name, the operations that succeed despite it, and its effect on the calls of a function.
 struct Fault {
     name: &'static str,
     unharmed: &'static [Operation],
@@ -288,7 +288,7 @@ fn fault(name: &'static str, unharmed: &'static [Operation], script: impl Fn() -
     }
 }
 
-/// Asserts that nothing is half written, and that every payment is there once.
+/// Asserts that nothing is half written, and that every payment exists once.
 async fn assert_sound(world: &World, made: Option<usize>, faults: &[Fault]) {
     let names: Vec<&str> = faults.iter().map(|fault| fault.name).collect();
     let found = purser_testkit::invariants::violations(&world.stack.db, "LedgerTable").await;
@@ -298,9 +298,10 @@ async fn assert_sound(world: &World, made: Option<usize>, faults: &[Fault]) {
     }
 }
 
-/// Runs every operation with every fault. Those that fail are answered in time; a retry after the fault succeeds.
+/// Runs every operation with every fault. Operations that fail must answer in time, and a retry after the fault must
+/// succeed.
 async fn check(faults: Vec<Fault>) {
-    /// How many faults run concurrently: mostly they wait.
+    /// The number of concurrent faults; most of the time they wait.
     const AT_ONCE: usize = 4;
     let world = World::start().await;
     let mut benches = Vec::new();
@@ -340,7 +341,7 @@ async fn check(faults: Vec<Fault>) {
             if fault.unharmed.contains(&asked.operation) {
                 assert!(answer.status < 409, "{shown}");
             } else {
-                // Contention and throttling are no fault of ours: they pass.
+                // Contention and throttling pass, so they are temporary and no internal error.
                 let temporary = answer.status == 503;
                 assert!(temporary || !TEMPORARY.contains(&fault.name), "{shown}");
                 if temporary {
@@ -393,7 +394,7 @@ async fn a_fault_of_the_database_that_passes_is_nobodys_error() {
         done("it hangs up after it wrote", 2, any, |_| Fate::HangUp),
         done("an answer breaks off", 1, any, |_| Fate::CutOff),
         done("an answer never comes", 1, writes_the_ledger, |_| Fate::Silence),
-        // As many as the SDK's attempts: the store must find its own rows.
+        // As many times as the SDK's attempts: the store must find its own rows.
         done("answers never come", 3, writes_in_a_transaction, |_| Fate::Silence),
         arrived("every call is slow", every, any, |_| {
             Fate::Wait(Duration::from_millis(300))
@@ -415,14 +416,14 @@ async fn a_fault_of_the_database_that_stays_is_told_in_time_and_what_was_asked_f
     let throttled = |_: &Step<'_>| Fate::throttled("ProvisionedThroughputExceededException");
     check(vec![
         arrived(THROTTLED_WRITES, &[Replay], writes_the_ledger, throttled),
-        // One of them writes single rows.
+        // `Complete` is unharmed, because it writes single rows.
         arrived(
             THROTTLED_TRANSACTIONS,
             &[Replay, Complete],
             writes_in_a_transaction,
             |step| Fate::throttled_transaction(step.request, "ProvisionedThroughputExceeded"),
         ),
-        // Until just before the function's timeout.
+        // Lasts until just before the function's timeout.
         arrived(CONTENDED, &[Replay], writes_the_ledger, |step| {
             Fate::conflict(step.request)
         }),
@@ -430,7 +431,7 @@ async fn a_fault_of_the_database_that_stays_is_told_in_time_and_what_was_asked_f
         done("it never answers after it wrote", &[Replay], writes_the_ledger, |_| {
             Fate::Silence
         }),
-        // One of them reads no batch of the ledger.
+        // `Freeze` is unharmed, because it reads no batch of the ledger.
         arrived(UNPROCESSED, &[Freeze], batches, |step| Fate::unprocessed(step.request)),
         arrived(THROTTLED, &[], any, throttled),
         arrived("it fails", &[], any, |_| Fate::server_error()),

@@ -1,8 +1,8 @@
 //! The function's process is killed at each step of an operation and restarted, and the request is sent again.
 //!
-//! Each payment has several kills: the first attempt dies at one place, the second at another, and only a third
-//! completes. Whatever the two were, before the commit or after it, there is one payment and one receipt. The processes
-//! die at no fewer than 500 places in all (here, and in `concurrent_kills.rs`); the count of each is printed.
+//! Each payment has several kills: the first attempt dies at one place, the second at another, and only the third
+//! completes. Wherever the two are, before or after the commit, there is one payment and one receipt. The processes die
+//! at 500 places or more in total (here and in `concurrent_kills.rs`); the count of each place is printed.
 
 use super::steps::{ASK_AGAIN, AUTHORIZE, COMPLETE, ESCALATE, FIRST, Kills, REPLAY, Stop, stops};
 use super::{authorizing, completing, confirmed, made_once, payments, policy};
@@ -11,14 +11,15 @@ use purser_store::ApprovalDecision;
 use purser_tests::{Answer, Process, Request, TestAgent, World, as_repeated, body_of, dollars};
 use serde_json::Value;
 
-/// The first attempt's place, and a second one that changes with each payment, so that all pairs occur.
+/// The place for the first attempt, and one for the second that varies by payment, so that all pairs occur.
 fn pair(places: &[Stop], payment: usize) -> [Stop; 2] {
     let turn = payment / places.len();
-    // 11 is prime to the number of places of every operation here, so the second goes through all of them.
+    // 11 is coprime to the number of places of every operation here, so the second place takes all values.
     [payment, payment * 11 + turn * 3].map(|at| places[at % places.len()])
 }
 
-/// Sends a request until a process lives to answer, killing it at these places first. Returns the answers on the way.
+/// Sends a request until a process lives long enough to answer, killing it at these places first. Collects the answers
+/// on the way in `told`.
 async fn ask(
     kills: &Kills,
     process: &Process,
@@ -33,7 +34,7 @@ async fn ask(
     process.insist(request).await
 }
 
-/// Sends a request again after it took effect, with kills.
+/// Repeats a request that has taken effect, with kills.
 async fn ask_again(
     kills: &Kills,
     process: &Process,
@@ -175,7 +176,7 @@ async fn an_approved_payment_whose_process_is_killed_at_any_two_steps_is_asked_f
         )
         .await;
         told.push(last);
-        // A client that missed the answer is told that the approval was used, and retries without it (docs/errors.md).
+        // A client that missed the answer learns that the approval was used, and retries without it (docs/errors.md).
         let authorized = process.insist(&request).await.ok();
         for answer in told {
             if answer.status == 409 {
@@ -186,7 +187,7 @@ async fn an_approved_payment_whose_process_is_killed_at_any_two_steps_is_asked_f
             }
         }
         let hash = world.settle(&authorized).await;
-        // Places other than the first test's, where there are others.
+        // Different places than in the first test, where possible.
         complete(&kills, &process, &agent, &authorized, &hash, payment * 3 + 1).await;
         let made = payment + 1;
         let after = world.footprint().await;
@@ -198,7 +199,7 @@ async fn an_approved_payment_whose_process_is_killed_at_any_two_steps_is_asked_f
         );
     }
     made_once(&world, &agent, PAYMENTS, dollars(25)).await;
-    // After twenty, entries must be evicted first.
+    // After twenty payments, entries must be evicted first.
     let again = [ASK_AGAIN.as_slice(), &["TransactWriteItems LedgerTable"]].concat();
     kills.assert_everywhere("escalate", &ESCALATE, &again);
     kills.assert_everywhere("ask again", &ASK_AGAIN, &ASK_AGAIN);

@@ -1,6 +1,5 @@
-//! Faults around the functions, without mocks: their processes are killed, their database fails, their node lies,
-//! providers lie. In every case nothing is paid twice, no cap is exceeded, nothing is half written, and a retry gets
-//! the answer.
+//! Faults around the functions, without mocks: processes are killed, the database fails, the node lies, providers lie.
+//! In every case nothing is paid twice, no cap is exceeded, nothing is half written, and a retry gets the answer.
 //!
 //! The functions run in their own processes here, with Lambda's runtime API and its deadline (`Process`).
 
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The payments function, with these variables in place of the stack's.
+/// The payments function, with these variables overriding the stack's.
 async fn payments(world: &World, environment: &[(&'static str, &'static str)]) -> Process {
     process(world, "payments", environment).await
 }
@@ -55,7 +54,7 @@ fn completing(agent: &TestAgent, authorized: &Value, hash: &str) -> Request {
     Request::post(&agent.key, &format!("/x402/settlements/{settlement}/complete"), &proof)
 }
 
-/// The receipt, which must be confirmed by this transaction on chain.
+/// Asserts that the receipt is confirmed by this transaction on chain, and returns it.
 #[track_caller]
 fn confirmed(answer: Answer, hash: &str) -> Value {
     let row = answer.ok();
@@ -74,7 +73,7 @@ async fn nonces_used(world: &World, agent: &TestAgent) -> Vec<String> {
         .collect()
 }
 
-/// The chain's `AuthorizationUsed` events for them.
+/// The `AuthorizationUsed` events of the agent's wallet on chain.
 async fn authorizations_used(world: &World, agent: &TestAgent) -> Vec<Value> {
     let wallet = agent.wallet.trim_start_matches("0x").to_lowercase();
     let filter = json!([{
@@ -86,8 +85,8 @@ async fn authorizations_used(world: &World, agent: &TestAgent) -> Vec<Value> {
     logs.as_array().unwrap().clone()
 }
 
-/// Asserts that everything authorized for the agent is there once, at that price: as many settlements, entries, nonces
-/// on chain and confirmed receipts as payments; and that the laws of `docs/data-model.md` hold.
+/// Asserts that everything authorized for the agent exists once and at that price, with as many settlements, entries,
+/// nonces on chain and confirmed receipts as payments; and that the laws of `docs/data-model.md` hold.
 async fn made_once(world: &World, agent: &TestAgent, payments: usize, price: u64) {
     let after = world.footprint().await;
     let total = price * u64::try_from(payments).unwrap();

@@ -1,4 +1,4 @@
-//! The chain's node fails, lies, lags and reorganizes. Authorize answers whatever the node does; complete answers "not
+//! The chain's node fails, lies, lags and reorganizes. Authorize answers whatever the node does. Complete answers "not
 //! yet", with a reason, until the payment is deep enough on chain, and confirms nothing else.
 
 use super::{authorizing, completing, confirmed, nonces_used, payments, policy};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Three blocks make a payment final.
 const SETTINGS: [(&str, &str); 1] = [("FINALITY_CONFIRMATIONS", "3")];
 
-/// Asserts "not yet" with this reason, and that nothing changed; the rows are without the count of failed proofs.
+/// Asserts "not yet" with this reason, and that nothing changed except the count of failed proofs.
 async fn not_yet(world: &World, process: &Process, request: &Request, reason: &str, fault: &str) {
     let before = world.rows().await;
     let answer = process
@@ -33,7 +33,7 @@ async fn not_yet(world: &World, process: &Process, request: &Request, reason: &s
     assert!(changes.is_empty(), "{fault}: {changes:#?}");
 }
 
-/// What a node does with every call, or with those of one method.
+/// A script that applies `fate` to every call, or to the calls of one method.
 fn answering(method: Option<&'static str>, moment: Moment, fate: fn() -> Fate) -> impl FnMut(&Step<'_>) -> Fate {
     move |step| {
         let meant = method.is_none_or(|method| method == step.call);
@@ -151,7 +151,7 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
     let mut paid = 0;
     for (fault, reason, (method, moment, fate)) in rows {
         println!("{fault}");
-        // A node is trusted once it has served the right chain; so each fault gets a new process.
+        // A node is trusted once it has served the right chain, so each fault gets a new process.
         process.stop().await;
         process.node.follow(answering(method, moment, fate));
         let body = body_of(world.offer(dollars(1)));
@@ -171,7 +171,7 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
         assert_eq!(nonces_used(&world, &agent).await.len(), paid);
     }
 
-    // Nothing listens at the node's address; then it does again.
+    // Nothing listens at the node's address; later it is up again.
     process.stop().await;
     process.node.go_down();
     let body = body_of(world.offer(dollars(1)));
@@ -216,7 +216,7 @@ async fn where_the_first_endpoint_is_down_the_second_judges_and_proves_a_payment
     confirmed(world.complete(&agent, settlement, &proof).await, &hash);
 }
 
-/// A payment is made, and reorganized away at depth 2, and is neither confirmed nor released; then it is made again
+/// A payment is made, then removed by a reorg of depth 2, and is neither confirmed nor released. Then it is made again
 /// with the same signature.
 async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: impl AsyncFn()) {
     let chain = &world.stack.chain;
@@ -249,7 +249,7 @@ async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: 
         [&json!("authorized"), &Value::Null]
     );
 
-    // A retry gets the same payment, and the chain accepts it again: once.
+    // A retry gets the same payment, and the chain accepts it once more.
     let again = process.send(&authorizing(agent, &body)).await.unwrap().ok();
     assert_eq!(as_repeated(&again), as_repeated(&authorized), "the same payment");
     let hash = chain.send(token, transfer_of(&again).to_vec()).await.unwrap();

@@ -1,6 +1,6 @@
-//! Providers that fail and lie about the payment, in an agent's whole flow: it authorizes, calls the provider with the
-//! payment, and completes with whatever came back. A receipt is confirmed exactly when our transfer is on chain;
-//! neither what the provider says nor the time that passes makes a difference.
+//! Providers that fail or lie about the payment, in an agent's whole flow: it authorizes, calls the provider with the
+//! payment, and completes with the provider's answer. A receipt is confirmed if and only if the transfer is on chain,
+//! whatever the provider says and however much time passes.
 
 use super::{authorizations_used, confirmed, nonces_used, policy};
 use alloy::primitives::Bytes;
@@ -22,7 +22,7 @@ struct Provider {
     foreign: String,
 }
 
-/// The official SDK's response for it (docs/x402.md §3.5).
+/// The response of the official SDK for a payment (docs/x402.md §3.5).
 fn response(success: bool, reason: Option<&str>, transaction: &str) -> String {
     let mut response = json!({"success": success, "transaction": transaction, "network": NETWORK.caip2()});
     if let Some(reason) = reason {
@@ -31,7 +31,7 @@ fn response(success: bool, reason: Option<&str>, transaction: &str) -> String {
     STANDARD.encode(response.to_string())
 }
 
-/// Handles the payment, and answers, as its path says.
+/// Handles the payment and answers as the path says.
 async fn serve(State(provider): State<Provider>, Path(story): Path<String>, headers: HeaderMap) -> impl IntoResponse {
     let payment = STANDARD.decode(&headers["payment-signature"]).unwrap();
     let payment: Value = serde_json::from_slice(&payment).unwrap();
@@ -51,7 +51,7 @@ async fn serve(State(provider): State<Provider>, Path(story): Path<String>, head
         "says-yes-made-up" => (200, Some(response(true, None, &made_up))),
         "says-yes-foreign" => (200, Some(response(true, None, &provider.foreign))),
         "says-yes-reverted" => {
-            // A payment that is repeated, and another one's: the token refuses it.
+            // A call that the token refuses, as it would a repeated payment.
             let hash = provider.submit(Bytes::from_static(&[1, 2, 3, 4])).await;
             (200, Some(response(true, None, &hash)))
         }
@@ -81,7 +81,7 @@ impl Provider {
             .unwrap()
     }
 
-    /// As [`Provider::submit`], without waiting for a block.
+    /// Sends the transfer without waiting for a block.
     async fn send(&self, transfer: Bytes) -> String {
         let accounts = self.chain.call("eth_accounts", json!([])).await.unwrap();
         let transaction = json!({
@@ -96,7 +96,7 @@ impl Provider {
     }
 }
 
-/// The transaction of the agent's last payment.
+/// The transaction of the agent's latest payment.
 async fn last_payment(world: &World, agent: &TestAgent) -> String {
     let logs = authorizations_used(world, agent).await;
     logs.last().unwrap()["transactionHash"].as_str().unwrap().to_owned()
@@ -118,8 +118,8 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
     let routes = axum::Router::new().route("/{story}", get(serve)).with_state(provider);
     let url = purser_testkit::serve(routes).await;
 
-    // The story, the provider's status, the answer to completing with the provider's response alone, and whether the
-    // payment was made.
+    // The story; the provider's status; the answer to complete with the provider's response alone; whether the payment
+    // is made.
     let rows = [
         ("fails-after-settling", 500, (422, "provider_proof_required", ""), true),
         (
@@ -181,13 +181,13 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
         if story == "pending" {
             chain.stand_still().await.unwrap();
             chain.mine(1).await.unwrap();
-            // The same response once more: now the chain agrees with it.
+            // The same response again: now the chain agrees with it.
             world.complete(&agent, &settlement, &proof).await.ok();
         }
         if made {
             let hash = last_payment(&world, &agent).await;
             if story != "says-no" {
-                // A caller who has searched the chain may name the transaction that the provider did not.
+                // A caller who has searched the chain may name a transaction that the provider did not.
                 let found = json!({"payment_response_header": "e30=", "tx_hash": hash});
                 confirmed(world.complete(&agent, &settlement, &found).await, &hash);
             }
@@ -197,22 +197,22 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
         }
     }
 
-    // The transaction's real payer can still complete: a false claim blocked nothing.
+    // The transaction's real payer can still complete: a false claim blocks nothing.
     let theirs = others["settlement_id"].as_str().unwrap();
     let proof = json!({"payment_response_header": {"payment-response": response(true, None, &foreign)}});
     confirmed(world.complete(&other, theirs, &proof).await, &foreign);
 
-    // Time alone releases nothing, and confirms no lie: by our clock the payments have long expired.
+    // Time alone neither releases a payment nor confirms a lie, although the payments have long expired by our clock.
     world.pass(3_600);
     let total = |payments: usize| price * u64::try_from(payments).unwrap();
     assert_eq!(world.footprint().await.total, total(rows.len() + 1));
     for (settlement, proof) in &unpaid {
         let answer = world.complete(&agent, settlement, proof).await;
-        // Another one's payment is confirmed as theirs by now.
+        // By now the other agent's payment is confirmed as its own.
         assert!(matches!(answer.status, 409 | 422 | 503), "{}", answer.body);
     }
-    // A payment that its provider denied becomes a receipt without the agent; one that was claimed falsely stays held
-    // for as long as the chain would accept it.
+    // A payment that its provider denied becomes a receipt without the agent. A payment that was claimed falsely stays
+    // held as long as the chain would accept it.
     let run = async || world.stack.reconcile.run(Duration::from_secs(55)).await.unwrap();
     let counts = |run: &Run| [Outcome::Confirmed, Outcome::Released].map(|outcome| run.count(outcome));
     let seen = run().await;
@@ -220,7 +220,7 @@ async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_pr
     chain.advance(400).await.unwrap();
     let seen = run().await;
     assert_eq!(counts(&seen), [1, unpaid.len()], "{seen:?}");
-    // An invented payment is released: no block can contain it any more.
+    // A made-up payment is released: no block can contain it any longer.
     let (settlement, proof) = &unpaid[0];
     let told = world.complete(&agent, settlement, proof).await;
     let told = told.refused(422, "onchain_settlement_not_verified");

@@ -1,5 +1,5 @@
-//! Reconcile is killed at each of its steps, and run again: what was paid is confirmed once, what can't be paid any
-//! more is released once, and what left a wallet past Purser is told.
+//! Reconcile is killed at each of its steps and run again. A payment that was made is confirmed once, a payment that
+//! can no longer be made is released once, and an outflow that bypassed Purser is reported once.
 
 use super::{nonces_used, policy, process};
 use purser_testkit::Moment;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// A call by its name, its number among those of that name, and a moment of it.
+/// A call's name, its number among the calls of that name, and a moment of it.
 type IndexKey = (String, u32, Moment);
 
-/// Lets a run finish, or kills it at a place; returns all the places that it reached.
+/// Runs reconcile to its end or kills it at a place; returns all places that it reached.
 async fn run(reconcile: &Process, kill_at: Option<&IndexKey>) -> Vec<IndexKey> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (places, kill_at) = (Arc::clone(&seen), kill_at.cloned());
@@ -32,8 +32,8 @@ async fn run(reconcile: &Process, kill_at: Option<&IndexKey>) -> Vec<IndexKey> {
     seen.lock().unwrap().clone()
 }
 
-/// What happens between two runs: one payment is made and never completed, another is authorized and never made, and
-/// the chain advances until it can't be.
+/// The events between two runs: one payment is made and never completed; another is authorized and never made, until
+/// the chain's time has passed its deadline.
 async fn happen(world: &World, agent: &TestAgent) -> (Value, Value) {
     world.pass(1_000);
     let seconds = world.now().secs();
@@ -91,7 +91,7 @@ async fn a_run_that_is_killed_at_any_step_is_finished_by_the_next() {
     );
 }
 
-/// What was told, and up to which block was searched.
+/// The number of reported outflows, and the block up to which was searched.
 async fn told(world: &World) -> (usize, u64) {
     let rows = world.scan("AuditTable").await;
     let found = rows.iter().filter(|row| row["pk"].as_s().unwrap() == "OUTFLOWS");
@@ -108,7 +108,7 @@ async fn what_left_a_wallet_is_told_by_one_row_wherever_the_run_is_killed() {
     let agent = world.agent(policy(dollars(1_000)), vec![]).await;
     let reconcile = process(&world, "reconcile", &[("WATCH_CONFIRMATIONS", "1")]).await;
     run(&reconcile, None).await;
-    // A payment that is held, beside what was stolen: it is found among the settlements.
+    // A held payment besides the theft: the search finds it among the settlements.
     let happen = async || {
         let paid = world.authorize(&agent, &body_of(world.offer(1_000))).await.ok();
         world.settle(&paid).await;
@@ -124,7 +124,7 @@ async fn what_left_a_wallet_is_told_by_one_row_wherever_the_run_is_killed() {
             "{step}: {places:?}"
         );
     }
-    // Of what comes before, the other test has the kills: the place and the wallets are read by five calls.
+    // The places before the search are covered by the other test: five calls read the progress and the wallets.
     let search = places
         .iter()
         .position(|(call, ..)| call.starts_with("eth_getLogs"))

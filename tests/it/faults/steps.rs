@@ -1,32 +1,32 @@
-//! The steps of an operation, the kills at each of them, and the table of the kills that happened.
+//! The steps of an operation, the kills at each of them, and a table of the kills that occurred.
 
 use purser_testkit::Moment;
 use purser_tests::{Answer, Process, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// The calls of a process while it starts: the catalog's version, and its object.
+/// The calls of a process while it starts: for the catalog's version and its object.
 const START: [&str; 3] = [
     "GetItem CatalogTable",
     "GetItem CatalogTable 2",
     "BatchGetItem CatalogTable",
 ];
 
-/// The calls of each operation in a process that has just started. A second call of one name has a number; concurrent
-/// calls come in any order.
+/// The calls of each operation in a process that has just started. Repeated calls of the same name are numbered;
+/// concurrent calls come in any order.
 pub(super) const AUTHORIZE: [&str; 8] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
     // The attested payees of the service.
     "GetItem UsageTable",
-    // The use of the key, written in the background.
+    // The use of the key, recorded in the background.
     "UpdateItem ThrottleTable 2",
     "eth_chainId",
     "eth_call",
     "TransactWriteItems LedgerTable",
 ];
-/// The first payment of an agent at a service of its starting set, whose policy it writes.
+/// The first payment of an agent at a service of its starting set, which also writes the policy.
 pub(super) const FIRST: [&str; 10] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
@@ -40,7 +40,7 @@ pub(super) const FIRST: [&str; 10] = [
     "TransactWriteItems LedgerTable",
     "TransactWriteItems LedgerTable 2",
 ];
-// It may end before the write in the background.
+// The replay may end before the background write.
 pub(super) const REPLAY: [&str; 4] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
@@ -77,16 +77,16 @@ pub(super) const COMPLETE: [&str; 9] = [
     "UpdateItem LedgerTable",
 ];
 
-/// Node calls that are made before it is known whether they are needed: which chain the node serves, by a process that
-/// has just started; and, by one that keeps running, the balance of an agent whose last decision needed it.
+/// Node calls that are made before it is known whether they are needed: a process that has just started asks for the
+/// chain id; a running one reads the balance of an agent whose last decision needed it.
 const EARLY: [&str; 2] = ["eth_chainId", "eth_call"];
 
-/// Where a process is killed.
+/// A place at which a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stop {
-    /// At a call: before it is sent on, or after it took effect and before its answer is passed back.
+    /// At a call: before it is forwarded, or after it took effect and before its answer is returned.
     Call(&'static str, Moment),
-    /// When all is done, before the reply is sent.
+    /// At the end, before the reply is sent.
     Reply,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Kills {
 }
 
 impl Kills {
-    /// Sends a request to a process that is killed at that place, if it gets there.
+    /// Sends a request to a process that is killed when it reaches that place.
     pub(super) async fn send(
         &self,
         process: &Process,
@@ -116,7 +116,7 @@ impl Kills {
     ) -> Option<Answer> {
         let mut calls: BTreeMap<(String, Moment), u32> = BTreeMap::new();
         let kills = self.clone();
-        // The calls of the last killed process are no steps of this one.
+        // The calls of the previous, killed process are not steps of this one.
         process.quiet().await;
         let mut armed = true;
         process.kill_where(move |call, moment| {
@@ -150,13 +150,13 @@ impl Kills {
         *self.hit.lock().unwrap().entry((operation, stop)).or_default() += 1;
     }
 
-    /// How many there were.
+    /// The total number of kills.
     pub(super) fn total(&self) -> u32 {
         self.hit.lock().unwrap().values().sum()
     }
 
-    /// Asserts that the operation was killed at each of its places, and that its calls are these, or those of
-    /// `repeated`, which it makes once it has taken effect, or early calls.
+    /// Asserts that the operation was killed at each of its places, and that it makes only these calls, early calls,
+    /// and those of `repeated`, which it makes once it has taken effect.
     pub(super) fn assert_everywhere(&self, operation: &'static str, calls: &[&'static str], repeated: &[&'static str]) {
         let hit = self.hit.lock().unwrap();
         let times = |stop| hit.get(&(operation, stop)).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Agents: create, list, rename. What a freeze stops: `edits.rs`.
+//! Creating, listing and renaming agents. The effects of a freeze are tested in `edits.rs`.
 
 use super::{Household, KIM, LEE, NOTHING};
 use purser_chain::is_attested;
@@ -61,7 +61,7 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
     let open: Vec<&Value> = open.filter(|service| service["slug"] != "lab-search").collect();
     assert!(open.len() >= 12, "{}", open.len());
     assert_eq!(services["count"], open.len());
-    // In the seeded catalog only operations without a payment can't be paid.
+    // In the seeded catalog the only operations that can't be paid are those without a payment.
     let unpaid = async |slug: &str| -> Vec<Value> {
         let service = world.service(slug).await;
         let unpaid = service
@@ -165,7 +165,7 @@ async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
     let before = home.read("").await;
     let longest = "\u{1f4a1}".repeat(100);
     let renamed = home.edit(Method::PATCH, "", json!({"name": longest})).await;
-    // Creating the key was the second version.
+    // Creating the key made the second version.
     assert_eq!(renamed.etag(), "\"3\"");
     let mut expected = before;
     expected["name"] = json!(longest);
@@ -173,7 +173,7 @@ async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
     assert_eq!(renamed.ok(), expected);
     assert_eq!(world.get(agent, "/mcp/agents/me").await.ok()["name"], json!(longest));
 
-    // A change to the same value is no edit.
+    // Setting the same value is no edit.
     let rows = world.rows().await;
     let same = json!({"name": format!(" {longest} "), "status": "active"});
     assert_eq!(home.edit(Method::PATCH, "", same).await.ok(), expected);
@@ -194,7 +194,8 @@ async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
     assert_eq!(home.read("").await, expected);
 }
 
-/// An agent has what was open at its creation, however the catalog changes: its rows are only not written yet.
+/// An agent keeps the services that were open at its creation, however the catalog changes, although their rows are not
+/// written yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_opens_later_is_not_an_agents_and_what_was_open_stays_its_own() {
     let world = World::still().await;
@@ -226,7 +227,7 @@ async fn what_opens_later_is_not_an_agents_and_what_was_open_stays_its_own() {
     let open = world.get(&agent, &policy).await.ok();
     assert_eq!((&open["enabled"], &open["version"]), (&json!(true), &json!(1)));
 
-    // Its first edit is the second version; that of a service which opened later is the first.
+    // For such a service the first edit makes the second version; for a service that opened later, the first.
     let edit = json!({"max_per_call_units": 5});
     let stale = world
         .person_edits_version(&kim, Method::PATCH, &weather, "\"2\"", &edit)
@@ -243,7 +244,7 @@ async fn what_opens_later_is_not_an_agents_and_what_was_open_stays_its_own() {
     assert_eq!((enabled.etag(), enabled.status), ("\"1\"", 201));
 }
 
-/// As a local tester does after the token of `.local/stack.json` has ceased to be a recent sign-in.
+/// As a local tester does when the token of `.local/stack.json` no longer counts as a recent sign-in.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_stack_signs_its_owner_in_anew() {
     let world = World::still().await;

@@ -1,5 +1,5 @@
-//! Approvals, as the deciding person sees them. What a verdict does to a payment: `errors.rs`; who may give it:
-//! `isolation.rs`.
+//! Approvals as the deciding person sees them. The effect of a verdict on a payment is tested in `errors.rs`; who may
+//! give it, in `isolation.rs`.
 
 use super::{Household, KIM, NOTHING, carrying, members};
 use purser_domain::{Duration, Timestamp};
@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A household whose agent needs an approval above five dollars, within twenty a day.
+/// A household whose agent needs an approval above five dollars, and may spend twenty a day.
 async fn asking(world: World) -> Household {
     let home = Household::in_world(world).await;
     home.set_policy(json!({"require_approval_above_units": dollars(5), "max_per_day_units": dollars(20)}))
@@ -17,7 +17,7 @@ async fn asking(world: World) -> Household {
 }
 
 impl Household {
-    /// Escalates a call of so many dollars, and returns the request and the approval's id.
+    /// Escalates a call for `price` dollars, and returns the request and the approval's id.
     async fn ask(&self, price: u64) -> (Value, Value) {
         let body = body_of(self.world.offer(dollars(price)));
         let asked = self
@@ -130,13 +130,13 @@ async fn a_person_is_told_what_they_decide_about_and_what_they_said() {
     let paid = world.authorize(agent, &carrying(&body, id)).await.ok();
     expected["status"] = json!("executed");
     expected["settlement_id"] = paid["settlement_id"].clone();
-    // No payment can follow, so the day's cap is not shown.
+    // No payment can follow, so the daily cap is not shown.
     for name in ["max_per_day_units", "spend_today_units", "remaining_today_units"] {
         expected[name] = Value::Null;
     }
     assert_eq!(home.approval(id).await, expected);
 
-    // The log has the call for the escalation and for the payment alike, in the list and one by one.
+    // The log shows the call for the escalation and for the payment, in the list and in each decision.
     let log = world.person_gets(&home.kim, "/decisions").await.ok();
     let rows = log["decisions"].as_array().unwrap();
     for (told, result) in [(&paid, "allow"), (&asked, "escalate")] {
@@ -193,7 +193,7 @@ async fn an_agent_that_asks_to_its_limit_hides_nobody_elses_question() {
     assert!(html.contains("quiet one (1 waiting)") && html.contains("errand runner (20 waiting)"));
 }
 
-/// Two people with one account, each with their own session.
+/// Two people share one account, each with their own session.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_people_who_decide_at_once_one_decides_and_the_other_is_told() {
     let home = asking(World::conflicted().await).await;
@@ -273,7 +273,7 @@ async fn identical_open_requests_are_one_question_and_one_payment() {
     let second = agent.with_key(&second["key"]);
     let offer = world.offer(dollars(6));
     let bodies: Vec<Value> = (0..RACERS).map(|_| body_of(offer.clone())).collect();
-    // Both of the agent's keys ask, each request with an idempotency key of its own.
+    // Both of the agent's keys ask, each request with its own idempotency key.
     let asking = bodies.iter().enumerate().map(|(n, body)| {
         let caller = if n % 2 == 0 { agent } else { &second };
         authorizing(world, caller, body.clone())
@@ -307,7 +307,7 @@ async fn identical_open_requests_are_one_question_and_one_payment() {
     assert_eq!((paid, told), (1, RACERS - 1));
     let after = world.footprint().await;
     assert_eq!((after.settlements, after.total), (1, dollars(6)));
-    // What was settled is not open: the same call needs another approval.
+    // An executed approval is not open: the same call needs another approval.
     let (_, next) = home.ask(6).await;
     assert_ne!(next, id);
 }
@@ -334,10 +334,10 @@ async fn the_queue_shows_every_approval_once_by_status_by_agent_and_page_by_page
     let (_, approved) = home.ask(7).await;
     home.edit(Method::POST, &approve(&approved), json!({})).await.ok();
     let (_, rejected) = home.ask(8).await;
-    // A verdict needs no note, and no body either.
+    // A verdict needs neither a note nor a body.
     let request = world.persons_request(kim, Method::POST, &home.agent.path(&reject(&rejected)));
     World::send(request).await.ok();
-    // Several at one instant, so that the time alone is no unique place.
+    // Several approvals have the same time, so the time alone is no unique position.
     let mut siblings = Vec::new();
     for price in 1..10 {
         let body = body_of(world.offer(dollars(price)));

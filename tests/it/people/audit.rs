@@ -1,5 +1,5 @@
-//! The audit log: one row for each edit, with who, from where, before and after; one for what was refused, with why; and
-//! nobody else's.
+//! The audit log: one entry for each edit, with actor, source, and the values before and after; one for each refused
+//! edit, with the reason; and nothing of other people's.
 
 use super::{Household, KIM, LEE};
 use purser_tests::{World, body_of, dollars, fresh_key, key_id_of, operation_entry, payment_entry, service_entry};
@@ -12,7 +12,7 @@ async fn log(home: &Household, query: &str) -> Vec<Value> {
     home.world.pages_of(&home.kim, &path, "entries", 100).await.0
 }
 
-/// The one row that came since there were so many.
+/// The only row added since `seen` rows were there; increments `seen`.
 async fn one(home: &Household, seen: &mut usize, kind: &str) -> Value {
     let rows = log(home, "").await;
     *seen += 1;
@@ -73,7 +73,7 @@ async fn every_edit_leaves_exactly_one_row_with_who_from_where_before_and_after(
         home.edit(Method::PATCH, "", json!({"status": status})).await.ok();
         let row = edited(&home, &mut seen, kind).await;
         assert_eq!(changed(&row), (json!({"status": before}), json!({"status": status})));
-        // A repetition finds it done.
+        // A repetition changes nothing and adds no row.
         home.edit(Method::PATCH, "", json!({"status": status})).await.ok();
         assert_eq!(log(&home, "").await.len(), seen);
     }
@@ -171,7 +171,7 @@ async fn every_edit_leaves_exactly_one_row_with_who_from_where_before_and_after(
         let row = edited(&home, &mut seen, kind).await;
         assert_eq!(changed(&row), (json!({"status": "pending"}), json!({"status": status})));
         assert_eq!(row["object_id"], approval);
-        // A second verdict comes too late.
+        // A second verdict is too late.
         home.edit(Method::POST, &below, json!({}))
             .await
             .refused(409, "approval_not_pending");
@@ -218,7 +218,7 @@ async fn every_edit_leaves_exactly_one_row_with_who_from_where_before_and_after(
         .refused(404, "not_found");
     assert_eq!(one(&home, &mut seen, "session_ended").await["error"], "not_found");
 
-    // Filters, and pages, show the same rows.
+    // Filters and pages show the same rows.
     let all = log(&home, "").await;
     let (paged, pages) = world.pages_of(&home.kim, "/audit-log", "entries", 3).await;
     assert!(pages > 3 && paged == all);
@@ -290,7 +290,7 @@ async fn what_operators_do_leaves_a_row_with_their_name_and_each_payee_before_an
     World::send(put).await.created();
     let row = one("catalog_edited").await;
     assert_eq!((&row["before"], &row["after"]["slug"]), (&json!({}), &json!("news")));
-    // Written again it changes nothing.
+    // Writing the entry again changes nothing.
     world.operator_edits(Method::PUT, &at, &entry).await.ok();
     entry["operations"][0]["payment"] = payment_entry(2_000, "0x00000000000000000000000000000000000000aa");
     world.operator_edits(Method::PUT, &at, &entry).await.ok();
@@ -298,7 +298,7 @@ async fn what_operators_do_leaves_a_row_with_their_name_and_each_payee_before_an
     assert_eq!(row["before"].as_object().unwrap().len(), 1, "{row}");
     let of = |side: &str| row[side]["payments/news.read"].clone();
     let payee = |payment: &Value| payment["pay_to"].as_str().unwrap().to_lowercase();
-    // It waits: what is paid is as before.
+    // The change is delayed: the current payment stays.
     assert_eq!(
         (&of("before")["payment"], &of("before")["next"]),
         (&of("after")["payment"], &Value::Null)

@@ -1,4 +1,4 @@
-//! An edit holds once it has been answered: a payment in flight is judged by it, or was committed before.
+//! An edit holds once it is answered: a payment in flight is judged by it or was committed before.
 
 use super::Household;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// An edit, and the result of a payment that was decided before it and is written after it.
+/// An edit that narrows, and the result of a payment that was decided before it but is written after it.
 struct Narrowing {
     method: Method,
     below: &'static str,
     body: Value,
     status: u16,
     slug: &'static str,
-    /// `decision.reason`; empty where there was no decision.
+    /// `decision.reason`; empty if there was no decision.
     reason: &'static str,
 }
 
@@ -103,7 +103,7 @@ fn narrowings() -> Vec<Narrowing> {
     ]
 }
 
-/// The most critical case, made deterministic: the decision is on its way to the database while the edit is answered.
+/// The most critical case, made deterministic: the decision is on its way to the database when the edit is answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -144,7 +144,7 @@ async fn a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
     }
 }
 
-/// The same where the policy has no row yet, which the first payment is about to write.
+/// The same case if the policy has no row yet, because the first payment is about to write it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
     let mut home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -180,8 +180,8 @@ async fn an_approved_payment_under_way_when_the_freeze_is_answered_is_refused() 
     assert_eq!(home.read(&below).await["status"], "approved");
 }
 
-/// The record is written and its stamps are not: a retry of the edit finds nothing to change, and is answered only once
-/// the stamps are written.
+/// The record was written but not its stamps. A retry of the edit has nothing to change, and is answered only after the
+/// stamps are written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetition_is_answered() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -238,8 +238,8 @@ async fn a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetitio
     }
 }
 
-/// The answer to the write is permanently lost, and before the retry somebody else edits the agent: the added rule is
-/// found, and not added again.
+/// The answer to the write is permanently lost, and another person edits the agent before the retry. The retry finds
+/// the added rule and does not add it again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_whose_answer_was_lost_is_added_once_whoever_edits_in_between() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -257,7 +257,7 @@ async fn a_rule_whose_answer_was_lost_is_added_once_whoever_edits_in_between() {
             if !adds {
                 return Fate::PassOn;
             }
-            // The SDK retries with the same token; then the store retries with another.
+            // The SDK retries with the same token; then the store retries with another one.
             let token = step.request["ClientRequestToken"].clone();
             let is_first = *first.get_or_insert_with(|| token.clone()) == token;
             match step.moment {
@@ -311,24 +311,24 @@ async fn overtaken(
     (answer, edited.body, (before.settlements, before.entries, before.total))
 }
 
-/// How many callers race.
+/// The number of racing callers.
 const CALLERS: u32 = 8;
 
-/// How many calls each of them makes after the edit.
+/// The number of calls that each caller makes after the edit.
 const CALLS_AFTER: usize = 3;
 
-/// How many calls are made after the edit.
+/// The total number of calls after the edit.
 const LATE: usize = CALLERS as usize * CALLS_AFTER;
 
 /// The answers to calls that were made continuously while an edit was made.
 struct Race {
-    /// Those that were sent before the edit was answered.
+    /// Answers to calls that were sent before the edit was answered.
     before: Vec<Answer>,
-    /// Those that were sent afterwards.
+    /// Answers to calls that were sent afterwards.
     after: Vec<Answer>,
-    /// The settlements by the policy version that they were judged by, right after the edit was answered.
+    /// The number of settlements by the policy version that judged them, right after the edit was answered.
     at_the_answer: BTreeMap<u64, usize>,
-    /// The same after every call was answered.
+    /// The same numbers after every call was answered.
     in_the_end: BTreeMap<u64, usize>,
     /// The answer to the edit.
     edited: Value,
@@ -367,7 +367,7 @@ async fn race(home: &Household, edit: impl Future<Output = Answer>) -> Race {
     };
     let first = tokio::time::timeout(Duration::from_secs(20), first);
     first.await.expect("payments are under way");
-    // Half of them are between decision and write, whatever the others do.
+    // Stalls half of the callers between decision and write, whatever the others do.
     let proxy = world.proxy.as_ref().unwrap();
     proxy.stall(CALLERS / 2);
     proxy.stalled(CALLERS / 2).await;
@@ -385,7 +385,7 @@ async fn race(home: &Household, edit: impl Future<Output = Answer>) -> Race {
     }
 }
 
-/// The agent's settlements by the policy version that they were judged by, as they are stored.
+/// The number of the agent's stored settlements by the policy version that judged them.
 async fn settlements_by_version(world: &World, agent: &TestAgent) -> BTreeMap<u64, usize> {
     let mut versions = BTreeMap::new();
     let pk = AttributeValue::S(format!("S#{}", agent.id));
@@ -444,8 +444,8 @@ async fn a_lower_cap_that_was_answered_is_followed_by_no_payment_above_it() {
     race.was_won_by_the_edit(402, "amount_exceeds_per_call_limit", "amount_exceeds_per_call_limit");
 }
 
-/// Edits that allow as much as before: a payment judged by an earlier version is still not committed after their
-/// answer.
+/// Edits that allow as much as before: even so, a payment judged by an earlier version is not committed after the edit
+/// was answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_payment_is_committed_by_a_policy_that_was_edited_before() {
     let home = Household::in_world(World::conflicted().await).await;

@@ -6,7 +6,7 @@ use purser_tests::{TestAgent, World, key_id_of, paths};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Whether the key works; one that does not is refused like every other.
+/// Whether the key works; if not, asserts that it is refused like any unknown key.
 async fn works(world: &World, agent: &TestAgent) -> bool {
     let answer = world.get(agent, "/mcp/agents/me").await;
     if answer.status != 200 {
@@ -117,7 +117,7 @@ async fn a_keys_last_use_is_told_to_the_minute() {
     let unused = agent.with_key(&unused["key"]);
     assert_eq!(listed(&home, agent).await["last_used_at"], Value::Null);
     let shows = async |at: Timestamp| {
-        // It is written in the background.
+        // The use is recorded in the background.
         for _ in 0..100 {
             if listed(&home, agent).await["last_used_at"] == at.to_string() {
                 return true;
@@ -135,7 +135,7 @@ async fn a_keys_last_use_is_told_to_the_minute() {
     let second = world.now();
     assert!(works(world, agent).await);
     assert!(shows(second).await, "{}", listed(&home, agent).await);
-    // A refused key was not used.
+    // A refused key counts as unused.
     let mut forged = unused.clone();
     forged.key.replace_range(forged.key.len() - 4.., "0000");
     world
@@ -206,7 +206,7 @@ async fn an_agent_has_twenty_working_keys_at_most() {
     let before = world.rows().await;
     let create = async || home.edit(Method::POST, "/keys", json!({})).await;
     assert_eq!(paths(create().await, "one too many"), [""]);
-    // While the old one still works, the new one is also one too many.
+    // The new key would exceed the limit while the old one still works.
     let rotate_below = format!("/keys/{}/rotate", first.key_id());
     let overlap = json!({"overlap_seconds": 1});
     let overlapping = home.edit(Method::POST, &rotate_below, overlap).await;

@@ -1,4 +1,4 @@
-//! The log: every decision with its checks, and every settlement, of one's own agents only.
+//! The log: every decision with its checks, and every settlement, of the person's own agents only.
 
 use super::{Household, KIM, NOTHING, carrying};
 use purser_domain::Amount;
@@ -24,7 +24,7 @@ impl Household {
     }
 }
 
-/// The values of one member, of all of these.
+/// The values of one member in all rows.
 fn each<'a>(rows: &'a [Value], name: &str) -> Vec<&'a str> {
     rows.iter().map(|row| row[name].as_str().unwrap()).collect()
 }
@@ -112,7 +112,7 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
     let day = (json!("passed"), json!(dollars(20)), json!(0), json!(dollars(20)));
     assert_eq!(number(&allow["checks"], "max_per_day_units"), day);
 
-    // A refusal has those that the agent got.
+    // A refusal has the checks that the agent received.
     world.pass(1);
     let refused = world.authorize(agent, &body_of(world.offer(dollars(17)))).await;
     let refused = refused.refused(402, "daily_spend_limit_exceeded");
@@ -185,7 +185,7 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
         (&json!("category_block"), &json!("block"))
     );
 
-    // The log has all of these, newest first, and nothing else: a preflight and a replay are no decisions.
+    // The log has all of these, newest first, and nothing else: a preflight and a replay are not decisions.
     world
         .authorize(agent, &carrying(&body, &asked["approval_id"]))
         .await
@@ -204,8 +204,8 @@ async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() 
     }
 }
 
-/// Makes so many decisions of two agents about two services, several of them at one instant. Returns the transaction
-/// ids by kind.
+/// Makes many decisions of two agents about two services, several of them at the same instant. Returns the transaction
+/// ids by agent, service and result.
 async fn busy(
     home: &Household,
     sibling: &TestAgent,
@@ -286,7 +286,7 @@ async fn the_log_shows_every_decision_once_filtered_and_page_by_page() {
             assert!(pages >= least && pages <= least + 1, "{path}: {pages} pages of {limit}");
         }
     }
-    // From a time on and before a time: what was decided in between, whatever else is asked for.
+    // `from` and `to` select the decisions in between, whatever the other filters are.
     let (from, to) = (&whole[24]["decided_at"], &whole[12]["decided_at"]);
     let (from, to) = (from.as_str().unwrap(), to.as_str().unwrap());
     assert!(from < to);
@@ -300,7 +300,7 @@ async fn the_log_shows_every_decision_once_filtered_and_page_by_page() {
         let within: Vec<Value> = within.cloned().collect();
         assert!(!within.is_empty() && found == within, "{path}");
     }
-    // Everything in the log is also found by its id, only under its own agent.
+    // Everything in the log is also found by its id, but only under its own agent.
     for row in whole.iter().step_by(5) {
         let of = |agent: &str| format!("/agents/{agent}/decisions/{}", row["transaction_id"].as_str().unwrap());
         let own = row["agent_id"].as_str().unwrap();
@@ -439,13 +439,13 @@ async fn a_list_says_what_it_can_not_be_asked() {
     }
     let unknown = "/decisions?service_id=no-such-service";
     world.person_gets(kim, unknown).await.refused(404, "service_not_found");
-    // A service that has left the catalog is found only by its id.
+    // A service that was removed from the catalog is found only by its id.
     let left = format!("/decisions?service_id={}", fresh_key());
     assert_eq!(world.person_gets(kim, &left).await.ok()["count"], 0);
     assert_eq!(world.rows().await.changes_since(&before), NOTHING);
 }
 
-/// A function's answer has a limit: what does not fit is in further files, each settlement in one of them.
+/// A function's answer is limited in size: the rest is in further files, with each settlement in exactly one of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_full_says_where_the_next_one_begins() {
     const AGENTS: usize = 2;

@@ -1,5 +1,5 @@
-//! Notices, from what an agent asks to the mail with a link and the call of a webhook. How messages are paced and tried
-//! again is tested in `functions/notices`, the link in the browser's story.
+//! Notices, from an agent's request for approval to the mail with a link and the webhook call. Pacing and retries are
+//! tested in `functions/notices`, the link in the browser's story.
 
 use super::webhooks::Program;
 use super::{Household, KIM, LEE, NOTHING};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-/// Long enough for a burst to be gathered.
+/// Long enough for a burst of notices to be batched.
 const GATHERED_SECS: u64 = 15;
 
 async fn pass(world: &World, secs: u64) {
@@ -27,7 +27,7 @@ async fn pass(world: &World, secs: u64) {
     assert_eq!(passed.status(), 200);
 }
 
-/// What is found, as soon as it is.
+/// Polls until `find` returns a value.
 async fn found<T>(find: impl AsyncFn() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -39,7 +39,8 @@ async fn found<T>(find: impl AsyncFn() -> Option<T>) -> T {
     }
 }
 
-/// Real SES on the wire, by `aws-ses-v2-local`; and the webhook of the same approval, by the official library.
+/// The mail is checked by `aws-ses-v2-local`, which speaks the real SES protocol; the webhook of the same approval, by
+/// the official library.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_is_mailed_with_its_link_and_told_to_a_verified_webhook() {
     if !Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -63,7 +64,7 @@ async fn an_approval_is_mailed_with_its_link_and_told_to_a_verified_webhook() {
         .person_edits(&home.kim, Method::POST, "/webhooks", &json!({"url": program.url}))
         .await
         .created();
-    // Kim signs in with a browser: from then on their address is known.
+    // When Kim signs in with a browser, their address becomes known.
     world.browser_session(&KIM).await;
     tokio::spawn(world.stack.telling());
     let asked = world.authorize(&home.agent, &body_of(world.offer(dollars(8)))).await;
@@ -128,7 +129,7 @@ async fn what_a_person_says_of_their_notices_is_theirs_versioned_and_keeps_its_s
     assert_eq!(edited["mail"]["enabled"], false);
     assert!(!edited.to_string().contains("a-secret"), "{edited}");
     assert_eq!(world.person_gets(&kim, "/notices").await.ok(), edited);
-    // Without a URL it stays, and an old version is refused.
+    // An edit without a URL keeps it, and one for an old version is refused.
     let kept = edit(json!({"slack": {}})).await.ok();
     assert_eq!(
         (&kept["slack"]["host"], &kept["version"]),
@@ -138,7 +139,7 @@ async fn what_a_person_says_of_their_notices_is_theirs_versioned_and_keeps_its_s
         .person_edits_version(&kim, Method::PUT, "/notices", "\"1\"", &json!({}))
         .await;
     outdated.refused(412, "version_conflict");
-    // The audit log has the host, and neither address nor URL.
+    // The audit log has the host, but neither the address nor the URL.
     let log = world.person_gets(&kim, "/audit-log?kind=notices_edited").await.ok();
     let log = log.to_string();
     assert!(
@@ -191,12 +192,13 @@ async fn a_test_arrives_at_the_channels_that_are_on() {
     };
     let sent = test().await;
     assert_eq!((sent.status, &sent.body), (202, &json!({"channels": ["mail"]})));
-    // Once it waits.
+    // Waits until the message is queued.
     found(async || (world.stack.sqs.bodies(NOTICES).len() == 1).then_some(())).await;
     pass(&world, GATHERED_SECS).await;
     let mail = found(async || world.stack.mail.ses.mails().into_iter().next()).await;
     assert_eq!(mail["Destination"]["ToAddresses"], json!([KIM.email]));
-    // The next one waits for its minutes: its message of the queue is hidden until then, and the row names it.
+    // The next notice is delayed by some minutes: its queue message is hidden until then, and the row names the
+    // message.
     test().await;
     found(async || (world.stack.sqs.bodies(NOTICES).len() == 1).then_some(())).await;
     pass(&world, GATHERED_SECS).await;
@@ -266,7 +268,7 @@ async fn a_changed_payee_is_told_to_who_may_pay_it_and_an_incoming_webhook_that_
     })
     .await;
     assert_eq!(ended["slack"]["ended_reason"], "webhook_gone");
-    // An edit has it used again.
+    // An edit makes it used again.
     let kept = world
         .person_edits(&home.kim, Method::PUT, "/notices", &json!({"slack": {}}))
         .await

@@ -1,4 +1,4 @@
-//! What a key may do: each limit is told to its holder, moves nothing, and is kept by rotation.
+//! The limits of keys: each one is shown to the key's holder, refuses without any effect, and is kept by a rotation.
 
 use super::{Household, NOTHING};
 use purser_domain::{Duration, Timestamp};
@@ -13,11 +13,11 @@ async fn limited(home: &Household, scope: Value) -> TestAgent {
     home.agent.with_key(&made["key"])
 }
 
-/// Every route that takes an agent key, with what it needs besides a valid one.
+/// Every route that takes an agent key, and the permission that it needs.
 struct Routes(Vec<(Method, String, Value, Option<&'static str>)>);
 
 impl Routes {
-    /// About a payment and an approval for `lab-search`.
+    /// The routes for a payment and an approval at `lab-search`.
     async fn of(home: &Household) -> Self {
         let (world, agent) = (&home.world, &home.agent);
         home.set_policy(json!({"require_approval_above_units": dollars(5)}))
@@ -64,7 +64,7 @@ impl Routes {
     }
 }
 
-/// A call with this key from this client.
+/// Calls with this key from this client.
 async fn call(world: &World, client: &Client, key: &str, method: &Method, path: &str, body: &Value) -> Answer {
     let request = client.request(method.clone(), format!("{}{path}", world.stack.base_url));
     let request = request.bearer_auth(key);
@@ -117,7 +117,7 @@ async fn a_key_may_do_what_its_scope_says_and_is_told_what_it_lacks_for_the_rest
                 assert_lacks(answer, needs.unwrap(), &about);
             }
         }
-        // The network is judged first, the permission next, and the body only then.
+        // The network is checked first, then the permission, and only then the body.
         let answer = call(world, &world.http, &elsewhere.key, method, path, &json!([])).await;
         assert_lacks(answer, "network", &about);
         let answer = call(world, &client_at(2), &all.key, method, path, body).await;
@@ -130,7 +130,7 @@ async fn a_key_may_do_what_its_scope_says_and_is_told_what_it_lacks_for_the_rest
             let answer = call(world, &world.http, &other.key, method, path, body).await;
             assert_lacks(answer, "service", &about);
         }
-        // Who has no valid key learns nothing of its limits.
+        // A caller without a valid key learns nothing of its limits.
         let mut forged = elsewhere.key.clone();
         forged.replace_range(forged.len() - 4.., "zzzz");
         let answer = call(world, &world.http, &forged, method, path, body).await;
@@ -211,7 +211,7 @@ async fn a_rotated_key_has_the_scope_of_the_one_before_and_its_expiry() {
     assert_eq!(scope_of(&old), told);
     let old = home.agent.with_key(&old["key"]);
     let below = format!("/keys/{}/rotate", old.key_id());
-    // The old key goes on for as long as it would have, and not for the overlap.
+    // The old key keeps its original end, which is before that of the overlap.
     let rotated = home.edit(Method::POST, &below, json!({"overlap_seconds": 7_200})).await;
     let rotated = rotated.created();
     assert_eq!(
@@ -231,7 +231,7 @@ async fn a_rotated_key_has_the_scope_of_the_one_before_and_its_expiry() {
     let authorized = world.authorize(&new, &body_of(world.offer(1))).await;
     assert_lacks(authorized, "service", "rotated");
 
-    // It expires at that instant, like a revoked key.
+    // The key expires at that instant, like a revoked key.
     let me = async |key: &TestAgent| world.get(key, "/mcp/agents/me").await;
     world.set_clock(Timestamp::from_micros(expiry.micros() - 1).unwrap());
     for key in [&old, &new] {

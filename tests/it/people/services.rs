@@ -1,4 +1,4 @@
-//! Services and rules on an agent: enabled, edited, disabled, and what remains of every cap.
+//! An agent's services and rules: enabling, editing, disabling, and the remainder of every cap.
 
 use super::{Household, NOTHING};
 use purser_tests::{World, body_of, dollars, fresh_key, operation_entry, paths, payment_entry, service_entry};
@@ -85,7 +85,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     assert_eq!((&seen["policy"], &seen["enabled"]), (&expected["policy"], &json!(true)));
     assert_eq!(seen["version"], expected["version"]);
 
-    // With another version it is not changed; and writing the same values is no edit.
+    // A write for another version is refused, and writing the same values is no edit.
     for stale in ["\"0\"", "\"2\""] {
         let told = enable(json!({"service_id": id}), Some(stale)).await;
         assert_eq!(told.refused(412, "version_conflict")["version"], 1);
@@ -110,7 +110,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
     });
     assert_eq!((&anew["policy"], &anew["version"]), (&policy, &json!(2)));
     assert_eq!(anew["spend_today_units"], 1_000, "what was spent is not forgotten");
-    // A policy can be written as it is read.
+    // A policy can be written in the form in which it is read.
     let as_read = enable(json!({"service_id": id, "policy": policy}), Some("\"2\""))
         .await
         .ok();
@@ -136,7 +136,7 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
         }
         assert_eq!(paths(enable(body, None).await, problem), [problem]);
     }
-    // Without a version it replaces the whole record, also a disabled one.
+    // Without a version the whole record is replaced, even a disabled one.
     home.edit(Method::DELETE, "/services/newcomer", json!({})).await.ok();
     let defaults = json!({
         "max_per_call_units": 1_000_000,
@@ -195,7 +195,7 @@ async fn an_edit_changes_what_it_names_and_nothing_else() {
         expected["remaining_today_units"] = expected["policy"]["max_per_day_units"].clone();
         assert_eq!(home.set_policy(json!({name: value})).await, expected, "{name}");
     }
-    // A change to the same value is no edit.
+    // Setting the same value is no edit.
     let rows = home.world.rows().await;
     let policy = expected["policy"].clone();
     assert_eq!(home.set_policy(policy.clone()).await, expected);
@@ -277,7 +277,7 @@ async fn the_headroom_is_exact_and_comes_back_after_a_day() {
     };
     pay(&home, 1_234_567).await.ok();
     assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (1_234_567, 6_765_433)));
-    // The budget's hour is over, and the day is not; a refused call uses nothing.
+    // The budget's hour has ended, but the day has not; a refused call uses nothing.
     home.world.pass(3_600);
     assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (0, dollars(8))));
     pay(&home, 8_000_001).await.refused(403, "policy_blocked");
@@ -289,7 +289,7 @@ async fn the_headroom_is_exact_and_comes_back_after_a_day() {
         ((0, dollars(10)), (0, dollars(8))),
         "a day after the last"
     );
-    // With a cap lowered below the spend nothing is left, and not less.
+    // If the cap is below the spend, the remainder is zero, not negative.
     pay(&home, dollars(2)).await.ok();
     let lower = home.set_policy(json!({"max_per_day_units": dollars(1)})).await;
     assert_eq!(

@@ -1,4 +1,5 @@
-//! A person who calls too often is throttled, and nobody else: people are counted by identity, from any address.
+//! A person who calls too often is throttled without affecting others: people are counted by identity, from any
+//! address.
 
 use super::{Household, KIM, LEE, NOTHING};
 use crate::access::routes;
@@ -10,7 +11,7 @@ use serde_json::json;
 
 /// More calls than the local stack's owner needs to create the demo agent.
 const LIMIT: u32 = 20;
-/// How many of these the test makes in different ways.
+/// The number of these calls that the test makes in different ways.
 const ASKED: u32 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +40,7 @@ async fn a_person_who_asks_too_often_waits_and_costs_nobody_else() {
         assert_eq!(answer.refused(429, "too_many_requests")["retry_after"], seconds);
     };
 
-    // Pages and JSON count alike, and so do refused calls with a session; calls without one do not.
+    // Pages, JSON and refused calls with a session all count; calls without a session do not.
     world.set_clock(second(60));
     for _ in ASKED..LIMIT {
         get(kim).await.ok();
@@ -64,7 +65,7 @@ async fn a_person_who_asks_too_often_waits_and_costs_nobody_else() {
     limited(get(kim).await, 37);
     limited(get(&again).await, 37);
 
-    // On every route, before anything of it is answered.
+    // Every route refuses before it answers anything else.
     let names = [("{agentId}", agent.id.to_string()), ("{id}", fresh_key())];
     let opened = routes();
     let opened = opened
@@ -99,7 +100,7 @@ async fn a_person_who_asks_too_often_waits_and_costs_nobody_else() {
         assert_eq!(page(Method::GET, &format!("/dashboard/{asset}")).await.status(), 200);
     }
 
-    // Another person, from the same address, and Kim's own agent with its key.
+    // Not throttled: another person from the same address, and Kim's own agent with its key.
     get(&lee).await.ok();
     world.get(agent, "/mcp/agents/me").await.ok();
     world

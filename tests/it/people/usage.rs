@@ -1,5 +1,5 @@
-//! What happens in a running stack is told on its bus and counted for its owner: the functions, the streams, `events`,
-//! the bus, and `GET /usage`. What may fail on the way is in `functions/events/tests`.
+//! Events of a running stack are published on its bus and counted for the owner: the functions, the streams, `events`,
+//! the bus, and `GET /usage`. Failures on the way are tested in `functions/events/tests`.
 
 use super::{Household, KIM, LEE};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -22,7 +22,7 @@ async fn home() -> Household {
 }
 
 impl Household {
-    /// What was told about Kim's agent, each event once.
+    /// The events published about Kim's agent, without duplicates.
     fn told(&self) -> BTreeMap<EventKind, Vec<Event>> {
         let mut told: BTreeMap<EventKind, Vec<Event>> = BTreeMap::new();
         for entry in self.world.stack.bus.taken() {
@@ -86,7 +86,7 @@ async fn what_an_agent_does_is_told_and_counted_for_its_owner_alone() {
     assert_eq!(confirmed["data"]["settlement_id"], id);
     let refused = told[&EventKind::PaymentRefused][0].to_json();
     assert_eq!(refused["data"]["transaction_id"], blocked["transaction_id"]);
-    // What the agent said it would call is nobody else's.
+    // The URL that the agent named is not published.
     let text = format!("{:?}", world.stack.bus.taken());
     for secret in ["provider.example/x", agent.key.as_str()] {
         assert!(!text.contains(secret), "{secret}");
@@ -129,7 +129,7 @@ async fn what_an_agent_does_is_told_and_counted_for_its_owner_alone() {
         ("approval_required", (json!(0), json!(1))),
     ];
     assert_eq!(rows, expected.into());
-    // Another person has spent nothing, and so had Kim before.
+    // Another person has spent nothing, and Kim spent nothing before.
     let lee = world.person(&LEE);
     let of_lee = world.person_gets(&lee, "/usage").await.ok();
     assert_eq!(
@@ -138,7 +138,7 @@ async fn what_an_agent_does_is_told_and_counted_for_its_owner_alone() {
     );
     assert_eq!(home.usage("from=2026-01-01&to=2026-01-31").await["rows"], json!([]));
 
-    // Nobody decides: a day later that is told too.
+    // Without a verdict the approval expires after a day, which is published too.
     home.pass_a_day();
     home.world.pass(120);
     home.world

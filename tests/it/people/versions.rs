@@ -1,4 +1,4 @@
-//! `If-Match`: an edit is made on the version that its person saw, or on any version if they say so.
+//! `If-Match`: an edit applies to the version that the person saw, or to any version if they ask for that.
 
 use super::{Household, NOTHING};
 use purser_tests::{Answer, World, dollars, paths, together};
@@ -6,14 +6,14 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Whose version an edit is for.
+/// The record whose version an edit is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Of {
     Agent,
     Search,
 }
 
-/// Every write on an existing record, each of which changes something.
+/// Every write to an existing record; each one changes something.
 async fn writes(home: &Household) -> Vec<(Method, String, Value, Of)> {
     let key = async || {
         let made = home.edit(Method::POST, "/keys", json!({})).await.created();
@@ -66,7 +66,7 @@ async fn writes(home: &Household) -> Vec<(Method, String, Value, Of)> {
 }
 
 impl Household {
-    /// The write, with this `If-Match` or none.
+    /// Builds the write with this `If-Match` or none.
     fn write(&self, method: &Method, below: &str, if_match: Option<&str>, body: &Value) -> RequestBuilder {
         let request = self
             .world
@@ -100,7 +100,7 @@ async fn an_edit_says_which_version_it_is_meant_for() {
         let before = home.world.rows().await;
         let send = async |if_match: Option<&str>| World::send(home.write(&method, &below, if_match, &body)).await;
 
-        // Enabling replaces the whole record, whatever was there.
+        // Enabling replaces the whole record, so it needs no version.
         if below != "/services" {
             send(None).await.refused(428, "version_required");
         }
@@ -145,7 +145,7 @@ async fn an_asterisk_is_whatever_version_is_there() {
     }
 }
 
-/// Of people who edit one version concurrently one succeeds, and the others get a conflict.
+/// If several people edit the same version concurrently, one succeeds and the others get a conflict.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_edits_of_one_version_one_is_made() {
     const RACERS: u64 = 16;
@@ -175,7 +175,7 @@ async fn of_several_edits_of_one_version_one_is_made() {
     assert_eq!(home.version(Of::Agent).await, 3);
 }
 
-/// Edits of any version do not conflict: every edit is made, one after the other.
+/// Edits of any version do not conflict: all are made, one after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_of_whatever_is_there_are_all_made() {
     const RACERS: usize = 8;

@@ -1,5 +1,5 @@
-//! Webhooks, from the answer that makes one to the call that the official library verifies. How calls are tried again is
-//! tested in `functions/webhooks`.
+//! Webhooks, from their creation to the call that the official library verifies. Retries are tested in
+//! `functions/webhooks`.
 
 use super::{KIM, LEE, NOTHING};
 use axum::{
@@ -20,12 +20,12 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{ChildStdout, Command};
 
-/// A program of a person's, which takes every call.
+/// A person's webhook endpoint, which records every call.
 #[derive(Clone)]
 pub(super) struct Program {
     pub(super) url: String,
     pub(super) calls: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
-    /// Whether it says that it is gone.
+    /// Whether it answers 410 Gone.
     pub(super) is_gone: Arc<AtomicBool>,
 }
 
@@ -60,7 +60,7 @@ impl Program {
         }
     }
 
-    /// The events of all calls, each verified by the official library with this secret.
+    /// The events of the calls that the official library verifies with this secret.
     pub(super) fn verified(&self, secret: &Value) -> Vec<Value> {
         let library = standardwebhooks::Webhook::new(secret.as_str().unwrap()).unwrap();
         let calls = self.calls.lock().unwrap();
@@ -87,7 +87,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     let made = made.created();
     assert!(made["secret"].as_str().unwrap().starts_with("whsec_"));
     let path = format!("/webhooks/{}", made["webhook_id"].as_str().unwrap());
-    // The secret is in no other answer.
+    // No other answer contains the secret.
     let mut told = made.clone();
     told.as_object_mut().unwrap().remove("secret");
     let read = world.person_gets(&kim, &path).await;
@@ -114,7 +114,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     assert_eq!(events[0]["id"], delivered["event_id"]);
     assert_eq!(events[0]["data"]["endpoint_id"], made["webhook_id"]);
 
-    // Both secrets verify, and the new one alone is told.
+    // Calls verify with either secret, but only the new one is shown.
     let rotated = edit(&world, &kim, Method::POST, &format!("{path}/rotate"), json!({})).await;
     assert_eq!(rotated.etag(), "\"2\"");
     let rotated = rotated.ok();
@@ -124,7 +124,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     assert_eq!(program.verified(&made["secret"]).len(), 2);
     assert_eq!(program.verified(&rotated["secret"]).len(), 1);
 
-    // Sent again, under the same id.
+    // Redelivered under the same event id.
     let again = format!(
         "{path}/deliveries/{}/redeliver",
         delivered["delivery_id"].as_str().unwrap()
@@ -141,7 +141,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     let events = program.verified(&rotated["secret"]);
     assert_eq!((events.len(), &events[1]["id"]), (2, &delivered["event_id"]));
 
-    // It says that it is gone, and is called again once it is edited.
+    // The endpoint answers 410 and is called again only after an edit of the webhook.
     program.is_gone.store(true, SeqCst);
     edit(&world, &kim, Method::POST, &format!("{path}/test"), json!({})).await;
     let failed = world
@@ -178,7 +178,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     assert!(!log.contains("whsec_"), "{log}");
 }
 
-/// From the row that `payments` writes, over stream, bus and queues, to the person's program.
+/// From the row that `payments` writes, over the stream, the bus and the queues, to the owner's endpoint.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_that_is_asked_for_calls_its_owners_program_and_nobody_elses() {
     let [program, other] = [Program::start().await, Program::start().await];
@@ -227,7 +227,7 @@ async fn an_approval_that_is_asked_for_calls_its_owners_program_and_nobody_elses
     assert!(other.calls.lock().unwrap().is_empty());
 }
 
-/// The receiver of the local stack, on the official library for Node: what it prints.
+/// Starts the local stack's receiver, which uses the official library for Node, and returns its output.
 async fn receiver(secret: &str, port: u16) -> (tokio::process::Child, Lines<BufReader<ChildStdout>>) {
     let mut receiver = Command::new("node")
         .arg(concat!(
@@ -248,7 +248,7 @@ async fn receiver(secret: &str, port: u16) -> (tokio::process::Child, Lines<BufR
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_receiver_verifies_by_the_official_library_of_node() {
-    // A free port, which the receiver takes when the webhook has its secret.
+    // A free port; the receiver starts on it once the webhook has a secret.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -284,7 +284,7 @@ async fn the_local_receiver_verifies_by_the_official_library_of_node() {
         (&told["type"], &told["data"]["endpoint_id"]),
         (&json!("purser.webhook.test.v1"), &made["webhook_id"])
     );
-    // What it can't verify it refuses.
+    // The receiver refuses calls that it can't verify.
     let forged = world
         .http
         .post(format!("http://{allowed}/"))

@@ -1,4 +1,4 @@
-//! A node between reconcile and the chain, which can be down, behind, or wrong; and a reconcile function that uses it.
+//! A node between reconcile and the chain that can be down, behind or wrong; and a reconcile function that uses it.
 
 use purser_api::Boot;
 use purser_domain::TRANSFER;
@@ -10,27 +10,27 @@ use serde_json::{Value, json};
 /// The node's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Manner {
-    /// It passes everything on.
+    /// It forwards everything unchanged.
     Honest,
     /// It answers 503.
     Down,
-    /// It has not seen the newest so many blocks.
+    /// It lacks this many of the newest blocks.
     Behind(u64),
     /// It serves another chain.
     Elsewhere,
     /// It answers contract calls with nonsense.
     Nonsense,
-    /// It has forgotten the contracts' state at all blocks.
+    /// It has pruned the contracts' state at all blocks.
     Forgetful,
-    /// It answers so many calls, and no more.
+    /// It answers this many calls and refuses the others.
     Scarce(u32),
     /// It has lost all logs.
     Logless,
-    /// Its transfers have other amounts than the chain's.
+    /// Its transfers have different amounts than the chain's.
     Forging,
-    /// It says of every nonce whether it was used.
+    /// It claims of every nonce whether it was used.
     Claiming { used: bool },
-    /// In each of these blocks there are more transfers than it returns, and in receipts of their transactions too.
+    /// These blocks, and receipts of their transactions if `receipts`, have more transfers than it returns.
     Flooded { first: u64, last: u64, receipts: bool },
 }
 
@@ -38,19 +38,19 @@ pub enum Manner {
 pub struct Node(Proxy);
 
 impl Node {
-    /// A node in front of the world's chain, and a reconcile function configured as the stack's, except that it uses
-    /// this node.
+    /// A node in front of the world's chain, and a reconcile function that is configured as the stack's but uses this
+    /// node.
     pub async fn between(world: &World) -> (Self, Reconcile) {
         let ([node], reconcile) = Self::endpoints(world).await;
         (node, reconcile)
     }
 
-    /// The same with several endpoints.
+    /// Several such nodes as the endpoints of one reconcile function.
     pub async fn endpoints<const N: usize>(world: &World) -> ([Self; N], Reconcile) {
         let (nodes, secrets) = node_fronts(world).await;
         let mut environment = world.stack.environment.clone();
         environment.insert("SECRETS_ENDPOINT".to_owned(), secrets.url);
-        // As the stack's own signs (`infra/local/src/iam_recorder.rs`).
+        // As the stack's own function signs (`infra/local/src/iam_recorder.rs`).
         environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "ReconcileFunction".to_owned());
         let boot = Boot::new(environment.into_iter().collect(), world.stack.clock.clone());
         (nodes.map(Self), Reconcile::boot(boot).await.unwrap())
@@ -134,12 +134,12 @@ fn refuse(answer: &mut Value, message: &str) {
     *answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
 }
 
-/// Whether an `eth_call` is of a contract: the code that reads the newest block's number has no address.
+/// Whether an `eth_call` is to a contract: the code that reads the newest block's number has no address.
 fn of_contract(request: &Value) -> bool {
     request["params"][0].get("to").is_some()
 }
 
-/// Changes what a contract's call, or each call in one of `Multicall3`, returned: one word.
+/// Changes the one-word result of a contract call, or of each call inside one of `Multicall3`.
 fn claim(answer: &mut Value, used: bool) {
     let words = |numbers: &[u8]| -> String { numbers.iter().map(|number| format!("{number:064x}")).collect() };
     let (was, is) = (u8::from(!used), u8::from(used));
@@ -147,7 +147,7 @@ fn claim(answer: &mut Value, used: bool) {
     answer["result"] = if result == format!("0x{}", words(&[was])) {
         json!(format!("0x{}", words(&[is])))
     } else {
-        // The offset and the length of the bytes that were returned, and the bytes.
+        // The offset and length of the returned bytes, and the bytes.
         json!(result.replace(&words(&[0x40, 0x20, was]), &words(&[0x40, 0x20, is])))
     };
 }

@@ -1,4 +1,4 @@
-//! A wallet that runs low is told once, each time, by what the chain shows of it: over the real stack and an Anvil chain.
+//! A low wallet is reported once each time it runs low, by its final balance: over the real stack and an Anvil chain.
 
 use super::node::{Manner, Node};
 use crate::outflows::steal;
@@ -13,7 +13,7 @@ use std::time::Duration;
 const TIME: Duration = Duration::from_secs(55);
 /// Deeper than a final block.
 const DEEP: u64 = 10;
-/// What a wallet is low below, by default.
+/// The balance below which a wallet is low, by default.
 const BELOW: u64 = 5_000_000;
 
 async fn world(variables: &[(&str, &str)]) -> World {
@@ -32,7 +32,7 @@ async fn world(variables: &[(&str, &str)]) -> World {
     world
 }
 
-/// An agent of a person, with this in its wallet.
+/// An agent of a person, with `units` in its wallet.
 async fn agent(world: &World, units: u64) -> TestAgent {
     let agent = world.poor_agent(vec![]).await;
     let owner = PersonId::of("https://issuer.example", "ann");
@@ -43,7 +43,7 @@ async fn agent(world: &World, units: u64) -> TestAgent {
     agent
 }
 
-/// Looks at all wallets as they are, and passes on what was written.
+/// Makes the chain's state final, checks all wallets, and publishes the resulting events.
 async fn look_by(world: &World, reconcile: &Reconcile) {
     world.stack.chain.mine(DEEP).await.unwrap();
     reconcile.look_at_wallets(TIME).await.unwrap();
@@ -54,7 +54,7 @@ async fn look(world: &World) {
     look_by(world, &world.stack.reconcile).await;
 }
 
-/// The events of low wallets about an agent: what each said it held, each event once.
+/// The balances in the low-wallet events about an agent, without duplicates.
 fn told(world: &World, agent: &TestAgent) -> Vec<u64> {
     let mut seen = BTreeSet::new();
     let mut told = Vec::new();
@@ -71,7 +71,7 @@ fn told(world: &World, agent: &TestAgent) -> Vec<u64> {
     told
 }
 
-/// How many levels are stored.
+/// The number of stored levels.
 async fn levels(world: &World) -> usize {
     let rows = scan(&world.stack.db, LEDGER, None).await;
     let is_level = |pk: &AttributeValue| pk.as_s().is_ok_and(|pk| pk.starts_with("LEVEL#"));
@@ -87,7 +87,7 @@ async fn a_wallet_that_runs_low_is_told_once_each_time() {
     look(&world).await;
     assert_eq!(told(&world, &spent), Vec::<u64>::new());
     steal(&world, &spent.wallet, dollars(100) - (BELOW - 1)).await;
-    // Not before it is final.
+    // Nothing is reported before the transfer is final.
     world.stack.reconcile.look_at_wallets(TIME).await.unwrap();
     assert_eq!(world.stack.tell().await, 0);
     assert_eq!(told(&world, &spent), Vec::<u64>::new());
@@ -95,7 +95,7 @@ async fn a_wallet_that_runs_low_is_told_once_each_time() {
         look(&world).await;
         assert_eq!(told(&world, &spent), [BELOW - 1]);
     }
-    // A little more is not enough, and what comes and goes around the limit is not told each time.
+    // A small deposit is not enough, and movements around the threshold are not reported each time.
     world.fund(&spent, 1_000).await;
     look(&world).await;
     steal(&world, &spent.wallet, 1_000).await;
@@ -156,10 +156,10 @@ async fn looks_at_once_tell_once_and_one_that_is_cut_off_is_continued() {
         agents.push(agent(&world, 1).await);
     }
     world.stack.chain.mine(DEEP).await.unwrap();
-    // No time: nothing is begun.
+    // Without time left, nothing begins.
     world.stack.reconcile.look_at_wallets(Duration::ZERO).await.unwrap();
     assert_eq!(levels(&world).await, 0);
-    // Cut off after the third.
+    // Interrupted after the third agent.
     let ledger = &world.stack.ledger;
     agents.sort_by_key(|agent| agent.id);
     ledger.save_level_place(Some(agents[2].id)).await.unwrap();

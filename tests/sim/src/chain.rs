@@ -1,9 +1,9 @@
-//! A chain with one token, as much of EIP-3009 as the service can see: blocks with times, receipts, logs, balances,
-//! used and canceled authorizations, and reorganizations. It answers the JSON-RPC calls of `shared/chain`.
+//! A chain with one token, with as much of EIP-3009 as the service can observe: blocks with times, receipts, logs,
+//! balances, used and canceled authorizations, and reorgs. It answers the JSON-RPC calls of `shared/chain`.
 //!
-//! Always true: every block is derived from the one before it, so a state belongs to exactly one block; a transfer
-//! succeeds if its block's time is before its `validBefore`, its nonce was not used, and the balance is enough; else
-//! its transaction reverts, and is in the block all the same.
+//! Always true: every block is derived from its parent, so a state belongs to exactly one block. A transfer succeeds if
+//! its block's time is before its `validBefore`, its nonce is unused, and the balance suffices; otherwise its
+//! transaction reverts and is included all the same.
 
 use alloy::primitives::Bytes;
 use alloy::sol_types::SolCall as _;
@@ -22,10 +22,10 @@ pub(crate) const NETWORK: Network = Network::BaseSepolia;
 
 /// Base makes a block every two seconds.
 const BLOCK_SECS: u64 = 2;
-/// A jump in time adds so many blocks at most, however long it is: reconcile reads the claims of each.
+/// The maximum number of blocks that a jump in time adds, however long it is: reconcile reads the claims of each block.
 const MOST_BLOCKS_AT_ONCE: u64 = 8;
 
-/// A node that forgets answers calls at so many of its newest blocks.
+/// The number of newest blocks at which a pruned node can execute calls.
 const STATES_KEPT: usize = 16;
 
 /// The signed terms of an authorization.
@@ -49,12 +49,12 @@ pub(crate) enum Call {
     Plain { from: Address, to: Address, value: u64 },
 }
 
-/// A transaction: all of its calls succeed, or none.
+/// A transaction: either all of its calls succeed, or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Tx {
     pub(crate) hash: B256,
     pub(crate) calls: Vec<Call>,
-    /// It is in the first block at or after this time; a block is mined for that very second.
+    /// The earliest time of its block. A block is mined for that very second.
     pub(crate) at: u64,
 }
 
@@ -89,25 +89,25 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// How an authorization had ended by this block.
+    /// How the authorization had ended as of this block, if it had.
     pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
         self.state.ended.get(&(from, nonce)).copied()
     }
 }
 
-/// What a node can't do.
+/// The limits of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How many calls a multicall may make; `None` where the chain has no `Multicall3`.
+    /// The maximum number of calls in a multicall; `None` if the chain has no `Multicall3`.
     pub(crate) multicall: Option<usize>,
-    /// In how many blocks it searches logs at once.
+    /// The maximum number of blocks in a log query.
     pub(crate) log_range: u64,
-    /// Whether it forgets the states of old blocks.
+    /// Whether the node is pruned: it drops the states of old blocks.
     pub(crate) forgets: bool,
 }
 
 impl Limits {
-    /// Those of a run.
+    /// Draws the limits of a run.
     pub(crate) fn drawn(mut rng: Rng) -> Self {
         Self {
             multicall: rng.weighted(&[(4, Some(500)), (2, Some(2)), (2, None)]),
@@ -121,7 +121,7 @@ impl Limits {
 pub(crate) struct Chain {
     blocks: Vec<Arc<Block>>,
     waiting: Vec<Tx>,
-    /// Reorganized away, and in no block since; another reorganization may include them again.
+    /// Transactions that a reorg removed and that are in no block since; another reorg may include them again.
     lost: Vec<Tx>,
     rng: Rng,
     confirmations: u64,
@@ -153,8 +153,8 @@ impl Chain {
             balances,
             ended: BTreeMap::new(),
         });
-        // Block numbers have no meaning here; the first is not zero, as on a chain that existed before us. The newest are
-        // deep enough to be watched.
+        // Block numbers have no meaning here. The first is not zero, as on a chain that existed before the service. The
+        // newest blocks are deep enough to be watched.
         let first = now - 30 * BLOCK_SECS;
         chain.append(1_000, B256::ZERO, first, Vec::new(), state);
         for block in 1..=30 {
@@ -197,7 +197,7 @@ impl Chain {
         let step = (gap / MOST_BLOCKS_AT_ONCE).max(BLOCK_SECS);
         loop {
             let last = self.time();
-            // A transaction that needs a block of one second gets that block.
+            // A transaction that needs a block at a given second gets one.
             let wanted = self.waiting.iter().map(|tx| tx.at.max(last + 1)).min();
             let regular = last + step;
             let next = wanted.map_or(regular, |wanted| wanted.min(regular));
@@ -208,7 +208,7 @@ impl Chain {
         }
     }
 
-    /// Mines a block with that time.
+    /// Mines a block with this time.
     fn mine(&mut self, time: u64) {
         let head = Arc::clone(self.head());
         let (due, later): (Vec<Tx>, Vec<Tx>) = std::mem::take(&mut self.waiting)
@@ -247,8 +247,8 @@ impl Chain {
         self.waiting.push(tx);
     }
 
-    /// Replaces the newest `depth` blocks by others, one more than there were. Of their transactions some are included
-    /// again, in the first of them or some blocks later; some are lost, until another reorganization.
+    /// Replaces the newest `depth` blocks by one more than there were. Some of their transactions are included again,
+    /// in the first new block or some blocks later; the others are lost until another reorg.
     pub(crate) fn reorganize(&mut self, depth: u64) {
         let depth = usize::try_from(depth).expect("few").min(self.blocks.len() - 1);
         let gone = self.blocks.split_off(self.blocks.len() - depth);
@@ -278,12 +278,12 @@ impl Chain {
         self.head().state.balances.get(&of).copied().unwrap_or(0)
     }
 
-    /// How an authorization has ended as of the newest block.
+    /// How the authorization has ended as of the newest block, if it has.
     pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
         self.head().fate(from, nonce)
     }
 
-    /// Whether a transaction was ever in a final block, and made this transfer there.
+    /// Whether a final block ever contained this transaction and the transfer that it made.
     pub(crate) fn was_finally_paid(&self, signed: &Signed, hash: B256) -> bool {
         self.finals.values().any(|block| {
             let in_it = block
@@ -294,7 +294,7 @@ impl Chain {
         })
     }
 
-    /// Whether a final block ever showed that an authorization can't be used any more and was not used.
+    /// Whether a final block ever showed that an authorization is unused and can no longer be used.
     pub(crate) fn was_finally_unused(&self, from: Address, nonce: B256, valid_before: u64) -> bool {
         self.finals.values().any(|block| match block.fate(from, nonce) {
             Some(Fate::Canceled) => true,
@@ -309,7 +309,7 @@ impl Chain {
         &self.blocks[self.blocks.len().saturating_sub(depth)]
     }
 
-    /// Whether any block that ever was final is of that time or later.
+    /// Whether any block that was ever final has this time or a later one.
     pub(crate) fn was_finally_past(&self, time: u64) -> bool {
         self.finals.values().any(|block| block.time >= time)
     }
@@ -320,8 +320,7 @@ impl Chain {
         block.is_some_and(|block| block.mined.iter().any(|mined| mined.succeeded && mined.tx.hash == hash))
     }
 
-    /// The places, among the logs of a block that ever was final, of the transfers that this transaction made there for
-    /// this authorization.
+    /// The log indexes of the transfers that a transaction made for an authorization, in a block that was ever final.
     pub(crate) fn final_transfers(&self, block: B256, number: u64, hash: B256, signed: &Signed) -> Vec<u64> {
         let block = self.finals.get(&block).filter(|block| block.number == number);
         let mined = block.and_then(|block| {
@@ -342,18 +341,18 @@ impl Chain {
         places
     }
 
-    /// Whether that block is on the chain.
+    /// Whether the block is on the chain.
     pub(crate) fn has(&self, block: B256, number: u64) -> bool {
         let mut blocks = self.blocks.iter();
         blocks.any(|on_chain| on_chain.hash == block && on_chain.number == number)
     }
 
-    /// The number of the block that a transaction is in.
+    /// The number of the block that contains a transaction.
     pub(crate) fn block_of(&self, hash: B256) -> Option<u64> {
         block_of(&self.blocks, hash).map(|block| block.number)
     }
 
-    /// What `complete` can find about a transaction at the newest block: the reference for an up-to-date node.
+    /// The reference result of `complete` for a transaction, as an up-to-date node shows it at the newest block.
     pub(crate) fn shows(&self, signed: &Signed, hash: B256) -> Shown {
         let found = self.blocks.iter().find_map(|block| {
             let mined = block.mined.iter().find(|mined| mined.tx.hash == hash)?;
@@ -391,11 +390,11 @@ impl Chain {
     }
 }
 
-/// What the newest blocks show about a transaction that is claimed to be a payment.
+/// The view that the newest blocks give of a transaction that is claimed to be a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     NotMined,
-    /// So many blocks are missing.
+    /// The transaction needs `missing` more blocks to be final.
     NotFinal {
         missing: u64,
     },
@@ -404,7 +403,7 @@ pub(crate) enum Shown {
 }
 
 impl State {
-    /// Whether the call succeeds; if it fails, its changes must be discarded.
+    /// Applies a call and returns whether it succeeds. If it fails, the caller must discard its changes.
     fn apply(&mut self, call: &Call, hash: B256, time: u64) -> bool {
         match call {
             Call::Use(signed) => {
@@ -434,7 +433,7 @@ impl Call {
         }
     }
 
-    /// The events, as in logs.
+    /// The topics and data of the call's events.
     fn events(&self) -> Vec<(Vec<String>, String)> {
         let word = |address: Address| address.into_word().to_string();
         let moved = |from, to, value: u64| {
@@ -519,7 +518,7 @@ fn block_of(blocks: &[Arc<Block>], wanted: B256) -> Option<&Arc<Block>> {
     blocks.iter().find(holds)
 }
 
-/// One that waits is known, and in no block.
+/// Answers `eth_getTransactionByHash`. A waiting transaction is known, but in no block.
 fn transaction(blocks: &[Arc<Block>], waiting: &[Tx], wanted: B256) -> Value {
     let (block, number) = match block_of(blocks, wanted) {
         Some(block) => (block.hash.to_string().into(), quantity(block.number)),
@@ -540,8 +539,8 @@ fn receipt(blocks: &[Arc<Block>], wanted: B256) -> Value {
     json!({"transactionHash": wanted.to_string(), "status": status, "logs": logs_of(block, mined)})
 }
 
-/// `eth_call` at a block by tag, number or hash (EIP-1898); refused where the block does not exist, or its state is
-/// forgotten.
+/// Answers `eth_call` at a block by tag, number or hash (EIP-1898). It is refused if the block does not exist or its
+/// state was pruned.
 fn call(blocks: &[Arc<Block>], params: &Value, limits: Limits) -> Option<Value> {
     let data: Bytes = params[0]["data"].as_str()?.parse().ok()?;
     let at = &params[1];
@@ -572,7 +571,7 @@ fn call(blocks: &[Arc<Block>], params: &Value, limits: Limits) -> Option<Value> 
             let results = (calls.len() <= most).then(|| calls.iter().map(result).collect())?;
             aggregate3Call::abi_encode_returns(&results).into()
         }
-        // No code.
+        // There is no code at the address.
         _ => Bytes::new(),
     };
     Some(answer.to_string().into())
@@ -589,8 +588,8 @@ fn token(block: &Block, data: &[u8]) -> Bytes {
     balanceOfCall::abi_encode_returns(&alloy::primitives::U256::from(balance)).into()
 }
 
-/// `eth_getLogs` by address, topics, and a block's hash or a range of blocks; refused for an unknown block, above the
-/// newest, and in too many at once. Blocks before the first have no logs of ours.
+/// Answers `eth_getLogs` by address, topics, and a block hash or a block range. It is refused for an unknown block, a
+/// range beyond the newest block, and a range that is too long. Blocks before the first have no logs of the service.
 fn logs(blocks: &[Arc<Block>], filter: &Value, limits: Limits) -> Option<Value> {
     let within: Vec<&Arc<Block>> = if let Some(wanted) = filter.get("blockHash") {
         let wanted = hash(wanted);

@@ -1,9 +1,9 @@
-//! What a run has exercised. A simulation that exercises nothing finds nothing, so it is reported.
+//! The coverage of a run. It is reported because a simulation that exercises nothing finds nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How often each event has happened.
+/// The number of occurrences of each event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<String, u64>);
 
@@ -19,7 +19,7 @@ impl Coverage {
         }
     }
 
-    /// How often it has happened.
+    /// The number of occurrences of an event.
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
@@ -34,7 +34,7 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// What must have happened in a long run.
+/// The events that must occur in a long run.
 pub const EXERCISED: &[&str] = &[
     "Authorize 5xx",
     "Authorize allow",

@@ -1,10 +1,10 @@
 //! The expected answers of authorize, as simply as possible: a second implementation of `docs/decisions.md` §4 and §5
-//! and of `docs/errors.md`, computed from the stored rows, without shared code.
+//! and of `docs/errors.md`, computed from the stored rows without shared code.
 //!
-//! An answer is one line, such as `policy_blocked:agent_frozen` or `daily_spend_limit_exceeded:950`. Where a call ran
-//! alone and without faults, its answer must be the first that is expected of the only state there was. Where others
-//! wrote concurrently, it must be expected of one of the states there were, and need not be the first: its reads may be
-//! of two instants, but each of them was a real state.
+//! An answer is one line, such as `policy_blocked:agent_frozen` or `daily_spend_limit_exceeded:950`. If a call ran
+//! alone and without faults, its answer must be the first one expected of the only state. If other calls wrote
+//! concurrently, its answer must be expected of one of the states during the call, but need not be the first: its reads
+//! may be from two instants, each of which was a real state.
 
 use crate::laws::{approval_id, hex};
 use crate::plan::{Buy, Twist};
@@ -21,19 +21,19 @@ pub(crate) struct Asked<'a> {
     /// The caller's key: the last sixteen digits of its public half.
     pub(crate) caller: &'a str,
     pub(crate) fingerprint: Fingerprint,
-    /// Of the idempotency key.
+    /// The fingerprint of the idempotency key.
     pub(crate) key: Fingerprint,
     pub(crate) carried: Option<ApprovalId>,
     pub(crate) buy: Buy,
 }
 
-/// The instants that a call may have judged by: its own clock, and the balances that it read.
+/// The instants by which a call may have been judged: its own clock, and the balances that it read.
 pub(crate) struct Instant<'a> {
-    /// When the call began.
+    /// The time at which the call began.
     pub(crate) from: i64,
-    /// When it was answered.
+    /// The time at which the call was answered.
     pub(crate) until: i64,
-    /// The time that it recorded, if it did.
+    /// The time that the call recorded, if it did.
     pub(crate) recorded: Option<i64>,
     pub(crate) balances: &'a [u64],
 }
@@ -53,12 +53,12 @@ pub(crate) fn answers(stored: &StoredState, asked: &Asked<'_>, instant: &Instant
     answers
 }
 
-/// Whether the key works, at one instant of the call at least.
+/// Whether the key was valid at some instant of the call.
 fn takes(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> bool {
     key_ends(stored, asked).is_some_and(|ends| ends.is_none_or(|ends| instant.from < ends))
 }
 
-/// Whether the key had ended at one instant of the call at least.
+/// Whether the key may have ended by `until`.
 pub(crate) fn may_have_ended(stored: &StoredState, asked: &Asked<'_>, until: i64) -> bool {
     key_ends(stored, asked).is_none_or(|ends| ends.is_some_and(|ends| until >= ends))
 }
@@ -77,7 +77,7 @@ fn key_ends(stored: &StoredState, asked: &Asked<'_>) -> Option<Option<i64>> {
     })
 }
 
-/// Key ids are stored as text, or as bytes.
+/// Key ids are stored as text or as bytes.
 fn key_id(key: &Item) -> String {
     match bytes(key, "id") {
         [] => text(key, "id").to_owned(),
@@ -85,7 +85,8 @@ fn key_id(key: &Item) -> String {
     }
 }
 
-/// What is already decided by earlier calls and by people. More than one answer where it may have expired meanwhile.
+/// The answer that earlier calls and people have already decided, if any; several if an approval may have expired
+/// meanwhile.
 fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec<String>> {
     let approval = |id: &str| {
         stored
@@ -139,7 +140,7 @@ fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Opt
     match runs {
         Some(0) if answers.len() == 1 => None,
         Some(place) => {
-            // It may run, or it may have expired.
+            // The call may be authorized, or the approval may have expired.
             answers.remove(place);
             answers.extend(refusals(stored, asked, instant));
             answers.push("allow".to_owned());
@@ -149,7 +150,7 @@ fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Opt
     }
 }
 
-/// The answers that an approval allows; `pinned` if the call does not carry it.
+/// The answers that an approval allows; `pinned` if the call does not carry the approval.
 fn service_state(id: &str, row: &Item, instant: &Instant<'_>, pinned: bool) -> Vec<String> {
     let waits = || format!("approval_required:{id}");
     let open = match text(row, "st") {
@@ -247,7 +248,7 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
     refused
 }
 
-/// The approval that this request waits for, or would.
+/// The approval that this request waits for or would create.
 fn next_approval(stored: &StoredState, asked: &Asked<'_>, at: i64) -> ApprovalId {
     let agent = AgentId::parse(asked.agent).expect("an id");
     let of = |sequence| ApprovalId::of(agent, &asked.fingerprint, sequence);
@@ -260,7 +261,7 @@ fn next_approval(stored: &StoredState, asked: &Asked<'_>, at: i64) -> ApprovalId
     })
 }
 
-/// The `retry_at` of a call that the day's window refused: when it fits.
+/// The expected `retry_at` of a call that the daily window refused: the time at which its amount fits.
 pub(crate) fn retry_at(stored: &StoredState, asked: &Asked<'_>, at: i64) -> Option<i64> {
     let window = day_window(asked.agent, asked.service);
     let cap = number(&stored.policy(asked.agent, asked.service)?, "mpd");

@@ -1,5 +1,5 @@
-//! The laws of `docs/data-model.md` §7, and what follows from the chain: of every stored state, and of every step from
-//! one to the next. They are checked after each write, so none is broken even for an instant.
+//! The laws of `docs/data-model.md` §7, and their consequences for the chain, for every stored state and for every step
+//! from one state to the next. They are checked after each write, so none is broken even for an instant.
 //!
 //! I8 and I13 are about answers: see `expect.rs` and `run.rs`.
 
@@ -13,22 +13,22 @@ use purser_domain::{Address, SettlementId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the laws need besides the stored rows.
+/// The facts besides the stored rows that the laws need.
 pub(crate) struct Known {
     pub(crate) nonces: NonceKey,
     /// The catalog's payee of each service.
     pub(crate) payees: BTreeMap<String, Address>,
-    /// Agents whose freeze was answered, and whose unfreezing has not begun since.
+    /// Agents with an answered freeze, and no unfreezing begun since.
     pub(crate) frozen: BTreeSet<String>,
-    /// Keys whose end was answered, by the last sixteen digits of the public half.
+    /// The ends of keys set by answered edits, by the last sixteen digits of the key's public half.
     pub(crate) ended: BTreeMap<String, End>,
-    /// Agents and their budgets whose adding was answered, and whose removal has not begun since.
+    /// Agents with a budget whose creation was answered, and no removal of it begun since.
     pub(crate) service_state: BTreeSet<(String, String)>,
-    /// The key that each step calls with.
+    /// The caller of each step.
     pub(crate) callers: BTreeMap<usize, Caller>,
     /// The steps that reconcile.
     pub(crate) reconciling: BTreeSet<usize>,
-    /// Settlements that an operator asked for, or whose confirmation was reverted: reconciled though not due.
+    /// Settlements that are reconciled though not due: an operator requested it, or their confirmation was reverted.
     pub(crate) undue: BTreeSet<String>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct End {
 pub(crate) struct Caller {
     /// The last sixteen digits of the key's public half.
     pub(crate) key: String,
-    /// What its environment's clock showed when the call began.
+    /// The time on its environment's clock when the call began.
     pub(crate) from: i64,
 }
 
@@ -64,7 +64,7 @@ impl Default for Known {
 }
 
 impl Known {
-    /// Notes what has changed.
+    /// Notes the changes from one state to the next.
     pub(crate) fn note(&mut self, before: &StoredState, after: &StoredState) {
         let marks = after.within("MARKS", "").filter_map(|(key, _)| key.split_once('#'));
         self.undue.extend(marks.map(|(_, id)| id.to_owned()));
@@ -76,7 +76,7 @@ impl Known {
         }
     }
 
-    /// What was signed for a settlement.
+    /// The terms signed for a settlement.
     pub(crate) fn signed(&self, id: &str, settlement: &Item) -> Signed {
         let address = |name| text(settlement, name).parse().expect("an address");
         Signed {
@@ -123,7 +123,7 @@ fn totals_are_sums(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// I1, second half, I7 and I9: an entry exists exactly while its settlement counts and has not rolled out.
+/// I1, second half, I7 and I9: an entry exists if and only if its settlement counts and has not rolled off.
 fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) {
     for prefix in ["L#", "B#"] {
         for ((window, rest), row) in stored.all(prefix, "E#") {
@@ -165,7 +165,7 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
     }
 }
 
-/// I3 and I9: settlements and the idempotency records that authorized them name each other.
+/// I3 and I9: settlements and the idempotency records that authorized them refer to each other.
 fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
     let allows = stored.all("I#", "").filter(|(_, row)| text(row, "kind") == "allow");
     let from_keys: BTreeSet<_> = allows
@@ -180,7 +180,7 @@ fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// I4: an approval is executed exactly when one settlement used it, and names that one.
+/// I4: an approval is executed if and only if exactly one settlement used it, and it names that settlement.
 fn approvals_are_used_once(stored: &StoredState, found: &mut Vec<String>) {
     let executed = stored.all("AP#", "").filter(|(_, row)| text(row, "st") == "executed");
     let named: BTreeSet<&str> = executed.map(|(_, row)| text(row, "sid")).collect();
@@ -214,7 +214,7 @@ fn confirmations_are_claimed(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// What happened to settlements that is rare and should have happened in a long run.
+/// Rare events of settlements that should occur in a long run.
 pub(crate) fn noteworthy(before: &StoredState, after: &StoredState) -> Vec<&'static str> {
     let mut noted = Vec::new();
     for (agent, id, is) in after.settlements() {
@@ -241,7 +241,7 @@ struct Change<'a> {
     known: &'a Known,
     chain: &'a Chain,
     step: usize,
-    /// How far the writer's clock is ahead.
+    /// How far the writer's clock is ahead, in microseconds.
     skew: i64,
     found: Vec<String>,
 }
@@ -414,7 +414,7 @@ impl Change<'_> {
         if self.known.frozen.contains(agent) {
             self.wrong(format!("settlement {id} was authorized after its agent was frozen"));
         }
-        // What is reserved after an edit was answered was judged by a record after it; and a key may end between the
+        // A reservation made after an edit was answered was judged by the edited record. But a key may end between the
         // judgement and the reservation.
         if let Some(caller) = self.known.callers.get(&self.step)
             && let Some(end) = self.known.ended.get(&caller.key)
@@ -461,7 +461,8 @@ impl Change<'_> {
                     }
             });
             let sum: i64 = counted.map(|(_, _, other)| number(other, "amt")).sum();
-            // A longer or new budget does not count what had left its window before; its own entries do.
+            // A new or lengthened budget does not count settlements that had left its window before, but it counts its
+            // own entries.
             let live = self.after.live(&window, length, at);
             if live > cap || (budget.is_none() && sum > cap) {
                 self.wrong(format!(
@@ -555,7 +556,7 @@ impl Change<'_> {
         }
     }
 
-    /// Whether a settlement is confirmed by what it claims there.
+    /// Whether the claim's settlement is confirmed by the claimed transaction.
     fn confirms(&self, claim: &Claim<'_>) -> bool {
         let settlement = self.after.settlement(claim.agent, claim.settlement);
         settlement.is_some_and(|row| {
@@ -565,8 +566,8 @@ impl Change<'_> {
         })
     }
 
-    /// I5: what is claimed is a payment of the settlement, in a block that was final; a claim is removed when its block
-    /// is gone, and no confirmation rests on it.
+    /// I5: a claim is of a payment of its settlement, in a block that was final. A claim is removed only if its block
+    /// is gone and no confirmation rests on it.
     fn claim(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
         let (was, is) = (was.map(|row| claim(key, row)), is.map(|row| claim(key, row)));
         if let Some(is) = is {
@@ -598,7 +599,7 @@ impl Change<'_> {
     }
 }
 
-/// The id of the approval in a row, by its key: `ApprovalId::of_lineage`.
+/// The id of the approval in a row, from the row's key: `ApprovalId::of_lineage`.
 pub(crate) fn approval_id(key: &Key) -> String {
     let (lineage, sequence) = (&key.0[3..], key.1.parse::<u32>().expect("a number"));
     uuid::Uuid::try_parse(&format!("{lineage}{sequence:08x}"))

@@ -14,14 +14,14 @@
 //! | `tables.rs` | in-process DynamoDB |
 //! | `chain.rs` | a chain with one EIP-3009 token |
 //! | `people.rs` | what people set up and change |
-//! | `telling.rs` | what the writes say is told and counted |
-//! | `stored.rs` | the stored rows, read without the store |
-//! | `laws.rs` | what must hold of each state, and of each step to the next |
+//! | `telling.rs` | checks the published events and the usage counts |
+//! | `stored.rs` | the stored rows, read without the store's code |
+//! | `laws.rs` | the laws of each state, and of each step to the next |
 //! | `expect.rs` | the expected answers of authorize |
 //! | `shrink.rs` | makes a failing plan smaller |
-//! | `coverage.rs` | what was exercised |
+//! | `coverage.rs` | the events that a run has exercised |
 //!
-//! Always true: the same plan gives the same calls in the same order and the same rows; nothing of this is deployed.
+//! Always true: the same plan gives the same calls in the same order and the same rows; nothing here is deployed.
 //! Deliberately elsewhere: real processes, sockets and nodes (`tests`).
 
 mod chain;

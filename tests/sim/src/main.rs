@@ -1,12 +1,12 @@
-//! `simulate`: runs many seeds, on all cores, and prints what it exercised; see `make simulate`.
+//! `simulate`: runs many seeds on all cores, and prints the coverage; see `make simulate`.
 //!
 //! ```text
-//! simulate --seeds 2000     seeds 0 to 1999; stops at the first that fails, shrunk
-//! simulate --seed 17        only this one; if it fails, with all of its calls
+//! simulate --seeds 2000     seeds 0 to 1999; stops at the first failure and prints it shrunk
+//! simulate --seed 17        only this seed; if it fails, its calls are printed
 //!          --shrink 0       uses no further runs to shrink a failure
 //! ```
 //!
-//! Exit status: 0, nothing was found and everything was exercised; 1, something was found; 2, something never happened.
+//! Exit status: 0, no finding and full coverage; 1, a finding; 2, an event never occurred.
 
 use purser_sim::{Coverage, EXERCISED, Plan, run, shrink};
 use std::process::ExitCode;
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// How many runs shrinking a failure may take by default.
+/// The default number of runs for shrinking a failure.
 const SHRINKING: u64 = 600;
-/// From so many seeds on everything must have been exercised.
+/// The number of seeds from which on full coverage is required.
 const ENOUGH: u64 = 500;
 
 fn main() -> ExitCode {

@@ -1,10 +1,10 @@
 //! The network between the functions and their dependencies, and the world around it: time, the tables, the chain.
 //!
 //! Every call of a function goes through [`Link::pass`], which delays it by its step's pace, so that only the plan
-//! decides in which order calls of several environments meet; the step's faults are applied there. A sent call
+//! decides the order in which calls of several environments meet. The step's faults are applied there too. A sent call
 //! continues without its sender: it may take effect after its caller gave up or died.
 //!
-//! Transactions lock their items from their arrival until they are written, and other calls that need one of these are
+//! Transactions lock their items from their arrival until they are written, and other calls that need such an item are
 //! refused, as in DynamoDB (see `tests/testkit/src/proxy`, which does the same over HTTP).
 
 use crate::chain::Chain;
@@ -39,54 +39,54 @@ pub(crate) struct World {
     pub(crate) record: Mutex<Record>,
     pub(crate) secrets: BTreeMap<&'static str, String>,
     began: Instant,
-    /// Microseconds from the Unix epoch to the run's beginning, plus what was skipped since.
+    /// The Unix time of the run's beginning plus the time skipped since, in microseconds.
     epoch: AtomicI64,
     clocks: [(Arc<AtomicI64>, i64); WORKERS],
 }
 
-/// What has happened.
+/// Everything recorded during a run.
 #[derive(Default)]
 pub(crate) struct Record {
-    /// What is stored now.
+    /// The rows stored now.
     pub(crate) stored: StoredState,
     /// The states since the round began, oldest first.
     pub(crate) moments: Vec<Moment>,
-    /// What was found wrong.
+    /// The violations found.
     pub(crate) complaints: Vec<String>,
     pub(crate) coverage: Coverage,
     pub(crate) events: Vec<Event>,
     pub(crate) known: laws::Known,
-    /// Storage calls that were sent and have not taken effect, or whose answer is not delivered yet. Calls of the chain
-    /// change nothing, whenever they arrive.
+    /// The number of storage calls that were sent and whose answer is not delivered yet. Calls to the chain don't
+    /// count, since they change nothing.
     pub(crate) flying: usize,
-    /// What the tables' streams would have, oldest first.
+    /// The records in the tables' streams, oldest first.
     pub(crate) stream: Vec<Value>,
-    /// What that says happened.
+    /// The events and sums expected from the stream.
     pub(crate) facts: Facts,
-    /// What the bus took, repetitions included.
+    /// The events that the bus accepted, including duplicates.
     pub(crate) told: Vec<Value>,
     pub(crate) bus: Bus,
     held: BTreeSet<(String, Key)>,
-    /// The tokens of the committed transactions.
+    /// The client tokens of the committed transactions.
     made: BTreeSet<String>,
 }
 
-/// How the bus is.
+/// The condition of the bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Bus {
     #[default]
     Up,
-    /// It answers each call with 500.
+    /// The bus answers each call with 500.
     Down,
-    /// It takes all but every n-th entry of a call.
+    /// The bus refuses every n-th entry of a call.
     RefusesEach(usize),
 }
 
-/// The stored state from an instant on.
+/// The stored state from some instant on.
 #[derive(Clone)]
 pub(crate) struct Moment {
     pub(crate) stored: StoredState,
-    /// The step that wrote it.
+    /// The step that wrote the state.
     pub(crate) step: usize,
 }
 
@@ -165,7 +165,7 @@ impl World {
         self.epoch_now() / 1_000_000
     }
 
-    /// Skips so many microseconds.
+    /// Advances the clock by `micros` microseconds.
     pub(crate) fn advance_clock(&self, micros: i64) {
         self.epoch.fetch_add(micros.max(0), SeqCst);
         self.now();
@@ -208,7 +208,7 @@ impl World {
         answer
     }
 
-    /// What the bus answers (API reference, `PutEvents`).
+    /// Answers `PutEvents` (API reference).
     fn put_events(&self, body: &[u8]) -> (u16, Vec<u8>) {
         let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
         let mut record = self.record();
@@ -262,7 +262,7 @@ impl World {
 }
 
 impl Record {
-    /// Adds what has changed to the streams.
+    /// Adds the changed rows to the stream.
     fn pass_on(&mut self, keys: &[(String, Key)], before: &StoredState, after: &StoredState, secs: i64) {
         let mut seen = BTreeSet::new();
         for (table, key) in keys.iter().filter(|key| seen.insert(*key)) {
@@ -282,20 +282,20 @@ impl Record {
     }
 }
 
-/// What one environment is doing.
+/// The step that an environment is working on.
 #[derive(Default)]
 struct Errand {
     step: usize,
     pace: u16,
     faults: Vec<(u8, Fault)>,
     calls: u8,
-    /// Balances that it read from the chain.
+    /// The balances that it read from the chain.
     balances: Vec<u64>,
-    /// The faults that happened.
+    /// The faults that occurred.
     faults_seen: Vec<Fault>,
 }
 
-/// The faults and balances of a step's calls.
+/// The faults and balances seen by a step's calls.
 #[derive(Debug, Default)]
 pub(crate) struct FaultsSeen {
     pub(crate) faults: Vec<Fault>,
@@ -316,11 +316,11 @@ impl fmt::Debug for Link {
     }
 }
 
-/// What a caller receives.
+/// The result of a call for its caller.
 enum Reply {
     Answer(u16, Vec<u8>),
     Broken,
-    /// Nothing, ever.
+    /// The caller never gets an answer.
     Silent,
 }
 
@@ -354,7 +354,7 @@ impl Link {
         self.errand.lock().expect("not poisoned")
     }
 
-    /// From now on the environment's calls belong to this step.
+    /// Assigns the environment's calls to this step from now on.
     pub(crate) fn begin(&self, step: usize, pace: u16, faults: Vec<(u8, Fault)>) {
         *self.errand() = Errand {
             step,
@@ -364,7 +364,7 @@ impl Link {
         };
     }
 
-    /// From now on the environment's calls have no faults.
+    /// Ends the step and its faults; returns the faults and balances seen.
     pub(crate) fn end(&self) -> FaultsSeen {
         let Errand {
             balances, faults_seen, ..
@@ -453,7 +453,7 @@ impl Link {
         reply
     }
 
-    /// Whether the call repeats a committed transaction: then it conflicts with nothing and succeeds (DynamoDB API
+    /// Whether the call repeats a committed transaction. Such a call conflicts with nothing and succeeds (DynamoDB API
     /// reference, `TransactWriteItems`, `ClientRequestToken`).
     fn was_made(&self, call: &Call) -> bool {
         let Call::Table { operation, body } = call else {
@@ -468,7 +468,7 @@ impl Link {
         Reply::Silent
     }
 
-    /// Sends a call: it now continues even if its sender ends.
+    /// Sends a call, which from now on continues even if its sender ends.
     fn send(
         self: &Arc<Self>,
         call: &Call,
@@ -487,7 +487,7 @@ impl Link {
                     let answer = link.arrive(step, &operation, &body, hold).await;
                     pause(back).await;
                     link.world.record().flying -= 1;
-                    // The sender may have gone; the table does not care.
+                    // The sender may be gone; the write stands.
                     let _ = sender.send(answer);
                 });
             }
@@ -515,7 +515,7 @@ impl Link {
         receiver
     }
 
-    /// A storage call takes effect, unless it conflicts with a transaction.
+    /// Executes a storage call, unless it conflicts with a transaction.
     async fn arrive(&self, step: usize, operation: &str, body: &[u8], hold: Duration) -> (u16, Vec<u8>) {
         let world = &self.world;
         if !matches!(
@@ -560,7 +560,7 @@ impl Link {
         answer
     }
 
-    /// A call of the chain.
+    /// Answers a call to the chain.
     fn ask(&self, step: usize, method: &'static str, params: &Value, fault: Option<Fault>) -> (u16, Vec<u8>) {
         self.world.now();
         let behind = match fault {
@@ -572,13 +572,13 @@ impl Link {
         } else {
             self.world.chain().answer(method, params, behind)
         };
-        // A word, and not the answers of a multicall.
+        // A single word is a balance; the answers of a multicall are longer.
         if let (Ok(Value::String(word)), "eth_call") = (&answer, method)
             && let Some(Ok(balance)) = word.get(50..66).map(|digits| u64::from_str_radix(digits, 16))
             && word.len() == 66
         {
             let mut errand = self.errand();
-            // An early read that was not waited for is not counted for the next step.
+            // An early read that the previous step did not wait for does not count for this step.
             if errand.step == step {
                 errand.balances.push(balance);
             }
@@ -620,7 +620,7 @@ fn lost(silence: Silence, call: &Call) -> Reply {
     }
 }
 
-/// The token that identifies a transaction when it is sent again.
+/// The idempotency token of a transaction, which identifies it when it is sent again.
 fn token_of(operation: &str, request: &Value) -> Option<String> {
     let token = request["ClientRequestToken"].as_str();
     token.filter(|_| operation == "TransactWriteItems").map(str::to_owned)
@@ -644,7 +644,7 @@ fn conflict(call: &Call) -> Reply {
                 let (status, body) = conflicted();
                 Reply::Answer(status, body)
             }
-            // Reads have no conflicts.
+            // Reads never conflict.
             _ => lost(Silence::Error, call),
         },
     }
@@ -654,7 +654,7 @@ fn throttled(call: &Call) -> Reply {
     match call {
         Call::Chain { .. } => Reply::Answer(429, Vec::new()),
         Call::Bus { .. } => Reply::Answer(400, of_bus("ThrottlingException")),
-        // What a batch could not read is left unprocessed, to be read again.
+        // A throttled batch leaves its keys unprocessed, to be read again.
         Call::Table { operation, body } if operation == "BatchGetItem" => {
             let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
             let answer = json!({"Responses": {}, "UnprocessedKeys": request["RequestItems"]});

@@ -1,5 +1,5 @@
-//! What people and operators have set up, and what people may change. They use the store's operations, as the dashboard
-//! does: its sessions would need an issuer.
+//! The initial state set up by people and operators, and the changes that people may make. They use the store's
+//! operations directly, as the dashboard does, because its sessions would need an issuer.
 
 use crate::laws::End;
 use crate::plan::{AGENTS, SERVICES};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
 
-/// Per call, per day, and the approval threshold.
+/// The cap per call, the cap per day, and the approval threshold.
 const CAPS: [(u64, u64, u64); crate::plan::CAPS as usize] = [
     (500, 1_000, 240),
     (450, 600, 450),
@@ -112,7 +112,7 @@ fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
     }
 }
 
-/// The plan's rule, and its place: two rules of the same place replace each other.
+/// A rule of the plan, and its place: rules with the same place replace each other.
 fn rule(rule: u8) -> (u8, RuleKind) {
     let budget = |limit, hours: u32| RuleKind::BudgetLimit {
         limit: units(limit),
@@ -149,7 +149,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             .expect("a catalog");
         assert_eq!(listed, Listed::Stored);
     }
-    // The last agent starts with the last service, and has no row of it.
+    // The last agent starts with the last service, but has no row for it.
     let starts_with = |agent: u8, service: u8| agent + 1 == AGENTS && service + 1 == SERVICES;
     let set = StartingSet::of([service_id(SERVICES - 1)]);
     let set = ledger.keep_starting_set(&set).await.expect("a set");
@@ -191,7 +191,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
     }
 }
 
-/// A new key of an agent, which may use it from now on.
+/// Creates a key for an agent, which may use it from now on.
 fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
     let mut bytes = [0; 40];
     run.rng().fill(&mut bytes);
@@ -247,7 +247,7 @@ pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) 
         AgentStatus::Active
     };
     let done = edit(ledger, agent, |agent| Some(Agent { status, ..agent })).await?;
-    // Somebody may have unfrozen it meanwhile, and been answered before.
+    // Another person may have unfrozen the agent meanwhile, and been answered first.
     let is_frozen = run
         .world
         .record()
@@ -358,7 +358,7 @@ pub(crate) async fn revoke(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
     Ok(done)
 }
 
-/// From now on nothing may be authorized with these keys after their end.
+/// Notes the ends of these keys: from now on no authorization may use one of them after its end.
 fn note_ends(run: &Run, agent: u8, keys: &[KeyId], since: i64) {
     use dynoxide::types::AttributeValue;
     let mut record = run.world.record();
@@ -407,7 +407,7 @@ pub(crate) async fn resolve(ledger: &Ledger, approval: purser_domain::ApprovalId
     )
 }
 
-/// The id of a rule, from its number in the run.
+/// The id of a rule, by its number in the run.
 pub(crate) fn rule_id(number: u64) -> RuleId {
     RuleId::from_uuid(Uuid::from_u128(
         0x441e_0000_0000_4000_8000_0000_0000_0000 | u128::from(number),

@@ -1,49 +1,49 @@
-//! What a run does, as data: so that it can be generated from a seed, shrunk, printed, and kept as an ordinary test.
+//! The plan of a run, as data that can be generated from a seed, shrunk, printed, and kept as an ordinary test.
 //!
-//! A plan contains no ids. An agent, a service, a key is its number; "the settlement of key 3" is the one that the
-//! agent got with that key. A step without its referent does nothing, so any step can be left out.
+//! A plan contains no ids. Agents, services and keys are numbered; "the settlement of key 3" is the one that the agent
+//! got with that key. A step whose referent does not exist does nothing, so any step can be left out.
 
 use purser_testkit::Rng;
 use std::fmt;
 
-/// How many environments run concurrently; each has a clock of its own.
+/// The number of concurrent environments; each has its own clock.
 pub const WORKERS: usize = 3;
-/// How many agents there are.
+/// The number of agents.
 pub const AGENTS: u8 = 2;
-/// How many services each of them may use.
+/// The number of services that each agent may use.
 pub const SERVICES: u8 = 2;
-/// How many idempotency keys an agent has.
+/// The number of idempotency keys per agent.
 pub const KEYS: u8 = 7;
-/// How many sets of caps there are: see `people.rs`.
+/// The number of sets of caps: see `people.rs`.
 pub const CAPS: u8 = 4;
-/// How many rules there are: see `people.rs`.
+/// The number of rules: see `people.rs`.
 pub const RULES: u8 = 5;
 
-/// A run.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The seed of the run's own randomness.
     pub seed: u64,
     /// How far each environment's clock is ahead, in seconds.
     pub skews: [i32; WORKERS],
-    /// Steps of one round run concurrently; rounds run one after the other.
+    /// The steps, by round. The steps of a round run concurrently; the rounds run one after the other.
     pub rounds: Vec<Vec<Step>>,
 }
 
 /// One operation and its faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// On which environment it runs.
+    /// The environment on which the step runs.
     pub worker: u8,
-    /// Seeds the delay of each of its calls; zero for none.
+    /// The seed for the delay of each of its calls; zero for no delays.
     pub pace: u16,
     /// The operation.
     pub op: Op,
-    /// Which of its storage and chain calls fail, and how.
+    /// The failing storage and chain calls, by number, and their faults.
     pub faults: Vec<(u8, Fault)>,
 }
 
-/// A call that an agent pays for.
+/// A purchase by an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buy {
     /// The agent.
@@ -54,7 +54,7 @@ pub struct Buy {
     pub service: u8,
     /// The price.
     pub units: u16,
-    /// How long the provider wants the payment to be valid.
+    /// The validity that the provider asks for, in seconds.
     pub secs: u16,
     /// The variation.
     pub twist: Twist,
@@ -65,24 +65,24 @@ pub struct Buy {
 pub enum Twist {
     /// No variation.
     Plain,
-    /// Another body than usual with this key.
+    /// A different body than usual with this key.
     OtherBody,
-    /// It costs more than the request's own ceiling.
+    /// A price above the request's own ceiling.
     OverCeiling,
-    /// The offer pays a stranger.
+    /// An offer whose payee is not the service's.
     Stranger,
 }
 
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Authorizes, with the approval that was created with another key or this one.
+    /// Authorizes a purchase, optionally with the approval created for this or another key.
     Authorize {
         /// The call.
         buy: Buy,
         /// The key whose approval is carried.
         carry: Option<u8>,
-        /// The agent uses its first agent key.
+        /// Whether the agent uses its first agent key.
         first_key: bool,
     },
     /// Authorizes many small payments, each with its own key.
@@ -93,7 +93,7 @@ pub enum Op {
         service: u8,
         /// The price of each.
         units: u16,
-        /// How many.
+        /// The number of payments.
         count: u8,
     },
     /// Runs a preflight.
@@ -119,13 +119,13 @@ pub enum Op {
         /// The proof.
         proof: Proof,
     },
-    /// Completes the settlement of a key with many hashes that nobody knows.
+    /// Completes the settlement of a key with many made-up transaction hashes.
     Invent {
         /// The agent.
         agent: u8,
         /// The key of the settlement.
         key: u8,
-        /// How many.
+        /// The number of hashes.
         count: u8,
     },
     /// Lists the receipts.
@@ -139,7 +139,7 @@ pub enum Op {
         agent: u8,
         /// The key of the payment.
         key: u8,
-        /// How.
+        /// How the payment is submitted.
         how: Pay,
     },
     /// Cancels the authorization of a key on the chain.
@@ -149,7 +149,7 @@ pub enum Op {
         /// The key of the payment.
         key: u8,
     },
-    /// A person answers the approval of a key.
+    /// A person decides the approval of a key.
     Resolve {
         /// The agent.
         agent: u8,
@@ -182,10 +182,10 @@ pub enum Op {
         agent: u8,
         /// The rule.
         rule: u8,
-        /// Whether the agent is to have it.
+        /// Whether the rule is set or removed.
         on: bool,
     },
-    /// A person rotates an agent's key; the last one works for so many seconds more.
+    /// A person rotates an agent's key; the previous one works for `secs` more seconds.
     Rotate {
         /// The agent.
         agent: u8,
@@ -197,37 +197,37 @@ pub enum Op {
         /// The agent.
         agent: u8,
     },
-    /// An operator sends a reconcile request for a settlement.
+    /// An operator requests the reconciliation of a settlement.
     Mark {
         /// The agent.
         agent: u8,
         /// The key of the settlement.
         key: u8,
     },
-    /// Reconciles, with so many seconds left.
+    /// Runs reconcile with `secs` seconds left.
     Reconcile {
         /// The remaining time.
         secs: u8,
     },
-    /// Reconciles one of two parts.
+    /// Runs reconcile for one of two parts.
     ReconcilePart {
-        /// Which.
+        /// The part.
         part: u8,
     },
-    /// Reconciles with another nonce key than payments are made with.
+    /// Runs reconcile with a nonce key that differs from the payments'.
     ReconcileWithWrongKey,
     /// Advances the time.
     Pass {
-        /// So many seconds.
+        /// The number of seconds.
         secs: u32,
     },
-    /// Advances the time to the microsecond at which an entry leaves the day's window, by the fastest clock.
+    /// Advances the time to the microsecond at which an entry leaves the daily window, by the fastest clock.
     PassToRollOff {
         /// The agent.
         agent: u8,
         /// The service.
         service: u8,
-        /// One microsecond earlier.
+        /// Whether to stop one microsecond earlier.
         early: bool,
     },
     /// Advances the time to the second in which the payment of a key expires.
@@ -236,27 +236,27 @@ pub enum Op {
         agent: u8,
         /// The key of the payment.
         key: u8,
-        /// One second earlier.
+        /// Whether to stop one second earlier.
         early: bool,
     },
-    /// The chain's newest blocks are reorganized away.
+    /// A reorg removes the chain's newest blocks.
     Reorganize {
-        /// How many.
+        /// The number of blocks.
         depth: u8,
     },
-    /// The wallet loses its money.
+    /// The wallet loses its balance.
     Drain {
         /// The agent.
         agent: u8,
     },
-    /// The wallet gets money.
+    /// The wallet receives money.
     Fund {
         /// The agent.
         agent: u8,
     },
 }
 
-/// The proof that complete gets.
+/// The proof sent to complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// The transaction that made the payment.
@@ -265,7 +265,7 @@ pub enum Proof {
     False,
     /// One of many unknown hashes.
     Invented(u8),
-    /// A transfer of the same amount between the same two that somebody else made.
+    /// A transfer of the same amount between the same two accounts that another sender made.
     Foreign,
     /// The transaction of another key's payment.
     Of(u8),
@@ -278,7 +278,7 @@ pub enum Pay {
     Soon,
     /// In the last second in which it is valid.
     LastSecond,
-    /// In the first second in which it is not valid any more.
+    /// In the first second in which it is no longer valid.
     TooLate,
     /// Twice, by two independent submitters.
     Twice,
@@ -293,32 +293,32 @@ pub enum Fault {
     CrashBefore,
     /// The environment is killed after the call has taken effect.
     CrashAfter,
-    /// The call does not arrive.
+    /// The call never arrives.
     LostRequest(Silence),
     /// The call takes effect, and its answer is lost.
     LostAnswer(Silence),
-    /// The call takes effect so many milliseconds later, after its caller gave up.
+    /// The call takes effect this many milliseconds later, after its caller gave up.
     Late(u16),
-    /// It conflicts with another transaction.
+    /// The call conflicts with another transaction.
     Conflict,
-    /// There is not enough capacity.
+    /// The call is throttled.
     Throttled,
-    /// It takes so many milliseconds longer.
+    /// The call takes this many milliseconds longer.
     Slow(u16),
-    /// The node's newest block is so many blocks old. No effect on a storage call.
+    /// The node is this many blocks behind. No effect on a storage call.
     OldHead(u8),
     /// The node serves another chain. No effect on a storage call.
     OtherChain,
 }
 
-/// What the caller of a failed call receives.
+/// The result of a failed call for its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// The connection breaks.
     Broken,
     /// A status 500.
     Error,
-    /// Nothing, until it gives up.
+    /// No answer, until the caller gives up.
     Nothing,
 }
 
@@ -333,7 +333,7 @@ impl Step {
         }
     }
 
-    /// The step with a fault at that call.
+    /// Adds a fault at the call with this number.
     #[must_use]
     pub fn but(mut self, call: u8, fault: Fault) -> Self {
         self.faults.push((call, fault));
@@ -341,7 +341,7 @@ impl Step {
     }
 }
 
-/// As Rust code for a test.
+/// Formats the plan as Rust code for a test.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Plan {{")?;
@@ -365,14 +365,14 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// Generates the plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::of(seed);
         let most: i32 = rng.weighted(&[(3, 0), (3, 3), (3, 40), (2, 1_800)]);
         let mut skew = || i32::try_from(rng.below(2 * u64::from(most.unsigned_abs()) + 1)).expect("small") - most;
         let skews = [skew(), skew(), skew()];
         let mut drawing = Drawing {
-            // Some runs see many faults, some none.
+            // Some runs see many faults, others none.
             one_fault_in: rng.weighted(&[(3, 2), (4, 4), (2, 12), (1, 1_000_000)]),
             most_together: rng.weighted(&[(2, 1), (3, 3), (3, 5)]),
             usual: [[None; KEYS as usize]; AGENTS as usize],
@@ -389,7 +389,7 @@ impl Plan {
         }
     }
 
-    /// How many steps there are.
+    /// The number of steps.
     pub fn len(&self) -> usize {
         self.rounds.iter().map(Vec::len).sum()
     }
@@ -406,11 +406,11 @@ struct Drawing {
     most_together: u64,
     /// The usual request of each key.
     usual: [[Option<Buy>; KEYS as usize]; AGENTS as usize],
-    /// Follow-up operations that are likely.
+    /// Likely follow-up operations, one list for each earlier payment.
     agenda: Vec<Vec<Op>>,
-    /// An agent's window that has room from now on, by some of the clocks.
+    /// An agent and service whose window just got room, by some of the clocks.
     rush: Option<(u8, u8)>,
-    /// Whether the parts are reconciled side by side next.
+    /// Whether the next round reconciles the parts concurrently.
     in_parts: bool,
 }
 
@@ -423,13 +423,13 @@ impl Drawing {
             return self.parts();
         }
         let together = 1 + self.rng.below(self.most_together);
-        // Concurrent steps are for the same agent, so that they conflict.
+        // The steps of a round use the same agent, so that they conflict.
         let agent = self.rng.small(AGENTS);
         let key = self.rng.small(KEYS);
         (0..together).map(|_| self.step(agent, key)).collect()
     }
 
-    /// Every environment authorizes for the same room concurrently.
+    /// Every environment authorizes concurrently for the same room.
     fn rush(&mut self, agent: u8, service: u8) -> Vec<Step> {
         let workers = 0..u8::try_from(WORKERS).expect("few");
         let step = |worker| {
@@ -449,7 +449,7 @@ impl Drawing {
         workers.map(step).collect()
     }
 
-    /// Two environments reconcile one part each, and sometimes a third one reconciles all.
+    /// Two environments reconcile one part each; sometimes a third one reconciles everything.
     fn parts(&mut self) -> Vec<Step> {
         let whole = self.rng.one_in(3).then_some(Op::Reconcile { secs: 60 });
         let ops = [0, 1].map(|part| Op::ReconcilePart { part });
@@ -465,12 +465,12 @@ impl Drawing {
         steps
     }
 
-    /// The next operations of an earlier payment, or something else.
+    /// The next operation of an earlier payment, or an unrelated one.
     fn next(&mut self, agent: u8, key: u8) -> Op {
         if self.agenda.is_empty() || self.rng.one_in(3) {
             return self.op(agent, key);
         }
-        // The same one again and again, so that long ones come to their end.
+        // The first list is preferred, so that long ones come to their end.
         let story = if self.rng.one_in(2) {
             0
         } else {
@@ -483,7 +483,7 @@ impl Drawing {
         op
     }
 
-    /// The usual follow-up of a payment: an approval, the transfer, complete; or none at all.
+    /// Schedules the usual follow-up of a payment, if any: an approval, the transfer, complete.
     fn tell(&mut self, buy: Buy) {
         let Buy { agent, key, .. } = buy;
         let retry = |carry| Op::Authorize {
@@ -562,7 +562,7 @@ impl Drawing {
         self.agenda.push(story);
     }
 
-    /// The chain drops a payment that was confirmed, and its block gets deep.
+    /// A reorg drops a confirmed payment, and its block becomes deep.
     fn undone(&mut self, agent: u8, key: u8) -> [Op; 8] {
         let how = *self.rng.pick(&[Pay::Soon, Pay::Twice, Pay::Batched]);
         let deep = Op::Pass { secs: 60 };
@@ -584,7 +584,7 @@ impl Drawing {
         ]
     }
 
-    /// The chain drops a payment until its spend is released, and then includes it after all.
+    /// A reorg drops a payment until its spend is released, and another one includes it after all.
     fn two_pasts(&mut self, agent: u8, key: u8) -> [Op; 8] {
         let (short, long) = (1 + self.rng.small(3), 5 + self.rng.small(4));
         [
@@ -765,7 +765,7 @@ impl Drawing {
                     units,
                     count: 9 + self.rng.small(3),
                 };
-                // More has left the window than one read of it returns.
+                // More entries have left the window than one read of it returns.
                 let secs = *self.rng.pick(&[40_000, 86_400, 90_000]);
                 let again = Op::Burst {
                     agent,

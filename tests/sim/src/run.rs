@@ -1,8 +1,8 @@
-//! A run: the plan's rounds over the real functions, every answer compared with the expected ones, and finally all open
-//! work completed.
+//! Runs a plan: executes its rounds over the real functions, compares every answer with the expected ones, and finally
+//! completes all open work.
 //!
-//! One thread, paused time: nothing moves except by the plan. When every task waits, the runtime advances to the next
-//! instant that one waits for.
+//! There is one thread with paused time, so nothing happens except by the plan. When every task waits, the runtime
+//! advances to the next instant that a task waits for.
 
 use crate::chain::{Call, Chain, Fate, Limits, NETWORK, Shown, Signed, Tx};
 use crate::coverage::Coverage;
@@ -37,23 +37,23 @@ use tower::ServiceExt as _;
 const WALLET_SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
 pub(crate) const NONCE_KEY: &str = "0123456789abcdef0123456789abcdef";
 const WRONG_NONCE_KEY: &str = "fedcba9876543210fedcba9876543210";
-/// When every run begins: 2026-11-21T00:00:00Z.
+/// The start of every run: 2026-11-21T00:00:00Z.
 const EPOCH: i64 = 1_795_219_200_000_000;
 const CONFIRMATIONS: u64 = 3;
-/// Deeper than any reorganization here, and than a block gets during the longest call.
+/// Deeper than any reorg here, and deeper than a block gets during the longest call.
 const WATCH: u64 = 20;
-/// In microseconds, like all times here.
+/// A second in microseconds, the unit of all times here.
 const SECOND: i64 = 1_000_000;
-/// No function has a longer timeout.
+/// The longest timeout of any function.
 const LONGEST_CALL: i64 = 30 * SECOND;
-/// The agents' idempotency keys, including those of bursts.
+/// The number of idempotency keys per agent, including those of bursts.
 const KEYS_IN_ALL: usize = 256;
-/// All of the holds.
+/// All holds: part 0 of 1.
 const WHOLE: (u8, u8) = (0, 1);
 /// A wallet's initial balance.
 const FUNDS: u64 = 20_000;
 
-/// The agents' wallets: deriving them is the slowest part of a run's start.
+/// The agents' wallets. They are derived once, since that is the slowest part of a run's start.
 static WALLETS: LazyLock<Vec<Wallet>> = LazyLock::new(|| {
     let seed = purser_chain::WalletSeed::from_hex(WALLET_SEED).expect("a seed");
     let wallet = |number: u8| {
@@ -70,17 +70,17 @@ static WALLETS: LazyLock<Vec<Wallet>> = LazyLock::new(|| {
 /// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was found wrong; empty where nothing was.
+    /// The findings; empty if there are none.
     pub complaints: Vec<String>,
-    /// What was exercised.
+    /// The events exercised.
     pub coverage: Coverage,
     /// Every call in order, as text.
     pub trace: Vec<String>,
-    /// A fingerprint of everything that happened: the same for the same plan.
+    /// A fingerprint of the run; equal for equal plans.
     pub print: u64,
 }
 
-/// Runs a plan. A panic, of the functions or of the simulation itself, is a finding like any other.
+/// Runs a plan. A panic of the functions or of the simulation itself is a finding like any other.
 pub fn run(plan: &Plan) -> Outcome {
     // The backoffs of the store and of the SDK use this thread's generator.
     fastrand::seed(plan.seed);
@@ -106,7 +106,7 @@ pub fn run(plan: &Plan) -> Outcome {
     outcome
 }
 
-/// Panics are recorded where they happen: a task in the background ends silently, and the functions catch theirs.
+/// Records panics where they occur: a background task ends silently, and the functions catch their own.
 mod panics {
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -144,14 +144,14 @@ struct Worker {
     link: Arc<Link>,
     payments: Router,
     reconcile: Reconcile,
-    /// With another nonce key.
+    /// Configured with a different nonce key.
     misled: Reconcile,
-    /// Started at the end, so that a run is what it was before.
+    /// Started only at the end, so that it does not affect the rest of the run.
     events: OnceLock<Events>,
     ledger: Ledger,
 }
 
-/// What an agent knows about a key.
+/// An agent's memory of a key.
 #[derive(Clone, Default)]
 struct Memory {
     buy: Option<Buy>,
@@ -160,7 +160,7 @@ struct Memory {
     /// The signed payment, and the header that carried it.
     payment: Option<(Signed, String)>,
     transaction: Option<B256>,
-    /// Whether the last call had no answer that tells its result.
+    /// Whether the result of the last call is unknown to the agent.
     in_doubt: bool,
 }
 
@@ -172,7 +172,7 @@ struct AgentCard {
 }
 
 pub(crate) struct Run {
-    /// Counts the runs of the process.
+    /// The number of the run in this process.
     number: u64,
     pub(crate) world: Arc<World>,
     workers: Vec<Worker>,
@@ -181,7 +181,7 @@ pub(crate) struct Run {
     rng: Arc<Mutex<Rng>>,
     rules: AtomicU64,
     thaws: Mutex<BTreeMap<u8, usize>>,
-    /// How many steps are running on environments.
+    /// The number of steps running on environments.
     under_way: watch::Sender<usize>,
 }
 
@@ -191,13 +191,13 @@ struct Answer {
     body: Value,
 }
 
-/// The state at the beginning of a step.
+/// The state at the start of a step.
 struct Begun {
-    /// The first of the moments that it may have seen.
+    /// The index of the first moment that the step may have seen.
     moment: usize,
     /// The environment's clock.
     clock: i64,
-    /// Whether nothing else is running.
+    /// Whether nothing else was running.
     alone: bool,
 }
 
@@ -272,7 +272,7 @@ impl Run {
                 link,
             });
         }
-        // As a deployment does within its first minute: from here on blocks are watched.
+        // A deployment also reconciles within its first minute; blocks are watched from this run on.
         let first = run.workers[0].reconcile.run(Duration::from_secs(60)).await;
         first.expect("the first run");
         let mut record = world.record();
@@ -326,7 +326,7 @@ impl Run {
         of(&mut self.agents()[usize::from(agent)].memory[usize::from(key)])
     }
 
-    /// The function `events` of an environment.
+    /// The `events` function of an environment, started on first use.
     pub(crate) fn events_on(&self, worker: usize) -> (&Arc<Link>, &Events) {
         let Worker { link, events, .. } = &self.workers[worker];
         let start = || Events::boot(boot(link, self.number, &self.rng, "nonces")).expect("the function starts");
@@ -337,14 +337,14 @@ impl Run {
         WALLETS[usize::from(agent)]
     }
 
-    /// Gives an agent a key.
+    /// Adds a key to an agent's keys.
     pub(crate) fn hand_out(&self, id: AgentId, key: String) {
         let mut agents = self.agents();
         let card = agents.iter_mut().find(|card| card.id == id).expect("an agent");
         card.keys.push(key);
     }
 
-    /// The id of a new rule in that place.
+    /// Creates the id of a rule in that place.
     pub(crate) fn new_rule(&self, agent: u8, place: u8) -> RuleId {
         let id = people::rule_id(self.rules.fetch_add(1, SeqCst));
         self.agents()[usize::from(agent)].rules.insert(place, id);
@@ -355,7 +355,7 @@ impl Run {
         self.agents()[usize::from(agent)].rules.get(&place).copied()
     }
 
-    /// Whether an unfreezing of the agent is running.
+    /// Whether the agent is being unfrozen.
     pub(crate) fn thawing(&self, agent: u8) -> bool {
         self.thaws
             .lock()
@@ -364,7 +364,7 @@ impl Run {
             .is_some_and(|count| *count > 0)
     }
 
-    /// Runs the steps of a round concurrently; those on one environment in their order.
+    /// Runs the steps of a round concurrently, except that the steps of one environment run in order.
     async fn round(self: &Arc<Self>, first: usize, steps: &[Step]) {
         self.open_round();
         let alone = steps.len() == 1 && self.world.record().flying == 0;
@@ -400,7 +400,7 @@ impl Run {
         record.moments = vec![Moment { stored, step: 0 }];
     }
 
-    /// Checks that the tables contain what the recorded writes led to.
+    /// Checks that the tables contain exactly what the recorded writes led to.
     fn close_round(&self) {
         let stored = StoredState::read(&self.world.tables);
         let indexed = self.world.tables.rows(LEDGER, Some("hold"));
@@ -451,7 +451,7 @@ impl Run {
         }
     }
 
-    /// Ends a step: returns the faults that happened.
+    /// Ends a step and returns the faults that occurred.
     pub(crate) fn ended(&self, worker: usize) -> FaultsSeen {
         let faults_seen = self.workers[worker].link.end();
         for fault in &faults_seen.faults {
@@ -623,7 +623,7 @@ impl Run {
         if first { keys.first() } else { keys.last() }.expect("a key").clone()
     }
 
-    /// A key of an agent that no step of the plan names, for one payment.
+    /// An idempotency key of an agent that no step of the plan uses, for one payment.
     fn unused_key(&self, agent: u8) -> Option<u8> {
         let agents = self.agents();
         let card = &agents[usize::from(agent)];
@@ -631,7 +631,7 @@ impl Run {
         Some(key)
     }
 
-    /// Whether a step had no faults and ran alone.
+    /// Whether a step ran alone and without faults.
     fn undisturbed(&self, begun: &Begun, faults_seen: &FaultsSeen) -> bool {
         begun.alone && faults_seen.faults.is_empty() && self.world.record().flying == 0
     }
@@ -711,7 +711,7 @@ impl Run {
         }
     }
 
-    /// Checks an answer of authorize against the expected ones.
+    /// Compares an answer of authorize with the expected ones.
     #[expect(clippy::too_many_arguments, reason = "an answer, and everything that it depends on")]
     fn judge(
         &self,
@@ -781,7 +781,7 @@ impl Run {
         ))
     }
 
-    /// An answer with a settlement: it is stored, it is what was asked for, and its payment is the only one.
+    /// Checks an answer with a settlement: it is stored, it is the one requested, and its payment is the only one.
     fn judge_payment(
         &self,
         number: usize,
@@ -800,7 +800,7 @@ impl Run {
         if bytes_of(row) != asked.key.as_bytes() {
             return Err("its settlement is of another key".to_owned());
         }
-        // The answer to the commit may be lost; but it must have been made by this very step.
+        // The answer to the commit may have been lost, but the settlement must have been made by this very step.
         let made_here = moments.windows(2).any(|pair| {
             let [before, after] = pair else { return false };
             before.stored.settlement(asked.agent, id).is_none()
@@ -896,7 +896,7 @@ impl Run {
             };
             let expected = expect::answers(&moments[0].stored, &asked, &instant);
             let reason = answer.body["reason"].as_str().unwrap_or_default();
-            // The numbers of a refusal and the id of an approval are only in authorize's answer.
+            // Only authorize's answer has the numbers of a refusal and the id of an approval.
             let first = match expected[0].split_once(':') {
                 Some(("policy_blocked", reason)) => reason,
                 Some((slug, _)) => slug,
@@ -915,9 +915,9 @@ impl Run {
         }
     }
 
-    /// The agent's poll, which the people's function answers: through the store, like a person's operations.
+    /// Polls an approval. The people function answers it through the store, like a person's operations.
     async fn poll(&self, worker: usize, agent: u8, key: u8, begun: Begun) -> String {
-        // That of this key, or of one after it: few keys have asked.
+        // Uses the approval of this key or of the next key that has one, since few keys do.
         let mut keys = (key..KEYS).chain(0..key);
         let Some(approval) = keys.find_map(|key| self.memory(agent, key, |memory| memory.approval)) else {
             self.ended(worker);
@@ -1029,10 +1029,10 @@ impl Run {
         };
         let first = row(&moments[0]).ok_or("there is no such settlement")?;
         let undisturbed = self.undisturbed(begun, faults_seen);
-        // The proofs that failed before, up to twenty, and the last of them.
+        // After twenty failed proofs a settlement takes no further ones, except the last one again.
         let enough = |row: &Item| number(row, "fp") >= 20 && text(row, "fph") != hash.to_string();
         let may_be_enough = moments.iter().any(|moment| row(moment).is_some_and(|row| enough(&row)));
-        // Whom the transaction has confirmed first; in the block that it is in.
+        // Whether another settlement claimed the transaction; with `here`, in the block that contains it now.
         let block = self.world.chain().block_of(hash);
         let taken = |moment: &Moment, here: bool| {
             moment.stored.claims().any(|claim| {
@@ -1089,13 +1089,13 @@ impl Run {
         }
     }
 
-    /// The hash of a final transfer of the same amount between the same two that is none of ours.
+    /// The hash of a final transfer of the same amount between the same accounts that is not the service's.
     fn foreign(&self, signed: &Signed) -> B256 {
         let mut chain = self.world.chain();
         let hash = chain.new_hash();
         let at = chain.time();
         let Signed { from, to, value, .. } = *signed;
-        // Nobody else can move the wallet's money; so somebody first pays into it what is then transferred.
+        // Nobody else can spend the wallet's money, so an unrelated account first deposits the amount.
         let calls = vec![
             Call::Plain {
                 from: faucet(),
@@ -1150,8 +1150,8 @@ impl Run {
         "listed".to_owned()
     }
 
-    /// Reconciles a part, of so many. If complete and without faults, it leaves nothing open that was due and that the
-    /// chain had decided before it began, and no claim on a deep block that is gone.
+    /// Reconciles part `part` of `of`. A complete run without faults must leave open no settlement that was due and
+    /// that the chain had decided before the run began, and no claim on a deep block that is gone.
     async fn reconcile(
         &self,
         number: usize,
@@ -1199,7 +1199,7 @@ impl Run {
                 let due = text(was, "hs").parse().unwrap_or(u64::MAX);
                 let partition = id.bytes().last().map(char::from).and_then(|digit| digit.to_digit(16));
                 let ours = partition.is_some_and(|partition| partition % u32::from(of) == u32::from(part));
-                // What is due can't be used any more: so the chain has decided it.
+                // A due settlement can no longer be paid, so the chain has decided it.
                 if ours && due <= block.time && text(row, "rs") == "authorized" {
                     left.push(id.to_owned());
                 }
@@ -1221,8 +1221,7 @@ impl Run {
         "to the end".to_owned()
     }
 
-    /// Advances the time. A jump of more than half a minute, the longest call, waits until no step runs, and nothing that
-    /// one has sent is under way.
+    /// Advances the time. A jump longer than the longest call waits until no step runs and no call is under way.
     async fn pass(&self, op: Op) -> &'static str {
         if self.advance_clock(op).is_ok_and(|(micros, _)| micros > LONGEST_CALL) {
             let mut under_way = self.under_way.subscribe();
@@ -1355,8 +1354,8 @@ impl Run {
         }
     }
 
-    /// The faults stop, time and chain advance, and every unanswered call is retried: then everything has ended, in
-    /// agreement with the chain.
+    /// Stops the faults, advances the time and the chain, and retries every unanswered call. Then everything must have
+    /// ended, in agreement with the chain.
     async fn drain(self: &Arc<Self>, first: usize) {
         self.landed().await;
         let mut number = first;
@@ -1378,16 +1377,17 @@ impl Run {
                 }
             }
         }
-        // Longer than any payment is valid, and deep enough.
+        // Longer than any payment is valid, and long enough for its blocks to be final.
         self.world.advance_clock(2_000 * SECOND);
-        // One of each partition in each run, what was put off when it is due again, and blocks when they are deep.
+        // Several runs are needed: each takes few settlements, postponed ones wait until they are due, and blocks until
+        // they are deep.
         for _ in 0..60 {
             let Some(pause) = self.until_due() else { break };
             self.world.advance_clock(pause.max(60) * SECOND);
             alone(Op::Reconcile { secs: 60 }).await;
         }
-        // What was released, and paid in a later block, must be completed by the agent; an operator sends what it can't
-        // complete: another payment of its transaction, or one for which too many proofs were invented.
+        // The agent must complete a settlement that was released and then paid in a later block. An operator requests
+        // those that the agent can't complete: another payment of its transaction, or one with too many failed proofs.
         for agent in 0..AGENTS {
             for key in 0..=u8::MAX {
                 if self.memory(agent, key, |memory| memory.transaction.is_some()) {
@@ -1405,8 +1405,8 @@ impl Run {
         self.settled();
     }
 
-    /// In how many seconds something that is held is due, or a claim's block deep enough to be looked at once more;
-    /// nothing if all have ended.
+    /// The seconds until a held settlement is due or a claim's block is deep enough to be checked again; `None` if
+    /// there is neither.
     fn until_due(&self) -> Option<i64> {
         let record = self.world.record();
         let holds = record.stored.settlements().map(|(_, _, row)| text(row, "hs").parse());
@@ -1419,7 +1419,7 @@ impl Run {
         due.map(|due: i64| due.saturating_sub(now))
     }
 
-    /// A settlement is confirmed exactly when its payment is on chain, and no other claim is left.
+    /// Checks that a settlement is confirmed if and only if its payment is on chain, and that no other claim is left.
     fn settled(&self) {
         let mut found = Vec::new();
         {
@@ -1455,7 +1455,7 @@ impl Run {
 }
 
 impl Op {
-    /// Whether it is an operation of the world around the functions.
+    /// Whether the operation belongs to the world around the functions.
     fn is_of_the_world(self) -> bool {
         matches!(
             self,
@@ -1481,9 +1481,9 @@ fn faucet() -> Address {
     Address::repeat_byte(0xfa)
 }
 
-/// The configuration of an environment; `nonces` is the secret that has its nonce key.
+/// The configuration of an environment; `nonces` names the secret with its nonce key.
 fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot {
-    // The SDK's retry quota is per service and region, for the whole process: each environment has its own region here.
+    // The SDK's retry quota is per service and region in a process, so each environment has its own region.
     let region = format!("sim-{run}-{}", link.worker);
     let [confirmations, watch] = [CONFIRMATIONS, WATCH].map(|depth| depth.to_string());
     let variables = [
@@ -1570,7 +1570,7 @@ fn authorize_body(buy: Buy, carried: Option<ApprovalId>) -> Value {
     body
 }
 
-/// An answer of authorize in the words of `expect.rs`.
+/// An answer of authorize in the notation of `expect.rs`.
 fn words_of(answer: &Answer) -> String {
     let body = &answer.body;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

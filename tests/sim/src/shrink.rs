@@ -1,16 +1,16 @@
-//! Shrinks a failing plan to one that fails in the same way and has few unnecessary parts.
+//! Shrinks a failing plan to a smaller one that fails in the same way.
 
 use crate::plan::Plan;
 use crate::run::run;
 
-/// The kind of a finding: the words of the first complaint without ids, numbers and what follows them.
+/// The kind of a finding: the first words of the first complaint, without ids and numbers.
 pub fn kind(complaints: &[String]) -> Option<String> {
     let words = complaints.first()?.split_whitespace();
     let plain = words.filter(|word| !word.contains(|letter: char| letter.is_ascii_digit() && !word.starts_with('I')));
     Some(plain.take(6).collect::<Vec<_>>().join(" "))
 }
 
-/// Removes what the failure does not need, in at most that many runs.
+/// Removes the parts that the failure does not need, using at most `most` runs.
 pub fn shrink(plan: &Plan, most: usize) -> Plan {
     let Some(wanted) = kind(&run(plan).complaints) else {
         return plan.clone();
@@ -39,7 +39,7 @@ struct Shrinking {
 }
 
 impl Shrinking {
-    /// Keeps a plan as the best if it fails in the same way.
+    /// Keeps a plan as the best one if it fails in the same way.
     fn take(&mut self, plan: Plan) -> bool {
         if self.left == 0 || plan == self.best {
             return false;
@@ -83,7 +83,7 @@ impl Shrinking {
         }
     }
 
-    /// Removes all of a step's faults, or single ones.
+    /// Removes all faults of a step, or single ones.
     fn faults(&mut self) {
         for round in 0..self.best.rounds.len() {
             for step in 0..self.best.rounds[round].len() {
@@ -104,7 +104,7 @@ impl Shrinking {
         }
     }
 
-    /// Sets clocks to no skew, and calls to no delay.
+    /// Removes the clocks' skews and the calls' delays.
     fn calm(&mut self) {
         for worker in 0..self.best.skews.len() {
             let mut plan = self.best.clone();

@@ -1,5 +1,5 @@
-//! The stored rows at one instant, of the ledger and of the decisions, read by the simulation itself and not with the
-//! code under test.
+//! The rows of the ledger and of the decisions stored at one instant, which the simulation reads itself and not with
+//! the code under test.
 
 use crate::laws::hex;
 use crate::tables::{DECISIONS, Item, Key, LEDGER, Rows, Tables, bytes, list, number, text};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A day, in microseconds.
 pub(crate) const DAY: i64 = 86_400_000_000;
 
-/// All stored rows. Cheap to clone: rows are shared.
+/// All stored rows. Cloning is cheap: rows are shared.
 #[derive(Clone, Default, PartialEq)]
 pub(crate) struct StoredState {
     pub(crate) ledger: Rows,
@@ -29,7 +29,7 @@ pub(crate) struct Entry<'a> {
 /// A `budget_limit` rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
-    /// Hyphenated, as in keys.
+    /// The rule's id with hyphens, as in keys.
     pub(crate) id: String,
     pub(crate) limit: i64,
     /// In microseconds.
@@ -40,10 +40,10 @@ pub(crate) struct Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim<'a> {
     pub(crate) block: u64,
-    /// The hash that the block had.
+    /// The hash that the block had when it was claimed.
     pub(crate) block_hash: B256,
     pub(crate) tx_hash: B256,
-    /// The place of the transfer, if it is a claim on that alone.
+    /// The log index of the transfer, if the claim is on a single transfer.
     pub(crate) log_index: Option<u64>,
     pub(crate) agent: &'a str,
     pub(crate) settlement: &'a str,
@@ -57,7 +57,7 @@ impl StoredState {
         }
     }
 
-    /// The state with these rows as they are stored now.
+    /// The state with the rows of these keys read again from the tables.
     pub(crate) fn refreshed(&self, tables: &Tables, keys: &[(String, Key)]) -> Self {
         let mut stored = self.clone();
         for (table, key) in keys {
@@ -78,7 +78,7 @@ impl StoredState {
         self.ledger.get(&(pk.to_owned(), sk.to_owned())).map(|row| &**row)
     }
 
-    /// Rows with this prefix of the sort key, in order.
+    /// The partition's rows whose sort key has this prefix, in order.
     pub(crate) fn within<'a>(
         &'a self,
         pk: &'a str,
@@ -92,7 +92,7 @@ impl StoredState {
             .into_iter()
     }
 
-    /// Rows of every partition with this prefix, whose sort key has that prefix.
+    /// The rows whose partition key and sort key have these prefixes.
     pub(crate) fn all<'a>(&'a self, pk: &'a str, sk: &'a str) -> impl Iterator<Item = (&'a Key, &'a Item)> {
         let rows = self.ledger.range((pk.to_owned(), String::new())..);
         let rows = rows.take_while(move |(key, _)| key.0.starts_with(pk));
@@ -104,7 +104,8 @@ impl StoredState {
         self.row(&format!("A#{agent}"), "#")
     }
 
-    /// An agent's policy for a service: its row, or without one the permissive one, if the agent started with the service.
+    /// An agent's policy for a service: its row; without one, the permissive policy if the agent started with the
+    /// service.
     pub(crate) fn policy(&self, agent: &str, service: &str) -> Option<Item> {
         if let Some(row) = self.row(&format!("P#{agent}"), service) {
             return Some(row.clone());
@@ -146,7 +147,7 @@ impl StoredState {
         live.map(|entry| entry.amount).sum()
     }
 
-    /// The first instant from `at` on at which an amount fits a window, if nothing else is added.
+    /// The first instant from `at` on at which an amount fits a window, if nothing is added.
     pub(crate) fn fits_at(&self, window: &str, length: i64, amount: i64, cap: i64, at: i64) -> Option<i64> {
         let rolls_off = self.entries(window).into_iter().map(|entry| entry.at + length);
         let instants = std::iter::once(at).chain(rolls_off.filter(|instant| *instant > at));
@@ -157,7 +158,7 @@ impl StoredState {
         fitting.first().copied()
     }
 
-    /// A window's horizon, up to which it was cleared, by its present length; of a budget that is gone the newest.
+    /// The horizon up to which a window was cleared, for its current length; for a removed budget, the newest one.
     pub(crate) fn horizon(&self, window: &str) -> i64 {
         let Some(row) = self.row(window, "#W") else { return 0 };
         let (agent, rule) = window[2..].split_once('#').expect("an agent and a scope");
@@ -188,7 +189,7 @@ impl StoredState {
     }
 }
 
-/// When a settlement counts from: its authorization, or its confirmation after a release.
+/// The time from which a settlement counts: its authorization, or its confirmation after a release.
 pub(crate) fn counted_at(settlement: &Item) -> i64 {
     number(settlement, if settlement.contains_key("ct") { "ct" } else { "t" })
 }
@@ -203,7 +204,7 @@ pub(crate) fn budgets_of(settlement: &Item) -> Vec<String> {
     ids.collect()
 }
 
-/// The attributes of a window's totals that are horizons, one for each length that it had.
+/// The horizon attributes of a window's totals: one for each length that it has had.
 pub(crate) fn horizons(totals: &Item) -> impl Iterator<Item = &String> {
     totals.keys().filter(|name| name.starts_with("hz"))
 }
@@ -216,7 +217,7 @@ pub(crate) fn budget_window(agent: &str, rule: &str) -> String {
     format!("B#{agent}#{rule}")
 }
 
-/// The entry in a row; `rest` is what follows `E#` in its sort key.
+/// Parses a window entry; `rest` is its sort key after `E#`.
 pub(crate) fn entry<'a>(rest: &'a str, row: &Item) -> Entry<'a> {
     let (at, settlement) = rest.split_once('#').expect("a time and a settlement");
     Entry {
@@ -226,7 +227,8 @@ pub(crate) fn entry<'a>(rest: &'a str, row: &Item) -> Entry<'a> {
     }
 }
 
-/// The claim in a row: `X#<network>#<block>#<shard>`, and the hash of a transaction, or also the place of a transfer.
+/// Parses a claim. Its key is `X#<network>#<block>#<shard>` and a transaction's hash, possibly with a transfer's log
+/// index.
 pub(crate) fn claim<'a>(key: &Key, row: &'a Item) -> Claim<'a> {
     let block = key.0.split('#').nth(2).and_then(|digits| digits.parse().ok());
     let (hash, place) = match key.1.split_once('#') {

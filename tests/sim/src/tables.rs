@@ -1,5 +1,5 @@
-//! In-process DynamoDB: the embedded engine, called with the SDK's request bodies. A new one for each run, since the
-//! engine keeps every transaction's token for ten minutes and scans all of them each time.
+//! In-process DynamoDB: the embedded engine, called with the SDK's request bodies. Each run has its own, since the
+//! engine keeps every transaction's token for ten minutes and scans all of them for each transaction.
 
 use dynoxide::types::AttributeValue;
 use dynoxide::{Database, errors::DynoxideError};
@@ -13,13 +13,13 @@ pub(crate) use purser_testkit::{AUDIT, CATALOG, DECISIONS, LEDGER, THROTTLE, USA
 /// An item as it is stored.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// `pk` and `sk`.
+/// The partition key `pk` and the sort key `sk`.
 pub(crate) type Key = (String, String);
 
-/// A table, by key.
+/// The rows of a table, by key.
 pub(crate) type Rows = BTreeMap<Key, Arc<Item>>;
 
-/// Status and body.
+/// An HTTP status and a body.
 pub(crate) type Answer = (u16, Vec<u8>);
 
 pub(crate) struct Tables(Database);
@@ -106,7 +106,7 @@ pub(crate) fn text<'a>(item: &'a Item, name: &str) -> &'a str {
     }
 }
 
-/// Zero where there is none.
+/// Reads a number attribute; zero if it is absent.
 pub(crate) fn number(item: &Item, name: &str) -> i64 {
     match item.get(name) {
         Some(AttributeValue::N(digits)) => digits.parse().expect("a whole number"),
@@ -128,7 +128,7 @@ pub(crate) fn list<'a>(item: &'a Item, name: &str) -> &'a [AttributeValue] {
     }
 }
 
-/// A row as text, the same for the same row.
+/// A row as text; equal for equal rows.
 pub(crate) fn words(item: &Item) -> String {
     let sorted: BTreeMap<&String, &AttributeValue> = item.iter().collect();
     format!("{sorted:?}")

@@ -1,11 +1,11 @@
-//! At the end of a run the records that the tables' streams would have are passed to `events`. They are published doubled,
-//! out of order and replayed, with faults in its calls and a bus that is down; and then once more as a mapping does, until
-//! all is done. They are counted shard by shard, in order, with faults, replays and reshards.
+//! At the end of a run the records of the tables' streams are passed to `events`. First they are published duplicated,
+//! out of order and replayed, with faults in the calls and a bus that is down; then once more, as a mapping does, until
+//! every batch is done. They are counted shard by shard, in order, with faults, replays and reshards.
 //!
-//! The events and sums must then be those of the writes themselves, which [`Facts`] notes by a second, plain reading of
-//! the rows as they are written.
+//! The events and sums must then equal those of the writes themselves, which [`Facts`] notes by a second, simpler
+//! reading of the rows as they are written.
 //!
-//! The catalog is not published here: `functions/events/tests` has that.
+//! The catalog is not published here: `functions/events/tests` covers it.
 
 use crate::network::Bus;
 use crate::plan::{Fault, Silence, WORKERS};
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 const TIME: Duration = Duration::from_secs(55);
 /// An hour, in microseconds.
 const HOUR: i64 = 3_600_000_000;
-/// The most records of a batch here: several batches of what a run writes.
+/// The maximum number of records in a batch: small, so that a run's writes need several batches.
 const BATCH: u64 = 30;
 
 /// The owner of every agent.
@@ -32,20 +32,20 @@ pub(crate) fn owner() -> PersonId {
     PersonId::of("https://issuer.sim", "ann")
 }
 
-/// Numbers by attribute.
+/// Sums by attribute.
 type Sums = BTreeMap<String, u64>;
 
-/// What the writes so far were.
+/// The events and sums that the writes so far must lead to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// How often, by the type of the event and the id that it is about.
+    /// The number of events, by type and by the id of the subject.
     told: BTreeMap<(&'static str, String), usize>,
-    /// What they add to the rows of the usage table.
+    /// The sums added to the rows of the usage table.
     counted: BTreeMap<Key, Sums>,
 }
 
 impl Facts {
-    /// Notes what the change of a row was.
+    /// Notes the meaning of a row's change.
     pub(crate) fn note(&mut self, table: &str, key: &Key, before: &StoredState, after: &StoredState) {
         let rows = |stored: &StoredState| match table {
             LEDGER => stored.ledger.get(key).cloned(),
@@ -107,7 +107,7 @@ impl Facts {
     fn count(&mut self, agent: &str, service: &str, at: i64, sums: &[(String, u64)]) {
         let day = Day::of(Timestamp::from_micros(at).expect("an instant"));
         let of_owner = format!("O#{}", owner());
-        // By the last digit but one of the agent's id.
+        // The partition is chosen by the last digit but one of the agent's id.
         let digits: Vec<u32> = agent.chars().filter_map(|digit| digit.to_digit(16)).collect();
         let part = digits[digits.len() - 2] % 4;
         let rows = [
@@ -139,7 +139,7 @@ fn named(what: &str, kind: &str) -> &'static str {
         .expect("a kind of events")
 }
 
-/// The record of a change, as a stream has it.
+/// The stream record of a change.
 pub(crate) fn record_of(table: &str, number: usize, secs: i64, old: Option<&Item>, new: Option<&Item>) -> Value {
     json!({
         "eventSourceARN": format!("arn:aws:dynamodb:sim:123456789012:table/{table}/stream/2026-11-21T00:00:00.000"),
@@ -154,7 +154,7 @@ fn place_of(record: &Value) -> &str {
     record["dynamodb"]["SequenceNumber"].as_str().expect("a place")
 }
 
-/// Everything that the streams have, in the batches of each.
+/// All stream records, in batches by table.
 fn batches_of(records: &[Value], rng: &mut Rng) -> Vec<Vec<Value>> {
     let mut batches = Vec::new();
     for table in [LEDGER, DECISIONS] {
@@ -174,8 +174,8 @@ fn batches_of(records: &[Value], rng: &mut Rng) -> Vec<Vec<Value>> {
     batches
 }
 
-/// Each table's records by shard: the first shard ends somewhere, and two others go on with one agent's half each. A parent
-/// comes before its children.
+/// Each table's records by shard: the first shard ends somewhere, and two others continue with half of the agents each.
+/// A parent comes before its children.
 fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<(String, Vec<Value>)> {
     let mut shards = Vec::new();
     for table in [LEDGER, DECISIONS] {
@@ -199,7 +199,7 @@ fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<(String, Vec<Value>)> {
     shards
 }
 
-/// A row that can't be read: a settlement without what it is about. Its place is nobody else's.
+/// An unreadable row: a settlement without its attributes. Its sequence number is unique.
 fn poison(number: usize) -> Value {
     let image = json!({"pk": {"S": format!("S#{}", crate::people::agent_id(0))}, "sk": {"S": "poison"}});
     let mut record = record_of(LEDGER, number, 1_795_219_200, None, None);
@@ -223,7 +223,7 @@ fn fault(rng: &mut Rng) -> Fault {
 }
 
 impl Run {
-    /// Passes on what the run wrote, and compares what came of it.
+    /// Passes the run's writes to `events`, and compares the outcome.
     pub(crate) async fn tell(&self, seed: u64, step: usize) {
         let mut rng = Rng::of(seed ^ 5);
         let records = self.world.record().stream.clone();
@@ -258,7 +258,7 @@ impl Run {
         }
     }
 
-    /// Some batch, as it is or doubled or from behind, with faults.
+    /// A random batch, possibly doubled or reversed, with faults.
     fn any_call(&self, batches: &[Vec<Value>], rng: &mut Rng) -> (Vec<Value>, Vec<(u8, Fault)>) {
         let mut batch = rng.pick(batches).clone();
         if rng.one_in(4) {
@@ -275,7 +275,8 @@ impl Run {
         self.world.record().bus = bus;
     }
 
-    /// Calls the function with a batch: what of it has to come again, which is all where it was killed or failed.
+    /// Calls the function with a batch. Returns the records to repeat: all of them if the function was killed or
+    /// failed.
     async fn deliver(&self, step: usize, worker: usize, call: (Vec<Value>, Vec<(u8, Fault)>)) -> Vec<Value> {
         let (batch, faults) = call;
         let event = json!({"Records": batch});
@@ -299,7 +300,7 @@ impl Run {
         name: &str,
     ) -> Option<Value> {
         let (link, events) = self.events_on(worker);
-        // One whose step was over when the call came that was to kill it.
+        // Discards a kill that came after its step had ended.
         tokio::select! {
             biased;
             () = link.crashed() => {}
@@ -327,7 +328,7 @@ impl Run {
         answer
     }
 
-    /// Each stream in its order, each batch until it is done.
+    /// Passes each stream in order, and each batch until it is done.
     async fn as_a_mapping(&self, step: usize, batches: &[Vec<Value>], rng: &mut Rng) {
         for batch in batches {
             let mut rest = batch.clone();
@@ -344,8 +345,8 @@ impl Run {
         }
     }
 
-    /// Passes each shard as a mapping that counts does: in its order, and on failure again. A batch that comes again may
-    /// begin earlier, end elsewhere, and overlap with the call before. When all is done, every shard comes once more.
+    /// Passes each shard as a counting mapping does: in order, with retries on failure. A retried batch may begin
+    /// earlier, end elsewhere, and overlap with the call before. When all is done, every shard is repeated once.
     async fn count(&self, step: usize, mut shards: Vec<(String, Vec<Value>)>, rng: &mut Rng) {
         for (shard, records) in &mut shards {
             if shard.contains(LEDGER) {
@@ -386,7 +387,7 @@ impl Run {
         }
     }
 
-    /// Later than every approval ends: first with a fault, and then without.
+    /// Sweeps after every approval has ended: first with a fault, and then without.
     async fn expire(&self, step: usize, rng: &mut Rng) {
         self.world.advance_clock(3 * HOUR);
         let schedule = json!({"detail": "{}"});
@@ -406,7 +407,7 @@ impl Run {
         }
     }
 
-    /// Where what was told and counted is not what was written.
+    /// The differences between what was published and counted and what was written.
     fn compared(&self, poisoned: &[Value]) -> Vec<String> {
         let record = self.world.record();
         let mut found = Vec::new();
@@ -457,7 +458,7 @@ impl Run {
     }
 }
 
-/// The sums that the ledger itself shows at the end.
+/// The difference, if any, between the counted sums and those that the ledger shows at the end.
 fn of_the_ledger(stored: &StoredState, facts: &Facts) -> Option<String> {
     let units = |is: &dyn Fn(&str) -> bool| -> u64 {
         let those = stored.settlements().filter(|(_, _, row)| is(text(row, "rs")));
@@ -468,7 +469,7 @@ fn of_the_ledger(stored: &StoredState, facts: &Facts) -> Option<String> {
     (ledger != sums).then(|| format!("the ledger has {ledger:?}, what happened sums to {sums:?}"))
 }
 
-/// What an event is about, as [`Facts`] has it; `None` for what it does not note.
+/// The id of an event's subject as in [`Facts`]; `None` for an event that [`Facts`] does not note.
 fn id_of(event: &Event) -> Option<String> {
     let member = |name| event.data().get_text(name).map(str::to_owned);
     let name = event.kind().name();

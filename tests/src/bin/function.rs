@@ -1,4 +1,4 @@
-//! A function with its own `main.rs`, under Lambda's runtime: the fault tests start, kill and restart it.
+//! A Lambda function in its own process, under Lambda's runtime client. The fault tests start, kill and restart it.
 
 use purser_reconcile::Reconcile;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Authorize without HTTP, chain or catalog: what `functions/payments` does with the store and the evaluator, in the
-//! simplest form.
+//! Authorize without HTTP, chain or catalog: the simplest form of the work that `functions/payments` does with the
+//! store and the evaluator.
 
 use crate::sample;
 use purser_domain::{
@@ -11,21 +11,21 @@ use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, Escalated, IdempotencyRecord, Ledger, Reserved, ServiceState,
 };
 
-/// The most approvals of an agent that may wait for a person.
+/// The maximum number of an agent's approvals that may wait for a person.
 pub const MOST_WAITING: u32 = 20;
 
 /// A request to authorize.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Who pays.
+    /// The paying agent.
     pub agent: AgentId,
-    /// The service that is paid.
+    /// The service to pay.
     pub service: ServiceId,
     /// The amount, in micro-units.
     pub amount: u64,
     /// The idempotency key.
     pub key: String,
-    /// The rest of the request; part of the fingerprint.
+    /// The rest of the request, which is part of the fingerprint.
     pub body: String,
     /// The approval that the request carries.
     pub approval: Option<ApprovalId>,
@@ -34,26 +34,26 @@ pub struct Request {
 /// An answer of authorize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Paid now.
+    /// The payment was authorized now.
     Allowed(SettlementId),
-    /// Paid before, by the same request.
+    /// The payment had been authorized by the same request.
     Replayed(SettlementId),
     /// The key was used for another request.
     KeyReused(Option<SettlementId>),
-    /// The approval was used for that payment.
+    /// The approval was used for this payment.
     ApprovalUsed(SettlementId),
     /// The approval is pending, rejected, expired, or for another request.
     ApprovalNotUsable,
-    /// Waits for a person: the approval is new, joined or repeated.
+    /// The request waits for a person. The approval is new, shared with another request, or repeated.
     Waits(ApprovalId),
     /// The window is full.
     Full {
         /// The sum that counts now.
         live: Amount,
-        /// When the amount fits.
+        /// The time at which the amount fits.
         fits: RetryAt,
     },
-    /// Refused for good.
+    /// The request is refused for good.
     Blocked,
 }
 
@@ -83,7 +83,7 @@ impl Request {
     }
 }
 
-/// Authorizes a request; retries until it is decided.
+/// Authorizes a request, and retries until it is decided.
 pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> purser_domain::Result<Answer> {
     let key = Fingerprint::of_text(&request.key);
     let ask = DecisionKeys {
@@ -142,7 +142,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
     }
 }
 
-/// A grant that is decided now and not yet reserved. Its inputs are leaked for the rest of the test's process.
+/// A grant that was decided now and is not reserved yet. Its inputs are leaked until the test's process ends.
 pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, Terms) {
     let key = Fingerprint::of_text(&request.key);
     let ask = DecisionKeys {
@@ -272,7 +272,7 @@ fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
     }
 }
 
-/// The answer to a refusal once it is exact; `None` to read and decide again.
+/// The answer to a confirmed refusal; `None` to read and decide again.
 async fn refused(
     ledger: &Ledger,
     service_state: &ServiceState,

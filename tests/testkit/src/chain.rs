@@ -1,7 +1,7 @@
 //! A small chain in memory: blocks every two seconds, transactions, and the token's logs.
 //!
-//! It answers as a full node does, from its logs alone: the state of a nonce at a block is what the logs up to it say. A
-//! test changes what the chain holds, or single answers ([`ScriptedChain::serve_except`]).
+//! It answers as a full node does, from its logs alone: the state of a nonce at a block follows from the logs up to it.
+//! A test changes the chain's contents, or single answers ([`ScriptedChain::serve_except`]).
 
 use crate::{Reply, ScriptedNode};
 use alloy::primitives::{Address, B256, Bytes, U256, address};
@@ -13,24 +13,24 @@ use purser_domain::{
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
-/// The network that it is.
+/// The chain's network.
 pub const NETWORK: Network = Network::BaseSepolia;
-/// Its newest block.
+/// The chain's newest block.
 pub const HEAD: u64 = 1_000_000;
-/// How deep a final block is.
+/// The depth of a final block.
 pub const CONFIRMATIONS: u64 = 5;
 /// The newest final block.
 pub const FINAL: u64 = HEAD - CONFIRMATIONS + 1;
-/// Where `Multicall3` is on nearly every chain.
+/// The address of `Multicall3` on nearly every chain.
 pub const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
 /// The time of the first block, in seconds.
 const START: u64 = 1_700_000_000;
 /// The time between blocks.
 pub const BLOCK_SECONDS: u64 = 2;
-/// The units that every wallet has.
+/// The balance of every wallet, in micro-units.
 pub const BALANCE: u64 = 1_000_000_000_000;
 
-/// What is called of contracts.
+/// The contract functions that the service calls.
 pub mod calls {
     #![allow(missing_docs, reason = "the contracts' own names")]
     alloy::sol! {
@@ -44,17 +44,17 @@ pub mod calls {
 pub use calls::{Call3, Result3};
 use calls::{aggregate3Call, authorizationStateCall, balanceOfCall};
 
-/// What is on the chain.
+/// The contents of the chain.
 #[derive(Clone, Debug)]
 pub struct ScriptedChain {
     /// The newest block.
     pub head: u64,
-    /// Whether it has `Multicall3`.
+    /// Whether the chain has `Multicall3`.
     pub multicall: bool,
     transactions: HashMap<TxHash, Mined>,
-    /// Of each block, in their order.
+    /// The logs of each block, in order.
     logs: BTreeMap<u64, Vec<ChainLog>>,
-    /// The first block in which a nonce of a payer was used or canceled.
+    /// The first block in which a payer's nonce was used or canceled.
     used: HashMap<(B256, B256), u64>,
 }
 
@@ -72,7 +72,7 @@ struct ChainLog {
     data: Bytes,
 }
 
-/// The `number`th payment: of one of four wallets, to one of three payees.
+/// The `number`th payment: from one of four wallets to one of three payees.
 pub fn payment(number: u64) -> Expected {
     let address = |number: u64| Address::from_word(U256::from(number).into());
     Expected {
@@ -84,7 +84,7 @@ pub fn payment(number: u64) -> Expected {
     }
 }
 
-/// The payment that an answer of authorize allows.
+/// The payment that authorize returned.
 pub fn payment_of(authorized: &Value) -> Expected {
     let authorization = &authorized["payment"]["payload"]["payload"]["authorization"];
     let text = |name: &str| authorization[name].as_str().expect("a member of the authorization");
@@ -130,12 +130,12 @@ pub fn final_block() -> FinalBlock {
     }
 }
 
-/// A number as it is on the wire.
+/// A number in the form of the wire protocol.
 pub fn quantity(number: u64) -> Value {
     json!(format!("{number:#x}"))
 }
 
-/// A number from the wire.
+/// Parses a number in the form of the wire protocol.
 pub fn number(quantity: &Value) -> u64 {
     u64::from_str_radix(quantity.as_str().unwrap().strip_prefix("0x").unwrap(), 16).unwrap()
 }
@@ -145,7 +145,7 @@ pub fn word(number: u64) -> Bytes {
     B256::from(U256::from(number)).into()
 }
 
-/// The calls that a call of `Multicall3` makes; none if it is to another contract.
+/// The calls inside a call of `Multicall3`; empty if the call is to another contract.
 pub fn calls_of_multicall(params: &Value) -> Vec<Call3> {
     if params[0]["to"] != json!(MULTICALL) {
         return vec![];
@@ -154,13 +154,13 @@ pub fn calls_of_multicall(params: &Value) -> Vec<Call3> {
     aggregate3Call::abi_decode(&data).unwrap().calls
 }
 
-/// What `Multicall3` answers with these results of its calls.
+/// The answer of `Multicall3` with these results of its calls.
 pub fn aggregated(results: &[Result3]) -> Value {
     json!(Bytes::from(aggregate3Call::abi_encode_returns(&results.to_vec())))
 }
 
-/// Runs code without an address in the block of that number, and returns its result: the EVM's instructions for blocks'
-/// numbers and hashes alone.
+/// Runs code that has no address in the block `number`, and returns its result. Only the EVM instructions for block
+/// numbers and hashes are supported.
 pub fn returned(code: &[u8], number: u64, hash_of: impl Fn(u64) -> B256) -> Bytes {
     let (mut stack, mut memory) = (Vec::<U256>::new(), Vec::<u8>::new());
     let mut at = 0;
@@ -211,35 +211,35 @@ impl Default for ScriptedChain {
 }
 
 impl ScriptedChain {
-    /// Pays as authorized, by a transaction of that hash in that block.
+    /// Makes a payment as authorized, in transaction `tx_hash` in that block.
     pub fn pay(&mut self, payment: &Expected, block: u64, tx_hash: TxHash) {
         let topics = [AUTHORIZATION_USED, payment.from.into_word(), payment.nonce];
         self.log(block, tx_hash, topics, Bytes::new());
         self.transfer(payment, payment.amount.units(), block, tx_hash);
     }
 
-    /// Paid as authorized, by that transaction in that block.
+    /// The chain with a payment made as authorized, in that transaction and block.
     #[must_use]
     pub fn paid(mut self, payment: &Expected, block: u64, transaction: u64) -> Self {
         self.pay(payment, block, tx_hash(transaction));
         self
     }
 
-    /// A transfer between a payment's payer and payee; anybody may make one of nothing.
+    /// The chain with a transfer between a payment's payer and payee. Anybody may make a transfer of zero.
     #[must_use]
     pub fn transferred(mut self, payment: &Expected, units: u64, block: u64, transaction: u64) -> Self {
         self.transfer(payment, units, block, tx_hash(transaction));
         self
     }
 
-    /// Canceled by its payer.
+    /// The chain with a payment canceled by its payer.
     #[must_use]
     pub fn canceled(self, payment: &Expected, block: u64, transaction: u64) -> Self {
         let topics = [AUTHORIZATION_CANCELED, payment.from.into_word(), payment.nonce];
         self.logged(block, transaction, topics, Bytes::new())
     }
 
-    /// A transaction that failed, and so logged nothing.
+    /// The chain with a failed transaction, which has no logs.
     #[must_use]
     pub fn failed(mut self, block: u64, transaction: u64) -> Self {
         let mined = Mined { block, failed: true };
@@ -247,7 +247,7 @@ impl ScriptedChain {
         self
     }
 
-    /// A log of the token.
+    /// The chain with one more log of the token.
     #[must_use]
     pub fn logged(mut self, block: u64, transaction: u64, topics: [B256; 3], data: Bytes) -> Self {
         self.log(block, tx_hash(transaction), topics, data);
@@ -276,12 +276,12 @@ impl ScriptedChain {
         });
     }
 
-    /// Served as it is.
+    /// Serves the chain as it is.
     pub async fn serve(self) -> ScriptedNode {
         ScriptedNode::start(move |method, params| Reply::Result(self.answer(method, params))).await
     }
 
-    /// Served, except for the calls that get another answer.
+    /// Serves the chain, except for the calls that `other` answers.
     pub async fn serve_except(
         self,
         mut other: impl FnMut(&str, &Value) -> Option<Reply> + Send + 'static,
@@ -292,7 +292,7 @@ impl ScriptedChain {
         ScriptedNode::start(answer).await
     }
 
-    /// What an honest node answers.
+    /// The answer of an honest node.
     pub fn answer(&self, method: &str, params: &Value) -> Value {
         match method {
             "eth_chainId" => quantity(NETWORK.chain_id()),
@@ -314,7 +314,8 @@ impl ScriptedChain {
         json!({"hash": hash_of(number), "number": quantity(number), "timestamp": time, "miner": Address::ZERO})
     }
 
-    /// Its members that are read, and one more. A deposit transaction of the OP Stack: any type may pay.
+    /// The members that the service reads, and the type. It is that of an OP Stack deposit transaction: any type may
+    /// pay.
     fn transaction(&self, asked: &Value) -> Value {
         self.find(asked).map_or(Value::Null, |Mined { block, .. }| {
             json!({"type": "0x7e", "hash": asked, "blockHash": hash_of(block), "blockNumber": quantity(block)})
@@ -335,7 +336,7 @@ impl ScriptedChain {
         self.transactions.get(&TxHash::from_b256(hash)).copied()
     }
 
-    /// A filter's logs: of a block by its hash, or of a range that ends at the newest block at most.
+    /// The logs that match a filter, for a block by its hash or for a range that ends no later than the newest block.
     fn logs(&self, filter: &Value) -> Value {
         let (first, last) = match serde_json::from_value::<B256>(filter["blockHash"].clone()) {
             Ok(hash) => {
@@ -357,7 +358,7 @@ impl ScriptedChain {
             .collect()
     }
 
-    /// Calls a contract, or runs code that has no address; nothing where no contract is.
+    /// Calls a contract, or runs code that has no address. Returns `None` if there is no contract at the address.
     fn call(&self, params: &Value) -> Option<Bytes> {
         let data: Bytes = serde_json::from_value(params[0]["data"].clone()).unwrap();
         if params[0].get("to").is_none() {

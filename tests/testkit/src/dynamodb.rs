@@ -9,7 +9,7 @@ use std::thread;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// A database in memory with the tables of `template.yaml`, all empty.
+/// An in-memory database with the tables of `template.yaml`, all empty.
 pub fn database() -> Database {
     static TEMPLATE: LazyLock<Template> = LazyLock::new(Template::of_repository);
     let database = Database::memory().expect("a database");
@@ -17,15 +17,16 @@ pub fn database() -> Database {
     database
 }
 
-/// Whether tables have the streams that the template gives them: each write takes longer, the more records there are.
+/// Whether tables have the streams that the template declares. Streams make each write slower as their records
+/// accumulate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Streamed {
     On,
     Off,
 }
 
-/// A running database; it stops when this is dropped, and its data is lost. It has its own thread: it works on the
-/// threads that serve it, and would starve other tasks.
+/// A running database. It stops when dropped, and its data is lost. It has its own thread, because it works on the
+/// threads that serve it and would starve other tasks.
 pub struct DynamoDb {
     /// Its URL.
     pub url: String,
@@ -33,12 +34,12 @@ pub struct DynamoDb {
 }
 
 impl DynamoDb {
-    /// Starts one on a loopback port; zero picks a free one.
+    /// Starts a database on a loopback port; zero picks a free one.
     pub fn start(port: u16) -> io::Result<Self> {
         Self::of(database(), port)
     }
 
-    /// The same, with the tables' streams.
+    /// Starts a database whose tables have streams.
     pub fn with_streams(port: u16) -> io::Result<(Self, Streams)> {
         let template = Template::of_repository();
         let database = Database::memory().expect("a database");

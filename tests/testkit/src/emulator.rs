@@ -1,4 +1,4 @@
-//! DynamoDB for the tests of one crate: a database of their own, its clients, and what they consumed.
+//! DynamoDB for the tests of one crate: a private database, its clients, and the capacity they consumed.
 
 use crate::{DynamoDb, Proxy, ProxyConfig, Streams, Units};
 use aws_sdk_dynamodb::Client;
@@ -14,7 +14,7 @@ pub const DECISIONS: &str = "DecisionsTable";
 pub const AUDIT: &str = "AuditTable";
 /// The table of services.
 pub const CATALOG: &str = "CatalogTable";
-/// The table of what was counted.
+/// The table of usage counts.
 pub const USAGE: &str = "UsageTable";
 /// The table of throttle counters and key uses.
 pub const THROTTLE: &str = "ThrottleTable";
@@ -22,28 +22,28 @@ pub const THROTTLE: &str = "ThrottleTable";
 /// The table of webhooks.
 pub const WEBHOOKS: &str = "WebhooksTable";
 
-/// An emulator of its own with empty tables. It serves until the process ends: its clients may outlive it.
+/// A private emulator with empty tables. It serves until the process ends, since its clients may outlive it.
 pub struct Emulator {
     /// Its URL.
     pub url: String,
-    /// The shipped client.
+    /// The client that the functions use.
     pub client: Client,
 }
 
-/// Measures the calls through the proxy in front of an emulator.
+/// A meter of the calls through the proxy in front of an emulator.
 pub struct Meter(Proxy);
 
-/// What was consumed since it was last taken.
+/// The consumption since the last [`Meter::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Consumed {
-    /// Capacity.
+    /// The consumed capacity.
     pub units: Units,
-    /// Calls that consumed any.
+    /// The number of calls that consumed capacity.
     pub calls: u32,
 }
 
 impl Meter {
-    /// Returns what was consumed, and resets the meter.
+    /// Returns the consumption so far and resets the meter.
     pub fn take(&self) -> Consumed {
         let mut calls = self.0.calls().take();
         calls.retain(|call| call.units != Units::default());
@@ -55,7 +55,7 @@ impl Meter {
 }
 
 impl Consumed {
-    /// Whole read and write units and calls, for comparison.
+    /// Whole read units, whole write units, and calls, for comparison.
     pub fn units(self) -> (u32, u32, u32) {
         let [read, write] = [self.units.read, self.units.write].map(|tenths| tenths.div_ceil(10).try_into());
         (read.expect("few"), write.expect("few"), self.calls)
@@ -63,13 +63,13 @@ impl Consumed {
 }
 
 impl Emulator {
-    /// Starts one.
+    /// Starts an emulator.
     pub async fn start() -> Self {
         let database = Box::leak(Box::new(DynamoDb::start(0).expect("a database")));
         Self::at(database.url.clone())
     }
 
-    /// Starts one whose tables have streams.
+    /// Starts an emulator whose tables have streams.
     pub async fn with_streams() -> (Self, Streams) {
         let (database, streams) = DynamoDb::with_streams(0).expect("a database");
         let database = Box::leak(Box::new(database));
@@ -83,7 +83,7 @@ impl Emulator {
         }
     }
 
-    /// The same database, and a meter of what its clients consume from now on.
+    /// The same database, and a meter of its clients' consumption from now on.
     pub async fn metered(&self) -> (Self, Meter) {
         let proxy = Proxy::start(self.url.clone(), ProxyConfig::default()).await;
         (Self::at(proxy.url.clone()), Meter(proxy))
@@ -126,7 +126,7 @@ impl Emulator {
     }
 }
 
-/// The environment variables that point a function to a database and a Secrets Manager.
+/// The environment variables that configure a function with a database and a Secrets Manager.
 pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'static str, String)> {
     [
         ("AWS_REGION", "eu-west-1"),
@@ -141,7 +141,7 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
         ("THROTTLE_TABLE", THROTTLE),
         ("WEBHOOKS_TABLE", WEBHOOKS),
         ("STACK", "tests"),
-        // Nothing is there: a test that sends to it has its own.
+        // Nothing listens at these addresses. A test that sends to a queue sets its own.
         (
             "WEBHOOK_REQUESTS_QUEUE_URL",
             "http://127.0.0.1:9/000000000000/webhook-requests",
@@ -157,7 +157,7 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
     .into_iter()
 }
 
-/// The shipped client, of the database at this address.
+/// The client that the functions use, for the database at `url`.
 pub fn client(url: &str) -> Client {
     let credentials = Credentials::new("test", "test", None, None, "test");
     let config = SdkConfig::builder()

@@ -9,10 +9,10 @@ use axum::routing::post;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// The most entries of one call.
+/// The maximum number of entries in one call.
 const MOST_ENTRIES: usize = 10;
 
-/// A bus. It keeps what it took, in order. Clones share it.
+/// A bus. It keeps the accepted entries in order. Clones share it.
 #[derive(Clone)]
 pub struct EventBus(Arc<Shared>);
 
@@ -23,28 +23,28 @@ struct Shared {
     fault: Mutex<Fault>,
 }
 
-/// An event as it came.
+/// A received event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// `Source`.
     pub source: String,
     /// `DetailType`.
     pub detail_type: String,
-    /// `Detail`, which is JSON.
+    /// `Detail`, parsed from JSON.
     pub detail: Value,
 }
 
-/// What the bus does wrong.
+/// A fault of the bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
-    /// It answers each call with 500.
+    /// Answers each call with 500.
     Down,
-    /// It takes all but every n-th entry of a call.
+    /// Refuses every n-th entry of a call.
     Refuses(usize),
-    /// It takes what it gets, and answers 500: the answer is lost.
+    /// Accepts every entry, but answers 500, as if the answer were lost.
     LosesAnswers,
 }
 
@@ -64,7 +64,7 @@ impl EventBus {
         }))
     }
 
-    /// From now on what matches is passed to the target too, as by a rule of the bus.
+    /// Adds a rule: passes entries that match to the target too.
     pub fn on(
         &self,
         matches: impl Fn(&Entry) -> bool + Send + Sync + 'static,
@@ -77,17 +77,17 @@ impl EventBus {
         self.0.rules.lock().expect("not poisoned").push(rule);
     }
 
-    /// From now on it does this wrong.
+    /// Sets the bus's fault from now on.
     pub fn set_fault(&self, fault: Fault) {
         *self.0.fault.lock().expect("not poisoned") = fault;
     }
 
-    /// What it took so far, in order, repetitions included.
+    /// The entries accepted so far, in order, including duplicates.
     pub fn taken(&self) -> Vec<Entry> {
         self.0.taken.lock().expect("not poisoned").clone()
     }
 
-    /// Serves it for as long as the runtime runs, and returns its URL.
+    /// Serves the bus until the runtime ends, and returns its URL.
     pub async fn serve(&self) -> String {
         let router = Router::new().route("/", post(put_events)).with_state(self.clone());
         serve(router).await

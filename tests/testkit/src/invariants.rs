@@ -1,12 +1,12 @@
-//! The invariants of `docs/data-model.md`, checked on everything that is stored. It reads the items by itself, not with
-//! the code under test. Run it while nothing is being written.
+//! Checks the invariants of `docs/data-model.md` on everything that is stored. It reads the items itself, not with the
+//! code under test. Nothing may be writing meanwhile.
 
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 type Item = HashMap<String, AttributeValue>;
 
-/// The window entries by partition of the window and settlement.
+/// The window entries, by the window's partition and the settlement.
 type Entries = BTreeMap<(String, String), Entry>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,8 +41,8 @@ pub async fn assert_hold(db: &Client, table: &str) {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The most that an agent authorized for a service within any `length` of recorded time: I2 in its order-free form, for
-/// a cap that never changed.
+/// The largest sum that an agent authorized for a service within any `length` of recorded time: I2 in its
+/// order-independent form, for a cap that never changed.
 pub async fn most_within(db: &Client, table: &str, service: &str, length: i64) -> i64 {
     let items = scan(db, table, None).await;
     let ledger = Parsed::new(&items);
@@ -107,8 +107,8 @@ impl<'a> Parsed<'a> {
             .copied()
     }
 
-    /// I15, with the newest creation time as the current time: every id in a set is of an approval of that agent, and
-    /// every approval that is pending and not expired is in its agent's set.
+    /// I15, with the newest creation time as the current time: every id in a set is an approval of that agent, and
+    /// every pending approval that has not expired is in its agent's set.
     fn what_waits_is_in_its_agents_set(&self, found: &mut Vec<String>) {
         let mut sets: BTreeSet<(String, String)> = BTreeSet::new();
         for item in &self.waiting {
@@ -132,7 +132,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I1, first half: `total` is the sum of the existing entries. I10: none is older than what was cleared.
+    /// I1, first half: `total` is the sum of the existing entries. I10: no entry is older than the horizon up to which
+    /// the window was cleared.
     fn totals_are_sums(&self, found: &mut Vec<String>) {
         let mut sums: BTreeMap<&str, i64> = self.windows.keys().map(|partition| (*partition, 0)).collect();
         for ((partition, settlement), entry) in &self.entries {
@@ -153,7 +154,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I1, second half, I7 and I9: an entry exists exactly while its settlement counts and has not been cleared.
+    /// I1, second half, I7 and I9: an entry exists if and only if its settlement counts and has not been cleared.
     fn entries_are_settlements(&self, found: &mut Vec<String>) {
         for ((partition, id), entry) in &self.entries {
             let mut parts = partition.split('#');
@@ -178,7 +179,7 @@ impl<'a> Parsed<'a> {
             }
         }
         for settlement in &self.settlements {
-            // A payout counts nowhere.
+            // A payout counts in no window.
             if text(settlement, "rs") == "expired" || text(settlement, "kind") == "payout" {
                 continue;
             }
@@ -191,7 +192,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I3 and I9: settlements and what binds keys to them are one to one: records of kind allow, keys of payouts.
+    /// I3 and I9: settlements correspond one to one to the records that bind a key to them, which are idempotency
+    /// records of kind allow, and payout keys.
     fn keys_name_settlements(&self, found: &mut Vec<String>) {
         let hex = |item: &Item, name| hex(bytes(item, name));
         let pair = |agent: &str, key: &str, id: &str| (agent.to_owned(), key.to_owned(), id.to_owned());
@@ -220,7 +222,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I4: an approval is executed exactly when one settlement used it, and names that one.
+    /// I4: an approval is executed if and only if exactly one settlement used it, and it names that settlement.
     fn approvals_are_used_once(&self, found: &mut Vec<String>) {
         let executed = self.approvals.iter().filter(|item| text(item, "st") == "executed");
         let named: Vec<&str> = executed.map(|item| text(item, "sid")).collect();
@@ -238,8 +240,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I5: each confirmed settlement has a claim on its transaction, in its block; and each claim is a settlement's. A
-    /// crash may leave the claim of one that is not confirmed yet.
+    /// I5: each confirmed settlement has a claim on its transaction in its block, and each claim belongs to a
+    /// settlement. A crash may leave the claim of a settlement that is not confirmed yet.
     fn confirmations_are_claimed(&self, found: &mut Vec<String>) {
         let mut claims = BTreeSet::new();
         for item in &self.used {
@@ -262,7 +264,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I14: the index has exactly the authorized settlements, each at its `validBefore` or, put off, later.
+    /// I14: the index has exactly the authorized settlements, each at its `validBefore` or, if postponed, later.
     fn the_index_names(&self, indexed: &BTreeSet<String>, found: &mut Vec<String>) {
         for settlement in &self.settlements {
             let id = text(settlement, "sk");
@@ -287,7 +289,7 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// What a window was cleared to, by the newest of the lengths that it had.
+/// The time up to which a window was cleared: the latest of the horizons for each length that it has had.
 fn horizon(totals: &Item) -> i64 {
     let horizons = totals.keys().filter(|name| name.starts_with("hz"));
     horizons.map(|name| number(totals, name)).max().unwrap_or(0)
@@ -299,7 +301,7 @@ fn counted_at(settlement: &Item) -> i64 {
     number(settlement, name)
 }
 
-/// The rules of a settlement, as hexadecimal digits.
+/// The budget rules that a settlement counts against, as hexadecimal digits.
 fn budgets(settlement: &Item) -> Vec<String> {
     let Some(AttributeValue::L(rules)) = settlement.get("budgets") else {
         return Vec::new();
@@ -328,7 +330,7 @@ pub fn size(item: &Item) -> usize {
 fn value_size(value: &AttributeValue) -> usize {
     match value {
         AttributeValue::S(text) => text.len(),
-        // Two digits a byte, plus one byte.
+        // Two digits per byte, plus one byte.
         AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
         AttributeValue::B(bytes) => bytes.as_ref().len(),
         AttributeValue::L(values) => 3 + values.iter().map(|value| 1 + value_size(value)).sum::<usize>(),

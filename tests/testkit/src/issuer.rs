@@ -1,6 +1,6 @@
-//! An OpenID Connect issuer, as far as a verifier of its tokens needs it: discovery, keys, a token endpoint; and its
-//! signing keys. People don't sign in here: the local stack has a sign-in on top of this one
-//! (`infra/local/src/issuer.rs`); tests sign their tokens directly.
+//! The part of an OpenID Connect issuer that a verifier of its tokens needs: discovery, keys, a token endpoint; and its
+//! signing keys. It has no sign-in: the local stack adds one (`infra/local/src/issuer.rs`); tests sign their tokens
+//! directly.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
@@ -29,7 +29,7 @@ enum Pair {
 }
 
 impl Signer {
-    /// A new P-256 key with this `kid`.
+    /// Generates a P-256 key with this `kid`.
     pub fn es256(kid: &str) -> Self {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
         Self {
@@ -38,7 +38,7 @@ impl Signer {
         }
     }
 
-    /// A new RSA key with this `kid`.
+    /// Generates an RSA key with this `kid`.
     pub fn rs256(kid: &str) -> Self {
         Self {
             kid: Some(kid.to_owned()),
@@ -46,7 +46,7 @@ impl Signer {
         }
     }
 
-    /// The same key, without a `kid`.
+    /// The same key without a `kid`.
     pub fn unnamed(self) -> Self {
         Self { kid: None, ..self }
     }
@@ -58,11 +58,11 @@ impl Signer {
         }
     }
 
-    /// The public key as the issuer publishes it.
+    /// The public key as a JWK.
     pub fn jwk(&self) -> Value {
         let mut jwk = match &self.pair {
             Pair::Es256(pair) => {
-                // SEC 1 §2.3.3: 4, then both coordinates.
+                // SEC 1 §2.3.3: the byte 4, then both coordinates.
                 let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
                 json!({"kty": "EC", "crv": "P-256", "x": encoded(x), "y": encoded(y)})
             }
@@ -103,7 +103,7 @@ impl Signer {
         token_with(header, claims, |message| self.sign(message))
     }
 
-    /// The bare signature of a message.
+    /// Signs a message; returns the bare signature.
     pub fn sign(&self, message: &[u8]) -> Vec<u8> {
         let random = SystemRandom::new();
         match &self.pair {
@@ -125,7 +125,7 @@ pub fn token_with(header: &Value, claims: &Value, sign: impl FnOnce(&[u8]) -> Ve
     format!("{message}.{signature}")
 }
 
-/// Bytes in the encoding of tokens: base64url without padding.
+/// Encodes bytes as tokens do: base64url without padding.
 pub fn encoded(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
@@ -133,12 +133,12 @@ pub fn encoded(bytes: impl AsRef<[u8]>) -> String {
 /// The form parameters that a client posts to the token endpoint.
 pub type Parameters = BTreeMap<String, String>;
 
-/// The token endpoint: from the posted parameters to status and body.
+/// The token endpoint: maps the posted parameters to a status and a body.
 type TokenEndpoint = Box<dyn FnMut(&Parameters) -> (u16, String) + Send>;
 
-/// What the issuer answers.
+/// The issuer's behavior and records.
 pub struct IssuerScript {
-    /// Whether it is up; 503 if not.
+    /// Whether the issuer is up; if not, it answers 503.
     pub up: bool,
     /// The delay of each answer.
     pub delay: Duration,
@@ -148,7 +148,7 @@ pub struct IssuerScript {
     pub jwks: Value,
     /// The token endpoint.
     pub token: TokenEndpoint,
-    /// How often its discovery document was requested, also while it was down.
+    /// How often the discovery document was requested, including while the issuer was down.
     pub asked: u32,
     /// The last form posted to the token endpoint.
     pub form: Parameters,
@@ -157,7 +157,7 @@ pub struct IssuerScript {
 /// An issuer at `address`. Clones share its state.
 #[derive(Clone)]
 pub struct TestIssuer {
-    /// Its address, which is the `iss` of its tokens.
+    /// The address, which is also the `iss` of the tokens.
     pub address: String,
     script: Arc<Mutex<IssuerScript>>,
 }
@@ -166,7 +166,7 @@ impl TestIssuer {
     /// The id of its only client.
     pub const CLIENT: &'static str = "purser-dashboard";
 
-    /// An issuer with these keys; the caller serves it at this address.
+    /// Creates an issuer with these keys; the caller serves it at `address`.
     pub fn new(address: &str, keys: &[&Signer]) -> Self {
         let below = |path: &str| format!("{address}{path}");
         let script = IssuerScript {
@@ -203,7 +203,7 @@ impl TestIssuer {
         issuer
     }
 
-    /// An issuer on a port of its own, with its token endpoint.
+    /// Starts an issuer with a token endpoint, on its own port.
     pub async fn start(keys: &[&Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let issuer = Self::new(&format!("http://{}", listener.local_addr().expect("an address")), keys);
@@ -217,7 +217,7 @@ impl TestIssuer {
         issuer
     }
 
-    /// The routes of its discovery document and its keys.
+    /// The routes of the discovery document and the keys.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/.well-known/openid-configuration", get(discovery))
@@ -225,7 +225,7 @@ impl TestIssuer {
             .with_state(self.clone())
     }
 
-    /// Changes what it answers.
+    /// Changes the issuer's behavior.
     pub fn set<T>(&self, change: impl FnOnce(&mut IssuerScript) -> T) -> T {
         change(&mut self.script.lock().expect("not poisoned"))
     }
@@ -236,7 +236,7 @@ impl TestIssuer {
         self.set(|script| script.jwks = json!({"keys": keys}));
     }
 
-    /// How often its discovery document was requested since the last call of this.
+    /// Returns how often the discovery document was requested since the last call of this.
     pub fn asked(&self) -> u32 {
         self.set(|script| std::mem::take(&mut script.asked))
     }
@@ -268,6 +268,6 @@ async fn token(State(issuer): State<TestIssuer>, Form(form): Form<Parameters>) -
         (script.token)(&script.form)
     });
     let status = StatusCode::from_u16(status).expect("a status");
-    // The target, if the status is a redirect.
+    // The `Location` matters only if the status is a redirect.
     (status, [(header::LOCATION, "/jwks.json")], body).into_response()
 }

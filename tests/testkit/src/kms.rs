@@ -1,7 +1,7 @@
-//! KMS: keys of secp256k1 that sign digests, and one that encrypts secrets, with the real wire protocol.
+//! KMS with secp256k1 keys that sign digests and a key that encrypts secrets, with the real wire protocol.
 //!
-//! It signs as KMS may: with another random number each time, and with either half of `s`. A digest is signed as it is
-//! and not hashed again, which is what the API says and some stand-ins get wrong.
+//! It signs as KMS may: with a new random number each time, and with a high or a low `s`. It signs a digest without
+//! hashing it again, as the API specifies and some stand-ins don't.
 
 use crate::serve;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -19,15 +19,15 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Keys by id. Clones share them.
+/// KMS keys by id. Clones share them.
 #[derive(Clone, Default)]
 pub struct Kms(Arc<Mutex<State>>);
 
 struct State {
     keys: BTreeMap<String, Key>,
-    /// The key of secrets.
+    /// The key that encrypts secrets.
     secrets_key: [u8; 32],
-    /// The exception that answers every call of this operation.
+    /// The exception to return for each failing operation.
     failing: BTreeMap<String, &'static str>,
     asked: Vec<(String, Value)>,
 }
@@ -53,13 +53,13 @@ impl Kms {
     /// The ARN of the key that encrypts secrets.
     pub const SECRETS_KEY: &'static str = "arn:aws:kms:us-east-1:000000000000:key/secrets";
 
-    /// A secret as whoever may encrypt stores it.
+    /// Encrypts a secret as a caller with permission would.
     pub fn encrypt(&self, of: &SecretOf, secret: &[u8]) -> Ciphertext {
         let context = json!(of.context()).to_string();
         Ciphertext::from_bytes(self.state().seal(&context, secret))
     }
 
-    /// Serves it for as long as the runtime runs, and returns its URL.
+    /// Serves KMS until the runtime ends, and returns its URL.
     pub async fn serve(&self) -> String {
         serve(self.router()).await
     }
@@ -71,13 +71,13 @@ impl Kms {
         Router::new().route("/", post(answer))
     }
 
-    /// The private keys, in hexadecimal digits: nobody may find one anywhere.
+    /// The private keys, as hexadecimal digits, for tests that they appear nowhere.
     pub fn private_keys(&self) -> Vec<String> {
         let hex = |key: &Key| key.key.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         self.state().keys.values().map(hex).collect()
     }
 
-    /// The tags of each key, by its id.
+    /// The tags of each key, by key id.
     pub fn tags(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let state = self.state();
         let tags = state.keys.iter().map(|(id, key)| (id.clone(), key.tags.clone()));
@@ -89,22 +89,22 @@ impl Kms {
         self.state().keys.get_mut(id).expect("a key").is_enabled = is_enabled;
     }
 
-    /// Loses a key.
+    /// Deletes a key.
     pub fn forget(&self, id: &str) {
         self.state().keys.remove(id);
     }
 
-    /// From now on answers that operation with this exception.
+    /// Makes an operation fail with this exception from now on.
     pub fn fail(&self, operation: &str, exception: &'static str) {
         self.state().failing.insert(operation.to_owned(), exception);
     }
 
-    /// From now on answers as it should again.
+    /// Ends all failures.
     pub fn behave(&self) {
         self.state().failing.clear();
     }
 
-    /// The operations and requests since the last call of this.
+    /// Takes the operations and requests since the last call of this.
     pub fn asked(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.state().asked)
     }
@@ -154,7 +154,7 @@ impl State {
         LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &self.secrets_key).expect("a key"))
     }
 
-    /// A nonce, and the secret encrypted with its context.
+    /// Encrypts a secret with its context; returns the nonce and the ciphertext.
     fn seal(&self, context: &str, secret: &[u8]) -> Vec<u8> {
         let nonce: [u8; 12] = chance();
         let mut sealed = secret.to_vec();
@@ -172,7 +172,7 @@ impl State {
         if request["KeyId"] != Kms::SECRETS_KEY {
             return Err("NotFoundException");
         }
-        // The API's own bounds.
+        // The API's own limits.
         if !(1..=4_096).contains(&secret.len()) {
             return Err("ValidationException");
         }
@@ -231,7 +231,7 @@ impl State {
     }
 
     fn public_key(&self, request: &Value) -> Result<Value, &'static str> {
-        /// A `SubjectPublicKeyInfo` of this curve, before its point (RFC 5480 §2).
+        /// The DER prefix of a `SubjectPublicKeyInfo` for this curve, before the point (RFC 5480 §2).
         const BEFORE: [u8; 23] = [
             0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
             0x00, 0x0a, 0x03, 0x42, 0x00,
@@ -275,7 +275,7 @@ impl State {
     }
 }
 
-/// The encryption context, with its members in order.
+/// The encryption context, with its members sorted.
 fn context(request: &Value) -> String {
     let context: BTreeMap<String, Value> =
         serde_json::from_value(request["EncryptionContext"].clone()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Lambda as one function asks another: `Invoke`, with the real wire protocol (API reference, `Invoke`).
+//! Lambda as one function calls another: `Invoke`, with the real wire protocol (API reference, `Invoke`).
 
 use crate::serve;
 use axum::Router;
@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Default)]
 pub struct Lambda(Arc<Mutex<BTreeMap<String, Function>>>);
 
-/// Takes a payload and returns the answer's.
+/// A function from the request's payload to the answer's.
 type Function = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 impl Lambda {
-    /// From now on this answers under that name.
+    /// Registers `answer` as the function `name`.
     pub fn set<F: Future<Output = String> + Send + 'static>(
         &self,
         name: &str,
@@ -29,7 +29,7 @@ impl Lambda {
         self.0.lock().expect("not poisoned").insert(name.to_owned(), function);
     }
 
-    /// Serves it for as long as the runtime runs, and returns its URL.
+    /// Serves Lambda until the runtime ends, and returns its URL.
     pub async fn serve(&self) -> String {
         serve(self.router()).await
     }
@@ -50,7 +50,7 @@ async fn invoke(State(lambda): State<Lambda>, Path(name): Path<String>, payload:
     if serde_json::from_str::<Value>(&payload).is_err() {
         return refused(StatusCode::BAD_REQUEST, "InvalidRequestContentException");
     }
-    // In its own task, as in Lambda: it ends even if its caller no longer waits, and a panic is its own.
+    // Runs in its own task, as in Lambda: it completes even if the caller no longer waits, and a panic stays in it.
     match tokio::spawn(function(payload)).await {
         Ok(answer) => answer.into_response(),
         Err(_) => {

@@ -1,8 +1,10 @@
-//! Test doubles of what is outside of the service, one of each: the issuer of sessions, Secrets Manager, KMS, Lambda, SQS, SES, DynamoDB and its streams, EventBridge, the
-//! chain's node; a proxy that records calls of any of them and makes them fail; and sample values for tests.
+//! Test doubles of the service's dependencies, one of each: the session issuer, Secrets Manager, KMS, Lambda, SQS, SES,
+//! DynamoDB and its streams, EventBridge, and the chain's node. A proxy records the calls to any of them and makes them
+//! fail. Sample values are here too.
 //!
 //! They speak the wire protocols on loopback and take plain values, so the crates under test can use them in their unit
-//! tests. By default they behave correctly; a test injects one fault where it needs it. The local stack uses them too.
+//! tests. By default they behave correctly; a test injects a single fault where it needs one. The local stack uses them
+//! too.
 //!
 //! Deliberately elsewhere: the simulation's chain and network (`tests/sim`), and running stacks (`tests/src`). No
 //! deployed code depends on this crate.
@@ -46,7 +48,7 @@ pub use template::{Route, Template};
 use axum::Router;
 use tokio::net::TcpListener;
 
-/// Serves a router on a free loopback port for as long as the runtime runs, and returns its URL.
+/// Serves a router on a free loopback port until the runtime ends, and returns its URL.
 pub async fn serve(router: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));

@@ -1,4 +1,4 @@
-//! A chain's JSON-RPC node with scripted answers, which records its calls.
+//! A JSON-RPC node with scripted answers, which records its calls.
 
 use crate::proxy::{Line, Lines, Opened};
 use crate::{Call, Calls};
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
-/// What the node does with one call.
+/// The node's reaction to a call.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// Answers with a result.
     Result(Value),
-    /// Refuses with a JSON-RPC error.
+    /// Answers with a JSON-RPC error of this code.
     Refused(i64),
     /// Answers with an HTTP status and no body; a redirect has no target.
     Status(u16),
@@ -32,7 +32,7 @@ pub enum Reply {
 
 type Script = Box<dyn FnMut(&str, &Value) -> Reply + Send>;
 
-/// A running node; it ends with the runtime. Clones share its state.
+/// A running node. It stops with the runtime. Clones share its state.
 #[derive(Clone)]
 pub struct ScriptedNode {
     /// Its URL.
@@ -49,7 +49,7 @@ struct Shared {
 }
 
 impl ScriptedNode {
-    /// A node that answers what `script` returns for a method and its parameters.
+    /// Starts a node that answers with the result of `script` for each method and its parameters.
     pub async fn start(script: impl FnMut(&str, &Value) -> Reply + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -75,17 +75,17 @@ impl ScriptedNode {
         *self.shared.latency.lock().expect("not poisoned") = latency;
     }
 
-    /// Turns the recording of calls on, as it is at first, or off: under load there are many.
+    /// Turns the recording of calls on or off. It is on by default; under load the records would be too many.
     pub fn note_calls(&self, notes: bool) {
         self.shared.notes.store(notes, SeqCst);
     }
 
-    /// How many connections were opened to it.
+    /// The number of connections opened to it so far.
     pub fn connections(&self) -> usize {
         self.shared.opened.count()
     }
 
-    /// From now on nothing that is sent on the open connections arrives, as if something in between had forgotten them.
+    /// Drops everything sent on the open connections from now on, as if a device in between had forgotten them.
     pub fn forget_connections(&self) {
         self.shared.opened.forget();
     }
@@ -96,12 +96,12 @@ impl ScriptedNode {
         self.shared.calls.map(asked)
     }
 
-    /// The calls that were recorded since they were last taken.
+    /// Takes the calls recorded since they were last taken.
     pub fn take_calls(&self) -> Vec<Call> {
         self.shared.calls.take()
     }
 
-    /// How often a method was called.
+    /// The number of recorded calls of a method.
     pub fn count(&self, method: &str) -> usize {
         self.calls().iter().filter(|(called, _)| called == method).count()
     }

@@ -1,4 +1,4 @@
-//! Sample values, as long as in practice where a test depends on length.
+//! Sample values. They have realistic lengths if a test depends on length.
 
 use crate::AUDIT;
 use purser_domain::{
@@ -50,13 +50,13 @@ pub fn wallet(byte: u8) -> Address {
     Address::repeat_byte(byte)
 }
 
-/// The key of every agent here.
+/// The key id of every sample agent.
 pub const KEY: KeyId = KeyId(1);
 
-/// The owner of every agent here.
+/// The owner of every sample agent.
 pub const OWNER: &str = "owner";
 
-/// A row of the audit log of its own, for a write that a test makes itself.
+/// A distinct audit log entry for a write that a test makes itself.
 pub fn audit() -> AuditEntry {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +69,7 @@ pub fn audit() -> AuditEntry {
     AuditEntry::new(AUDIT, &acting.record(start(), number.to_be_bytes(), &act, done))
 }
 
-/// The owner's ruling at `at`, without a note.
+/// A ruling by the owner at `at`, without a note.
 pub fn ruling(at: Timestamp) -> Ruling {
     Ruling {
         at,
@@ -78,7 +78,7 @@ pub fn ruling(at: Timestamp) -> Ruling {
     }
 }
 
-/// An agent with these rules, otherwise with defaults.
+/// An agent with these rules and otherwise defaults.
 pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
     Agent {
         id: agent_id(n),
@@ -104,7 +104,7 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
     }
 }
 
-/// A budget rule: `limit` within any `window`.
+/// A budget rule: at most `limit` within any `window`.
 pub fn budget(n: u128, limit: u64, window: Duration) -> Rule {
     Rule {
         id: rule_id(n),
@@ -163,7 +163,7 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// The first version of a policy with this daily cap, and approvals above this amount.
+/// A policy in its first version, with this daily cap and approval threshold.
 pub fn enabled(service: ServiceId, max_per_day: u64, require_approval_above: u64) -> EnabledService {
     EnabledService {
         service,
@@ -178,7 +178,7 @@ pub fn enabled(service: ServiceId, max_per_day: u64, require_approval_above: u64
     }
 }
 
-/// A policy that uses every field.
+/// A policy that uses every field, and is disabled.
 pub fn tight_policy(service: ServiceId) -> EnabledService {
     let operations = ["weather.current", "weather.forecast"].map(|text| OperationSlug::parse(text).unwrap());
     let domains = ["example.com", "*.example.org"].map(|text| DomainPattern::parse(text).unwrap());
@@ -189,7 +189,7 @@ pub fn tight_policy(service: ServiceId) -> EnabledService {
     enabled
 }
 
-/// The paid operation; its maximum price allows any amount.
+/// The operation to pay. Its maximum price allows any amount.
 pub fn operation() -> Operation {
     Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(1)),
@@ -236,7 +236,7 @@ pub fn service(id: ServiceId, slug: &str) -> Service {
     }
 }
 
-/// A request to pay this amount; another `body` makes it another request.
+/// A request to pay this amount. A different `body` makes it a different request.
 pub fn intent(amount: u64, body: &str) -> Intent {
     let offer = json!({
         "scheme": "exact",
@@ -271,20 +271,20 @@ pub fn tx_hash(byte: u8) -> TxHash {
     TxHash::from_b256(B256::repeat_byte(byte))
 }
 
-/// The block that transfers are in.
+/// The block that contains the transfers.
 pub const BLOCK: u64 = 1_000;
 
-/// What has to be on chain to confirm a settlement.
+/// The transfer that must be on chain to confirm a settlement.
 pub fn expected(settlement: &Settlement) -> Expected {
     Expected::of(&settlement.terms, B256::repeat_byte(0x11))
 }
 
-/// The transfer of a settlement in this transaction, made by the matcher, as there is no other way.
+/// The transfer of a settlement in this transaction, made by the matcher, since it has no other constructor.
 pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
     match_transfer(&expected(settlement), &transaction(settlement, tx_hash)).unwrap()
 }
 
-/// The same, with its event at this place among the logs of the block, from 1 on.
+/// A settlement's transfer whose event has this index among the block's logs, from 1 on.
 pub fn transfer_at(settlement: &Settlement, tx_hash: TxHash, log_index: u64) -> Transfer {
     let mut transaction = transaction(settlement, tx_hash);
     for log in &mut transaction.logs {
@@ -293,7 +293,7 @@ pub fn transfer_at(settlement: &Settlement, tx_hash: TxHash, log_index: u64) -> 
     match_transfer(&expected(settlement), &transaction).unwrap()
 }
 
-/// The logs of this transaction, which pays the settlement.
+/// The logs of a transaction that pays the settlement.
 pub fn transaction(settlement: &Settlement, tx_hash: TxHash) -> TransactionLogs {
     let expected = expected(settlement);
     let word = |address: Address| address.into_word();
@@ -327,7 +327,7 @@ pub fn transaction(settlement: &Settlement, tx_hash: TxHash) -> TransactionLogs 
     }
 }
 
-/// Final blocks: the last one in which the payment can be made, and the first one in which it can't.
+/// Two final blocks: the last in which the payment can be made, and the first in which it can't.
 pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     [1, 0].map(|before| FinalBlock {
         number: BLOCK + 1 - u64::from(before),
@@ -336,7 +336,7 @@ pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     })
 }
 
-/// Evidence that a settlement can never be paid, made by [`reconcile`], as there is no other way.
+/// Evidence that a settlement can never be paid, made by [`reconcile`], since it has no other constructor.
 pub fn unusable(settlement: &Settlement) -> Unusable {
     let [_, past] = last_block_and_next(settlement);
     match reconcile(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {
@@ -345,7 +345,7 @@ pub fn unusable(settlement: &Settlement) -> Unusable {
     }
 }
 
-/// Evidence that the transfer of a confirmed settlement is gone.
+/// Evidence that the transfer of a confirmed settlement is no longer on chain.
 pub fn transfer_gone(settlement: &Settlement) -> TransferGone {
     let [_, past] = last_block_and_next(settlement);
     match reconcile(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {

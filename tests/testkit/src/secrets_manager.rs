@@ -16,13 +16,13 @@ pub struct SecretsManager(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     secrets: BTreeMap<String, String>,
-    /// The false answer to every call, if any.
+    /// The wrong answer to every call, if any.
     lie: Option<(u16, String)>,
     asked: Vec<Value>,
 }
 
 impl SecretsManager {
-    /// These secrets.
+    /// A manager with these secrets.
     pub fn new<N: Into<String>, V: Into<String>>(values: impl IntoIterator<Item = (N, V)>) -> Self {
         let manager = Self::default();
         for (arn, value) in values {
@@ -31,7 +31,7 @@ impl SecretsManager {
         manager
     }
 
-    /// Serves it for as long as the runtime runs, and returns its URL.
+    /// Serves Secrets Manager until the runtime ends, and returns its URL.
     pub async fn serve(&self) -> String {
         serve(self.router()).await
     }
@@ -43,27 +43,27 @@ impl SecretsManager {
         Router::new().route("/", post(answer))
     }
 
-    /// Gives a secret this value.
+    /// Sets the value of a secret.
     pub fn store(&self, arn: &str, value: &str) {
         self.state().secrets.insert(arn.to_owned(), value.to_owned());
     }
 
-    /// Every value.
+    /// The values of all secrets.
     pub fn values(&self) -> Vec<String> {
         self.state().secrets.values().cloned().collect()
     }
 
-    /// From now on answers every call with this.
+    /// Answers every call with this from now on.
     pub fn lie(&self, status: u16, body: &str) {
         self.state().lie = Some((status, body.to_owned()));
     }
 
-    /// From now on answers correctly again.
+    /// Answers correctly again from now on.
     pub fn behave(&self) {
         self.state().lie = None;
     }
 
-    /// The requests since the last call of this.
+    /// Takes the requests since the last call of this.
     pub fn asked(&self) -> Vec<Value> {
         std::mem::take(&mut self.state().asked)
     }

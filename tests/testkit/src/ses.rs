@@ -1,4 +1,4 @@
-//! SES v2: takes mail by its real wire protocol and keeps it, and fails or refuses as a test says.
+//! SES v2: accepts mail by its real wire protocol and keeps it, or refuses it if a test says so.
 
 use crate::serve;
 use axum::Router;
@@ -19,24 +19,24 @@ struct State {
 }
 
 impl Ses {
-    /// Serves it for as long as the runtime runs, and returns its URL.
+    /// Serves SES until the runtime ends, and returns its URL.
     pub async fn serve(&self) -> String {
         let ses = self.clone();
         let answer = async move |body: String| ses.answer(&body);
         serve(Router::new().route("/v2/email/outbound-emails", post(answer))).await
     }
 
-    /// From now on refuses every mail with this status, exception and message.
+    /// Refuses every mail from now on with this status, exception and message.
     pub fn refuse(&self, status: u16, exception: &'static str, message: &'static str) {
         *self.0.refusal.lock().expect("not poisoned") = Some((status, exception, message));
     }
 
-    /// From now on takes mail again.
+    /// Accepts mail again from now on.
     pub fn behave(&self) {
         *self.0.refusal.lock().expect("not poisoned") = None;
     }
 
-    /// The mail that it took, as `SendEmail` has it.
+    /// The accepted mail, as `SendEmail` requests.
     pub fn mails(&self) -> Vec<Value> {
         self.0.mails.lock().expect("not poisoned").clone()
     }

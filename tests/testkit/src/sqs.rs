@@ -1,7 +1,7 @@
-//! SQS: queues with visibility timeouts and counts of receipts, with the real wire protocol (AWS JSON 1.0) for what the
-//! functions call; and their messages as an event source mapping takes them.
+//! SQS: queues with visibility timeouts and receive counts, with the real wire protocol (AWS JSON 1.0) for the
+//! functions' calls; and batches of messages as an event source mapping receives them.
 //!
-//! By the given clock, so that a test can let hours pass.
+//! The time is that of a given clock, so that a test can let hours pass.
 
 use crate::serve;
 use axum::Router;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What time it is, in microseconds.
+/// Returns the time, in microseconds.
 type Now = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// Queues by name. Clones share them.
@@ -25,9 +25,9 @@ pub struct Sqs {
 #[derive(Default)]
 struct State {
     queues: BTreeMap<String, Queue>,
-    /// Makes ids distinct.
+    /// A counter that makes ids distinct.
     count: u64,
-    /// The false answer to every call, if any.
+    /// The wrong answer to every call, if any.
     lie: Option<u16>,
 }
 
@@ -36,9 +36,9 @@ struct Queue {
     visibility_secs: i64,
     most_receipts: u32,
     messages: Vec<Message>,
-    /// Those that were received too often.
+    /// The dead-letter queue: messages that exceeded the receive count.
     set_aside: Vec<String>,
-    /// The most messages that are in flight at once, if not SQS's own limit.
+    /// The maximum number of messages in flight, if lower than SQS's own limit.
     most_in_flight: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ struct Queue {
 struct Message {
     id: String,
     body: String,
-    /// That of its last receipt; only this one hides or deletes it.
+    /// The receipt handle of the last receive. Only this one can hide or delete the message.
     receipt: String,
     receipts: u32,
     visible_at: i64,
@@ -57,7 +57,7 @@ struct Message {
 const ACCOUNT: &str = "000000000000";
 
 impl Sqs {
-    /// No queues yet, and this clock.
+    /// SQS with this clock and no queues.
     pub fn new(now: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
         Self {
             now: Arc::new(now),
@@ -65,7 +65,8 @@ impl Sqs {
         }
     }
 
-    /// Adds a queue: for how long a received message is hidden, and how often one is received before it is set aside.
+    /// Adds a queue. `visibility_secs` is the visibility timeout; `most_receipts` is how often a message is received
+    /// before it moves to the dead-letter queue.
     pub fn create(&self, name: &str, visibility_secs: i64, most_receipts: u32) {
         let queue = Queue {
             visibility_secs,
@@ -75,8 +76,8 @@ impl Sqs {
         self.state().queues.insert(name.to_owned(), queue);
     }
 
-    /// Lowers the limit of messages in flight, at which a queue passes on nothing; SQS's is 120,000 (developer guide,
-    /// "Quotas").
+    /// Lowers the limit of messages in flight, beyond which a queue delivers nothing. SQS's limit is 120,000 (developer
+    /// guide, "Quotas").
     pub fn limit_in_flight(&self, queue: &str, most: usize) {
         self.state()
             .queues
@@ -85,7 +86,7 @@ impl Sqs {
             .most_in_flight = Some(most);
     }
 
-    /// The number of messages that were received and are hidden.
+    /// The number of messages in flight: received and still hidden.
     pub fn in_flight(&self, queue: &str) -> usize {
         let now = (self.now)();
         self.state().queues[queue].in_flight(now)
@@ -101,19 +102,19 @@ impl Sqs {
         format!("{endpoint}/{ACCOUNT}/{name}")
     }
 
-    /// Serves it for as long as the runtime runs, and returns its URL.
+    /// Serves SQS until the runtime ends, and returns its URL.
     pub async fn serve(&self) -> String {
         let sqs = self.clone();
         let answer = async move |headers: HeaderMap, body: String| sqs.answer(&headers, &body);
         serve(Router::new().route("/", post(answer))).await
     }
 
-    /// From now on answers every call with this status.
+    /// Answers every call with this status from now on.
     pub fn lie(&self, status: u16) {
         self.state().lie = Some(status);
     }
 
-    /// From now on answers correctly again.
+    /// Answers correctly again from now on.
     pub fn behave(&self) {
         self.state().lie = None;
     }
@@ -124,19 +125,19 @@ impl Sqs {
         self.state().send(queue, body, now).expect("the queue exists");
     }
 
-    /// The bodies of the messages that are in a queue, hidden or not.
+    /// The bodies of the messages in a queue, hidden or not.
     pub fn bodies(&self, queue: &str) -> Vec<String> {
         let state = self.state();
         let messages = state.queues[queue].messages.iter();
         messages.map(|message| message.body.clone()).collect()
     }
 
-    /// The bodies of the messages that a queue has set aside.
+    /// The bodies of the messages in a queue's dead-letter queue.
     pub fn set_aside(&self, queue: &str) -> Vec<String> {
         self.state().queues[queue].set_aside.clone()
     }
 
-    /// Takes up to `most` messages as the event source mapping does; `None` if none is visible. They are hidden now.
+    /// Receives up to `most` messages as the event source mapping does, and hides them; `None` if none is visible.
     pub fn receive(&self, queue: &str, most: usize) -> Option<Value> {
         let now = (self.now)();
         let taken = self.state().receive(queue, most, now)?;
@@ -155,7 +156,8 @@ impl Sqs {
         (!taken.is_empty()).then(|| json!({"Records": records.collect::<Vec<_>>()}))
     }
 
-    /// Deletes the messages of a batch that the function's answer does not name: none where it has another form.
+    /// Deletes a batch's messages, except those that the function's answer reports as failed. An answer of another form
+    /// deletes none.
     pub fn delete_done(&self, queue: &str, batch: &Value, answer: Option<&Value>) {
         let Some(left) = answer.and_then(|answer| answer["batchItemFailures"].as_array()) else {
             return;
@@ -189,7 +191,7 @@ impl Sqs {
             Some("AmazonSQS.SendMessage") => {
                 let body = request["MessageBody"].as_str().unwrap_or_default();
                 let delay = request["DelaySeconds"].as_i64().unwrap_or(0);
-                // The API's own bounds.
+                // The API's own limits.
                 if !(0..=900).contains(&delay) {
                     return refused(StatusCode::BAD_REQUEST, "InvalidParameterValue");
                 }
@@ -199,7 +201,7 @@ impl Sqs {
             }
             Some("AmazonSQS.ChangeMessageVisibility") => {
                 let secs = request["VisibilityTimeout"].as_i64().unwrap_or(-1);
-                // The API's own bounds.
+                // The API's own limits.
                 if !(0..=43_200).contains(&secs) {
                     return refused(StatusCode::BAD_REQUEST, "InvalidParameterValue");
                 }

@@ -1,7 +1,7 @@
-//! The streams of the embedded database's tables, and the mapping that passes them to a function, as Lambda's does.
+//! The streams of the embedded database's tables, and the mapping that passes them to a function as Lambda's does.
 //!
-//! What the embedded database does otherwise than AWS is made good here: a write that changes nothing has a record there,
-//! and its ARNs name no account.
+//! Two differences between the embedded database and AWS are corrected here: it emits a record for a write that changes
+//! nothing, and its ARNs name no account.
 
 use dynoxide::Database;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-/// Reads the tables' streams from their beginnings. Clones share how far they have come.
+/// The tables' streams, read from their beginnings. Clones share the position.
 #[derive(Clone)]
 pub struct Streams(Arc<Shared>);
 
@@ -19,7 +19,7 @@ struct Shared {
     places: Mutex<BTreeMap<String, String>>,
 }
 
-/// The most records of one batch, as the template's mappings have it.
+/// The maximum number of records in a batch, as in the template's mappings.
 const BATCH: usize = 100;
 
 impl Streams {
@@ -30,7 +30,7 @@ impl Streams {
         Self(Arc::new(Shared { database, places }))
     }
 
-    /// The next records of each table, as Lambda passes them to a function: at most a hundred of one table.
+    /// The next records of each table as Lambda passes them to a function: up to `BATCH` records of one table.
     pub fn next_batches(&self) -> Vec<Vec<Value>> {
         let mut places = self.0.places.lock().expect("not poisoned");
         let mut batches = Vec::new();
@@ -51,10 +51,10 @@ impl Streams {
         batches
     }
 
-    /// Passes what the streams have to a function until nothing is left: each batch as the mappings that publish pass it,
-    /// with `ReportBatchItemFailures` and `BisectBatchOnFunctionError`, and then as those that count, with the shard that a
-    /// tumbling window names. A batch that fails `tries` times in a row is given up. Returns the number of records given
-    /// up.
+    /// Passes the remaining records to a function. Each batch is passed as by the publishing mappings, with
+    /// `ReportBatchItemFailures` and `BisectBatchOnFunctionError`, and then as by the counting mappings, with the shard
+    /// that a tumbling window names. A batch that fails `tries` times in a row is given up. Returns the number of
+    /// records given up.
     pub async fn deliver<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
         let mut given_up = 0;
         loop {
@@ -71,7 +71,7 @@ impl Streams {
     }
 }
 
-/// The shard that every batch of the embedded database is of: its streams have one each.
+/// The shard of every batch: each stream of the embedded database has a single one.
 const SHARD: &str = "shardId-00000001";
 
 /// A batch as a mapping with a tumbling window passes it (developer guide, "Implementing stateful `DynamoDB` stream
@@ -94,7 +94,7 @@ async fn deliver_window<F: Future<Output = Option<Value>>>(
     call: &impl Fn(Value) -> F,
 ) -> usize {
     for _ in 0..tries {
-        // An answer without the state is a failed one.
+        // An answer without the state is a failure.
         if call(event.clone())
             .await
             .is_some_and(|answer| answer["state"].is_object())
@@ -111,7 +111,7 @@ async fn deliver_batch<F: Future<Output = Option<Value>>>(
     call: &impl Fn(Value) -> F,
 ) -> usize {
     let mut given_up = 0;
-    // Batches that are still to do, the next one last; with how often each has failed.
+    // The remaining batches, the next one last, each with its number of failures.
     let mut rest = vec![(batch, 0)];
     while let Some((records, failed)) = rest.pop() {
         if records.is_empty() {
@@ -122,15 +122,15 @@ async fn deliver_batch<F: Future<Output = Option<Value>>>(
             continue;
         }
         match call(json!({"Records": records})).await {
-            // The function failed: each half is tried by itself.
+            // The function failed: the batch is split in two halves.
             None if records.len() > 1 => {
                 let (first, second) = records.split_at(records.len() / 2);
                 rest.push((second.to_vec(), failed));
                 rest.push((first.to_vec(), failed));
             }
             None => rest.push((records, failed + 1)),
-            // From the lowest place that it reports on, all is repeated; none is success (developer guide, "Partial
-            // batch responses").
+            // The batch is repeated from the lowest failed sequence number on; an empty list is a success (developer
+            // guide, "Partial batch responses").
             Some(answer) => {
                 let failures = answer["batchItemFailures"].as_array().into_iter().flatten();
                 let places = failures.filter_map(|failure| failure["itemIdentifier"].as_str());
@@ -164,7 +164,7 @@ fn beginning(database: &Database, table: &str) -> String {
     answer["ShardIterator"].as_str().expect("an iterator").to_owned()
 }
 
-/// A record as a mapping passes it.
+/// A record in the form in which a mapping passes it.
 fn passed(table: &str, record: &Value) -> Value {
     let mut record = record.clone();
     record["awsRegion"] = json!("us-east-1");

@@ -1,5 +1,5 @@
-//! What the local stack and the tests read from `template.yaml`: the tables, and which function serves which route.
-//! Nothing is duplicated, so they can't drift from what is deployed.
+//! The parts of `template.yaml` that the local stack and the tests need: the tables, and which function serves which
+//! route. Reading them from the template prevents drift from what is deployed.
 
 use crate::dynamodb::Streamed;
 use dynoxide::Database;
@@ -12,11 +12,11 @@ pub struct Route {
     pub function: String,
     /// `GET`, `POST`, … or `ANY`.
     pub method: String,
-    /// `/services/{serviceId}`, or `$default`.
+    /// For example `/services/{serviceId}`, or `$default`.
     pub path: String,
 }
 
-/// The parsed template: its resources, as JSON. A CloudFormation short tag, such as `!Ref`, becomes an object with it.
+/// The parsed template's resources, as JSON. A CloudFormation short tag, such as `!Ref`, becomes an object.
 pub struct Template(Value);
 
 impl Template {
@@ -60,8 +60,8 @@ impl Template {
         streamed.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Creates every table as the template declares it, under its logical id. A resource's properties have the names
-    /// of DynamoDB's requests.
+    /// Creates every table as the template declares it, under its logical id. The resource's properties have the same
+    /// names as DynamoDB's requests.
     pub(crate) fn create_tables(&self, database: &Database, streamed: Streamed) {
         for (name, properties) in self.of_type("AWS::DynamoDB::Table") {
             let stream = match (&properties["StreamSpecification"], streamed) {

@@ -1,4 +1,4 @@
-//! The part of the simulation that `make test` runs; `make simulate` runs more.
+//! The part of the simulation that `make test` runs; `make simulate` runs more seeds.
 
 mod reproductions;
 

@@ -1,6 +1,6 @@
 //! Kept plans: shrunk findings of the simulation, and schedules that should run every time.
 //!
-//! Each asserts what must hold, and that the situation it is about really happened.
+//! Each test asserts what must hold, and that the situation it is about really occurred.
 
 use Fault::{Conflict, CrashAfter, CrashBefore, Late, LostAnswer, Slow};
 use Op::{Authorize, Complete, Freeze, Pass, PassToDeadline, Reconcile, Reorganize};
@@ -8,7 +8,7 @@ use Silence::{Broken, Nothing};
 use Twist::Plain;
 use purser_sim::{Buy, Fault, Op, Outcome, Pay, Plan, Proof, Silence, Step, Twist, run};
 
-/// Runs a plan: nothing may be found, and each of these must have happened.
+/// Runs a plan, and asserts that it has no findings and that each of these events occurred.
 fn check(plan: &Plan, happened: &[&str]) {
     let outcome = run(plan);
     assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
@@ -45,7 +45,8 @@ fn plan(seed: u64, rounds: Vec<Vec<Step>>) -> Plan {
     }
 }
 
-/// Found by seed 119: the twin reads the key, then waits for the window; meanwhile the other call uses the room.
+/// Found by seed 119: the second call reads the key and then waits for the window; meanwhile the first call uses the
+/// room.
 #[test]
 fn a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken() {
     let rounds = vec![
@@ -115,7 +116,7 @@ fn a_payment_of_the_last_second_is_confirmed_though_two_reconcile_and_one_comple
     check(&plan(2, rounds), &["Reconcile to the end", "Complete confirmed"]);
 }
 
-/// Two agents' proofs can't both name one transaction, and reconcile confirms each payment by its own transfer.
+/// The proofs of two agents can't both name one transaction, so reconcile confirms each payment by its own transfer.
 #[test]
 fn two_payments_of_one_transaction_are_both_confirmed() {
     let batched = Op::Pay {
@@ -156,7 +157,7 @@ fn two_payments_of_one_transaction_are_both_confirmed() {
     check(&plan(4, rounds), &happened);
 }
 
-/// The run is killed as it is about to ask whether the block is still there; it is not.
+/// The run is killed just before it asks whether the block is still on the chain; it is not.
 #[test]
 fn a_watch_that_is_killed_leaves_no_block_out() {
     let rounds = |seed: u64, killed_at: Option<u8>| {
@@ -192,7 +193,7 @@ fn a_watch_that_is_killed_leaves_no_block_out() {
     let seed = seed.expect("a reorganization that loses the payment");
     let trace = run(&rounds(seed, None)).trace;
     let looks = |line: &&String| line.contains(" step 9 on 1, ") && line.contains("eth_getBlockByNumber");
-    // The first is of the final block.
+    // The first such call is for the final block.
     let look = trace.iter().filter(looks).nth(1).expect("a look at the block");
     let (_, call) = look.split_once(", call ").expect("a call");
     let (call, _) = call.split_once(':').expect("a number");
@@ -202,7 +203,7 @@ fn a_watch_that_is_killed_leaves_no_block_out() {
     assert!(is_gone(&killed), "the next run takes it back");
 }
 
-/// The node's last answer comes when the time for asking is over; the next run would meet the same.
+/// The node's last answer comes when the time for reads is over; the next run would meet the same situation.
 #[test]
 fn what_a_run_has_found_is_written_though_its_time_is_over() {
     let rounds = |slow: Option<u8>| {
@@ -216,7 +217,7 @@ fn what_a_run_has_found_is_written_though_its_time_is_over() {
             key: 0,
             early: false,
         };
-        // Ten seconds are for the writes, so one is for the node.
+        // Ten seconds are reserved for the writes, which leaves one for the node.
         let mut late = Step::on(0, 0, Reconcile { secs: 11 });
         if let Some(call) = slow {
             late = late.but(call, Slow(1_500));
@@ -237,7 +238,7 @@ fn what_a_run_has_found_is_written_though_its_time_is_over() {
     let quick = run(&rounds(None));
     let of_run = calls(&quick, "");
     let written = of_run.iter().position(|line| line.contains("UpdateItem"));
-    // What is looked for after the writes is outflows.
+    // The calls after the writes look for outflows.
     let before = &of_run[..written.expect("the settlement is confirmed")];
     let last = before.iter().rfind(|line| line.contains("eth_getLogs"));
     let last = last.expect("the transfer is looked for");
@@ -246,13 +247,13 @@ fn what_a_run_has_found_is_written_though_its_time_is_over() {
     let late = run(&rounds(call.parse().ok()));
     assert!(late.complaints.is_empty(), "{:#?}", late.complaints);
     assert!(late.coverage.of("fault Slow") > 0);
-    // The claim, and the settlement; the watch was not begun any more.
+    // The claim and the settlement are written; the watch was not begun.
     for write in ["PutItem", "UpdateItem"] {
         assert_eq!(calls(&late, write).len(), 1, "{write}");
     }
 }
 
-/// Only what is due is looked at by itself, so only here the decision is what keeps the hold.
+/// Only due settlements are looked up by themselves, so only here does the decision keep the hold.
 #[test]
 fn what_an_operator_asks_for_is_not_released_before_its_time() {
     let asked = Op::Mark { agent: 0, key: 0 };
@@ -312,7 +313,7 @@ fn who_invents_proofs_is_not_looked_up_for_ever_and_is_confirmed_all_the_same() 
     check(&plan(6, rounds), &happened);
 }
 
-/// Seed 1881: the SDK retries the transaction by itself, and finds it committed.
+/// Seed 1881: the SDK retries the transaction by itself and finds it committed.
 #[test]
 fn a_payment_whose_answer_is_lost_and_that_then_meets_others_is_no_replay_of_itself() {
     let mut step = Step::on(0, 0, buy(1, 1, 250, 30)).but(6, LostAnswer(Broken));
@@ -322,7 +323,8 @@ fn a_payment_whose_answer_is_lost_and_that_then_meets_others_is_no_replay_of_its
     check(&plan(1_881, vec![vec![step]]), &["Authorize allow"]);
 }
 
-/// From seed 653: it was not checked while it was unused, and later the cancellation had to be found, on a young chain.
+/// Found by seed 653: the payment was not checked while it was unused; later its cancellation had to be found, on a
+/// young chain.
 #[test]
 fn a_payment_that_is_canceled_long_after_its_time_gives_its_spend_back() {
     let rounds = vec![
@@ -383,7 +385,7 @@ fn a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment
         ];
         steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect()
     };
-    // Which transactions a reorganization loses, and includes again, depends on the seed.
+    // The transactions that a reorg loses and includes again depend on the seed.
     let late = |seed| run(&plan(seed, rounds(8)));
     let outcomes: Vec<_> = (0..40).map(late).collect();
     for outcome in &outcomes {
@@ -396,8 +398,8 @@ fn a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment
     assert!(so_often > 0, "it never came to that");
 }
 
-/// Found by seed 336: the key still waits for its approval when its record is read, and the approval is executed when
-/// that is read, by a call with the same key.
+/// Found by seed 336: when the key's record is read it still waits for its approval; when the approval is read it is
+/// already executed, by a call with the same key.
 #[test]
 fn a_call_that_is_overtaken_by_its_own_approved_payment_replays_it() {
     let buy = Buy {

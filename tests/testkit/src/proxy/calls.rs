@@ -1,4 +1,4 @@
-//! The calls through a proxy, and what they consumed.
+//! The calls through a proxy, and the capacity they consumed.
 
 use serde_json::Value;
 use std::sync::Mutex;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 /// One call to a service behind a proxy, or to the scripted node.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// For example `TransactWriteItems` or `eth_call`.
+    /// The name of the operation, for example `TransactWriteItems` or `eth_call`.
     pub operation: String,
     /// The request, as it was sent.
     pub request: Value,
-    /// When it was forwarded.
+    /// The time at which the call was forwarded.
     pub started: Instant,
-    /// When it was answered.
+    /// The time at which the call was answered.
     pub ended: Instant,
-    /// What it consumed.
+    /// The consumed capacity.
     pub units: Units,
 }
 
@@ -28,22 +28,22 @@ pub struct Units {
     pub write: u64,
 }
 
-/// The calls since they were last taken.
+/// The calls recorded since they were last taken.
 #[derive(Debug, Default)]
 pub struct Calls(Mutex<Vec<Call>>);
 
 impl Calls {
-    /// Takes the calls, in the order in which they were answered, and leaves none.
+    /// Takes the recorded calls, in the order in which they were answered.
     pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.0.lock().expect("not poisoned"))
     }
 
-    /// Maps each call so far.
+    /// Maps each call recorded so far.
     pub(crate) fn map<T>(&self, of: impl FnMut(&Call) -> T) -> Vec<T> {
         self.0.lock().expect("not poisoned").iter().map(of).collect()
     }
 
-    /// Waits until there are `count` calls, also for those made in the background.
+    /// Waits until `count` calls are recorded, including background ones.
     pub async fn reach(&self, count: usize) {
         let waiting = async {
             while self.0.lock().expect("not poisoned").len() < count {
@@ -85,19 +85,19 @@ impl Calls {
 }
 
 impl Call {
-    /// Whether it is a call to the node.
+    /// Whether the call went to the node.
     pub fn is_rpc(&self) -> bool {
         self.operation.starts_with("eth_")
     }
 
-    /// Whether it writes.
+    /// Whether the call writes.
     pub fn writes(&self) -> bool {
         writes(&self.operation)
     }
 }
 
 impl Units {
-    /// The sum that several calls consumed.
+    /// The sum over several calls.
     pub fn of<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Self {
         calls.into_iter().fold(Self::default(), |sum, call| Self {
             read: sum.read + call.units.read,

@@ -1,5 +1,5 @@
-//! Connections that can be closed in the middle of an answer, which an HTTP server never does by itself; and that can
-//! go dead without being closed, as when something in between forgets them.
+//! Connections that can be closed in the middle of an answer, which an HTTP server never does by itself, or go dead
+//! without being closed, as when a device in between forgets them.
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A handle by which the handler of a request breaks its connection.
+/// A handle with which a request's handler breaks its connection.
 #[derive(Clone, Default)]
 pub(crate) struct Line(Arc<AtomicU8>);
 
@@ -44,17 +44,17 @@ pub(crate) struct Lines {
 #[derive(Default)]
 pub(crate) struct Opened {
     count: AtomicUsize,
-    /// How many of the first are dead.
+    /// The number of connections that are dead; the oldest ones are.
     dead: AtomicUsize,
 }
 
 impl Opened {
-    /// How many there were.
+    /// A connection that a handler can cut or close.
     pub(crate) fn count(&self) -> usize {
         self.count.load(SeqCst)
     }
 
-    /// From now on nothing arrives on those that there were.
+    /// Makes all connections opened so far dead: nothing arrives on them from now on.
     pub(crate) fn forget(&self) {
         self.dead.store(self.count(), SeqCst);
     }

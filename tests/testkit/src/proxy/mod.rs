@@ -1,9 +1,9 @@
-//! A proxy in front of what a function calls, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager, Lambda. For
-//! DynamoDB it adds what the emulator lacks: conflicts of transactions on an item. For each of them it records requests
-//! and times, and for DynamoDB the consumed capacity; and it applies a script to each call: fails it before or after it
-//! takes effect, delays it, never answers, closes the connection, or changes the answer.
+//! A proxy between a function and its dependencies, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager,
+//! Lambda. It records requests and times, and for DynamoDB the consumed capacity. It applies a script to each call:
+//! fails it before or after it takes effect, delays it, never answers, closes the connection, or changes the answer.
+//! For DynamoDB it also adds transaction conflicts, which the emulator lacks.
 //!
-//! Always true: a call that was forwarded takes effect, even if its caller no longer waits.
+//! Always true: a forwarded call takes effect, even if its caller no longer waits.
 //!
 //! The conflict rule is that of USENIX ATC'23 "Distributed Transactions at Scale in Amazon DynamoDB", listing 3, and of
 //! the developer guide, "Transaction conflict handling": an item takes part in one transaction at a time; another
@@ -35,20 +35,21 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-/// How a proxy behaves. By default it forwards everything unchanged.
+/// The configuration of a proxy. By default it forwards everything unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProxyConfig {
-    /// How long a transaction holds its items: half before its commit, half after it.
+    /// How long a transaction holds its items: half of it before the commit, half after.
     pub hold: Option<Duration>,
-    /// How long every call waits before it is forwarded; with enough latency, concurrent calls overlap.
+    /// The delay of every call before it is forwarded; with enough latency, concurrent calls overlap.
     pub latency: Duration,
-    /// How many transactions are carried out but answered with an error, as if the answer were lost.
+    /// The number of transactions that are carried out but answered with an error, as if the answer were lost.
     pub lost_answers: u32,
-    /// How many transactions are answered with an error and not carried out.
+    /// The number of transactions that are answered with an error and not carried out.
     pub lost_requests: u32,
 }
 
-/// A socket bound to this address. Others may be bound to it beside (`SO_REUSEADDR`, socket(7)) while none listens.
+/// Binds a socket to `address`. With `SO_REUSEADDR` (socket(7)) other sockets may be bound to it too, while none
+/// listens.
 fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -56,19 +57,19 @@ fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// One that listens there.
+/// Binds a socket to `address` and listens on it.
 fn listening(address: SocketAddr) -> io::Result<TcpListener> {
     bound(address)?.listen(1_024)
 }
 
-/// A running proxy. It ends with the runtime that it was started on.
+/// A running proxy. It stops with the runtime on which it was started.
 #[derive(Clone)]
 pub struct Proxy {
     /// Its URL.
     pub url: String,
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// Bound and never listening, so that the port is nobody else's while the proxy is down.
+    /// A bound socket that never listens: it reserves the port while the proxy is down.
     _port: Arc<TcpSocket>,
 }
 
@@ -79,11 +80,11 @@ struct Shared {
     latency: Duration,
     held: Mutex<HashSet<String>>,
     script: Mutex<Script>,
-    /// How many calls are being handled.
+    /// The number of calls being handled.
     in_hand: AtomicU32,
     /// The task that listens; `None` while the proxy is down.
     listening: Mutex<Option<AbortHandle>>,
-    /// How many of the next transactions are to be stalled.
+    /// The number of transactions still to be stalled.
     to_stall: AtomicU32,
     stalled: AtomicU32,
     /// A permit for each stalled transaction that may continue.
@@ -136,12 +137,12 @@ impl Proxy {
         *self.shared.listening.lock().expect("not poisoned") = Some(serving.abort_handle());
     }
 
-    /// From now on applies `script` to each call, at each of its moments.
+    /// Applies `script` from now on to each call, at both of its moments.
     pub fn follow(&self, script: impl FnMut(&Step<'_>) -> Fate + Send + 'static) {
         *self.shared.script.lock().expect("not poisoned") = Box::new(script);
     }
 
-    /// From now on forwards every call unchanged.
+    /// Forwards every call unchanged from now on.
     pub fn behave(&self) {
         self.follow(|_| Fate::PassOn);
     }
@@ -165,10 +166,10 @@ impl Proxy {
         }
     }
 
-    /// Listens again, on the same address.
+    /// Listens again on the same address.
     pub async fn come_up(&self) {
         let again = async {
-            // The listener is closed by the aborted task, which takes a moment.
+            // The aborted task takes a moment to close its listener.
             loop {
                 match listening(self.address) {
                     Ok(listener) => break listener,
@@ -180,13 +181,13 @@ impl Proxy {
         self.serve(listener.expect("the port is free again"));
     }
 
-    /// How many writes were refused because of a transaction on their item.
+    /// The number of writes refused because of a transaction on their item.
     pub fn conflicts(&self) -> u32 {
         self.shared.conflicts.load(SeqCst)
     }
 
-    /// Stalls the next `count` transactions: each waits here, decided and not yet written, until [`Proxy::resume`]. An
-    /// attempt of the SDK times out after 2 s.
+    /// Stalls the next `count` transactions: each waits here, already decided and not yet written, until
+    /// [`Proxy::resume`]. The SDK's attempts time out after 2 s.
     pub fn stall(&self, count: u32) {
         self.shared.to_stall.store(count, SeqCst);
     }
@@ -203,14 +204,14 @@ impl Proxy {
             .expect("that many transactions arrive");
     }
 
-    /// Forwards the stalled transactions, and stalls no more.
+    /// Forwards the stalled transactions and stops stalling.
     pub fn resume(&self) {
         self.shared.to_stall.store(0, SeqCst);
         let stalled = self.shared.stalled.swap(0, SeqCst);
         self.shared.gate.add_permits(stalled.try_into().expect("few"));
     }
 
-    /// The calls that were forwarded.
+    /// The forwarded calls.
     pub fn calls(&self) -> &Calls {
         &self.shared.calls
     }
@@ -223,7 +224,7 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    // In its own task: a forwarded call takes effect, even if the caller dies meanwhile.
+    // Runs in its own task: a forwarded call takes effect, even if the caller dies meanwhile.
     let handled = tokio::spawn(async move {
         proxy.in_hand.fetch_add(1, SeqCst);
         let outcome = proxy.handle(uri.path(), headers, &body).await;
@@ -244,14 +245,14 @@ async fn answer(
     }
 }
 
-/// What the caller receives.
+/// The outcome of a call for its caller.
 enum Outcome {
     Answered(Response),
-    /// Half of the answer, then the connection breaks.
+    /// The connection breaks after half of the answer.
     CutOff(Response),
     /// The connection breaks.
     HungUp,
-    /// Nothing, for as long as it waits.
+    /// The caller gets no answer, however long it waits.
     Silent,
 }
 
@@ -345,7 +346,7 @@ impl Shared {
         answer
     }
 
-    /// Takes all the keys if none was taken; returns which were.
+    /// Locks all the keys if none is locked; returns which ones were.
     fn take(&self, keys: &[String]) -> Vec<bool> {
         let mut held = self.held.lock().expect("not poisoned");
         let taken: Vec<bool> = keys.iter().map(|key| held.contains(key)).collect();
@@ -363,7 +364,7 @@ impl Shared {
         self.pass_on(operation, headers, request).await
     }
 
-    /// Forwards a call, requests its consumed capacity, and records it.
+    /// Forwards a call, requesting its consumed capacity, and records it.
     async fn pass_on(&self, operation: String, headers: HeaderMap, request: Value) -> Done {
         self.pass_on_to("/", operation, headers, request).await
     }
@@ -412,7 +413,7 @@ struct Done {
 }
 
 impl Done {
-    /// A refusal by the proxy instead of the service.
+    /// A refusal by the proxy itself.
     fn refused(body: &Value) -> Self {
         let kind = HeaderValue::from_static("application/x-amz-json-1.0");
         Self {
@@ -422,12 +423,12 @@ impl Done {
         }
     }
 
-    /// The same, with another body.
+    /// The answer with a changed body.
     fn edited(mut self, change: Box<dyn FnOnce(&mut Value) + Send>) -> Self {
         let mut body = serde_json::from_slice(&self.body).expect("answers are JSON");
         change(&mut body);
         self.body = body.to_string().into();
-        // It is the checksum of the old body.
+        // This header is the checksum of the old body.
         self.headers.remove("x-amz-crc32");
         self
     }
@@ -450,7 +451,7 @@ fn take_one(left: &AtomicU32) -> bool {
     left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-/// The item that an action writes, by table and key.
+/// The table and key of the item that an action writes.
 fn item_key(write: &Value) -> String {
     let key = write.get("Item").or_else(|| write.get("Key")).expect("a key");
     format!("{} {} {}", write["TableName"], key["pk"], key["sk"])
@@ -458,7 +459,7 @@ fn item_key(write: &Value) -> String {
 
 fn error(status: u16, body: &Value) -> Response {
     let status = StatusCode::from_u16(status).expect("a status");
-    // A string is sent as it is: a body that is not JSON.
+    // A string is sent as it is, as a body that is not JSON.
     let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
     (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
 }

@@ -1,61 +1,61 @@
-//! What happens to a call, and the errors that services answer with.
+//! The fates of calls, and the errors that services answer with.
 //!
-//! A script is called twice for each call: when it has arrived, and when it has been carried out. So a call can fail
-//! before or after it took effect, and its caller can't distinguish the two.
+//! A script runs twice for each call: when it has arrived, and when it has been carried out. So a call can fail before
+//! or after it took effect, and its caller can't distinguish the two.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A call at one of its moments.
+/// A call at one of its two moments.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Its name, such as `TransactWriteItems LedgerTable`, `GetSecretValue`, `Invoke`, or `eth_call`.
+    /// The call's name, such as `TransactWriteItems LedgerTable`, `GetSecretValue`, `Invoke`, or `eth_call`.
     pub call: &'a str,
     /// The moment.
     pub moment: Moment,
     /// The request.
     pub request: &'a Value,
-    /// The path that was called; `/` but for Lambda's `Invoke`.
+    /// The path of the request: `/`, except for Lambda's `Invoke`.
     pub path: &'a str,
-    /// The id of the access key that signed it; `?` if none did.
+    /// The id of the access key that signed the call; `?` if it is unsigned.
     pub signer: &'a str,
 }
 
 /// A moment of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
-    /// It has arrived and is not forwarded yet.
+    /// The call has arrived and is not forwarded yet.
     Arrived,
-    /// It took effect, and its answer is not returned yet.
+    /// The call took effect, and its answer is not returned yet.
     CarriedOut,
 }
 
-/// What happens to a call at one of its moments.
+/// The fate of a call at one of its moments.
 pub enum Fate {
-    /// Nothing; it is passed on.
+    /// The call is passed on unchanged.
     PassOn,
-    /// It is delayed.
+    /// The call is delayed.
     Wait(Duration),
-    /// This is answered, and the call goes no further. A string is sent as it is, anything else as JSON.
+    /// The call is answered with this and goes no further. A string is sent as it is, any other value as JSON.
     Answer(u16, Value),
-    /// Its real answer is changed.
+    /// The real answer is changed.
     Edit(Box<dyn FnOnce(&mut Value) + Send>),
     /// The connection breaks without an answer.
     HangUp,
     /// The connection breaks in the middle of the answer.
     CutOff,
-    /// It is never answered.
+    /// The call is never answered.
     Silence,
 }
 
 impl Fate {
-    /// Throttling: `ProvisionedThroughputExceededException`, `ThrottlingException` or `RequestLimitExceeded`.
+    /// A throttling error: `ProvisionedThroughputExceededException`, `ThrottlingException` or `RequestLimitExceeded`.
     pub fn throttled(exception: &str) -> Self {
         Self::Answer(400, exception_of(exception, "slow down"))
     }
 
-    /// A transaction that is cancelled since its last item's throughput is used up: `ThrottlingError` or
+    /// A transaction cancelled because its last item is throttled, with the code `ThrottlingError` or
     /// `ProvisionedThroughputExceeded`.
     pub fn throttled_transaction(request: &Value, code: &'static str) -> Self {
         let mut codes = vec!["None"; request["TransactItems"].as_array().map_or(0, Vec::len)];
@@ -70,7 +70,7 @@ impl Fate {
         Self::Answer(500, exception_of("InternalServerError", "the answer was lost"))
     }
 
-    /// A conflict with a transaction on the item, or one of the items, that the call writes.
+    /// A conflict with another transaction on an item that the call writes.
     pub fn conflict(request: &Value) -> Self {
         Self::Answer(
             400,
@@ -81,7 +81,7 @@ impl Fate {
         )
     }
 
-    /// A `BatchGetItem` that read nothing: all keys are unprocessed.
+    /// A `BatchGetItem` that read nothing: all its keys are unprocessed.
     pub fn unprocessed(request: &Value) -> Self {
         Self::Answer(
             200,
@@ -97,7 +97,7 @@ impl Fate {
 
 pub(crate) type Script = Box<dyn FnMut(&Step<'_>) -> Fate + Send>;
 
-/// Loses `requests` transactions before they take effect, and then `answers` after it.
+/// A script that loses `requests` transactions before they take effect, and then `answers` transactions afterwards.
 pub(crate) fn losing(mut requests: u32, mut answers: u32) -> Script {
     Box::new(move |step| {
         let left = match step.moment {
@@ -112,7 +112,7 @@ pub(crate) fn losing(mut requests: u32, mut answers: u32) -> Script {
     })
 }
 
-/// The operation, and for a call to the database also its tables.
+/// The name of a call: the operation, and for the database also its tables.
 pub(crate) fn name_of(operation: &str, request: &Value) -> String {
     let mut tables = BTreeSet::new();
     tables.extend(request["TableName"].as_str());
@@ -135,7 +135,7 @@ pub(crate) fn conflict() -> Value {
     exception_of("TransactionConflictException", "Transaction is ongoing for the item")
 }
 
-/// The error of a cancelled transaction, with the code of a reason for each action.
+/// The error of a cancelled transaction, with a reason code for each action.
 pub(crate) fn cancelled(codes: &[&str]) -> Value {
     let reasons: Vec<Value> = codes.iter().map(|code| json!({"Code": code})).collect();
     json!({

@@ -1,5 +1,5 @@
-//! The checks as Cedar policies: what holds for all agents is written once over the attributes of the agent and of the
-//! enabled service, and each rule of the agent is a policy of its own.
+//! The checks as Cedar policies. Checks for all agents are written once, over the attributes of the agent and of the
+//! enabled service; each rule of the agent is a separate policy.
 
 use cedar_policy::{
     Authorizer, Context, Decision, Entities, EntityUid, Policy, PolicyId, PolicySet, Request, Response,
@@ -8,7 +8,7 @@ use purser_bench::Case;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// What is forbidden, by the name of its check. Services that are not enabled have no attributes.
+/// The forbidden requests, by the name of the check. Services that are not enabled have no attributes.
 const FORBIDDEN: [(&str, &str); 12] = [
     ("service_enabled", r#"!(resource has max_per_call)"#),
     ("agent_active", r#"principal.status != "active""#),
@@ -93,7 +93,7 @@ impl Cedar {
             .is_authorized(&self.request, &self.policies, &self.entities)
     }
 
-    /// The names of the checks whose policies forbid it.
+    /// The names of the checks whose policies forbid the request.
     pub(crate) fn decide(&self) -> BTreeSet<String> {
         let response = self.run();
         assert_eq!(response.diagnostics().errors().count(), 0, "{response:?}");
@@ -104,13 +104,13 @@ impl Cedar {
     }
 }
 
-/// The check of a policy id: the part before the colon, since a check has several policies.
+/// The check of a policy id: the part before the colon, since a check may have several policies.
 fn check_of(policy: &PolicyId) -> String {
     let name: &str = policy.as_ref();
     name.split(':').next().unwrap_or_default().to_owned()
 }
 
-/// The agent's rules, each as what it forbids. Approval rules forbid nothing where no service is enabled.
+/// The requests that the agent's rules forbid. Approval rules forbid nothing if no service is enabled.
 fn forbidden_by(agent: &Value, enabled: bool) -> Vec<(String, String)> {
     let list = |name: &str| agent[name].as_array().unwrap().iter().enumerate();
     let blocks = list("blocks").map(|(n, categories)| {

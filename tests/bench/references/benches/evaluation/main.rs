@@ -2,9 +2,9 @@
 //!
 //! Only the decision is timed. Ours is [`evaluate`] on facts that were read before. Cedar is `is_authorized` on a
 //! parsed policy set, prepared entities and a prepared request. Rego is regorus' virtual machine on a compiled program,
-//! with data and input already its own values; passing the input is a counted reference. All three get the amount that
-//! counts in each window and the parents of the host name, so what the other two can't express costs them nothing; ours
-//! removes the expired entries itself, and prepares the charges of the reservation.
+//! with data and input already converted to its own values; passing the input is a separate reference. All three get
+//! the amount that counts in each window and the parents of the host name, so that the features that the other two lack
+//! cost them nothing. Ours also removes the expired entries itself and prepares the charges of the reservation.
 //!
 //! Before the timing, all three must answer every case with the same set of failed checks.
 
@@ -17,7 +17,7 @@ use purser_domain::evaluate;
 use rego::Rego;
 use std::hint::black_box;
 
-/// At least twenty times as fast.
+/// At most this fraction of the reference's time: at least twenty times as fast.
 const RATIO: f64 = 0.05;
 /// The same time, within the noise of a machine that is not idle.
 const SAME: f64 = 1.25;
