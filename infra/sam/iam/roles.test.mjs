@@ -68,7 +68,7 @@ const MAY = {
   UsageTable      C#          GetItem tx:UpdateItem
   UsageTable      O#          tx:UpdateItem
   UsageTable      PAYEES#     GetItem PutItem Query
-  UsageTable      RECOUNT     ConditionCheckItem GetItem
+  UsageTable      RECOUNT     ConditionCheckItem
   UsageTable      REMINDERS   DeleteItem PutItem Query
   UsageTable      U#          tx:UpdateItem
   `,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Long enough for a burst of notices to be batched.
 const GATHERED_SECS: u64 = 15;
 
-async fn pass(world: &World, secs: u64) {
+pub(super) async fn pass(world: &World, secs: u64) {
     let url = format!("{}/_local/clock", world.stack.base_url);
     let passed = world
         .http

@@ -1,12 +1,13 @@
 //! Webhooks, from their creation to the call that the official library verifies. Retries are tested in
 //! `functions/webhooks`.
 
-use super::{KIM, LEE, NOTHING};
+use super::{KIM, LEE, NOTHING, notices::pass};
 use axum::{
     Router,
     body::Bytes,
     extract::State,
     http::{HeaderMap, StatusCode},
+    response::{IntoResponse as _, Response},
     routing::post,
 };
 use purser_local::{Options, Streaming};
@@ -27,14 +28,18 @@ pub(super) struct Program {
     pub(super) calls: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
     /// Whether it answers 410 Gone.
     pub(super) is_gone: Arc<AtomicBool>,
+    /// Whether it answers 503, and asks for a pause of an hour.
+    is_busy: Arc<AtomicBool>,
 }
 
-async fn taken(State(program): State<Program>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn taken(State(program): State<Program>, headers: HeaderMap, body: Bytes) -> Response {
     program.calls.lock().unwrap().push((headers, body));
     if program.is_gone.load(SeqCst) {
-        StatusCode::GONE
+        StatusCode::GONE.into_response()
+    } else if program.is_busy.load(SeqCst) {
+        (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "3600")]).into_response()
     } else {
-        StatusCode::OK
+        StatusCode::OK.into_response()
     }
 }
 
@@ -44,6 +49,7 @@ impl Program {
             url: String::new(),
             calls: Arc::default(),
             is_gone: Arc::default(),
+            is_busy: Arc::default(),
         };
         let router = Router::new().fallback(post(taken)).with_state(program.clone());
         Self {
@@ -225,6 +231,31 @@ async fn an_approval_that_is_asked_for_calls_its_owners_program_and_nobody_elses
     );
     assert_eq!(events[0]["id"], delivered["event_id"]);
     assert!(other.calls.lock().unwrap().is_empty());
+}
+
+/// A pause that is longer than SQS delays a message is a row, which the sweep finds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_asks_for_a_pause_of_an_hour_is_called_again_after_it() {
+    let program = Program::start().await;
+    let options = Options {
+        streams: Streaming::On,
+        ..program.options()
+    };
+    let world = World::with(options).await;
+    let kim = world.person(&KIM);
+    let made = edit(&world, &kim, Method::POST, "/webhooks", json!({"url": program.url})).await;
+    let path = format!("/webhooks/{}", made.created()["webhook_id"].as_str().unwrap());
+    program.is_busy.store(true, SeqCst);
+    edit(&world, &kim, Method::POST, &format!("{path}/test"), json!({})).await;
+    let waits = |delivery: &Value| delivery["status"] == "waiting" && !delivery["next_attempt_at"].is_null();
+    world.delivery_where(&kim, &path, waits).await;
+    program.is_busy.store(false, SeqCst);
+    // The pause has jitter.
+    pass(&world, 7_200).await;
+    world
+        .delivery_where(&kim, &path, |delivery| delivery["status"] == "delivered")
+        .await;
+    assert_eq!(program.calls.lock().unwrap().len(), 2);
 }
 
 /// Starts the local stack's receiver, which uses the official library for Node, and returns its output.
