@@ -207,7 +207,7 @@ async fn services_are_probed_when_an_operator_asks_and_the_token_is_kept_as_a_ke
     assert!(!file.exists());
 }
 
-/// Writes a service or a part of it as an operator, with its current version.
+/// Writes a service, or a part of it, as an operator, with `If-Match: *`.
 pub(crate) async fn put(world: &World, id: &str, path: &str, body: &Value) -> Value {
     let path = format!("/internal/services/{id}{path}");
     world.operator_edits(Method::PUT, &path, body).await.ok()
