@@ -75,8 +75,7 @@ pub(crate) struct OperationAnswer {
     pub(crate) operation: String,
     /// The HTTP method.
     pub(crate) method: String,
-    /// Whether the operation has a price. `call_service` calls an operation without a price too, and pays nothing for
-    /// it.
+    /// Whether the operation has a price. `call_service` also calls operations without one, and pays nothing for them.
     pub(crate) payable: bool,
     /// The expected price of a call.
     pub(crate) price_usd: String,

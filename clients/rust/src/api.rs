@@ -243,8 +243,9 @@ impl Purser {
         }
     }
 
-    /// Returns a client whose calls time out at `deadline`. A call without an answer by then is
-    /// [`ApiError::Unreachable`].
+    /// Returns a client whose calls time out at `deadline`.
+    ///
+    /// A call without an answer by then is [`ApiError::Unreachable`].
     #[must_use]
     pub fn until(&self, deadline: Instant) -> Self {
         Self {

@@ -28,8 +28,9 @@ const PAYMENT_HEADERS: [&str; 2] = ["payment-signature", "x-payment"];
 /// The redirect statuses.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// A payer calls providers and pays them through Purser. Cloning is cheap. Clones share the count of identical
-/// requests.
+/// A client that calls providers and pays them through Purser.
+///
+/// Cloning is cheap. Clones share the count of identical requests.
 #[derive(Clone, Debug)]
 pub struct Payer {
     purser: Purser,
@@ -82,8 +83,9 @@ impl Payer {
         Ok(Self::with_client(purser, run, ceiling, provider))
     }
 
-    /// Creates a payer that calls providers with `provider`, a client of the caller's own. The client must not follow
-    /// redirects, and must have a timeout.
+    /// Creates a payer that calls providers with `provider`, a client of the caller's own.
+    ///
+    /// The client must not follow redirects, and must have a timeout.
     pub fn with_client(purser: Purser, run: impl Into<String>, ceiling: Usdc, provider: Client) -> Self {
         Self {
             purser,
@@ -109,8 +111,9 @@ impl Payer {
         }
     }
 
-    /// Refuses a price more than `percent` percent above the one that the catalog lists. By default no price is refused
-    /// for that. With this setting, each paid call makes a `check` first.
+    /// Refuses a price more than `percent` percent above the one that the catalog lists.
+    ///
+    /// By default no price is refused for that. With this setting, each paid call makes a `check` first.
     #[must_use]
     pub fn max_over_listed(self, percent: u32) -> Self {
         Self {
@@ -161,8 +164,9 @@ impl Payer {
         }
     }
 
-    /// Calls the provider without paying, and returns what Purser would decide. Returns `None` if the provider asks for
-    /// no payment.
+    /// Calls the provider without paying, and returns what Purser would decide.
+    ///
+    /// Returns `None` if the provider asks for no payment.
     pub async fn check(&self, request: &Request) -> Result<Option<Preflight>, PayError> {
         let Asked::Payment(terms) = self.asked(request).await? else {
             return Ok(None);

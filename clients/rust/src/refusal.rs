@@ -154,8 +154,9 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Reads the body of an error. A body without `error` comes from the gateway, and its slug is derived from the
-    /// status.
+    /// Reads the body of an error.
+    ///
+    /// A body without `error` comes from the gateway, and its slug is derived from the status.
     pub fn read(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let body: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
         let decision = body.get("decision").and_then(Value::as_object);
@@ -236,8 +237,9 @@ impl Refusal {
         !self.details.is_empty() && self.details.iter().all(is_of_terms)
     }
 
-    /// Returns whether the same request under the same key may succeed later. The member `retryable` decides; without
-    /// it, the status does.
+    /// Returns whether the same request under the same key may succeed later.
+    ///
+    /// The member `retryable` decides; without it, the status does.
     pub const fn is_temporary(&self) -> bool {
         match self.context.retryable {
             Some(is_retryable) => is_retryable,

@@ -11,8 +11,9 @@ use std::time::Duration;
 use url::Url;
 use uuid::Uuid;
 
-/// A provider call, and the conditions under which it may be paid. Its debug output omits headers and body, which may
-/// be secret.
+/// A provider call, and the conditions under which it may be paid.
+///
+/// Its debug output omits headers and body, which may be secret.
 #[derive(Clone)]
 pub struct Request {
     pub(crate) method: Method,

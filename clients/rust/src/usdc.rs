@@ -4,14 +4,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// An amount of USDC in micro-units: 1,000,000 are 1.00 USD (spec §2). It is displayed and parsed as decimal USD, such
-/// as `0.05`.
+/// An amount of USDC in micro-units: 1,000,000 are 1.00 USD (spec §2).
+///
+/// It is displayed and parsed as decimal USD, such as `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Usdc(u64);
 
-/// The error for a text that is not an amount. An amount is decimal USD without a sign and with at most six decimal
-/// places, such as `0.05`.
+/// The error for a text that is not an amount.
+///
+/// An amount is decimal USD without a sign and with at most six decimal places, such as `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an amount is decimal USD with at most six places, as 0.05")]
 pub struct UsdcError;

@@ -55,8 +55,8 @@ class Purser:
     #: The highest price of a call: decimal USD (`"0.05"`) or micro-units (`50_000`). If None, each call must set its
     #: own.
     max_amount: str | int | None = None
-    #: The highest percentage by which a price may exceed the one that the catalog lists; 0 allows none. No limit if
-    #: None.
+    #: The highest percentage by which a price may exceed the one that the catalog lists; 0 allows none. No limit by
+    #: default.
     max_over_listed: int | None = None
     #: How long to wait for a person's approval, in seconds. If None, `ApprovalRequired` is raised at once.
     wait_for_approval: float | None = None
@@ -144,8 +144,9 @@ class Call:
 
     @classmethod
     def of(cls, method: str, url: str, body: bytes) -> Call:
-        """Makes the call of a request. The URL is stored without its fragment, user name and password, which are not
-        sent as a part of it.
+        """Makes the call of a request.
+
+        The URL is stored without its fragment, user name and password, which are not sent as a part of it.
         """
         parts = urlsplit(url)
         sent = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
@@ -153,9 +154,7 @@ class Call:
 
 
 def call_key(run: str, call: Call, ordinal: int) -> str:
-    """Derives the idempotency key of a run's n-th identical call, in the same way in every client
-    (clients/vectors.json).
-    """
+    """Derives the idempotency key of a run's n-th identical call, as every client does (clients/vectors.json)."""
     digest = hashlib.sha256(b"purser-call-v1\n")
     for part in (run, call.method, call.url, call.body_sha256, str(ordinal)):
         text = part.encode()
@@ -187,8 +186,9 @@ class Purchase:
 
 
 class Ordinals:
-    """The ordinals of a run's identical calls, from 1. A failed call releases its ordinal. Concurrent calls get
-    different ones.
+    """The ordinals of a run's identical calls, from 1.
+
+    A failed call releases its ordinal. Concurrent calls get different ones.
     """
 
     def __init__(self, run: str) -> None:
@@ -221,7 +221,9 @@ class Ordinals:
 
 
 def units(amount: str | int) -> int:
-    """Converts an amount to micro-units. An integer is in micro-units; a text is in USD with up to six decimal places.
+    """Converts an amount to micro-units.
+
+    An integer is in micro-units; a text is in USD with up to six decimal places.
     """
     if isinstance(amount, int) and not isinstance(amount, bool):
         value = amount
@@ -251,7 +253,7 @@ def check_key(key: str) -> None:
 
 
 def check_url(url: str) -> None:
-    """Raises if the agent key would be sent to an address in the clear."""
+    """Raises if the URL is not an address to which the agent key may be sent."""
     parts = urlsplit(url)
     if parts.username is not None or parts.query or parts.fragment or not parts.hostname:
         raise ConfigurationError("`url`, or PURSER_URL, is Purser's address alone, such as https://purser.example")

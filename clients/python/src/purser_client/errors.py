@@ -106,8 +106,7 @@ class Refusal(PurserError):
 
     @property
     def retry_at(self) -> datetime | None:
-        """The earliest time at which the same call fits its limit; None if it never does, or if waiting does not help.
-        """
+        """The earliest time at which the same call fits its limit; None if waiting does not help."""
         decision = self.decision
         text = self._text("retry_at") or (decision.get("retry_at") if decision is not None else None)
         return datetime.fromisoformat(text) if isinstance(text, str) else None
@@ -166,8 +165,9 @@ class Unavailable(Refusal):
 
 
 class IdempotencyConflict(Refusal):
-    """409: the idempotency key was used for another request. This also happens if the provider's terms have changed
-    since.
+    """409: the idempotency key was used for another request.
+
+    This also happens if the provider's terms have changed since.
     """
 
     todo = "Read the receipt of `settlement_id`, if there is one; buy anew under another key or run."
@@ -400,8 +400,9 @@ class PaymentNotAccepted(PaymentError):
 
 
 class PaymentRedirected(PaymentNotAccepted):
-    """The provider redirected the paid call. The redirect was not followed, because it would send the payment to
-    another address.
+    """The provider redirected the paid call.
+
+    The redirect was not followed, because it would send the payment to another address.
     """
 
     todo = "If `answer.location` holds the answer, fetch it without paying."
@@ -421,8 +422,9 @@ class AlreadyPaid(PaymentError):
 
 
 class PaymentLapsed(PaymentError):
-    """The payment can no longer be used. `receipt_status` is `expired` if it never was used; otherwise that is not
-    known yet.
+    """The payment can no longer be used.
+
+    `receipt_status` is `expired` if it never was used; otherwise that is not known yet.
     """
 
     todo = "Where `receipt_status` is `expired`, nothing was paid: take another key. Else repeat the call later."

@@ -48,9 +48,7 @@ class PurserTransport(httpx.BaseTransport):
         self.api.close()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request. If the answer asks for a payment, authorizes it and sends the request again with the
-        payment.
-        """
+        """Sends a request, and pays if the answer asks for a payment."""
         request.read()
         response = self._transport.handle_request(bounded(request, self._purser))
         if response.status_code != 402 or is_paid(request):
@@ -77,9 +75,7 @@ class PurserAsyncTransport(httpx.AsyncBaseTransport):
         await self.api.aclose()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request. If the answer asks for a payment, authorizes it and sends the request again with the
-        payment.
-        """
+        """Sends a request, and pays if the answer asks for a payment."""
         await request.aread()
         response = await send_async(self._transport, self._purser, request)
         if response.status_code != 402 or is_paid(request):
@@ -266,7 +262,9 @@ def _told(response: httpx.Response, paid: Payment, stream: _PaidStream) -> httpx
 
 
 class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of a paid answer, with limits of length and time. The purchase is over once it has been read completely.
+    """The body of a paid answer, with limits of length and time.
+
+    The purchase is over once it has been read completely.
     """
 
     def __init__(self, response: httpx.Response, payment: Signed, paid: Payment, purser: Purser) -> None:
@@ -315,16 +313,18 @@ class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield chunk
 
     def close(self) -> None:
-        """Closes the body. If it was not read to its end, the purchase is not over, because it may have been
-        unreadable.
+        """Closes the body.
+
+        If it was not read to its end, the purchase is not over, because it may have been unreadable.
         """
         self._failed()
         assert isinstance(self._stream, httpx.SyncByteStream)
         self._stream.close()
 
     async def aclose(self) -> None:
-        """Closes the body. If it was not read to its end, the purchase is not over, because it may have been
-        unreadable.
+        """Closes the body.
+
+        If it was not read to its end, the purchase is not over, because it may have been unreadable.
         """
         self._failed()
         assert isinstance(self._stream, httpx.AsyncByteStream)

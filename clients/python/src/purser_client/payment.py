@@ -99,8 +99,7 @@ class Payment:
     _purser: Purser = field(repr=False)
 
     def confirm(self, within: float) -> Receipt:
-        """Asks Purser until the receipt is `confirmed` or `expired`, at most for `within` seconds. Returns the receipt.
-        """
+        """Asks Purser until the receipt is `confirmed` or `expired`, at most for `within` seconds."""
         with PurserClient(self._purser.url, self._purser.key, timeout=self._purser.timeout) as api:
             return run(_confirmed(self, within), api)
 
@@ -312,8 +311,9 @@ def _confirmed(payment: Payment, within: float) -> Steps[Receipt]:
 
 
 def _looked_up(payment: Payment, status: str) -> Steps[tuple[Payment, str]]:
-    """Reads the receipt from Purser. Returns the updated payment and the status, both unchanged if Purser does not
-    answer.
+    """Reads the receipt from Purser.
+
+    Returns the updated payment and the status, both unchanged if Purser does not answer.
     """
     if payment.receipt.status == "confirmed":
         return payment, "confirmed"

@@ -59,9 +59,7 @@ class PurserAdapter(HTTPAdapter):
         cert: None | bytes | str | tuple[bytes | str, bytes | str] = None,
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Sends a request. If the answer asks for a payment, authorizes it and sends the request again with the
-        payment.
-        """
+        """Sends a request, and pays if the answer asks for a payment."""
         how = {"timeout": bounded(timeout, self._purser), "verify": verify, "cert": cert, "proxies": proxies}
         request = whole(request)
         response = super().send(request, stream=True, **how)
@@ -182,7 +180,9 @@ def send_paid(
 
 
 class _PaidBody:
-    """The body of a paid answer, with limits of length and time. The purchase is over once it has been read completely.
+    """The body of a paid answer, with limits of length and time.
+
+    The purchase is over once it has been read completely.
     """
 
     def __init__(self, response: requests.Response, payment: Signed, paid: Payment, purser: Purser) -> None:
@@ -233,8 +233,9 @@ class _PaidBody:
         return chunk
 
     def close(self) -> None:
-        """Closes the body. If it was not read to its end, the purchase is not over, because it may have been
-        unreadable.
+        """Closes the body.
+
+        If it was not read to its end, the purchase is not over, because it may have been unreadable.
         """
         self._failed()
         self._raw.close()
