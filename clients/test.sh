@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the tests of the clients, each against a local stack of its own, which it finds by stack.json in $STACK_FOLDER.
+# Runs the tests of the clients. Each client gets its own local stack, whose stack.json is in $STACK_FOLDER.
 #
-#   clients/test.sh                 every client here that has a test.sh
-#   clients/test.sh <client> …      these alone: typescript, python; rust, which `cargo test` has with all else: the Rust
-#                                   client and the command line, whose tests start their own stacks
+#   clients/test.sh                 every client with a test.sh
+#   clients/test.sh <client> …      only these: typescript, python, mcp or rust. `rust` tests the Rust client and the
+#                                   command line, which `cargo test` also does; they start their own stacks
 #
-# STACK is a program to start in place of the one that is built here.
+# STACK is a program to start instead of the stack that is built here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source infra/sam/docker.sh # stop_stack
@@ -18,7 +18,7 @@ stack=${STACK:-target/debug/stack}
 
 start() { # start <folder>
   mkdir "$1"
-  # No test meets the minute's limit.
+  # The limit is too high for any test to reach.
   PORTS=free STACK_FOLDER=$1 THROTTLE_PER_MINUTE=1000000 \
     setsid "$stack" > "$1/stack.log" 2>&1 &
   stack_pid=$!

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the MCP server under other people's clients, against the stack whose files are in $STACK_FOLDER (clients/test.sh
-# starts one): the official SDKs of TypeScript and Python over HTTP and stdio, the conformance suite, the inspector.
+# Tests the MCP server with third-party clients: the official SDKs of TypeScript and Python over HTTP and stdio, the
+# conformance suite, and the inspector. The stack's files are in $STACK_FOLDER; clients/test.sh starts it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 infra/setup.sh mcp

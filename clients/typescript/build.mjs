@@ -1,12 +1,12 @@
-// Builds the package into `dist`, which is what is published: `npm run build && npm publish ./dist`. This folder's own
-// package.json is private, and lists no files, so that nothing without its build can be published, whether npm runs scripts or not.
+// Builds the package into `dist`, which is published by `npm run build && npm publish ./dist`. The package.json of this
+// folder is private and lists no files. So nothing can be published without a build, even if npm runs no scripts.
 
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 
 process.chdir(import.meta.dirname);
 rmSync('dist', { recursive: true, force: true });
-// ES modules, for Node and browsers, and CommonJS.
+// ES modules for Node and browsers, and CommonJS.
 for (const project of ['tsconfig.json', 'tsconfig.cjs.json']) {
   execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', '--project', project], { stdio: 'inherit' });
 }
@@ -21,7 +21,7 @@ writeJson('dist/package.json', {
       require: { types: './cjs/index.d.ts', default: './cjs/index.js' },
     },
   },
-  // For tools that read no `exports`.
+  // For tools that don't read `exports`.
   main: './cjs/index.js',
   types: './cjs/index.d.ts',
 });

@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! The command-line arguments.
 
 use clap::{Parser, Subcommand};
 use purser_client::Usdc;
@@ -8,11 +8,11 @@ use uuid::Uuid;
 #[derive(Debug, Parser)]
 #[command(name = "purser", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// Purser's address: the key is sent there.
+    /// The address of Purser, to which the key is sent.
     #[arg(long, env = "PURSER_URL", global = true)]
     pub(crate) url: Option<String>,
-    /// Answer in JSON, for programs. Of `pay`, standard output has the provider's answer, and the last line of standard
-    /// error the receipt or the error.
+    /// Print JSON, for programs. With `pay`, standard output has the provider's answer, and the last line of standard
+    /// error has the receipt or the error.
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -27,110 +27,111 @@ The agent key is read from PURSER_KEY, else from what `purser login` has stored.
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Stores an agent key, read from standard input.
+    /// Store an agent key, read from standard input.
     Login(Credential),
-    /// Removes the stored agent key.
+    /// Remove the stored agent key.
     Logout(Credential),
-    /// The agent that the key belongs to.
+    /// Show the agent that the key belongs to.
     Whoami,
-    /// Calls a provider, and pays if it asks for a payment. A command that was killed is the same purchase when it is
-    /// repeated.
+    /// Call a provider, and pay if it asks for a payment. Repeating a command that was killed continues the same
+    /// purchase.
     Pay(Pay),
-    /// Calls a provider without paying, and tells what Purser would decide.
+    /// Call a provider without paying, and show what Purser would decide.
     Check(Call),
-    /// What can be bought.
+    /// List the services of the catalog.
     Services(Filter),
-    /// Services and operations with these words.
+    /// Search the services of the catalog. A service matches if it contains all words.
     Search {
-        /// The words.
+        /// The words to search for.
         #[arg(required = true)]
         text: Vec<String>,
     },
-    /// One service with its operations.
+    /// Show one service with its operations.
     Service {
-        /// Its slug or id.
+        /// The service's slug or id.
         service: String,
     },
-    /// What this agent may buy, and under which limits.
+    /// List the services that this agent may buy, with their limits.
     Enabled,
-    /// The newest receipts.
+    /// List the newest receipts.
     Receipts {
-        /// At most so many.
+        /// The maximum number of receipts.
         #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
         limit: u8,
     },
-    /// One receipt.
+    /// Show one receipt.
     Receipt {
         /// The settlement's id.
         settlement: Uuid,
     },
-    /// Where an approval stands.
+    /// Show an approval.
     Approval(Approval),
-    /// Serves the tools to an agent's host over standard input and output (Model Context Protocol).
+    /// Serve the tools to an agent's host over standard input and output (Model Context Protocol).
     Mcp,
-    /// For operators: what can be bought. Needs an operator's token in `PURSER_OPERATOR_TOKEN`, or stored by `purser login
-    /// --operator`; where the gateway asks for an AWS signature, AWS credentials in the environment.
+    /// Manage the catalog, as an operator. Needs an operator's token in `PURSER_OPERATOR_TOKEN`, or stored by `purser
+    /// login --operator`. If the gateway requires AWS signatures, also needs AWS credentials in the environment.
     #[command(subcommand)]
     Catalog(Catalog),
 }
 
-/// Which credential.
+/// The kind of credential.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Credential {
-    /// An operator's token instead of an agent key.
+    /// Use an operator's token instead of an agent key.
     #[arg(long)]
     pub(crate) operator: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Catalog {
-    /// Makes services as the files say. What the files don't name stays as it is.
+    /// Write services from files. Services and members that the files don't name stay unchanged.
     Apply {
-        /// A JSON file, or a folder of them; each is a service, as `export` writes it.
+        /// A JSON file, or a folder of JSON files, each with one service as `export` writes it.
         path: std::path::PathBuf,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Writes each service to a JSON file.
+    /// Export each service to a JSON file.
     Export {
-        /// The folder.
+        /// The folder to write to.
         folder: std::path::PathBuf,
     },
-    /// Has services probed out of turn.
+    /// Request probes of services before they are due.
     Probe {
-        /// Slugs or ids.
+        /// The slugs or ids of the services.
         #[arg(required_unless_present = "all")]
         services: Vec<String>,
-        /// All services.
+        /// Probe all services.
         #[arg(long)]
         all: bool,
     },
-    /// Adds what a facilitator's Bazaar lists, as discovered, not curated, and payable to nobody until it is pinned.
+    /// Import a facilitator's Bazaar listing. Imported services are discovered, not curated, and not payable until they
+    /// are pinned.
     Import(Import),
 }
 
-/// Whether a difference may be written.
+/// The consent to write the differences.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Consent {
-    /// Don't ask.
+    /// Write without asking.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Show the difference alone.
+    /// Only show the differences.
     #[arg(long, conflicts_with = "yes")]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Import {
-    /// A facilitator's address, or a file with its answer.
+    /// The facilitator's address, or a file with its answer.
     pub(crate) source: String,
-    /// Only of these hosts.
+    /// Import only these hosts.
     #[arg(long = "host", value_name = "HOST")]
     pub(crate) hosts: Vec<String>,
-    /// At most so many entries.
+    /// The maximum number of entries.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub(crate) limit: u32,
-    /// At most so many hosts, each of which becomes a service of 200 operations at most.
+    /// The maximum number of hosts. Each host becomes a service with at most 200 operations.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     pub(crate) most_hosts: u32,
     /// The category of new services.
@@ -140,12 +141,12 @@ pub(crate) struct Import {
     pub(crate) consent: Consent,
 }
 
-/// A call of a provider, in curl's words.
+/// A provider call, with curl's options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Call {
-    /// The provider's address.
+    /// The URL of the provider call.
     pub(crate) address: String,
-    /// HTTP method; GET, or POST with a body.
+    /// The HTTP method; by default GET, or POST with a body.
     #[arg(short = 'X', long = "request", value_name = "METHOD")]
     pub(crate) method: Option<String>,
     /// A header, `Name: value`.
@@ -154,10 +155,10 @@ pub(crate) struct Call {
     /// The body: text, `@file`, or `@-` for standard input.
     #[arg(short = 'd', long = "data", value_name = "BODY")]
     pub(crate) data: Option<String>,
-    /// What the call may cost at most, in USD.
+    /// The highest price of the call, in USD.
     #[arg(long, env = "PURSER_MAX", default_value = "0.10", value_name = "USD")]
     pub(crate) max: Usdc,
-    /// The page that a scrape or crawl is pointed at.
+    /// The page that a scrape or crawl operation fetches.
     #[arg(long, value_name = "URL")]
     pub(crate) target: Option<String>,
 }
@@ -166,7 +167,7 @@ pub(crate) struct Call {
 pub(crate) struct Pay {
     #[command(flatten)]
     pub(crate) call: Call,
-    /// Where the answer goes instead of standard output.
+    /// Write the answer to this file instead of standard output.
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub(crate) output: Option<std::path::PathBuf>,
     /// Refuse a price more than this percentage above the one that the catalog lists.
@@ -175,26 +176,26 @@ pub(crate) struct Pay {
     /// Pay under this idempotency key.
     #[arg(long)]
     pub(crate) key: Option<String>,
-    /// Wait so many seconds for a person who has to approve it.
+    /// How long to wait for a person's approval, in seconds.
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     pub(crate) wait: u32,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Filter {
-    /// Of this category.
+    /// List only services of this category.
     #[arg(long)]
     pub(crate) category: Option<String>,
-    /// At most so many.
+    /// The maximum number of services.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) limit: Option<u16>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Approval {
-    /// Its id.
+    /// The approval's id.
     pub(crate) approval: Uuid,
-    /// Wait so many seconds for the verdict.
+    /// How long to wait for the decision, in seconds.
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     pub(crate) wait: u32,
 }

@@ -1,8 +1,8 @@
-//! What a facilitator's Bazaar lists (`GET /discovery/resources`, x402 v2), read strictly and within bounds.
+//! Reader of a facilitator's Bazaar listing (`GET /discovery/resources`, x402 v2), strict and with size limits.
 //!
-//! A facilitator learns of a resource from whoever pays, so an entry proves nothing: it is text of strangers. An imported
-//! operation has an address, a method and about a price; no payee, so that no call of it can be paid until an operator
-//! pins what a probe saw. The provider's words are its label alone.
+//! A facilitator learns of a resource from anyone who pays, so an entry proves nothing: it is untrusted text. An
+//! imported operation has a URL, a method and an estimated price. It has no payee, so no call of it can be paid until
+//! an operator pins the payee that a probe saw. The provider's text is used only as the label.
 
 use crate::args::Import;
 use crate::entry::{entry_of, id_for};
@@ -15,24 +15,24 @@ use std::time::{Duration, Instant};
 use url::{Host as UrlHost, Url};
 use uuid::Uuid;
 
-/// Where imported services say that they come from.
+/// The `source` of imported services.
 const SOURCE: &str = "bazaar";
-/// What is asked for on a page; a facilitator may give less.
+/// The page size that is requested; a facilitator may return less.
 const PAGE: usize = 1_000;
 const MOST_PAGES: u32 = 1_000;
 const MOST_PAGE_BYTES: usize = 16 * 1024 * 1024;
 const MOST_FILE_BYTES: u64 = 128 * 1024 * 1024;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long all pages take at most.
+/// The time limit for all pages.
 const PATIENCE: Duration = Duration::from_mins(10);
-/// As the catalog has it.
+/// The catalog's limit of operations per service.
 const MOST_OPERATIONS: usize = 200;
-/// The longest entry that is written: the catalog holds 192 KiB of text for each.
+/// The longest entry that is written, in bytes. The catalog stores up to 192 KiB of text per service.
 const MOST_ENTRY_BYTES: usize = 190_000;
 const MOST_URL_BYTES: usize = 2_048;
-/// The most that a price can be: what an integer of JSON holds everywhere.
+/// The highest price: the largest integer that every JSON parser represents exactly.
 const MOST_UNITS: u64 = (1 << 53) - 1;
-/// The networks that Purser pays on, by both versions' names, and their USDC.
+/// The networks that Purser pays on, with their v1 and v2 names and USDC contracts.
 const USDC: [(&str, &str, &str); 2] = [
     ("base", "eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"),
     (
@@ -42,27 +42,27 @@ const USDC: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// What a Bazaar lists, as far as it can be taken.
+/// The usable part of a Bazaar's listing.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) hosts: Vec<Host>,
     pub(crate) pages: u32,
     pub(crate) entries: usize,
-    /// Why it was not read to its end.
+    /// The reason that the listing was not read to its end.
     pub(crate) stopped: Option<String>,
     pub(crate) refused: Vec<(String, String)>,
 }
 
-/// All that is listed of one host: a service.
+/// The listed operations of one host, which become a service.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) id: Uuid,
-    /// Scheme, host and port.
+    /// The scheme, host and port.
     pub(crate) origin: String,
     operations: BTreeMap<(String, String), Listed>,
 }
 
-/// One entry.
+/// A listed operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Listed {
     method: String,
@@ -71,13 +71,13 @@ struct Listed {
     units: u64,
 }
 
-/// Whether an import may write a service: nobody has taken it over since one made it.
+/// Returns whether an import may write a service: an import created it, and no operator has taken it over.
 pub(crate) fn is_untouched(service: &Value) -> bool {
     let is = |name: &str, text: &str| service.get(name).and_then(Value::as_str) == Some(text);
     is("source", SOURCE) && is("trust_status", "discovered") && service.get("curated") == Some(&Value::Bool(false))
 }
 
-/// Reads a Bazaar, or a file with its answer.
+/// Reads a Bazaar's listing, over HTTP or from a file.
 pub(crate) async fn read(import: &Import) -> Result<Listing, Failure> {
     let is_address = import.source.starts_with("https://") || import.source.starts_with("http://");
     let mut listing = Listing::default();
@@ -146,7 +146,7 @@ async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Resul
             .append_pair("offset", &offset.to_string());
         let (items, total) = match page(&http, url).await {
             Ok(page) => page,
-            // What was read is good without the rest, which the next import reads.
+            // The pages that were read are usable; the next import reads the rest.
             Err(what) if listing.pages > 0 => {
                 listing.stopped = Some(what);
                 break;
@@ -176,7 +176,7 @@ async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Resul
     Ok(())
 }
 
-/// One page, and how many entries there are in all.
+/// Returns the entries of one page, and the total number of entries.
 async fn page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Option<usize>), String> {
     let broken = |error: reqwest::Error| error.without_url().to_string();
     let mut response = http.get(url).send().await.map_err(broken)?;
@@ -199,7 +199,7 @@ async fn page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Option<us
     }
 }
 
-/// What was read so far.
+/// The entries that were read so far.
 #[derive(Default)]
 struct Seen {
     resources: BTreeSet<String>,
@@ -207,7 +207,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The hosts, as many as may be: those with the most entries first.
+    /// Returns at most `most_hosts` hosts, those with the most entries first.
     fn hosts(self, import: &Import, refused: &mut Vec<(String, String)>) -> Vec<Host> {
         let mut all: Vec<_> = self.by_origin.into_iter().collect();
         all.sort_by(|(a, of_a), (b, of_b)| of_b.len().cmp(&of_a.len()).then_with(|| a.cmp(b)));
@@ -226,7 +226,7 @@ impl Seen {
     }
 }
 
-/// Takes what can be taken of a page; false where nothing of it is new.
+/// Adds the usable entries of a page. Returns whether any entry of the page is new.
 fn take(import: &Import, items: &[Value], may_be_here: bool, listing: &mut Listing, seen: &mut Seen) -> bool {
     let mut is_new = false;
     let most = usize::try_from(import.limit).unwrap_or(usize::MAX);
@@ -270,12 +270,12 @@ fn is_wanted(origin: &Url, hosts: &[String]) -> bool {
 fn method_of(item: &Value) -> Option<String> {
     let input = item
         .pointer("/extensions/bazaar/info/input/method")
-        // Version 1 has it in the terms.
+        // x402 v1 has the method in the terms.
         .or_else(|| item.pointer("/accepts/0/outputSchema/input/method"));
     input.and_then(Value::as_str).map(str::to_ascii_uppercase)
 }
 
-/// An entry and its origin, or why it can't be taken.
+/// Parses an entry. Returns it with its origin, or the reason that it is refused.
 fn listed(item: &Value, may_be_here: bool) -> Result<(Url, Listed), &'static str> {
     let text = |name: &str| item.get(name).and_then(Value::as_str);
     if text("type").is_none_or(|kind| kind != "http") {
@@ -324,7 +324,7 @@ fn listed(item: &Value, may_be_here: bool) -> Result<(Url, Listed), &'static str
     Ok((origin, one))
 }
 
-/// The address with parameters as the catalog writes them: `/:id` is `/{id}`.
+/// Writes the URL's parameters as the catalog does: `/:id` becomes `/{id}`.
 fn template(url: &Url, origin: &Url) -> Option<String> {
     let mut names = BTreeSet::new();
     let mut segments = Vec::new();
@@ -351,7 +351,7 @@ fn template(url: &Url, origin: &Url) -> Option<String> {
     ))
 }
 
-/// The price of terms that Purser could pay.
+/// Returns the price of payment terms that Purser could pay.
 fn price(terms: &Value) -> Option<u64> {
     let text = |name: &str| terms.get(name).and_then(Value::as_str);
     let (network, asset) = (text("network")?, text("asset")?.to_ascii_lowercase());
@@ -374,7 +374,7 @@ fn is_this_machine(url: &Url) -> bool {
     }
 }
 
-/// A stranger's text: without what is not printed, and cut at `most` bytes.
+/// Returns untrusted text with control characters replaced by spaces, cut to `most` bytes.
 fn shown(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
@@ -386,7 +386,7 @@ fn shown(text: &str, most: usize) -> String {
     shown
 }
 
-/// Letters, digits and single dashes.
+/// Reduces a text to lowercase letters, digits, underscores and single dashes.
 fn slugged(text: &str) -> String {
     let mut slug = String::new();
     for c in text.to_ascii_lowercase().chars() {
@@ -400,8 +400,8 @@ fn slugged(text: &str) -> String {
 }
 
 impl Host {
-    /// The service that is written: what is stored, with what is listed, as much as fits. An operation that has a payee,
-    /// or soon has, stays as it is, and none is removed.
+    /// Returns the service to write: the stored one, merged with as many listed operations as fit. An operation that
+    /// has a payee, or a scheduled one, stays unchanged, and no operation is removed.
     pub(crate) fn entry(
         &self,
         stored: Option<&Value>,
@@ -499,13 +499,13 @@ fn short(id: Uuid) -> String {
 }
 
 impl Listing {
-    /// What was not taken, and why.
+    /// The refused entries and the reasons.
     pub(crate) fn refused_as_json(&self) -> Value {
         let one = |(resource, reason): &(String, String)| json!({"resource": resource, "reason": reason});
         self.refused.iter().map(one).collect()
     }
 
-    /// The same for people: how many for each reason, and one of them.
+    /// The refused entries for people: a count and an example for each reason.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut reasons: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
         for (resource, reason) in &self.refused {

@@ -1,7 +1,7 @@
-//! The operators' commands for the catalog: each shows what it would change before it changes anything.
+//! The operators' commands for the catalog. Each shows its changes before it writes them.
 //!
-//! Nothing is removed that a file doesn't name; a service that was changed since it was read is refused by its version;
-//! and a command that ended half way is repeated: what is so already is no difference.
+//! Services that no file names are not removed. A service that was changed since it was read is refused because of its
+//! version. A command that stopped half way can be repeated: entries that are already written are no difference.
 
 use crate::args::{Catalog, Consent, Import};
 use crate::bazaar;
@@ -16,21 +16,21 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// How many files are read, and how long one may be: a service holds 192 KiB of text.
+/// The maximum number of files, and the maximum length of one. A service has up to 192 KiB of text.
 const MOST_FILES: usize = 2_000;
 const MOST_BYTES: u64 = 1024 * 1024;
 
-/// A service that is to be so.
+/// The desired state of a service.
 pub(crate) struct Wanted {
-    /// The file or the host that says so.
+    /// The file or host that it comes from.
     pub(crate) from: String,
     pub(crate) id: String,
     pub(crate) entry: Value,
-    /// As it is now; `None` where it is new.
+    /// The stored service; `None` if it is new.
     pub(crate) stored: Option<Value>,
 }
 
-/// A service as a file says it.
+/// A service as a file describes it.
 struct Read {
     file: String,
     id: Option<String>,
@@ -69,7 +69,7 @@ async fn apply(operator: &Operator, path: &Path, consent: &Consent, output: &Out
     write(operator, wanted, consent, output, json!({})).await
 }
 
-/// The ids of services, by slug.
+/// Maps the slugs of services to their ids.
 fn ids(services: &[Value]) -> BTreeMap<String, String> {
     let text = |service: &Value, name: &str| service.get(name).and_then(Value::as_str).map(str::to_owned);
     services
@@ -78,7 +78,7 @@ fn ids(services: &[Value]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Reads the files, or tells every problem of each.
+/// Reads the files, or reports every problem of each.
 fn read(path: &Path) -> Result<Vec<Read>, Failure> {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
@@ -153,7 +153,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::Words(format!("{} can't be read: {error}", path.display()))
 }
 
-/// Shows what differs, asks, and writes it: all that can be, and every problem of what can't.
+/// Shows the differences, asks for consent, and writes every valid entry. Reports every problem of the others.
 async fn write(
     operator: &Operator,
     wanted: Vec<Wanted>,
@@ -197,7 +197,8 @@ async fn write(
                     let mut lines = vec![format!("{}: {failure}", wanted.from)];
                     lines.extend(failure.lines().iter().map(|line| format!("{}: {line}", wanted.from)));
                     refused.extend(lines);
-                    // Who may not write, or can't be asked, is told once.
+                    // An error that does not depend on the entry would repeat for each service, so the rest is not
+                    // tried.
                     if !is_about_the_entry(&failure) {
                         break;
                     }
@@ -230,14 +231,14 @@ async fn write(
     })
 }
 
-/// Whether another entry may fare better.
+/// Returns whether the failure is about this entry, so that another one may succeed.
 fn is_about_the_entry(failure: &Failure) -> bool {
     failure
         .refusal()
         .is_some_and(|refusal| matches!(refusal.status, 400 | 409 | 412 | 413 | 422 | 428))
 }
 
-/// Asks whoever sits there.
+/// Asks the person at the terminal for consent.
 fn agreed(services: usize) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         let what = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
@@ -259,7 +260,7 @@ async fn export(operator: &Operator, folder: &Path, output: &Output) -> Result<E
         if let (Value::Object(file), Value::Object(entry)) = (&mut file, entry_of(&service)) {
             file.extend(entry);
         }
-        // A slug is letters, digits, `-` and `_`.
+        // A slug consists of letters, digits, `-` and `_`.
         let name: String = slug
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
@@ -279,7 +280,7 @@ async fn export(operator: &Operator, folder: &Path, output: &Output) -> Result<E
     Ok(Exit::Done)
 }
 
-/// A file is there whole or as it was.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new: PathBuf = path.with_extension("new");
     fs::write(&new, text)?;
@@ -320,7 +321,7 @@ async fn probe(operator: &Operator, services: &[String], all: bool, output: &Out
     Ok(Exit::Done)
 }
 
-/// Adds what a Bazaar lists. What an operator has taken over, or pinned, stays as it is.
+/// Imports a Bazaar's listing. Services that an operator has taken over, and pinned operations, stay unchanged.
 async fn import(operator: &Operator, import: &Import, output: &Output) -> Result<Exit, Failure> {
     let mut listing = bazaar::read(import).await?;
     let services = operator.services().await?;
@@ -341,7 +342,7 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
         let is_taken = |slug: &str| slugs.get(slug).is_some_and(|other| *other != id);
         let entry = host.entry(stored.as_ref(), &import.category, is_taken, &mut listing.refused);
         if let Some(slug) = entry.get("slug").and_then(Value::as_str) {
-            // Two new hosts, as `a-b.example` and `a.b.example`, may be spelled alike.
+            // The hosts `a-b.example` and `a.b.example` have the same slug.
             slugs.insert(slug.to_owned(), id.clone());
         }
         wanted.push(Wanted {

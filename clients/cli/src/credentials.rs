@@ -1,4 +1,4 @@
-//! Where credentials come from: the environment, else a file that nobody else can read.
+//! Credentials, from the environment or from a file that only its owner can read.
 
 use crate::args::Credential;
 use crate::exit::{Exit, Failure};
@@ -10,13 +10,13 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// The files' names.
+/// The names of the credential files.
 pub(crate) const AGENT_KEY: &str = "agent-key";
 pub(crate) const OPERATOR_TOKEN: &str = "operator-token";
-/// The longest credential that is read.
+/// The longest credential that is read, in bytes.
 const MOST_BYTES: u64 = 4_096;
 
-/// Why there is no key to call with.
+/// The reason that no credential is available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialError {
     #[error("there is no agent key: set PURSER_KEY, or store one with `purser login`")]
@@ -41,7 +41,7 @@ pub(crate) enum CredentialError {
     File { path: String, source: io::Error },
 }
 
-/// Purser with the key of the environment, else the stored one.
+/// Returns a client with the agent key of the environment, or with the stored one.
 pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
     let key = match AgentKey::from_env() {
         Err(AgentKeyError::Missing) => {
@@ -52,12 +52,12 @@ pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
     Ok(Purser::new(url, &key)?)
 }
 
-/// Purser's public catalog.
+/// Returns a client of the public catalog, without a key.
 pub(crate) fn catalog(url: &str) -> Result<Purser, CredentialError> {
     Ok(Purser::without_key(url)?)
 }
 
-/// Stores the key that standard input has, once Purser knows it.
+/// Reads an agent key from standard input, and stores it after Purser has accepted it.
 pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
     let text = from_standard_input()?;
     let key = AgentKey::from_text(&text).map_err(CredentialError::Key)?;
@@ -69,7 +69,7 @@ pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// All of standard input: a credential.
+/// Reads a credential from standard input.
 pub(crate) fn from_standard_input() -> Result<Zeroizing<String>, CredentialError> {
     let mut text = Zeroizing::new(String::new());
     let read = io::stdin().take(MOST_BYTES).read_to_string(&mut text);
@@ -91,12 +91,12 @@ pub(crate) fn logout(credential: &Credential, output: &Output) -> Result<Exit, F
     Ok(Exit::Done)
 }
 
-/// The file of a credential, by the XDG Base Directory specification.
+/// Returns the path of a credential file, by the XDG Base Directory specification.
 pub(crate) fn path(name: &str) -> Result<PathBuf, CredentialError> {
     directory("XDG_CONFIG_HOME", ".config").map(|config| config.join("purser").join(name))
 }
 
-/// A base directory of XDG: the variable's, else below the home.
+/// Returns an XDG base directory: the variable's, or the default below the home directory.
 pub(crate) fn directory(variable: &str, below_home: &str) -> Result<PathBuf, CredentialError> {
     let named = std::env::var_os(variable)
         .map(PathBuf::from)
@@ -105,7 +105,7 @@ pub(crate) fn directory(variable: &str, below_home: &str) -> Result<PathBuf, Cre
     named.or_else(home).ok_or(CredentialError::NoHome)
 }
 
-/// The text of a file that nobody else can read.
+/// Reads a credential file. It fails if others can read the file.
 pub(crate) fn stored(path: &Path) -> Result<Option<Zeroizing<String>>, CredentialError> {
     let of = |source| file(path, source);
     let opened = match fs::File::open(path) {
@@ -122,7 +122,7 @@ pub(crate) fn stored(path: &Path) -> Result<Option<Zeroizing<String>>, Credentia
     Ok(Some(text))
 }
 
-/// Writes a credential to a new file beside, which then takes the place of the old one.
+/// Writes a credential to a new file, which then replaces the old one.
 pub(crate) fn store(path: &Path, text: &str) -> Result<(), CredentialError> {
     let of = |source| file(path, source);
     let new = path.with_extension("new");

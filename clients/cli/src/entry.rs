@@ -1,7 +1,7 @@
-//! What a service of the catalog is, as an operator writes it; and what differs between two.
+//! A catalog entry, as an operator writes it, and the differences between two entries.
 //!
-//! A member that an entry leaves out stays as it is: `trust_status`, `curated`, and of an operation `fetches_target` and
-//! `payment`. The internal API has the same rule.
+//! `trust_status` and `curated`, and `fetches_target` and `payment` of an operation, stay unchanged if an entry omits
+//! them. The internal API has the same rule.
 
 use crate::exit::Failure;
 use purser_client::ApiError;
@@ -40,13 +40,13 @@ const OPERATION: [(&str, bool); 13] = [
     ("fetches_target", false),
     ("payment", false),
 ];
-/// Those that stay as they are where an entry leaves them out.
+/// The members that stay unchanged if an entry omits them.
 const KEPT: [&str; 4] = ["trust_status", "curated", "fetches_target", "payment"];
 
-/// One difference.
+/// One difference between two entries.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change {
-    /// The operation's slug and the member.
+    /// The operation's slug, if any, and the member's name.
     pub(crate) at: String,
     pub(crate) from: Value,
     pub(crate) to: Value,
@@ -64,8 +64,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// The entry that makes a service what it is now. Of an operation whose payment changes soon it has that price and no
-/// payment, so that writing it takes nothing back.
+/// Returns the entry that reproduces a service. An operation with a scheduled change gets the new pricing and no
+/// payment, so that writing the entry does not cancel the change.
 pub(crate) fn entry_of(service: &Value) -> Value {
     let of = |object: &Value, members: &[(&str, bool)]| -> Map<String, Value> {
         let members = members.iter();
@@ -77,7 +77,8 @@ pub(crate) fn entry_of(service: &Value) -> Value {
     let operations = service.get("operations").and_then(Value::as_array);
     let operations = operations.into_iter().flatten().map(|operation| {
         let mut entry = of(operation, &OPERATION);
-        // What category and slug tell by themselves is not said for them; a protection is.
+        // `false` is omitted, because Purser derives it from category and slug. `true` is kept, because it is a
+        // protection.
         if entry.get("fetches_target") == Some(&Value::Bool(false)) {
             entry.remove("fetches_target");
         }
@@ -93,13 +94,13 @@ pub(crate) fn entry_of(service: &Value) -> Value {
     entry.into()
 }
 
-/// A service's version, for the edit that is meant for it.
+/// Returns the version of a service, to be sent with an edit.
 pub(crate) fn version_of(service: &Value) -> Result<u64, Failure> {
     let version = service.get("version").and_then(Value::as_u64);
     version.ok_or_else(|| ApiError::Unreadable("a service without a version").into())
 }
 
-/// What an entry would change of a service, or of none.
+/// Returns the changes that an entry would make to a service, or to `None` if it is new.
 pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change> {
     let nothing = Value::Null;
     let service = service.unwrap_or(&nothing);
@@ -135,7 +136,7 @@ pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change>
     changes
 }
 
-/// The stored operation as an entry is to be compared with it: as it will be, where it is to be so soon.
+/// Returns the stored operation for the comparison with an entry: with its scheduled pricing, if the entry has that.
 fn now_or_next(mut stored: Value, entry: &Value) -> Value {
     const PRICING: [&str; 3] = ["price_model", "max_price_units", "payment"];
     let Some(next) = stored.get("next").filter(|next| !next.is_null()).cloned() else {
@@ -151,7 +152,7 @@ fn now_or_next(mut stored: Value, entry: &Value) -> Value {
                 members.insert(name.to_owned(), next.get(name).cloned().unwrap_or_default());
             }
         } else if entry.get("payment").is_some() {
-            // Even what is payable now takes the coming change back.
+            // An entry with a payment cancels the scheduled change, even if it equals the current one.
             members.insert("payment".to_owned(), next.get("payment").cloned().unwrap_or_default());
         }
     }
@@ -186,7 +187,7 @@ fn changed(of: &str, before: &Value, after: &Value, members: &[(&str, bool)]) ->
         .collect()
 }
 
-/// A member in the one form that it is stored in.
+/// Normalizes a member's value to its stored form.
 fn shown(name: &str, value: Option<&Value>) -> Value {
     let value = value.cloned().unwrap_or_default();
     match (name, &value) {
@@ -207,7 +208,7 @@ fn shown(name: &str, value: Option<&Value>) -> Value {
     }
 }
 
-/// What is wrong with an entry, as far as it can be seen without Purser, which judges every value.
+/// Returns the structural problems of an entry. Purser itself validates the values.
 pub(crate) fn problems(entry: &Value) -> Vec<String> {
     let Value::Object(members) = entry else {
         return vec!["it must be an object".to_owned()];
@@ -242,7 +243,7 @@ fn missing_and_unknown(at: &str, members: &Map<String, Value>, known: &[(&str, b
         .collect()
 }
 
-/// An id that the same text always has (RFC 9562 §5.8), so that a repetition finds what was made before.
+/// Derives a fixed id from a text (RFC 9562 §5.8), so that repeating a command finds the existing object.
 pub(crate) fn id_for(kind: &str, text: &str) -> Uuid {
     let digest = Sha256::digest(format!("purser-{kind}-v1\n{text}"));
     let mut bytes = [0; 16];

@@ -1,4 +1,4 @@
-//! What a command ends with.
+//! Exit codes and failures of commands.
 
 use crate::credentials::CredentialError;
 use crate::journal::JournalError;
@@ -10,13 +10,13 @@ use std::process::ExitCode;
 /// An exit code. Codes are part of the interface: see `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done.
+    /// The command succeeded.
     Done = 0,
-    /// It failed, and nothing was paid.
+    /// The command failed.
     Failed = 1,
-    /// The policy blocks it.
+    /// The policy blocks the call. Nothing was paid.
     Blocked = 3,
-    /// A person has to approve it.
+    /// A person has to approve the call. Nothing was paid.
     ApprovalRequired = 4,
     /// A payment was sent, and the provider's answer is an error or was lost.
     AfterPayment = 5,
@@ -34,7 +34,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked to.
+/// The reason that a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub(crate) enum Failure {
     Journal(#[from] JournalError),
     #[error("{0}")]
     Words(String),
-    /// What is wrong with what was given, all of it, as `place: problem`.
+    /// Every problem of the input, as `place: problem`.
     #[error("{what}")]
     Problems { what: String, problems: Vec<String> },
     #[error("the request can't be signed")]
@@ -59,7 +59,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Its exit code.
+    /// Returns the exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Pay(PayError::ApprovalRequired(_)) => Exit::ApprovalRequired,
@@ -73,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// What Purser answered, if it answered no.
+    /// Returns Purser's error answer, if there is one.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Pay(PayError::Refused { refusal } | PayError::Purser(ApiError::Refused(refusal)))
@@ -83,7 +83,7 @@ impl Failure {
         }
     }
 
-    /// The payment that was signed, if one was.
+    /// Returns the payment, if one was signed.
     fn payment(&self) -> Option<&PaymentMade> {
         match self {
             Self::Pay(error) => error.payment(),
@@ -92,7 +92,7 @@ impl Failure {
         }
     }
 
-    /// The advice for the caller, where the error has one.
+    /// Returns advice for the caller, if the error has any.
     fn what_to_do(&self) -> Option<&'static str> {
         match self {
             Self::Pay(error) => Some(error.what_to_do()),
@@ -109,14 +109,14 @@ impl Failure {
         }
     }
 
-    /// The lines below the message: a warning about the payment, the advice, `retry_at`, and every problem.
+    /// Returns the lines below the message: a warning about the payment, the advice, `retry_at`, and every problem.
     pub(crate) fn lines(&self) -> Vec<String> {
         if let Self::Problems { problems, .. } = self {
             return problems.clone();
         }
         let warning = self.payment().and_then(unsettled);
         let advice = self.what_to_do().map(str::to_owned);
-        // The message of a refused payment has it.
+        // The message of a refused payment contains the advice already.
         let advice = advice.filter(|_| !matches!(self, Self::Pay(PayError::Refused { .. })));
         let Some(refusal) = self.refusal() else {
             return warning.into_iter().chain(advice).collect();
@@ -129,7 +129,7 @@ impl Failure {
         advice.into_iter().chain(at).chain(problems).collect()
     }
 
-    /// The same for programs: Purser's own body where there is one.
+    /// Returns the failure as JSON: Purser's own body, if there is one.
     pub(crate) fn as_json(&self) -> Value {
         let mut body = match (self.refusal(), self) {
             (Some(refusal), _) => refusal.body.clone(),
@@ -161,7 +161,7 @@ fn members(object: Value) -> Map<String, Value> {
     }
 }
 
-/// The slug of an error that is no refusal of Purser's.
+/// Returns the slug of an error that is not a refusal by Purser.
 const fn slug(error: &PayError) -> &'static str {
     match error {
         PayError::PaymentUnanswered { .. } => "payment_unanswered",
@@ -174,7 +174,7 @@ const fn slug(error: &PayError) -> &'static str {
     }
 }
 
-/// Whether the policy said no, and not something that can be repaired by the caller.
+/// Returns whether the policy blocks the call, as opposed to an error that the caller can fix.
 fn is_block(refusal: &Refusal) -> bool {
     matches!(refusal.status, 402 | 403) && refusal.slug != Slug::KeyNotAllowed
 }

@@ -1,8 +1,9 @@
-//! What makes a command that was killed and is repeated the same purchase.
+//! The journal, which makes repeating a killed command the same purchase.
 //!
-//! Before anything is paid, a file named by the request gets a random run id; it is removed once the answer has been
-//! written. A command that finds the file left over goes on with its run, so its idempotency key is the same. While a
-//! command runs it holds a lock on the file: the same command beside it is another purchase, with a file of its own.
+//! Before anything is paid, the command writes a random run id to a file that is named after the request. It removes
+//! the file once the answer has been written. A command that finds a leftover file continues its run, and so uses the
+//! same idempotency key. A running command holds a lock on its file. An identical command at the same time is a
+//! separate purchase with its own file.
 
 use crate::credentials::{CredentialError, directory};
 use purser_client::IdempotencyKey;
@@ -12,10 +13,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use uuid::Uuid;
 
-/// How many identical commands can run at once.
+/// The maximum number of identical commands at the same time.
 const MOST_AT_ONCE: u32 = 64;
 
-/// Why a purchase is not begun: without its file, a killed command could pay twice.
+/// The reason that a purchase was not started. Without its file, a killed command could pay twice.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JournalError {
     #[error(transparent)]
@@ -26,12 +27,12 @@ pub(crate) enum JournalError {
     TooMany,
 }
 
-/// The purchase that a command makes, or goes on with.
+/// The journal file of a purchase.
 #[derive(Debug)]
 pub(crate) struct Journal {
     /// The run's id.
     pub(crate) run: String,
-    /// Whether no earlier command has begun it.
+    /// Whether this command started the purchase.
     pub(crate) is_new: bool,
     path: PathBuf,
     // Holds the lock.
@@ -39,7 +40,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// The left-over purchase of this request, else a new one.
+    /// Opens the leftover file of this request, or creates a new one.
     pub(crate) fn open(request: &IdempotencyKey) -> Result<Self, JournalError> {
         let folder = directory("XDG_STATE_HOME", ".local/state")?.join("purser/purchases");
         fs::create_dir_all(&folder).map_err(|source| file(&folder, source))?;
@@ -54,7 +55,8 @@ impl Journal {
                 Err(TryLockError::WouldBlock) => continue,
                 Err(TryLockError::Error(error)) => return Err(of(error)),
             }
-            // Removed by its command between our opening and our lock: nobody will find what we would write.
+            // Another command removed the file between opening and locking, so nobody would find a run id that is
+            // written to it.
             if !path.exists() {
                 continue;
             }
@@ -79,7 +81,7 @@ impl Journal {
         Err(JournalError::TooMany)
     }
 
-    /// The purchase is over: the same command is another one from now on.
+    /// Ends the purchase. The next identical command is a new one.
     pub(crate) fn close(self) -> Result<(), JournalError> {
         fs::remove_file(&self.path).map_err(|source| file(&self.path, source))
     }

@@ -1,9 +1,12 @@
 //! `purser`: an agent's payments from a command line.
 //!
-//! `args.rs` has the words, `credentials.rs` where the agent key comes from, `journal.rs` what makes a command that was
-//! killed and is repeated the same purchase, `pay.rs`, `show.rs` and `mcp.rs` the commands, `output.rs` how they are
-//! told, and `exit.rs` what an exit code says. For operators, `catalog.rs` has the commands, `bazaar.rs` what a Bazaar lists,
-//! `entry.rs` what a service is and what differs, `operator.rs` the internal API, and `signature.rs` AWS's signature.
+//! - `args.rs`: the command-line arguments.
+//! - `credentials.rs`: the source of the agent key.
+//! - `journal.rs`: makes repeating a killed command the same purchase.
+//! - `pay.rs`, `show.rs`, `mcp.rs`: the commands of agents.
+//! - `output.rs`, `exit.rs`: the output and the exit codes.
+//! - `catalog.rs`: the commands of operators, with `bazaar.rs` (a Bazaar's listing), `entry.rs` (catalog entries and
+//!   their differences), `operator.rs` (the internal API) and `signature.rs` (AWS Signature Version 4).
 
 mod args;
 mod bazaar;

@@ -1,4 +1,4 @@
-//! The internal API, with an operator's token.
+//! A client of the internal API, with an operator's token.
 
 use crate::credentials::{CredentialError, OPERATOR_TOKEN, from_standard_input, path, store, stored};
 use crate::exit::{Exit, Failure};
@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime};
 use url::{Host, Url};
 use zeroize::Zeroizing;
 
-/// How long one call takes at most.
+/// The timeout of one call.
 const TIMEOUT: Duration = Duration::from_secs(35);
 /// The longest answer that is read, in bytes: the list of 2,000 services.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
-/// How often a call is made at most that was not done for now.
+/// The maximum number of attempts of a call that was throttled or temporarily unavailable.
 const ATTEMPTS: u32 = 6;
-/// The longest pause between them: the minute of a limit.
+/// The longest pause between attempts: one minute, the window of the rate limit.
 const MAX_PAUSE: Duration = Duration::from_secs(61);
 
 /// Purser's internal API.
@@ -31,8 +31,8 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// With the environment's token, else the stored one; signed where the environment has AWS credentials, and never on
-    /// this machine.
+    /// Creates a client with the environment's token, or with the stored one. Requests are signed if the environment
+    /// has AWS credentials, except to this machine.
     pub(crate) fn new(url: &str) -> Result<Self, Failure> {
         let text = match variable("PURSER_OPERATOR_TOKEN") {
             Some(text) => Zeroizing::new(text),
@@ -42,7 +42,7 @@ impl Operator {
     }
 
     fn with_token(url: &str, token: &str) -> Result<Self, Failure> {
-        // The same addresses as an agent's key may go to.
+        // The same addresses are accepted as for an agent key.
         Purser::without_key(url).map_err(CredentialError::Url)?;
         let base = Url::parse(url).map_err(|_| CredentialError::Url(PurserUrlError::Url))?;
         let token = token.trim();
@@ -57,7 +57,7 @@ impl Operator {
             None => false,
         };
         let signer = if is_here { None } else { Signer::of(variable, &base)? };
-        // A redirect would carry the token elsewhere.
+        // Redirects are not followed: they would send the token to another address.
         let http = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(TIMEOUT)
@@ -71,7 +71,7 @@ impl Operator {
         })
     }
 
-    /// All services, as `GET /internal/services` lists them.
+    /// Returns all services, as `GET /internal/services` lists them.
     pub(crate) async fn services(&self) -> Result<Vec<Value>, Failure> {
         match self
             .call(Method::GET, &["services"], None, None)
@@ -83,22 +83,22 @@ impl Operator {
         }
     }
 
-    /// One service, with its version.
+    /// Returns one service, with its version.
     pub(crate) async fn service(&self, id: &str) -> Result<Value, Failure> {
         self.call(Method::GET, &["services", id], None, None).await
     }
 
-    /// Writes a service: a new one, or over this version.
+    /// Writes a new service, or replaces the version `over` of an existing one.
     pub(crate) async fn put(&self, id: &str, over: Option<u64>, entry: &Value) -> Result<Value, Failure> {
         self.call(Method::PUT, &["services", id], over, Some(entry)).await
     }
 
-    /// Asks for a probe.
+    /// Requests a probe of a service.
     pub(crate) async fn probe(&self, id: &str) -> Result<Value, Failure> {
         self.call(Method::POST, &["services", id, "probe"], None, None).await
     }
 
-    /// Makes a call, again where it was not done: too many calls, or no time for it.
+    /// Sends a request, and retries it if it was throttled or the API is temporarily unavailable.
     async fn call(
         &self,
         method: Method,
@@ -182,7 +182,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// Stores the operator's token that standard input has, once Purser knows it.
+/// Reads an operator's token from standard input, and stores it after Purser has accepted it.
 pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
     let text = from_standard_input()?;
     Operator::with_token(url, &text)?.services().await?;

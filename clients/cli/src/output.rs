@@ -1,12 +1,13 @@
-//! How answers are told: tables for people, JSON for programs.
+//! The output of commands: tables for people, JSON for programs.
 //!
-//! Texts of providers and of the catalog are data: control characters, which a terminal would obey, are not printed.
+//! Texts of providers and of the catalog are untrusted. Control characters, which a terminal would execute, are not
+//! printed.
 
 use crate::exit::Failure;
 use serde_json::Value;
 use std::io::{self, IsTerminal as _, Write as _};
 
-/// Where and how answers go.
+/// The format and colour of the output.
 #[derive(Debug)]
 pub(crate) struct Output {
     json: bool,
@@ -23,7 +24,7 @@ impl Output {
         }
     }
 
-    /// The answer, for programs, and the same in lines for people.
+    /// Prints the answer to standard output, as JSON or as lines of text.
     pub(crate) fn answer(&self, json: &Value, lines: impl FnOnce() -> Vec<String>) {
         let text = if self.json {
             json.to_string()
@@ -34,17 +35,17 @@ impl Output {
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        // A closed pipe, as of `head`, is no failure of ours.
+        // A closed pipe, for example of `head`, is not an error.
         let _ = writeln!(io::stdout(), "{text}");
     }
 
-    /// What belongs beside the answer: to standard error, in both forms.
+    /// Prints additional output to standard error, as JSON or as a line of text.
     pub(crate) fn beside(&self, json: &Value, line: &str) {
         let text = if self.json { json.to_string() } else { printable(line) };
         let _ = writeln!(io::stderr(), "{text}");
     }
 
-    /// A remark beside the answer, for people.
+    /// Prints a remark for people to standard error.
     pub(crate) fn say(&self, text: &str) {
         if !self.json {
             let _ = writeln!(io::stderr(), "{}", printable(text));
@@ -74,13 +75,13 @@ impl Output {
     }
 }
 
-/// Asks whoever sits at the terminal.
+/// Prints a question to the person at the terminal.
 pub(crate) fn ask(question: &str) {
     let mut to = io::stderr();
     let _ = write!(to, "{question}").and_then(|()| to.flush());
 }
 
-/// The text without control characters, and without those that turn the direction of what follows.
+/// Replaces control characters, and those that change the direction of text, with spaces.
 fn printable(text: &str) -> String {
     let is_shown = |c: char| {
         !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -88,7 +89,7 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if is_shown(c) { c } else { ' ' }).collect()
 }
 
-/// A table: columns as wide as their longest cell, the last one as it is.
+/// Formats a table with aligned columns.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let head = head.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
     let all = || std::iter::once(&head).chain(rows);

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// A call as it is sent.
+/// The parts of a provider call.
 struct Sent {
     method: Method,
     address: String,
@@ -91,7 +91,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         let key = IdempotencyKey::from_text(key).map_err(|error| Failure::Words(error.to_string()))?;
         (None, request.key(key))
     } else {
-        // Who pays needs no part in it: another agent's key under the same run is another payment.
+        // The agent is not part of the name: the same run with another agent's key is another payment.
         let named = IdempotencyKey::derived("", sent.method.as_str(), &sent.address, &sent.body, 0);
         (Some(Journal::open(&named)?), request)
     };
@@ -116,7 +116,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
             let is_over = match &error {
                 PayError::AlreadyPaid(_) => true,
                 PayError::PaymentLapsed { receipt_status, .. } => *receipt_status == ReceiptStatus::Expired,
-                // Nothing was paid now; but an earlier command may have paid under a file that was left.
+                // Nothing was paid now, but the command that left the file over may have paid.
                 PayError::Request(_)
                 | PayError::Provider(_)
                 | PayError::Terms(_)
@@ -136,7 +136,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         if let Some(payment) = &paid.payment {
             tell(payment, output);
         }
-        // One that was left stays where nothing was paid now: what its command paid is not had yet.
+        // A leftover journal is kept if nothing was paid now: the answer to its payment was not received yet.
         if let Some(journal) = journal.filter(|journal| journal.is_new || paid.payment.is_some()) {
             journal.close()?;
         }
@@ -155,7 +155,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
     }
 }
 
-/// Writes the provider's answer as it comes.
+/// Writes the provider's answer as it arrives.
 async fn write(mut response: Response, file: Option<&std::path::Path>) -> Result<(), Failure> {
     let what = file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
     let failed = |source| Failure::Output {
@@ -176,7 +176,7 @@ async fn write(mut response: Response, file: Option<&std::path::Path>) -> Result
     to.flush().map_err(failed)
 }
 
-/// What was paid goes beside the answer: to standard error.
+/// Prints the payment to standard error.
 fn tell(payment: &PaymentMade, output: &Output) {
     let verb = match payment.receipt {
         ReceiptState::Confirmed(_) => "Paid",
@@ -200,7 +200,7 @@ fn tell(payment: &PaymentMade, output: &Output) {
     }
 }
 
-/// A payment and its receipt's status, for programs.
+/// Returns a payment and its receipt's status as JSON.
 pub(crate) fn as_json(payment: &PaymentMade) -> Value {
     let hash = match &payment.receipt {
         ReceiptState::Confirmed(settlement) => settlement.tx_hash.as_deref(),
@@ -217,7 +217,7 @@ pub(crate) fn as_json(payment: &PaymentMade) -> Value {
     })
 }
 
-/// The warning about a payment that was sent and whose receipt is not settled.
+/// Returns a warning if the receipt of a sent payment is not final.
 pub(crate) fn unsettled(payment: &PaymentMade) -> Option<String> {
     let id = payment.settlement_id;
     (!payment.receipt.is_settled()).then(|| {
@@ -225,7 +225,7 @@ pub(crate) fn unsettled(payment: &PaymentMade) -> Option<String> {
     })
 }
 
-/// Calls the provider without paying, and tells what Purser would decide.
+/// Calls the provider without paying, and prints what Purser would decide.
 pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Result<Exit, Failure> {
     let sent = Sent::of(&call)?;
     let payer = Payer::new(purser.clone(), "", call.max)?;

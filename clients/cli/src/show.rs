@@ -1,4 +1,4 @@
-//! The commands that read.
+//! The commands that only read.
 
 use crate::args::{Approval, Filter};
 use crate::exit::{Exit, Failure};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How many services a search reads.
+/// The number of services that a search reads.
 const ALL: u16 = 500;
 
 fn told(output: &Output, answer: &impl Serialize, lines: impl FnOnce() -> Vec<String>) -> Exit {
@@ -19,7 +19,7 @@ fn told(output: &Output, answer: &impl Serialize, lines: impl FnOnce() -> Vec<St
     Exit::Done
 }
 
-/// The agent of the key.
+/// Shows the agent that the key belongs to.
 pub(crate) async fn whoami(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
     Ok(told(output, &agent, || {
@@ -27,7 +27,7 @@ pub(crate) async fn whoami(purser: &Purser, output: &Output) -> Result<Exit, Fai
     }))
 }
 
-/// The catalog.
+/// Lists the catalog.
 pub(crate) async fn services(purser: &Purser, filter: Filter, output: &Output) -> Result<Exit, Failure> {
     let filter = CatalogFilter {
         category: filter.category,
@@ -38,7 +38,7 @@ pub(crate) async fn services(purser: &Purser, filter: Filter, output: &Output) -
     Ok(told(output, &answer, || listed(&answer.services)))
 }
 
-/// Services in whose name, description, category or slug every word is.
+/// Lists the services whose name, description, category or slug contain all words.
 pub(crate) async fn search(purser: &Purser, words: &[String], output: &Output) -> Result<Exit, Failure> {
     let filter = CatalogFilter {
         limit: Some(ALL),
@@ -71,7 +71,7 @@ fn listed(services: &[ServiceItem]) -> Vec<String> {
     )
 }
 
-/// One service.
+/// Shows one service.
 pub(crate) async fn service(purser: &Purser, service: &str, output: &Output) -> Result<Exit, Failure> {
     let answer = purser.service(service).await?;
     Ok(told(output, &answer, || detailed(&answer)))
@@ -102,7 +102,7 @@ fn detailed(service: &ServiceDetail) -> Vec<String> {
     lines
 }
 
-/// What the agent may buy.
+/// Lists the services that the agent may buy.
 pub(crate) async fn enabled(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
     let answer = purser.enabled_services(&agent.agent_id).await?;
@@ -125,7 +125,7 @@ pub(crate) async fn enabled(purser: &Purser, output: &Output) -> Result<Exit, Fa
     }))
 }
 
-/// The newest receipts.
+/// Lists the newest receipts.
 pub(crate) async fn receipts(purser: &Purser, limit: u8, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
     let answer = purser.receipts(&agent.agent_id, limit).await?;
@@ -147,7 +147,7 @@ pub(crate) async fn receipts(purser: &Purser, limit: u8, output: &Output) -> Res
     }))
 }
 
-/// One receipt.
+/// Shows one receipt.
 pub(crate) async fn receipt(purser: &Purser, settlement: Uuid, output: &Output) -> Result<Exit, Failure> {
     let answer = purser.receipt(settlement).await?;
     Ok(told(output, &answer, || {
@@ -155,7 +155,7 @@ pub(crate) async fn receipt(purser: &Purser, settlement: Uuid, output: &Output) 
     }))
 }
 
-/// Where an approval stands; its verdict, if there is one in time.
+/// Shows an approval, after waiting for the decision.
 pub(crate) async fn approval(purser: &Purser, asked: Approval, output: &Output) -> Result<Exit, Failure> {
     let wait = Duration::from_secs(asked.wait.into());
     let approval = PendingApproval::verdict(purser, asked.approval, wait).await?;
@@ -170,7 +170,7 @@ pub(crate) async fn approval(purser: &Purser, asked: Approval, output: &Output) 
     Ok(exit)
 }
 
-/// An object's members, a line each.
+/// Formats an object's members, one per line.
 fn members(object: &Value) -> Vec<String> {
     let rows: Vec<_> = object
         .as_object()

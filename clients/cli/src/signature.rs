@@ -1,4 +1,5 @@
-//! AWS's signature (`SigV4`), which the gateway asks operators for where the stack says so (docs/deploy.md §2).
+//! AWS Signature Version 4 (`SigV4`), which the gateway requires of operators if the stack is configured so
+//! (docs/deploy.md §2).
 
 use crate::exit::Failure;
 use aws_credential_types::Credentials;
@@ -8,10 +9,10 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use std::time::SystemTime;
 use url::Url;
 
-/// The service that API Gateway's calls are signed for.
+/// The service name in signatures for API Gateway.
 const SERVICE: &str = "execute-api";
 
-/// AWS credentials, and the region that is called.
+/// AWS credentials and a region.
 #[derive(Debug)]
 pub(crate) struct Signer {
     credentials: Credentials,
@@ -19,7 +20,8 @@ pub(crate) struct Signer {
 }
 
 impl Signer {
-    /// The environment's credentials, if it has some. `AWS_REGION`, else the gateway's own address, says the region.
+    /// Reads the credentials of the environment; `None` if there are none. The region comes from `AWS_REGION` or
+    /// `AWS_DEFAULT_REGION`, or from the gateway's address.
     pub(crate) fn of(variable: impl Fn(&str) -> Option<String>, url: &Url) -> Result<Option<Self>, Failure> {
         let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) else {
             return Ok(None);
@@ -36,7 +38,7 @@ impl Signer {
         }))
     }
 
-    /// The headers that sign a request at this time.
+    /// Returns the headers that sign a request at `time`.
     pub(crate) fn headers(&self, method: &str, url: &Url, body: &[u8], time: SystemTime) -> Result<HeaderMap, Failure> {
         let identity = self.credentials.clone().into();
         let params = v4::SigningParams::builder()
@@ -61,7 +63,7 @@ impl Signer {
     }
 }
 
-/// The region in the address of an API that has no domain of its own.
+/// Extracts the region from the default address of an API.
 fn region_of(host: &str) -> Option<String> {
     let (_, rest) = host.split_once(".execute-api.")?;
     let (region, _) = rest.split_once(".amazonaws.com")?;
@@ -87,7 +89,7 @@ mod tests {
         mac.finalize().into_bytes().to_vec()
     }
 
-    /// By the steps of AWS's own description of Signature Version 4.
+    /// The expected signature follows the steps of AWS's description of Signature Version 4.
     #[test]
     fn a_call_is_signed_for_the_gateway_with_the_environments_credentials() {
         let url: Url = "https://abc.execute-api.eu-central-1.amazonaws.com/internal/services?changed=true"

@@ -1,28 +1,28 @@
-//! The request of an operation: its address with the parameters filled in.
+//! The request of an operation: its URL with the parameters filled in.
 //!
-//! Always true: the request goes to the endpoint's own scheme, host and port, to a path with the same segments except for
-//! the values of its path parameters.
+//! Invariant: the request goes to the endpoint's own scheme, host and port. Its path has the endpoint's segments,
+//! except for the values of path parameters.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use purser_client::Operation;
 use serde_json::{Map, Value};
 use url::Url;
 
-/// RFC 3986 §2.3: what needs no encoding anywhere.
+/// All characters but the unreserved ones of RFC 3986 §2.3.
 const ALL_BUT_UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The longest address.
+/// The longest URL, in bytes.
 const MAX_ADDRESS_BYTES: usize = 8 * 1024;
 
-/// Where an operation is called, and with what.
+/// The URL and body of an operation's request.
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(crate) url: Url,
-    /// JSON; `None` where the method has no body.
+    /// The JSON body; `None` if the method has no body.
     pub(crate) body: Option<Vec<u8>>,
 }
 
-/// Fills the path's parameters; the others go into the query (GET, HEAD, DELETE) or the JSON body. The error says what
-/// is wrong with the parameters.
+/// Fills in the path parameters. The other parameters go into the query (GET, HEAD, DELETE) or the JSON body. The error
+/// describes what is wrong with the parameters.
 pub(crate) fn filled(operation: &Operation, parameters: &Map<String, Value>) -> Result<Filled, String> {
     let unusable = || "the catalog's address of this operation can't be called".to_owned();
     let mut url = Url::parse(&operation.endpoint).map_err(|_| unusable())?;
@@ -60,20 +60,20 @@ pub(crate) fn filled(operation: &Operation, parameters: &Map<String, Value>) -> 
     })
 }
 
-/// The names of the path's parameters.
+/// Returns the names of the path parameters.
 pub(crate) fn path_parameters(endpoint: &str) -> Vec<String> {
     let url = Url::parse(endpoint).ok();
     let segments = url.iter().flat_map(|url| url.path().split('/'));
     segments.filter_map(name_of).collect()
 }
 
-/// The name in a segment `{name}`, whose braces the URL standard has encoded.
+/// Returns the name in a segment `{name}`. The URL parser has percent-encoded its braces.
 fn name_of(segment: &str) -> Option<String> {
     let name = segment.strip_prefix("%7B")?.strip_suffix("%7D")?;
     Some(name.to_owned())
 }
 
-/// A value as one segment of a path.
+/// Encodes a value as one segment of a path.
 fn value_of(name: &str, value: Option<Value>) -> Result<String, String> {
     let value = value.ok_or_else(|| format!("`parameters` must have `{name}`, which is part of the address"))?;
     let text =

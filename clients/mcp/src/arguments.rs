@@ -1,7 +1,7 @@
-//! What the tools take. A member that is not here is refused.
+//! The arguments of the tools. Unknown members are refused.
 //!
-//! An optional argument may be left out or `null`; an empty text is refused by name (`tools.rs`), as it could mean either.
-//! `skip_serializing_if` keeps `"default": null` out of a schema.
+//! An optional argument may be left out or `null`. An empty text is refused by name (`tools.rs`), because its meaning
+//! is ambiguous. `skip_serializing_if` keeps `"default": null` out of a schema.
 
 use crate::schema::inline_schema;
 use purser_client::{IdempotencyKey, Usdc};
@@ -10,37 +10,37 @@ use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 use uuid::Uuid;
 
-/// `find_services`.
+/// The arguments of `find_services`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FindServices {
-    /// Words to look for in a service's slug, name, description and category. Services with more of the words come
-    /// first. Without any words, every service is found.
+    /// Words to search for in a service's slug, name, description and category. Services that contain more of the words
+    /// come first. Without any words, every service is found.
     #[serde(default)]
     pub(crate) text: String,
     /// Only services of this category.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) category: Option<String>,
-    /// Only services that have something for this price or less, in decimal USD.
+    /// Only services with an operation at this price or less, in decimal USD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Usd")]
     pub(crate) max_usd: Option<Usd>,
-    /// How many at most; 20 unless given.
+    /// The maximum number of services; 20 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Count<50>")]
     pub(crate) limit: Option<Count<50>>,
 }
 
-/// `get_service`.
+/// The arguments of `get_service`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetService {
-    /// The service's slug, as `find_services` names it.
+    /// The service's slug, as `find_services` returns it.
     pub(crate) service: String,
 }
 
-/// `list_enabled`.
+/// The arguments of `list_enabled`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListEnabled {
@@ -50,83 +50,84 @@ pub(crate) struct ListEnabled {
     pub(crate) service: Option<String>,
 }
 
-/// `check_payment`.
+/// The arguments of `check_payment`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CheckPayment {
     /// The service's slug.
     pub(crate) service: String,
-    /// The operation, as `get_service` names it.
+    /// The operation, as `get_service` returns it.
     pub(crate) operation: String,
-    /// The operation's parameters by name: those of its path, then its query (GET) or JSON body (POST).
+    /// The operation's parameters by name: those of its path, and those of its query (GET) or JSON body (POST).
     #[serde(default)]
     pub(crate) parameters: Map<String, Value>,
-    /// What the call may cost at most, in decimal USD.
+    /// The highest price of the call, in decimal USD.
     pub(crate) max_usd: Usd,
-    /// The page that a scrape or crawl operation is pointed at; it must be the value of one of the parameters.
+    /// The page that a scrape or crawl operation fetches. It must be the value of one of the parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) target_url: Option<String>,
 }
 
-/// `call_service`.
+/// The arguments of `call_service`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallService {
     /// The service's slug.
     pub(crate) service: String,
-    /// The operation, as `get_service` names it.
+    /// The operation, as `get_service` returns it.
     pub(crate) operation: String,
-    /// The operation's parameters by name: those of its path, then its query (GET) or JSON body (POST).
+    /// The operation's parameters by name: those of its path, and those of its query (GET) or JSON body (POST).
     #[serde(default)]
     pub(crate) parameters: Map<String, Value>,
-    /// What the call may cost at most, in decimal USD.
+    /// The highest price of the call, in decimal USD.
     pub(crate) max_usd: Usd,
-    /// The page that a scrape or crawl operation is pointed at; it must be the value of one of the parameters.
+    /// The page that a scrape or crawl operation fetches. It must be the value of one of the parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) target_url: Option<String>,
-    /// Makes a repeated call the same purchase. Choose one for each purchase, and repeat it when you repeat the call.
+    /// Makes a repeated call the same purchase. Choose a key for each purchase, and send the same key when you repeat
+    /// the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Key")]
     pub(crate) idempotency_key: Option<Key>,
-    /// The approval of a person, from an earlier refusal; with that call's arguments and idempotency key.
+    /// The approval of a person, from an earlier refusal. Send it with that call's arguments and idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Id")]
     pub(crate) approval_id: Option<Id>,
 }
 
-/// `get_approval`.
+/// The arguments of `get_approval`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetApproval {
-    /// The approval.
+    /// The approval's id.
     pub(crate) approval_id: Id,
-    /// Wait so many seconds for a person to decide; 20 at most.
+    /// How long to wait for a person's decision, in seconds; at most 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Count<20>")]
     pub(crate) wait_seconds: Option<Count<20>>,
 }
 
-/// `list_receipts`.
+/// The arguments of `list_receipts`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListReceipts {
-    /// How many at most, the newest first; 20 unless given.
+    /// The maximum number of receipts, newest first; 20 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Count<100>")]
     pub(crate) limit: Option<Count<100>>,
 }
 
-/// `get_receipt`.
+/// The arguments of `get_receipt`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetReceipt {
-    /// The settlement.
+    /// The settlement's id.
     pub(crate) settlement_id: Id,
 }
 
-/// An amount, in decimal USD: a text or a JSON number.
+/// An amount in decimal USD, as a JSON string or number.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "UsdText")]
 pub(crate) struct Usd(pub(crate) Usdc);
@@ -139,12 +140,12 @@ enum UsdText {
     Number(Number),
 }
 
-/// A number from 1 to `MOST`.
+/// An integer from 1 to `MOST`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "u64")]
 pub(crate) struct Count<const MOST: u8>(pub(crate) u8);
 
-/// An id of Purser's.
+/// An id that Purser issued.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Id(pub(crate) Uuid);
@@ -168,10 +169,11 @@ impl TryFrom<UsdText> for Usd {
     }
 }
 
-/// The number's shortest decimal text, which is how it was written for up to 15 digits. Nothing is calculated with it.
+/// Returns the shortest decimal text of a number. It equals the text in the request for up to 15 digits, so no rounding
+/// occurs.
 fn decimal(number: &Number) -> String {
     let text = number.to_string();
-    // The one power of ten that an amount of six places is written with.
+    // An amount of six places has no other exponent.
     match text.strip_suffix("e-6") {
         Some(digit) => format!("0.00000{digit}"),
         None => text,

@@ -1,8 +1,8 @@
-//! `call_service` and `check_payment`: an operation of the catalog, called and paid.
+//! The tools `call_service` and `check_payment`, which call an operation of the catalog.
 //!
-//! Always true: a provider is called only after Purser has accepted the agent's key in the same call, so nobody without
-//! an agent makes this program send a request. An operation that the catalog lists without a price is called without a
-//! payment, and never paid for.
+//! Invariant: a provider is called only after Purser has accepted the agent's key in the same call. Without an agent,
+//! nobody can make this program send a request. An operation that the catalog lists without a price is called without a
+//! payment, and never paid.
 
 use crate::address::{Filled, filled};
 use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ProviderAnswer};
@@ -22,15 +22,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// The longest body of an answer that is passed on, in bytes: what a model reads, and what Lambda and API Gateway carry
-/// with all its escapes.
+/// The longest body of a provider's answer that is returned, in bytes. With JSON escapes it fits the limits of Lambda
+/// and API Gateway, and a model's context.
 const MAX_ANSWER_BYTES: usize = 128 * 1024;
-/// What is kept of the time for the receipt, after the provider's answer.
+/// The time that is reserved for the receipt after the provider's answer.
 const FOR_THE_RECEIPT: Duration = Duration::from_secs(5);
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A call as the agent means it.
+/// A call that the agent asked for.
 struct Meant<'a> {
     service: &'a str,
     operation: &'a str,
@@ -130,7 +130,7 @@ pub(crate) async fn call_service(
     })
 }
 
-/// Calls an operation that the catalog lists without a price. A payment that the provider asks for is not made.
+/// Calls an operation that the catalog lists without a price. If the provider asks for a payment, none is made.
 async fn called_free(request: RequestBuilder, longest: Duration, key: &IdempotencyKey) -> Result<Called, Failure> {
     let response = request.send().await;
     let response = response.map_err(|error| Failure::of_payment(&PayError::Provider(error), key, longest))?;
@@ -152,7 +152,7 @@ async fn called_free(request: RequestBuilder, longest: Duration, key: &Idempoten
     })
 }
 
-/// A call that may be sent: the key was accepted, and the operation is the catalog's.
+/// A request that may be sent: the key was accepted, and the operation is in the catalog.
 enum Ready {
     /// An operation with a price.
     Paid(Request),
@@ -161,7 +161,7 @@ enum Ready {
 }
 
 impl Meant<'_> {
-    /// The agent that calls, by its accepted key, and the request to the operation's own address.
+    /// Verifies the key and finds the operation. Returns the agent's id and the request to the operation's own URL.
     async fn ready(&self, purser: &Purser, providers: &Providers) -> Result<(String, Ready), Failure> {
         let (agent, service) = tokio::join!(purser.agent(), purser.service(self.service));
         let unpaid = |error: ApiError| Failure::from(error).before_payment();
@@ -190,7 +190,7 @@ impl Meant<'_> {
                 "Call another service.",
             ));
         }
-        // Else one page would be judged and another fetched.
+        // Otherwise, the policy could judge one page while the operation fetches another.
         let is_parameter = |target: &str| self.parameters.values().any(|value| value == target);
         if self.target_url.is_some_and(|target| !is_parameter(target)) {
             return Err(Failure::arguments(
@@ -232,13 +232,13 @@ pub(crate) fn after(longest: Duration) -> Instant {
     now.checked_add(longest).unwrap_or(now)
 }
 
-/// The key of a purchase that the agent gave none.
+/// Generates a key for a purchase without one from the agent.
 fn fresh_key() -> Result<IdempotencyKey, Failure> {
     let text = format!("mcp-{}", Uuid::new_v4());
     IdempotencyKey::from_text(&text).map_err(|error| Failure::arguments(error.to_string()))
 }
 
-/// What is left of the service's cap, if it can be had in time.
+/// Returns the remainder of the service's cap, if Purser answers in time.
 async fn left_today(purser: &Purser, agent_id: &str, service: &str) -> Option<String> {
     let policy = purser.policy(agent_id, service).await.ok()?;
     Some(policy.spend.remaining_today_units.to_string())
@@ -258,7 +258,7 @@ fn paid(payment: PaymentMade) -> PaymentAnswer {
     }
 }
 
-/// The answer, as far as it goes and comes: it was paid for, so what there is of it is passed on.
+/// Reads the answer, as far as the limits allow. It was paid for, so a partial answer is returned too.
 async fn read(mut response: Response) -> ProviderAnswer {
     let status = response.status().as_u16();
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -278,7 +278,7 @@ async fn read(mut response: Response) -> ProviderAnswer {
             Err(_) => break Some("broken"),
         }
     };
-    // A character that the cut went through is left out.
+    // A character that was cut in the middle is dropped.
     let whole = match std::str::from_utf8(&bytes) {
         Ok(text) => Some(text),
         Err(error) if cut.is_some() && error.error_len().is_none() => {

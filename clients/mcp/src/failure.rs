@@ -1,5 +1,5 @@
-//! Why a tool did not do what it was asked to, in words that an agent can act on. It is the text of a result with
-//! `isError`: a structured one would not fit the output schema, which clients hold it to.
+//! The failure of a tool, in words that an agent can act on. It is the text of a result with `isError`, because a
+//! structured result would not fit the output schema, which clients validate.
 
 use crate::answers::{CheckAnswer, instant};
 use crate::text::{LONG, SHORT, data};
@@ -11,26 +11,26 @@ use std::time::Duration;
 /// A refusal or an error.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
-    /// Purser's slug (docs/errors.md), or one of the tools' own.
+    /// Purser's slug (docs/errors.md), or one of the tools' own slugs.
     error: String,
     message: String,
     what_to_do: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     paid: Option<WasPaid>,
-    /// Ids, times and checks, as Purser names them.
+    /// The ids, times and checks, named as in Purser's API.
     #[serde(flatten)]
     more: serde_json::Map<String, Value>,
 }
 
-/// What a failed call paid.
+/// Whether a failed call paid.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum WasPaid {
-    /// Nothing. An earlier call under the same key may have.
+    /// This call paid nothing. An earlier call under the same key may have paid.
     NotByThisCall,
-    /// A payment was sent; whether it was taken, the receipt will tell.
+    /// A payment was sent. The receipt shows whether it was taken.
     Maybe,
-    /// An earlier call under the same key did.
+    /// An earlier call under the same key paid.
     Before,
 }
 
@@ -45,7 +45,7 @@ impl Failure {
         }
     }
 
-    /// Arguments that the tool does not take.
+    /// Reports invalid arguments.
     pub(crate) fn arguments(message: impl Into<String>) -> Self {
         Self::new(
             "invalid_arguments",
@@ -54,7 +54,7 @@ impl Failure {
         )
     }
 
-    /// There is no agent key.
+    /// Reports that the agent key is missing.
     pub(crate) fn no_key() -> Self {
         Self::new(
             "invalid_agent_key",
@@ -78,12 +78,12 @@ impl Failure {
         }
     }
 
-    /// Nothing was paid by this call.
+    /// Marks a failure of a call that paid nothing.
     pub(crate) fn before_payment(self) -> Self {
         self.paid(WasPaid::NotByThisCall)
     }
 
-    /// Why a call was not bought. `longest` is what a provider's answer may take here.
+    /// Converts an error of a purchase. `longest` is the time limit of a call.
     pub(crate) fn of_payment(error: &PayError, key: &IdempotencyKey, longest: Duration) -> Self {
         const SAME_AGAIN: &str = "Call again with the same arguments and this idempotency_key: the same payment is sent, \
                                   and nothing is paid twice. get_receipt tells whether it was taken.";
@@ -201,7 +201,7 @@ impl Failure {
         .with("request_id", texts(&refusal.request_id))
     }
 
-    /// The text of the result.
+    /// Returns the text of the result.
     pub(crate) fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|_| self.error.clone())
     }

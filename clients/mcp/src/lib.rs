@@ -1,11 +1,13 @@
-//! Purser's tools for agents: a server of the [Model Context Protocol](https://modelcontextprotocol.io).
+//! Purser's tools for agents, as a server of the [Model Context Protocol](https://modelcontextprotocol.io).
 //!
-//! [`Tools`] is the server, over whatever transport: `purser mcp` serves it over stdio, `functions/mcp` over HTTP. It is
-//! a client of Purser's API with the agent's own key, and can do nothing that the key can't.
+//! [`Tools`] is the server, independent of the transport: `purser mcp` serves it over stdio, `functions/mcp` over HTTP.
+//! It is a client of Purser's API with the agent's own key, and can do nothing that the key can't.
 //!
-//! Always true: an agent names an operation of the catalog, never an address or a payee; every text that a provider or
-//! the catalog wrote is bounded, without control characters, and marked as data; a call is paid at most once under its
-//! idempotency key, which every answer names.
+//! # Guarantees
+//!
+//! - An agent names an operation of the catalog, never a URL or a payee.
+//! - Text of providers or of the catalog has a maximum length and no control characters, and is marked as data.
+//! - A call is paid at most once under its idempotency key, which every answer contains.
 
 mod address;
 mod answers;

@@ -1,4 +1,4 @@
-//! The tools that read: catalog, limits, approvals, receipts.
+//! The reading tools: catalog, limits, approvals, receipts.
 
 use crate::address::path_parameters;
 use crate::answers::{
@@ -14,13 +14,13 @@ use purser_client::{
 };
 use std::time::Duration;
 
-/// The most that one request of the catalog answers.
+/// The largest number of services in one answer of the catalog.
 const ALL: u16 = 500;
-/// How many services are told with what is left of their caps, each of which is a request.
+/// The number of services that are listed with their spend. Each takes a request.
 const WITH_SPEND: usize = 10;
-/// How many of these requests are made at once.
+/// The number of these requests at the same time.
 const AT_ONCE: usize = 5;
-/// The most operations and services that are told of one.
+/// The largest number of services, and of operations of a service, in an answer.
 const MOST: usize = 100;
 
 pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Result<FoundServices, Failure> {
@@ -38,7 +38,7 @@ pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Resul
         .map(|service| (words_in(service, &words), service))
         .filter(|(count, _)| words.is_empty() || *count > 0)
         .collect();
-    // Stable: services with as many words stay in the catalog's order.
+    // The sort is stable: services with equally many words stay in the catalog's order.
     found_by.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let limit = asked.limit.map_or(20, |limit| limit.0);
     Ok(FoundServices {
@@ -52,7 +52,8 @@ pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Resul
     })
 }
 
-/// How many of the words a service's texts have. A word of one or two letters has to stand alone: `in` is in most texts.
+/// Counts the words that a service's text contains. A word of one or two letters must be a whole word of the text,
+/// because `in`, for example, is part of most texts.
 fn words_in(service: &ServiceItem, words: &[&str]) -> usize {
     let text = [&service.slug, &service.name, &service.description, &service.category];
     let text = text.map(|text| text.to_lowercase()).join(" ");

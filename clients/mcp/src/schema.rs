@@ -1,6 +1,6 @@
-//! Schemas that types can't tell by themselves.
+//! JSON schemas that can't be derived from types.
 
-/// A schema that stands in its place, without a name of its own.
+/// Implements `JsonSchema` with an inlined schema instead of a reference.
 macro_rules! inline_schema {
     ($type:ty, $name:literal, $schema:expr $(, $($generic:tt)*)?) => {
         impl $(<$($generic)*>)? ::schemars::JsonSchema for $type {
@@ -20,7 +20,7 @@ macro_rules! inline_schema {
 }
 pub(crate) use inline_schema;
 
-/// A whole number: JSON Schema has no formats for those of Rust.
+/// A non-negative integer, without Rust's format names, which JSON Schema does not define.
 pub(crate) struct Whole;
 
 inline_schema!(

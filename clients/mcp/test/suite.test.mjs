@@ -1,4 +1,4 @@
-// The conformance suite against the function's own service with the suite's fixtures, and the inspector's CLI.
+// Runs the conformance suite against the function's service with the suite's fixtures, and tests the inspector's CLI.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
@@ -12,13 +12,13 @@ import { fileURLToPath } from 'node:url';
 import { newAgent, PURSER, settings, stack } from './world.mjs';
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
-// The suite needs Node 22: this one, or the one of npm's `node@22`, whose binary package is named outright, since that
-// package would fetch it by an install script.
+// The suite needs Node 22: the running one, or npm's `node@22`. Its binary package is a direct dependency, because
+// `node@22` would download it in an install script.
 const [major] = process.versions.node.split('.').map(Number);
 const NODE = major >= 22 ? process.execPath : here(`node_modules/node-linux-${process.arch}/bin/node`);
 const SERVER = process.env.CONFORMANCE ?? here('../../../target/debug/examples/conformance');
 
-// Nothing is read or written of this machine's own settings.
+// An empty home directory keeps this machine's settings out.
 const home = mkdtempSync(join(tmpdir(), 'mcp-'));
 after(() => rmSync(home, { recursive: true }));
 

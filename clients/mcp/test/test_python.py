@@ -1,6 +1,6 @@
-"""The official Python SDK as the host: every tool, over HTTP and stdio, in each of its modes.
+"""Tests with the official Python SDK as the host: every tool, over HTTP and stdio, in each of its modes.
 
-    test_python.py     finds the stack by $STACK_FOLDER, and the program by $PURSER
+The stack is found by $STACK_FOLDER, and the program by $PURSER.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ WEATHER = {"service": "lab-weather", "operation": "weather.current", "max_usd": 
 
 
 def new_agent(name):
-    """An agent of the demo owner with money: its key."""
+    """Creates an agent of the demo owner, with money. Returns its key."""
     def post(path, body, token=None):
         headers = {"Authorization": f"Bearer {token}", "If-Match": "*"} if token else {}
         request = urllib.request.Request(STACK["base_url"] + path, json.dumps(body).encode(), headers, method="POST")

@@ -1,4 +1,4 @@
-// The official TypeScript SDK as the host: every tool, over HTTP and over stdio, and a host that is killed.
+// Tests with the official TypeScript SDK as the host: every tool, over HTTP and stdio, and a host that is killed.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

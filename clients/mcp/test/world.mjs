@@ -1,4 +1,4 @@
-// Both ways in, as a host has them: over HTTP to the stack, and over stdio to the program on this machine.
+// Both transports of a host: HTTP to the stack, and stdio to the program on this machine.
 
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -16,7 +16,7 @@ export const PURSER = process.env.PURSER ?? here('../../../target/debug/purser')
 export const PRICE = 10_000;
 export const WEATHER = { service: 'lab-weather', operation: 'weather.current', max_usd: '0.05' };
 
-/** The environment of a host that starts `purser mcp`, with no settings of this machine's. */
+/** The environment of a host that starts `purser mcp`, without this machine's settings. */
 export const settings = (key) => ({ PURSER_URL: stack.base_url, PURSER_KEY: key });
 
 export const WAYS = {
@@ -27,12 +27,12 @@ export const WAYS = {
   stdio: (key) => new StdioClientTransport({ command: PURSER, args: ['mcp'], env: settings(key), stderr: 'inherit' }),
 };
 
-/** A host with the tools of this agent; `call` gives what a tool answers, or throws what it tells of its failure. */
+/** Connects a host with the tools of this agent. `call` returns a tool's answer, or throws its failure. */
 export async function host(way, key) {
   const transport = WAYS[way](key);
   const client = new Client({ name: 'purser-tests', version: '1' });
   await client.connect(transport);
-  // The client checks answers against the output schemas that it has seen.
+  // The client validates answers against the output schemas that it has listed.
   const { tools } = await client.listTools();
   const call = async (name, args = {}) => {
     const result = await client.callTool({ name, arguments: args });

@@ -1,4 +1,4 @@
-"""One way to buy for each library, so that one test holds for all."""
+"""A buyer for each library, so that one test covers all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from purser_client import (
 from purser_client.requests import PurserAdapter
 from purser_client.x402 import wrap_httpx, wrap_requests
 
-#: A status, the body, and what was paid.
+#: The status, the body, and the payment.
 Bought = tuple[int, bytes, Payment | None]
 
 

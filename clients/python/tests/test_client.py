@@ -1,4 +1,4 @@
-"""What needs no stack: settings, amounts, keys, terms, numbers of calls."""
+"""Tests that need no stack: settings, amounts, keys, terms, ordinals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the client says of the API is what the API's own description says; and its keys are those of every client."""
+"""Tests that the client matches the API's own description, and that its keys are those of every client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from purser_client.config import Call, call_key
 ROOT = Path(__file__).parents[3]
 DOCUMENT = json.loads((ROOT / "docs/openapi.json").read_text())
 SCHEMAS = DOCUMENT["components"]["schemas"]
-#: By operation id, what asks for it.
+#: The routes by operation id.
 ROUTES = {
     "authorize": routes.authorize,
     "check": routes.check,
@@ -40,7 +40,7 @@ OPERATIONS = {
 
 
 def members(name: str) -> tuple[dict[str, Any], set[str]]:
-    """The members of a schema, and which are always there."""
+    """Returns the members of a schema, and the names of the required ones."""
     properties: dict[str, Any] = {}
     required: set[str] = set()
     for part in SCHEMAS[name].get("allOf", [SCHEMAS[name]]):
@@ -55,7 +55,7 @@ def name_of(schema: dict[str, Any]) -> str:
 
 
 def text_of(schema: dict[str, Any]) -> str:
-    """How a schema is written as a type of Python."""
+    """Writes a schema as a Python type."""
     if "$ref" in schema:
         named = SCHEMAS[name_of(schema)]
         return name_of(schema) if "properties" in named or "allOf" in named else text_of(named)
@@ -69,7 +69,7 @@ def text_of(schema: dict[str, Any]) -> str:
 
 
 def text_of_type(annotation: Any) -> str:
-    """The same of a type."""
+    """Writes a Python type in the same form."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is NotRequired:
         return text_of_type(arguments[0])
@@ -168,7 +168,7 @@ def test_keys_are_those_of_every_client() -> None:
     assert len(vectors) > 10
     for vector in vectors:
         body = bytes.fromhex(vector["body_hex"])
-        # The encoding is of any text; `Call.of` makes the URL as it is sent.
+        # The vectors encode any text; `Call.of` would normalise the URL.
         call = Call(vector["method"].upper(), vector["url"], Call.of("GET", "", body).body_sha256, bool(body))
         assert call.body_sha256 == vector["body_sha256"]
         assert call_key(vector["run"], call, vector["ordinal"]) == vector["key"], vector["name"]

@@ -1,4 +1,4 @@
-"""The package as it is published."""
+"""Tests of the package as it is published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole flow against the real service and the official SDK's providers, by each library."""
+"""Tests of the complete flow against the real service and the official SDK's providers, with each library."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_run_that_is_repeated_pays_nothing_twice(world: World, agent: Agent, p
             buy(repeated, url)
         assert paid.value.receipt_status == "confirmed"
     assert agent.transfers() == 1
-    # Said to be over, the next is a purchase of its own.
+    # After `acknowledge`, the next call is a new purchase.
     paid.value.acknowledge()
     assert buy(repeated, url)[0] == 200
     assert agent.transfers() == 2
@@ -155,6 +155,6 @@ def test_a_key_of_the_callers_own_is_one_purchase(world: World, agent: Agent, pa
 
 
 def buy_or_be_told(buy: Buyer, purser: Purser, url: str) -> None:
-    """A purchase that the provider may yet refuse."""
+    """Makes a purchase that the provider may refuse."""
     with contextlib.suppress(errors.PaymentError):
         buy(purser, url)

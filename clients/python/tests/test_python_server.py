@@ -1,4 +1,4 @@
-"""A provider on the official package's own server, beside those of the stack, which are its TypeScript sibling's."""
+"""Tests with a provider on the official Python server; the stack's own providers use the TypeScript one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ X402 = Path(__file__).parents[3] / "infra/local/x402"
 
 @pytest.fixture(scope="module")
 def facilitator(world: World) -> Iterator[str]:
-    """A second facilitator on the stack's chain."""
+    """Starts a second facilitator on the stack's chain."""
     environment = {**os.environ, "RPC_URL": world.rpc, "CHAIN_ID": "84532"}
     command = ["node", "stack.mjs"]
-    # It ends when its standard input does.
+    # The process ends when its standard input is closed.
     with subprocess.Popen(
         command, cwd=X402, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -51,7 +51,7 @@ def server(world: World, facilitator: str) -> Iterator[str]:
     entry = {"scheme": "exact", "network": "eip155:84532", "payTo": world.pay_to, "price": usdc}
     routes: Any = {"GET /weather": {"accepts": entry, "description": "Weather in Porto"}}
     resources = x402ResourceServerSync(HTTPFacilitatorClientSync(FacilitatorConfig(url=facilitator)))
-    # The package's scheme is not typed as the package asks.
+    # The types of the package's scheme don't match those that the package requires.
     scheme: Any = ExactEvmScheme
     resources.register("eip155:84532", scheme())
     payment_middleware(app, routes, resources)

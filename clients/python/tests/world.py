@@ -1,6 +1,6 @@
-"""What the tests have around a client: the local stack, agents of their own, and a server that stands in between.
+"""The environment of the tests: the local stack, new agents, and a server between client and provider or Purser.
 
-The stack is a real one (`make run`), found by the `stack.json` in `STACK_FOLDER`.
+The stack is a real one (`make run`). Its `stack.json` is in `STACK_FOLDER`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 
 @dataclass
 class Exchange:
-    """A request to the server in between, by the name that it was called under."""
+    """A request to the server in between."""
 
     handler: BaseHTTPRequestHandler
     method: str
@@ -39,11 +39,11 @@ class Exchange:
 
     @property
     def payment(self) -> str | None:
-        """The payment that it carries."""
+        """The payment in the request."""
         return self.headers.get("payment-signature") or self.headers.get("x-payment")
 
     def forward(self, base: str, *, path: str | None = None) -> Reply:
-        """What another server answers to it."""
+        """Forwards the request to another server, and returns its answer."""
         to = urlsplit(base)
         connection = http.client.HTTPConnection(to.hostname or "", to.port, timeout=30)
         headers = {name: value for name, value in self.headers.items() if name not in ("host", "connection")}
@@ -57,24 +57,24 @@ class Exchange:
         return reply
 
     def send(self, reply: Reply) -> None:
-        """Answers."""
+        """Sends an answer."""
         self.head(reply.status, [*reply.headers, ("Content-Length", str(len(reply.body)))])
         self.handler.wfile.write(reply.body)
 
     def head(self, status: int, headers: list[tuple[str, str]]) -> None:
-        """Answers with a status and headers, and leaves the body to come."""
+        """Sends the status and headers, without a body."""
         self.handler.send_response(status)
         for name, value in headers:
             self.handler.send_header(name, value)
         self.handler.end_headers()
 
     def drop(self) -> None:
-        """Breaks off."""
+        """Closes the connection."""
         self.handler.close_connection = True
         self.handler.connection.close()
 
     def drip(self, piece: bytes, pause: float = 0.0) -> None:
-        """Sends a piece again and again, until the other side goes or a minute is over."""
+        """Sends a piece repeatedly, until the other side closes the connection or a minute has passed."""
         end = time.monotonic() + 60
         with contextlib.suppress(OSError):
             while time.monotonic() < end:
@@ -93,7 +93,7 @@ class Reply:
     body: bytes = b""
 
     def header(self, name: str) -> str | None:
-        """A header's value."""
+        """Returns a header's value."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
@@ -101,7 +101,7 @@ Behaviour = Callable[[Exchange], None]
 
 
 class Between:
-    """A server of the test, under whose names behaviours are put: a proxy, or a provider that is none of ours."""
+    """A server of the test with a behaviour for each path: a proxy, or a provider that is not the stack's."""
 
     def __init__(self) -> None:
         behaviours: dict[str, Behaviour] = {}
@@ -134,7 +134,7 @@ class Between:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def put(self, behaviour: Behaviour) -> str:
-        """A URL under which it answers."""
+        """Adds a behaviour, and returns its URL."""
         name = f"b{uuid.uuid4().hex}"
         self._behaviours[name] = behaviour
         return f"{self.url}/{name}"
@@ -142,7 +142,7 @@ class Between:
 
 @dataclass
 class Agent:
-    """An agent of a test, with a wallet of its own."""
+    """An agent of a test, with its own wallet."""
 
     world: World
     agent_id: str
@@ -150,19 +150,19 @@ class Agent:
     wallet: str
 
     def policy(self, service: str, **edit: object) -> None:
-        """Its owner changes its policy for a service."""
+        """Changes the agent's policy for a service, as its owner."""
         self.world.person("PATCH", f"/agents/{self.agent_id}/services/{service}", edit)
 
     def approve(self, approval_id: str) -> None:
-        """Its owner says yes."""
+        """Approves a call, as the agent's owner."""
         self.world.person("POST", f"/agents/{self.agent_id}/approvals/{approval_id}/approve", {"note": "for the tests"})
 
     def reject(self, approval_id: str) -> None:
-        """Its owner says no."""
+        """Rejects a call, as the agent's owner."""
         self.world.person("POST", f"/agents/{self.agent_id}/approvals/{approval_id}/reject", {"note": "not this one"})
 
     def transfers(self) -> int:
-        """How often its wallet has paid, on chain."""
+        """Counts the wallet's transfers on chain."""
         wallet = "0x" + self.wallet[2:].lower().rjust(64, "0")
         looked_for = {"fromBlock": "0x0", "toBlock": "latest", "address": self.world.usdc, "topics": [TRANSFER, wallet]}
         call = {"jsonrpc": "2.0", "id": 1, "method": "eth_getLogs", "params": [looked_for]}
@@ -170,7 +170,7 @@ class Agent:
 
 
 class World:
-    """The stack, its demo owner and operator, and the server in between, whose paths are in the catalog."""
+    """The stack, its demo owner and operator, and the server in between, which is listed in the catalog."""
 
     def __init__(self) -> None:
         stack = json.loads((Path(os.environ["STACK_FOLDER"]) / "stack.json").read_text())
@@ -190,12 +190,12 @@ class World:
 
     @property
     def owner(self) -> dict[str, str]:
-        """The headers of the demo owner, who has just signed in and edits whatever is there."""
+        """The headers of the demo owner, with a fresh sign-in, for edits of any version."""
         token = self.http.post(f"{self.base}/_local/token").json()["token"]
         return {"Authorization": f"Bearer {token}", "If-Match": "*"}
 
     def _list(self) -> None:
-        """Lists the server in between, as an operator does."""
+        """Adds the server in between to the catalog, as an operator."""
         payment = {"scheme": "exact", "network": "base-sepolia", "token": "USDC", "amount_units": PRICE}
         payment["pay_to"] = self.pay_to
         operation = {
@@ -229,41 +229,41 @@ class World:
         headers = {"X-Internal-Token": self._operator}
         answer = self.http.put(f"{self.base}/internal/services/{uuid.uuid4()}", json=service, headers=headers)
         assert answer.is_success, answer.text
-        # The functions have read the catalog within the last five seconds.
+        # The functions reload the catalog every five seconds.
         time.sleep(5.5)
 
     def person(self, method: str, path: str, body: object) -> dict[str, Any]:
-        """What the demo owner does."""
+        """Sends a request as the demo owner."""
         answer = self.http.request(method, self.base + path, json=body, headers=self.owner)
         assert answer.is_success, answer.text
         found: dict[str, Any] = answer.json()
         return found
 
     def agent(self, funds: int = FUNDS) -> Agent:
-        """A new agent with a key and money."""
+        """Creates an agent with a key and money."""
         made = self.person("POST", "/agents", {"name": "A test's agent"})
         key = self.person("POST", f"/agents/{made['agent_id']}/keys", {})["key"]
         body = {"wallet_address": made["wallet_address"], "units": funds}
-        # One after the other, as the chain counts what one account sends.
+        # One at a time, because the chain numbers the transactions of an account.
         with self._funding:
             assert self.http.post(f"{self.base}/_local/fund", json=body).is_success
         return Agent(self, made["agent_id"], key, made["wallet_address"])
 
     def provider(self, behaviour: Behaviour) -> str:
-        """A payable URL at which this answers."""
+        """Returns a payable URL with this behaviour."""
         return self.between.put(behaviour) + "/weather"
 
     def real(self, exchange: Exchange, version: int = 2) -> Reply:
-        """What the official SDK's provider answers."""
+        """Returns the answer of the official SDK's provider."""
         return exchange.forward(self.v2 if version == 2 else self.v1, path="/weather")
 
 
 def encoded(value: object) -> str:
-    """A header of x402's."""
+    """Encodes an x402 header."""
     return base64.b64encode(json.dumps(value).encode()).decode()
 
 
 def decoded(value: str | None) -> dict[str, Any]:
-    """What a header of x402's holds."""
+    """Decodes an x402 header."""
     found: dict[str, Any] = json.loads(base64.b64decode(value or ""))
     return found

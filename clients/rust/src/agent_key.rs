@@ -4,23 +4,23 @@ use reqwest::header::HeaderValue;
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// An agent key: `gak_pub_<id>:gak_sec_<secret>` (spec §5). It is sent to Purser alone, and printed nowhere.
+/// An agent key, `gak_pub_<id>:gak_sec_<secret>` (spec §5). It is sent to Purser only and never printed.
 #[derive(Clone)]
 pub struct AgentKey(Zeroizing<String>);
 
-/// Why a text is no agent key. The text is not repeated.
+/// The reason that a text is not an agent key. The error does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentKeyError {
-    /// The variable is not set.
+    /// The environment variable `PURSER_KEY` is not set.
     #[error("the environment variable PURSER_KEY is not set")]
     Missing,
-    /// It has another form.
+    /// The text does not have the form `gak_pub_<id>:gak_sec_<secret>`.
     #[error("an agent key has the form gak_pub_<id>:gak_sec_<secret>")]
     Form,
 }
 
 impl AgentKey {
-    /// Reads a key; white space around it is left out.
+    /// Parses a key; surrounding white space is ignored.
     pub fn from_text(text: &str) -> Result<Self, AgentKeyError> {
         let text = text.trim();
         let is_half = |half: &str, prefix: &str| {
@@ -49,7 +49,7 @@ impl AgentKey {
         Zeroizing::new(format!("Bearer {}", self.0.as_str()))
     }
 
-    /// The `Authorization` header, which is not printed either.
+    /// Returns the `Authorization` header, marked as sensitive so that it is not printed.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&self.bearer()).ok()?;
         value.set_sensitive(true);
@@ -57,7 +57,7 @@ impl AgentKey {
     }
 }
 
-/// Nothing of the key: debug output may reach a log.
+/// Prints nothing of the key, because debug output may reach a log.
 impl fmt::Debug for AgentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AgentKey(..)")

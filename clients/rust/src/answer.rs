@@ -1,5 +1,5 @@
-//! What Purser answers, member by member as in its OpenAPI document (a test compares them). Members that a later
-//! version adds are ignored; a word that it adds is [`ReceiptStatus::Other`] or the like.
+//! Purser's answers, with the same members as in its OpenAPI document (a test compares them). Members that a later
+//! version adds are ignored; an unknown word of a closed list becomes `Other`, such as [`ReceiptStatus::Other`].
 
 use crate::Usdc;
 use chrono::{DateTime, Utc};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// A word of a closed list, which a later version may lengthen.
+/// Defines the words of a closed list, to which a later version may add.
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$about])*
@@ -40,7 +40,7 @@ macro_rules! words {
             #[cfg(test)]
             pub(crate) const WORDS: &[&'static str] = &[$($word),+];
 
-            /// The word, as Purser sends it.
+            /// Returns the word, as Purser sends it.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $word,)+
@@ -53,68 +53,68 @@ macro_rules! words {
 pub(crate) use words;
 
 words! {
-    /// Where a settlement stands (spec §3.2).
+    /// The status of a settlement (spec §3.2).
     ReceiptStatus {
-        /// Signed and reserved; the chain has not decided.
+        /// The payment is signed and its amount reserved; its outcome on chain is not known yet.
         Authorized = "authorized",
-        /// Paid: the transfer is on the chain.
+        /// The payment is on chain.
         Confirmed = "confirmed",
-        /// It can never be paid any more, and was given back.
+        /// The payment can no longer be used, and its amount was released.
         Expired = "expired",
     }
 }
 
 words! {
-    /// Where an approval stands (spec §3.3).
+    /// The status of an approval (spec §3.3).
     ApprovalStatus {
         /// Nobody has decided.
         Pending = "pending",
-        /// A person said yes; the same call with its id may pay.
+        /// A person approved the call. The same call with the approval's id may pay.
         Approved = "approved",
-        /// A person said no.
+        /// A person rejected the call.
         Rejected = "rejected",
-        /// Nobody decided, or nobody paid, in time.
+        /// The approval was not decided, or not used, in time.
         Expired = "expired",
-        /// It was paid with.
+        /// The approval was used by a payment.
         Executed = "executed",
     }
 }
 
 words! {
-    /// What a check found.
+    /// The result of a check.
     CheckOutcome {
-        /// It lets the call through.
+        /// The check lets the call through.
         Passed = "passed",
-        /// It stops the call.
+        /// The check stops the call.
         Failed = "failed",
-        /// An approval lets it through.
+        /// The check is lifted by an approval.
         Lifted = "lifted",
-        /// It could not be made.
+        /// The check could not be made.
         Unknown = "unknown",
     }
 }
 
-/// `GET /mcp/agents/me`.
+/// The answer of `GET /mcp/agents/me`: an agent.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Agent {
-    /// Its id.
+    /// The agent's id.
     pub agent_id: String,
-    /// Its name.
+    /// The agent's name.
     pub name: String,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: DateTime<Utc>,
 }
 
-/// A payment that Purser signed. Its debug output has no signature: it may reach a log.
+/// A payment that Purser signed. Its debug output omits the signature, because it may reach a log.
 #[derive(Clone, PartialEq, Deserialize, Serialize)]
 pub struct SignedPayment {
-    /// `PAYMENT-SIGNATURE` (v2) or `X-PAYMENT` (v1).
+    /// The name of the header: `PAYMENT-SIGNATURE` (v2) or `X-PAYMENT` (v1).
     pub header_name: String,
-    /// Goes into the provider call as it is.
+    /// The value of the header, to be sent unchanged to the provider.
     pub header_value: String,
-    /// What the header holds, decoded.
+    /// The decoded content of the header.
     pub payload: Map<String, Value>,
-    /// The version of x402.
+    /// The x402 version.
     pub x402_version: u32,
 }
 
@@ -129,7 +129,7 @@ impl std::fmt::Debug for SignedPayment {
     }
 }
 
-/// `POST /x402/authorize`, allowed.
+/// The answer of `POST /x402/authorize`: an authorized payment.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Authorized {
     /// Always true.
@@ -138,29 +138,29 @@ pub struct Authorized {
     pub result: String,
     /// `x402_authorized`.
     pub reason: String,
-    /// The settlement: what `complete` and the receipt are asked for.
+    /// The settlement's id, which `complete` and the receipt take.
     pub settlement_id: Uuid,
     /// The audit reference.
     pub transaction_id: Uuid,
-    /// `authorized`; once the payment can't be used any more, where the settlement stands.
+    /// `authorized`, or the settlement's current status once the payment can no longer be used.
     pub receipt_status: ReceiptStatus,
-    /// The price.
+    /// The price of the call.
     pub amount_units: Usdc,
-    /// The price that the catalog lists, where `amount_units` is above it.
+    /// The price that the catalog lists, if `amount_units` exceeds it.
     pub listed_amount_units: Option<Usdc>,
-    /// The payee.
+    /// The payee's address.
     pub pay_to: String,
-    /// The network.
+    /// The network of the payment.
     pub network: String,
-    /// The token.
+    /// The token of the payment.
     pub token: String,
-    /// The payer.
+    /// The payer's address.
     pub wallet_address: String,
-    /// When it was authorized.
+    /// The time of authorization.
     pub authorized_at: DateTime<Utc>,
-    /// The chain takes the payment only in blocks before this instant.
+    /// The instant before which the payment must be in a block.
     pub expires_at: DateTime<Utc>,
-    /// The signed payment; `None` once it can't be used any more.
+    /// The signed payment; `None` once it can no longer be used.
     pub payment: Option<SignedPayment>,
     /// Whether this is the stored answer of an earlier call (header `Idempotent-Replayed`).
     #[serde(skip_deserializing)]
@@ -170,43 +170,43 @@ pub struct Authorized {
 /// One check of a decision.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Check {
-    /// Which check.
+    /// The name of the check.
     pub name: String,
-    /// What it found.
+    /// The result of the check.
     pub outcome: CheckOutcome,
-    /// Whether it lets the call through; `None` while that is unknown.
+    /// Whether the check lets the call through; `None` if that is unknown.
     pub passed: Option<bool>,
-    /// The limit.
+    /// The limit that was checked.
     pub limit: Option<Usdc>,
-    /// What of it is used, without this call.
+    /// The used part of the limit, without this call.
     pub used: Option<Usdc>,
-    /// What of it is left, without this call.
+    /// The remaining part of the limit, without this call.
     pub remaining: Option<Usdc>,
 }
 
-/// What of the limits is used and left.
+/// The spend of an agent against its limits.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Spend {
-    /// What was authorized for the service less than 24 hours ago and not released.
+    /// The amounts that were authorized for the service in the last 24 hours and not released.
     pub spend_today_units: Usdc,
-    /// What of the cap per day is left.
+    /// The remainder of the cap per rolling 24 hours.
     pub remaining_today_units: Usdc,
-    /// The agent's budgets, over all its services.
+    /// The agent's budgets, which cover all its services.
     pub budgets: Vec<Budget>,
 }
 
-/// A `budget_limit` rule.
+/// A `budget_limit` rule and its use.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Budget {
-    /// The rule.
+    /// The rule's id.
     pub rule_id: Uuid,
-    /// The budget.
+    /// The limit of the budget.
     pub limit_units: Usdc,
-    /// How long an authorization counts, in seconds.
+    /// The time for which an authorization counts, in seconds.
     pub window_seconds: u64,
-    /// What counts now.
+    /// The amount that counts now.
     pub used_units: Usdc,
-    /// What is left now.
+    /// The amount that remains now.
     pub remaining_units: Usdc,
 }
 
@@ -217,345 +217,345 @@ pub struct Decision {
     pub result: String,
     /// The slug of the refusal, or a rule's own reason.
     pub reason: String,
-    /// The check or rule that answered.
+    /// The check or rule that decided.
     pub rule_triggered: String,
-    /// How long the decision took.
+    /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
-    /// When the same call fits; `None` where no passing of time ends the refusal.
+    /// The earliest instant at which the same call may succeed; `None` if waiting does not help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<DateTime<Utc>>,
-    /// Every check, in order.
+    /// The checks, in the order in which they are made.
     pub checks: Vec<Check>,
 }
 
-/// `POST /x402/check`: what authorize would decide now. It reserves nothing.
+/// The answer of `POST /x402/check`: what authorize would decide now. It reserves nothing.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Preflight {
     /// Always true.
     pub check: bool,
-    /// Whether authorize would sign.
+    /// Whether authorize would sign the payment.
     pub would_authorize: bool,
     /// `allow`, `block` or `escalate`.
     pub result: String,
     /// `x402_authorized`, the slug of the refusal, or a rule's own reason.
     pub reason: String,
-    /// The price.
+    /// The price of the call.
     pub amount_units: Usdc,
-    /// The price that the catalog lists, where `amount_units` is above it.
+    /// The price that the catalog lists, if `amount_units` exceeds it.
     pub listed_amount_units: Option<Usdc>,
-    /// Whether a person would be asked.
+    /// Whether a person would have to approve the call.
     pub approval_required: bool,
-    /// Every check, in order.
+    /// The checks, in the order in which they are made.
     pub checks: Vec<Check>,
-    /// The decision; `None` where authorize would sign.
+    /// The decision; `None` if authorize would sign the payment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
-    /// What is used and left.
+    /// The current spend.
     #[serde(flatten)]
     pub spend: Spend,
 }
 
-/// A settlement: the receipt (spec §2.4).
+/// A settlement, which is the receipt of a payment (spec §2.4).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Settlement {
-    /// Its id.
+    /// The settlement's id.
     pub id: Uuid,
     /// The audit reference.
     pub transaction_id: Uuid,
-    /// Who pays.
+    /// The agent that pays.
     pub agent_id: String,
-    /// Whose service.
+    /// The service's id.
     pub service_id: Uuid,
-    /// Which operation, by its slug.
+    /// The operation's slug.
     pub operation_id: String,
-    /// The network.
+    /// The network of the payment.
     pub network: String,
-    /// The token.
+    /// The token of the payment.
     pub token: String,
-    /// How much.
+    /// The amount of the payment.
     pub amount_units: Usdc,
-    /// To whom.
+    /// The payee's address.
     pub pay_to: String,
-    /// Where it stands.
+    /// The current status.
     pub receipt_status: ReceiptStatus,
-    /// The transaction; `None` until confirmed.
+    /// The hash of the transaction; `None` until confirmed.
     pub tx_hash: Option<String>,
-    /// When it was authorized.
+    /// The time of authorization.
     pub authorized_at: DateTime<Utc>,
-    /// When it was confirmed.
+    /// The time of confirmation; `None` until confirmed.
     pub settled_at: Option<DateTime<Utc>>,
 }
 
-/// `POST /x402/settlements/{id}/complete`: a confirmed settlement.
+/// The answer of `POST /x402/settlements/{id}/complete`: a confirmed settlement.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Completed {
-    /// The settlement.
+    /// The confirmed settlement.
     #[serde(flatten)]
     pub settlement: Settlement,
     /// `onchain`.
     pub confirmed_via: String,
 }
 
-/// `GET /agents/{id}/settlements`.
+/// The answer of `GET /agents/{id}/settlements`: a list of settlements.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Settlements {
-    /// Newest first.
+    /// The settlements, newest first.
     pub settlements: Vec<SettlementItem>,
-    /// How many.
+    /// The number of settlements.
     pub count: u64,
 }
 
 /// A settlement in a list.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct SettlementItem {
-    /// Its id.
+    /// The settlement's id.
     pub id: Uuid,
     /// The audit reference.
     pub transaction_id: Uuid,
-    /// Whose service.
+    /// The service's id.
     pub service_id: Uuid,
-    /// Which operation, by its slug.
+    /// The operation's slug.
     pub operation_id: String,
-    /// How much.
+    /// The amount of the payment.
     pub amount_units: Usdc,
-    /// Where it stands.
+    /// The current status.
     pub receipt_status: ReceiptStatus,
-    /// When it was authorized.
+    /// The time of authorization.
     pub authorized_at: DateTime<Utc>,
-    /// When it was confirmed.
+    /// The time of confirmation; `None` until confirmed.
     pub settled_at: Option<DateTime<Utc>>,
 }
 
-/// `GET /approvals/{id}`.
+/// The answer of `GET /approvals/{id}`: an approval.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Approval {
-    /// Its id.
+    /// The approval's id.
     pub approval_id: Uuid,
-    /// Where it stands.
+    /// The current status.
     pub status: ApprovalStatus,
     /// The audit reference of the escalation.
     pub transaction_id: Uuid,
-    /// Whose service.
+    /// The service's id.
     pub service_id: Uuid,
-    /// Which operation, by its slug.
+    /// The operation's slug.
     pub operation_id: String,
-    /// The price.
+    /// The price of the call.
     pub amount_units: Usdc,
-    /// The payee.
+    /// The payee's address.
     pub pay_to: String,
-    /// When it was asked for.
+    /// The time of the request for approval.
     pub created_at: DateTime<Utc>,
-    /// When it ends, decided or not.
+    /// The time of expiry, whether or not it is decided.
     pub expires_at: DateTime<Utc>,
-    /// When a person decided.
+    /// The time of the decision.
     pub resolved_at: Option<DateTime<Utc>>,
-    /// What they wrote beside it.
+    /// The note of the person who decided.
     pub note: Option<String>,
-    /// The settlement that used it.
+    /// The settlement that used the approval.
     pub settlement_id: Option<Uuid>,
-    /// The call, as it was described when it was asked for.
+    /// The call, as the agent described it in the request for approval.
     pub call: DescribedCall,
 }
 
-/// The call of an approval.
+/// The call that an approval is for.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct DescribedCall {
-    /// HTTP method.
+    /// The HTTP method.
     pub method: String,
-    /// Where the provider is called.
+    /// The URL of the provider call.
     pub url: String,
     /// The hash of the body, as the agent gave it.
     pub body_hash: Option<String>,
-    /// The page that a scrape or crawl is pointed at.
+    /// The page that a scrape or crawl operation fetches.
     pub target_url: Option<String>,
-    /// What else the agent said.
+    /// The other metadata that the agent gave.
     pub metadata: Map<String, Value>,
-    /// What the catalog said that a call costs.
+    /// The catalog's price at the time of the request.
     pub catalog_price_units: Option<Usdc>,
-    /// What the catalog let it cost at most.
+    /// The catalog's maximum price at the time of the request.
     pub catalog_max_price_units: Option<Usdc>,
 }
 
-/// `GET /mcp/agents/{id}/services`.
+/// The answer of `GET /mcp/agents/{id}/services`: the services that are enabled for an agent.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct EnabledServices {
-    /// The agent.
+    /// The agent's id.
     pub agent_id: String,
-    /// Its services.
+    /// The agent's services.
     pub services: Vec<EnabledService>,
-    /// How many.
+    /// The number of services.
     pub count: u64,
 }
 
-/// A service as the agent has it.
+/// A service as it is enabled for an agent.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct EnabledService {
-    /// The service.
+    /// The service's id.
     pub service_id: Uuid,
-    /// `None`, as the next three, for a service that has left the catalog.
+    /// The service's slug. This and the next three members are `None` if the service has left the catalog.
     pub slug: Option<String>,
-    /// Its name.
+    /// The service's name.
     pub name: Option<String>,
-    /// Its category.
+    /// The service's category.
     pub category: Option<String>,
-    /// How far it was checked.
+    /// The extent to which the service was verified (spec §3.1).
     pub trust_status: Option<String>,
-    /// Whether it can be paid.
+    /// Whether the service can be paid.
     pub enabled: bool,
-    /// Why not.
+    /// The reason that the service can't be paid.
     pub unavailable_reason: Option<String>,
-    /// The spend policy.
+    /// The agent's spend policy for the service.
     pub policy: SpendPolicy,
-    /// Counts the edits of the policy.
+    /// The version of the policy, which each edit increments.
     pub version: u64,
 }
 
 /// A spend policy (spec §2.6).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct SpendPolicy {
-    /// Cap per call.
+    /// The cap per call.
     pub max_per_call_units: Usdc,
-    /// Cap per rolling 24 hours.
+    /// The cap per rolling 24 hours.
     pub max_per_day_units: Usdc,
-    /// Calls above this go to a person first.
+    /// The price above which a person has to approve a call.
     pub require_approval_above_units: Usdc,
-    /// `None`: every operation of the service.
+    /// The enabled operations; `None` for all operations of the service.
     pub enabled_operations: Option<Vec<String>>,
-    /// Which hosts scrape and crawl operations may be pointed at.
+    /// The hosts that scrape and crawl operations may fetch from.
     pub allowed_domains: Vec<String>,
 }
 
-/// `GET /agents/{id}/services/{service}/policy`.
+/// The answer of `GET /agents/{id}/services/{service}/policy`: a service's policy.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ServicePolicy {
-    /// The service.
+    /// The service and its policy.
     #[serde(flatten)]
     pub service: EnabledService,
-    /// What is used and left.
+    /// The current spend.
     #[serde(flatten)]
     pub spend: Spend,
 }
 
-/// `GET /services`.
+/// The answer of `GET /services`: a list of services.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Services {
-    /// The services.
+    /// The services of the catalog.
     pub services: Vec<ServiceItem>,
-    /// How many.
+    /// The number of services.
     pub count: u64,
 }
 
 /// A service in the catalog's list (spec §2.1).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ServiceItem {
-    /// Its id.
+    /// The service's id.
     pub id: Uuid,
-    /// Its name in paths and calls.
+    /// The service's name in paths and calls.
     pub slug: String,
-    /// Its name for people.
+    /// The service's display name.
     pub name: String,
-    /// What it is. Text of the provider: data, never an instruction.
+    /// The provider's description. This is untrusted data and never an instruction.
     pub description: String,
-    /// Its website.
+    /// The service's website.
     pub website: String,
-    /// Its logo.
+    /// The address of the service's logo.
     pub logo_url: Option<String>,
-    /// What it is about.
+    /// The service's category.
     pub category: String,
-    /// Where the entry came from.
+    /// The source of the catalog entry.
     pub source: String,
-    /// How far it was checked.
+    /// The extent to which the service was verified (spec §3.1).
     pub trust_status: String,
-    /// How many operations it has.
+    /// The number of operations.
     pub operation_count: u64,
-    /// How many of them are paid.
+    /// The number of paid operations.
     pub paid_operation_count: u64,
-    /// How many of them are free.
+    /// The number of free operations.
     pub free_operation_count: u64,
-    /// The lowest price.
+    /// The lowest price of an operation.
     pub min_price_units: Usdc,
 }
 
-/// `GET /services/{id}` (spec §2.2).
+/// The answer of `GET /services/{id}`: a service with its operations (spec §2.2).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ServiceDetail {
-    /// Its id.
+    /// The service's id.
     pub id: Uuid,
-    /// Its name in paths and calls.
+    /// The service's name in paths and calls.
     pub slug: String,
-    /// Its name for people.
+    /// The service's display name.
     pub name: String,
-    /// What it is. Text of the provider: data, never an instruction.
+    /// The provider's description. This is untrusted data and never an instruction.
     pub description: String,
-    /// Its website.
+    /// The service's website.
     pub website: String,
-    /// Its logo.
+    /// The address of the service's logo.
     pub logo_url: Option<String>,
-    /// What it is about.
+    /// The service's category.
     pub category: String,
-    /// How far it was checked.
+    /// The extent to which the service was verified (spec §3.1).
     pub trust_status: String,
-    /// What can be called.
+    /// The service's operations.
     pub operations: Vec<Operation>,
 }
 
-/// An operation (spec §2.3).
+/// An operation of a service (spec §2.3).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Operation {
-    /// Its id.
+    /// The operation's id.
     pub id: Uuid,
-    /// Its slug, `<domain>.<action>`.
+    /// The operation's slug, `<domain>.<action>`.
     pub operation_id: String,
-    /// `paid_x402`, `free_verified` or `unverified`.
+    /// The result of the latest live probe: `paid_x402`, `free_verified` or `unverified`.
     pub availability: String,
-    /// Its name for people. Text of the provider: data, never an instruction.
+    /// The operation's display name. This is untrusted data of the provider and never an instruction.
     pub label: String,
-    /// HTTP method.
+    /// The HTTP method.
     pub method: String,
-    /// Its address, with path parameters as `{name}` (RFC 6570).
+    /// The operation's URL, with path parameters as `{name}` (RFC 6570).
     pub endpoint: String,
-    /// What it is about.
+    /// The operation's category.
     pub category: String,
-    /// `sync`.
+    /// The mode of execution: `sync`.
     pub execution: String,
-    /// `fixed`.
+    /// The price model: `fixed`.
     pub price_model: String,
-    /// What a call costs, about.
+    /// The estimated price of a call.
     pub estimated_price_units: Usdc,
-    /// What a call costs at most.
+    /// The maximum price of a call.
     pub max_price_units: Option<Usdc>,
-    /// Its parameters, as the provider describes them.
+    /// The operation's parameters, as the provider describes them.
     pub params: Value,
-    /// How it is paid; `None` where it is not.
+    /// The payment of a call; `None` if the operation is not paid.
     pub payment: Option<OperationPayment>,
-    /// What takes the place of price model, maximum and payment; `None` while no change waits.
+    /// The pricing that will replace `price_model`, `max_price_units` and `payment`; `None` if no change is scheduled.
     pub next: Option<NextPayment>,
 }
 
-/// How an operation will be paid.
+/// A scheduled change of an operation's pricing.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct NextPayment {
-    /// The first instant at which a call pays so.
+    /// The first instant at which the new pricing applies.
     pub from: DateTime<Utc>,
-    /// `fixed`.
+    /// The price model: `fixed`.
     pub price_model: String,
-    /// What a call costs at most.
+    /// The maximum price of a call.
     pub max_price_units: Option<Usdc>,
-    /// How it is paid.
+    /// The payment of a call.
     pub payment: OperationPayment,
 }
 
-/// How an operation is paid.
+/// The payment of an operation's calls.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct OperationPayment {
-    /// `exact`.
+    /// The x402 scheme: `exact`.
     pub scheme: String,
-    /// The network.
+    /// The network of the payment.
     pub network: String,
-    /// The token.
+    /// The token of the payment.
     pub token: String,
-    /// The price.
+    /// The price of a call.
     pub amount_units: Usdc,
-    /// The payee.
+    /// The payee's address.
     pub pay_to: String,
 }

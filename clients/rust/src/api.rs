@@ -1,4 +1,4 @@
-//! The agent API, call by call.
+//! The agent API, one method per call.
 
 use crate::answer::{
     Agent, Approval, Authorized, Completed, EnabledServices, Preflight, ServiceDetail, ServicePolicy, Services,
@@ -17,31 +17,31 @@ use tokio::time::Instant;
 use url::{Host, Url};
 use uuid::Uuid;
 
-/// How long one call of Purser takes at most.
+/// The timeout of one call to Purser.
 const TIMEOUT: Duration = Duration::from_secs(35);
-/// How often a call is made at most, where the answer says that it may be repeated, or none came.
+/// The maximum number of attempts of a call that got no answer, or a retryable one.
 const ATTEMPTS: u32 = 3;
-/// The longest pause between them; what has to wait longer is the caller's to wait for.
+/// The longest pause between attempts. If Purser asks for a longer one, the call returns the error instead.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// How long Purser waits at most in one call for an approval (`wait_seconds`).
+/// The longest wait for an approval in one call (`wait_seconds`).
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(20);
-/// The longest answer that is read, in bytes: a list of 500 services is a third of it.
+/// The longest answer that is read, in bytes. A list of 500 services takes about a third of it.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
-/// Purser, called with one agent's key. Cloning is cheap.
+/// A client of Purser's agent API, with one agent's key. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Purser {
     base: Url,
     http: Client,
-    /// None to read the public catalog alone.
+    /// `None` for a client that only reads the public catalog.
     authorization: Option<HeaderValue>,
-    /// When every call is over.
+    /// The instant at which every call times out.
     deadline: Option<Instant>,
-    /// Makes one more header of each request.
+    /// Adds a header to each request that carries a key.
     signer: Option<Signer>,
 }
 
-/// Makes a header of a request's method, path and `Authorization`.
+/// A function that computes a header from a request's method, path and `Authorization`.
 #[derive(Clone)]
 struct Signer {
     name: HeaderName,
@@ -58,49 +58,51 @@ impl fmt::Debug for Signer {
     }
 }
 
-/// A URL that Purser can't be called at: it must be `https`, or `http` to this machine.
+/// A URL that is not accepted for Purser. It must be `https`, or `http` to this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum PurserUrlError {
-    /// It is no URL, or would send the key in the clear.
+    /// The text is not a URL, or the URL would send the key in the clear.
     #[error("Purser's URL must be https://…, or http:// to this machine")]
     Url,
-    /// The HTTP client can't be made.
+    /// The HTTP client can't be built.
     #[error("the HTTP client can't be made")]
     Client(#[source] reqwest::Error),
 }
 
-/// Why the environment names no Purser.
+/// An error in the environment variables that [`Purser::from_env`] reads.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvironmentError {
     /// `PURSER_URL` is not set.
     #[error("the environment variable PURSER_URL is not set")]
     MissingUrl,
-    /// `PURSER_URL` can't be called.
+    /// `PURSER_URL` is not an accepted URL.
     #[error(transparent)]
     Url(#[from] PurserUrlError),
-    /// `PURSER_KEY` is not set, or is no agent key.
+    /// `PURSER_KEY` is not set or not an agent key.
     #[error(transparent)]
     Key(#[from] AgentKeyError),
 }
 
-/// Why a call has no answer to use.
+/// An error of a call to Purser.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApiError {
-    /// Purser answered no.
+    /// Purser answered with an error.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// No answer, after some attempts. What was asked for may have been done: the same call under the same key finds it.
+    /// No answer was received after several attempts. The request may have taken effect; repeating it with the same
+    /// idempotency key returns its result.
     #[error("Purser did not answer")]
     Unreachable(#[source] reqwest::Error),
-    /// An answer of another form: another server, or a much later version.
+    /// The answer does not have the expected form. It comes from another server, or from a much later version of
+    /// Purser.
     #[error("the answer is not Purser's: {0}")]
     Unreadable(&'static str),
 }
 
 impl ApiError {
-    /// Whether the same question may be answered otherwise later.
+    /// Returns whether the same request may succeed later.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
@@ -109,7 +111,7 @@ impl ApiError {
         }
     }
 
-    /// How long to wait before, if Purser says.
+    /// Returns how long to wait before a retry, if Purser specifies it.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused(refusal) => refusal.retry_after,
@@ -124,35 +126,35 @@ impl From<Refusal> for ApiError {
     }
 }
 
-/// One provider call to be paid, as authorize and check judge it.
+/// A provider call to be paid, as authorize and check judge it.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
-    /// HTTP method.
+    /// The HTTP method.
     pub method: &'a str,
-    /// Where the provider is called.
+    /// The URL of the provider call.
     pub url: &'a str,
-    /// The hash of the body, for a person who approves it.
+    /// The hash of the body, shown to a person who approves the call.
     pub body_hash: Option<String>,
-    /// The page that a scrape or crawl operation is pointed at.
+    /// The page that a scrape or crawl operation fetches.
     pub target_url: Option<&'a str>,
-    /// The service's slug, where two list the same call.
+    /// The slug of the service; needed if two services list the same call.
     pub service_id: Option<&'a str>,
-    /// The operation's slug, for the same.
+    /// The slug of the operation; needed if two operations list the same call.
     pub operation_id: Option<&'a str>,
-    /// What it may cost at most.
+    /// The highest price that is accepted.
     pub ceiling: Usdc,
 }
 
-/// Which services a list has; all by default.
+/// A filter for the list of services. The default matches all services.
 #[derive(Clone, Debug, Default)]
 pub struct CatalogFilter {
-    /// Of this category.
+    /// Only services of this category.
     pub category: Option<String>,
-    /// Of this trust status.
+    /// Only services with this trust status.
     pub trust_status: Option<String>,
-    /// With this slug.
+    /// Only the service with this slug.
     pub slug: Option<String>,
-    /// At most so many: 100 by default, 500 at most.
+    /// The maximum number of services: 100 by default, at most 500.
     pub limit: Option<u16>,
 }
 
@@ -216,12 +218,12 @@ impl<'a> Judged<'a> {
 }
 
 impl Purser {
-    /// Purser at this URL, with an agent's key.
+    /// Creates a client of the Purser at `url`, with an agent's key.
     pub fn new(url: &str, key: &AgentKey) -> Result<Self, PurserUrlError> {
         Ok(Self::without_key(url)?.with_key(key))
     }
 
-    /// Purser at `PURSER_URL`, with the agent's key in `PURSER_KEY`.
+    /// Creates a client of the Purser at `PURSER_URL`, with the agent key in `PURSER_KEY`.
     #[expect(
         clippy::disallowed_methods,
         reason = "a client has no other settings, and reads this when it is asked to"
@@ -231,17 +233,19 @@ impl Purser {
         Ok(Self::new(&url, &AgentKey::from_env()?)?)
     }
 
-    /// The same Purser, over the same connections, with this agent's key.
+    /// Returns a client with another agent key that shares this one's connections.
     #[must_use]
     pub fn with_key(&self, key: &AgentKey) -> Self {
         Self {
-            // Its characters are all a header's.
+            // An agent key has only characters that a header allows.
             authorization: key.header(),
             ..self.clone()
         }
     }
 
-    /// The same Purser, whose calls are over at `deadline`: what is not answered then is [`ApiError::Unreachable`].
+    /// Returns a client whose calls time out at `deadline`.
+    ///
+    /// A call without an answer by then is [`ApiError::Unreachable`].
     #[must_use]
     pub fn until(&self, deadline: Instant) -> Self {
         Self {
@@ -250,8 +254,10 @@ impl Purser {
         }
     }
 
-    /// The same Purser, whose requests with a key have one more header: what `sign` makes of the method, the path and the
-    /// `Authorization` header. For a server that calls Purser for others and vouches for them.
+    /// Returns a client that adds the header `name` to each request that carries a key. `sign` computes its value from
+    /// the method, the path and the `Authorization` header.
+    ///
+    /// This is for a server that calls Purser on behalf of others and vouches for them.
     #[must_use]
     pub fn signed(
         &self,
@@ -267,7 +273,7 @@ impl Purser {
         }
     }
 
-    /// Purser at this URL, to read its public catalog: without a key, all else is refused.
+    /// Creates a client without a key. It can read the public catalog; every other call is refused.
     pub fn without_key(url: &str) -> Result<Self, PurserUrlError> {
         let base = Url::parse(url).map_err(|_| PurserUrlError::Url)?;
         let is_this_machine = match base.host() {
@@ -279,7 +285,7 @@ impl Purser {
         if !(base.scheme() == "https" || base.scheme() == "http" && is_this_machine) {
             return Err(PurserUrlError::Url);
         }
-        // A redirect would carry the key elsewhere.
+        // Redirects are not followed: they would send the key to another address.
         let http = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(TIMEOUT)
@@ -294,22 +300,22 @@ impl Purser {
         })
     }
 
-    /// The agent that the key belongs to.
+    /// Returns the agent that the key belongs to.
     pub async fn agent(&self) -> Result<Agent, ApiError> {
         self.get(&["mcp", "agents", "me"]).await
     }
 
-    /// What the agent may buy.
+    /// Lists the services that the agent may buy, each with its spend policy.
     pub async fn enabled_services(&self, agent_id: &str) -> Result<EnabledServices, ApiError> {
         self.get(&["mcp", "agents", agent_id, "services"]).await
     }
 
-    /// One service's policy, by slug or id, and what is left of its limits.
+    /// Returns one service's policy, by slug or id, and the remainder of its limits.
     pub async fn policy(&self, agent_id: &str, service: &str) -> Result<ServicePolicy, ApiError> {
         self.get(&["agents", agent_id, "services", service, "policy"]).await
     }
 
-    /// The catalog.
+    /// Lists the services of the catalog.
     pub async fn services(&self, filter: &CatalogFilter) -> Result<Services, ApiError> {
         let query = [
             ("category", filter.category.clone()),
@@ -320,12 +326,12 @@ impl Purser {
         self.read(self.address(&["services"])?, &query).await
     }
 
-    /// One service of the catalog, by slug or id, with its operations.
+    /// Returns one service of the catalog with its operations, by slug or id.
     pub async fn service(&self, service: &str) -> Result<ServiceDetail, ApiError> {
         self.get(&["services", service]).await
     }
 
-    /// What authorize would decide now. Nothing is reserved; `replay_key` is new for each question.
+    /// Returns what authorize would decide now. Nothing is reserved. `replay_key` must be new for each check.
     pub async fn check(&self, call: &Call<'_>, terms: &PaymentTerms, replay_key: &str) -> Result<Preflight, ApiError> {
         let body = Judged {
             replay_key: Some(replay_key),
@@ -334,7 +340,7 @@ impl Purser {
         self.post(&["x402", "check"], &body).await.map(|(answer, _)| answer)
     }
 
-    /// Has a payment judged, reserved and signed. The same key and call answer the same payment.
+    /// Authorizes a call: Purser judges, reserves and signs its payment. The same key and call return the same payment.
     pub async fn authorize(
         &self,
         call: &Call<'_>,
@@ -354,8 +360,10 @@ impl Purser {
         })
     }
 
-    /// Has a payment proved on the chain, by what the provider answered. Asked once, as somebody waits for what was paid.
-    /// The transaction is needed only where the provider's answer does not name it.
+    /// Completes a settlement: Purser verifies the payment on chain, by the provider's settlement header.
+    ///
+    /// `tx_hash` is needed only if the header does not name the transaction. The request is not retried, because the
+    /// caller is waiting for the paid answer.
     pub async fn complete(
         &self,
         settlement: Uuid,
@@ -372,24 +380,24 @@ impl Purser {
             .map(|(answer, _)| answer)
     }
 
-    /// A receipt.
+    /// Returns one receipt.
     pub async fn receipt(&self, settlement: Uuid) -> Result<Settlement, ApiError> {
         self.get(&["x402", "settlements", &settlement.to_string()]).await
     }
 
-    /// The newest receipts, 100 at most.
+    /// Lists the newest receipts, up to `limit`, which is at most 100.
     pub async fn receipts(&self, agent_id: &str, limit: u8) -> Result<Settlements, ApiError> {
         let address = self.address(&["agents", agent_id, "settlements"])?;
         self.read(address, &[("limit", Some(limit.to_string()))]).await
     }
 
-    /// Where an approval stands.
+    /// Returns an approval with its current status.
     pub async fn approval(&self, approval: Uuid) -> Result<Approval, ApiError> {
         self.get(&["approvals", &approval.to_string()]).await
     }
 
-    /// Where an approval stands once it is no longer pending, or after so long at most: Purser waits, up to
-    /// [`LONGEST_WAIT`], in whole seconds. Asked once: a failure that passes is the caller's to wait for.
+    /// Returns an approval once it is no longer pending, or after `wait`. Purser does the waiting, in whole seconds and
+    /// up to [`LONGEST_WAIT`]. The request is not retried; the caller waits after a temporary failure.
     pub(crate) async fn approval_within(&self, approval: Uuid, wait: Duration) -> Result<Approval, ApiError> {
         let seconds = wait.min(LONGEST_WAIT).as_secs();
         if seconds == 0 {
@@ -401,7 +409,7 @@ impl Purser {
         Ok(answer)
     }
 
-    /// An address below the base; each part is one segment, whatever is in it.
+    /// Builds a URL below the base. Each part is percent-encoded as a single path segment.
     fn address(&self, segments: &[&str]) -> Result<Url, ApiError> {
         let mut url = self.base.clone();
         url.path_segments_mut()
@@ -433,7 +441,8 @@ impl Purser {
         self.repeated(Method::POST, self.address(segments)?, Some(body)).await
     }
 
-    /// Makes a call, again where that may help: each is a read, under a key, or about one settlement.
+    /// Sends a request, and retries it where that may help. Retries are safe: each request is a read, carries a key, or
+    /// concerns one settlement.
     async fn repeated<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -505,18 +514,18 @@ impl Purser {
     }
 }
 
-/// The time until then; none if it is over.
+/// Returns the time until `deadline`, or zero if it has passed.
 pub(crate) fn time_left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// Why a body was not read to its end.
+/// The reason that a body was not read to its end.
 pub(crate) enum BodyError {
     Broken(reqwest::Error),
     TooLong,
 }
 
-/// The body, if it is not longer than `most` bytes.
+/// Reads a body of at most `most` bytes.
 pub(crate) async fn bounded(mut response: Response, most: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = response
@@ -532,7 +541,8 @@ pub(crate) async fn bounded(mut response: Response, most: usize) -> Result<Vec<u
     Ok(body)
 }
 
-/// The first bytes of a body, and whether there was more, as far as is known of one that breaks off.
+/// Reads the first `most` bytes of a body, or a little more. Returns whether there was more; a body that broke off
+/// counts as more.
 pub(crate) async fn bounded_start(mut response: Response, most: usize) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     while body.len() <= most {

@@ -1,4 +1,4 @@
-//! Waiting for a person's verdict.
+//! Waiting for a person's decision.
 
 use crate::answer::{Approval, ApprovalStatus};
 use crate::{ApiError, Paid, PayError, Payer, Purser, Refusal, Request};
@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How long at least from one look to the next, where Purser doesn't wait: at first, and at last.
+/// The shortest interval between two requests if Purser answers without waiting. It starts at the first value and
+/// doubles up to the second.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// A call that a person has to approve first. Nothing was reserved or paid.
+/// A call that needs a person's approval. Nothing was reserved or paid.
 ///
-/// It may be waited on, dropped, or made again later by repeating the request in the same run: its key is the same.
+/// It can be waited on or dropped. Repeating the request later in the same run uses the same idempotency key.
 #[derive(Clone, Debug)]
 pub struct PendingApproval {
     pub(crate) purser: Purser,
@@ -21,35 +22,35 @@ pub struct PendingApproval {
     pub(crate) refusal: Box<Refusal>,
 }
 
-/// Where an approval stands after a wait.
+/// The outcome of waiting for an approval.
 #[derive(Clone, Debug)]
 pub enum Waited {
-    /// A person said yes: [`PendingApproval::proceed`].
+    /// A person approved the call. Continue with [`PendingApproval::proceed`].
     Approved(Box<Approval>),
-    /// A person said no.
+    /// A person rejected the call.
     Rejected(Box<Approval>),
-    /// Nobody decided in its time.
+    /// The approval expired before anybody decided.
     Expired(Box<Approval>),
     /// Nobody has decided yet.
     Pending(Box<Approval>),
 }
 
 impl PendingApproval {
-    /// The approval's id.
+    /// Returns the approval's id.
     pub const fn approval_id(&self) -> Uuid {
         self.approval_id
     }
 
-    /// What Purser answered: the amount, the threshold, the checks.
+    /// Returns Purser's answer, with the amount, the threshold and the checks.
     pub const fn refusal(&self) -> &Refusal {
         &self.refusal
     }
 
-    /// Waits until a person has decided, `most` at longest.
+    /// Waits until a person has decided, at most for `most`.
     pub async fn wait(&self, most: Duration) -> Result<Waited, ApiError> {
         let approval = Box::new(Self::verdict(&self.purser, self.approval_id, most).await?);
         Ok(match approval.status {
-            // What was paid already is found again by its key.
+            // An executed approval has been paid already; the same key returns that payment.
             ApprovalStatus::Approved | ApprovalStatus::Executed => Waited::Approved(approval),
             ApprovalStatus::Rejected => Waited::Rejected(approval),
             ApprovalStatus::Expired => Waited::Expired(approval),
@@ -57,8 +58,10 @@ impl PendingApproval {
         })
     }
 
-    /// Any approval of the agent, once a person has decided, or as it stands after `most`. Purser waits; where it answers
-    /// at once, it is asked ever more seldom, and no sooner than it says.
+    /// Returns any approval of the agent once it is decided, or its current state after `most`.
+    ///
+    /// Purser does the waiting. If it answers at once, the request is repeated with a growing pause that respects
+    /// `Retry-After`.
     pub async fn verdict(purser: &Purser, approval_id: Uuid, most: Duration) -> Result<Approval, ApiError> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -77,7 +80,7 @@ impl PendingApproval {
             if left.is_zero() || hint > left {
                 return found;
             }
-            // Asked once more at the end.
+            // The pause is cut to the time left, so that the last request is made at the end.
             tokio::time::sleep(hint.max(pause.saturating_sub(asked.elapsed()).min(left))).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }

@@ -1,4 +1,4 @@
-//! What the client says of the API is what its own description says (docs/openapi.json, docs/errors.md).
+//! Tests that the client matches the API's own description (docs/openapi.json, docs/errors.md).
 
 use crate::answer::{
     Agent, Approval, ApprovalStatus, Authorized, CheckOutcome, Completed, EnabledServices, Preflight, ReceiptStatus,
@@ -19,7 +19,7 @@ fn document() -> Value {
     serde_json::from_str(include_str!("../../../docs/openapi.json")).unwrap()
 }
 
-/// The description of an operation, its method and its path.
+/// Returns the path and the description of an operation.
 fn operation(document: &Value, id: &str) -> (String, Value) {
     let paths = document["paths"].as_object().unwrap();
     let found = paths.iter().find_map(|(path, methods)| {
@@ -29,7 +29,7 @@ fn operation(document: &Value, id: &str) -> (String, Value) {
     found.unwrap_or_else(|| panic!("there is no operation {id}"))
 }
 
-/// A schema, wherever it stands.
+/// Resolves a schema's `$ref`.
 fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
         Some(reference) => resolved(document, document.pointer(reference.trim_start_matches('#')).unwrap()),
@@ -37,7 +37,7 @@ fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     }
 }
 
-/// A value with every member that a schema has, and in `bare` those alone that are always there, null where they may be.
+/// Makes a value of a schema. It has every member, or, if `is_bare`, only the required ones, null where allowed.
 fn sample(document: &Value, schema: &Value, is_bare: bool) -> Value {
     let schema = resolved(document, schema);
     if let Some(parts) = schema["allOf"].as_array() {
@@ -87,7 +87,7 @@ fn sample(document: &Value, schema: &Value, is_bare: bool) -> Value {
     }
 }
 
-/// What of `whole` is not in `part`, member by member.
+/// Lists the members of `whole` that `part` lacks or has with another value.
 fn missing(whole: &Value, part: &Value, at: &str) -> Vec<String> {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => whole
@@ -106,7 +106,7 @@ fn missing(whole: &Value, part: &Value, at: &str) -> Vec<String> {
     }
 }
 
-/// The type has every member of the answer, and reads it as it is.
+/// Asserts that the type has every member of the answer and round-trips it.
 fn answers<T: DeserializeOwned + Serialize>(document: &Value, id: &str) {
     let (_, operation) = operation(document, id);
     let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
@@ -144,7 +144,8 @@ fn every_route_of_an_agent_is_here_with_every_member_of_its_answer() {
         "receipts",
         "services",
     ];
-    // What is no call of an agent's: descriptions for it to read, and the tools, which are a client themselves.
+    // Operations that an agent does not call through this client: documents to read, and the MCP tools, which are a
+    // client themselves.
     let others = ["document", "llms_txt", "mcp", "skill"];
     let is_for_agents = |operation: &&Value| {
         let security = operation["security"].as_array();

@@ -1,19 +1,19 @@
-//! Idempotency keys: what makes a repeated call the same payment.
+//! Idempotency keys, which make a repeated call the same payment.
 
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// An `idempotency_key` (spec §4.4): under one key there is one payment.
+/// An `idempotency_key` (spec §4.4). Each key has at most one payment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(String);
 
-/// A text is no idempotency key: 1 to 255 characters, none of them a control character.
+/// The error for a text that is not an idempotency key. A key has 1 to 255 characters and no control characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an idempotency key has 1 to 255 characters and no control characters")]
 pub struct IdempotencyKeyError;
 
 impl IdempotencyKey {
-    /// A key of the caller's own.
+    /// Creates a key from a text of the caller's choice.
     pub fn from_text(text: &str) -> Result<Self, IdempotencyKeyError> {
         if (1..=255).contains(&text.chars().count()) && !text.chars().any(char::is_control) {
             Ok(Self(text.to_owned()))
@@ -22,9 +22,11 @@ impl IdempotencyKey {
         }
     }
 
-    /// The key of a run's `ordinal`-th identical request, from 1. A run that crashed and is repeated under the same id
-    /// makes the same keys, so it pays nothing twice. All of Purser's clients derive it alike (`clients/vectors.json`):
-    /// SHA-256, in hex, of a version line and of each part as `<bytes>:<part>\n`.
+    /// Derives the key of a run's `ordinal`-th identical request, counted from 1.
+    ///
+    /// A run that crashed and is repeated under the same id derives the same keys, so it pays nothing twice. All of
+    /// Purser's clients derive keys in the same way (`clients/vectors.json`): the SHA-256, in hex, of a version line
+    /// and of each part as `<bytes>:<part>\n`.
     pub fn derived(run: &str, method: &str, url: &str, body: &[u8], ordinal: u64) -> Self {
         let mut hash = Sha256::new_with_prefix("purser-call-v1\n");
         let body = hex(&Sha256::digest(body));
@@ -34,7 +36,7 @@ impl IdempotencyKey {
         Self(hex(&hash.finalize()))
     }
 
-    /// The key's text.
+    /// Returns the key as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -46,7 +48,7 @@ impl fmt::Display for IdempotencyKey {
     }
 }
 
-/// Bytes in lower-case hexadecimal digits.
+/// Formats bytes as lowercase hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()

@@ -1,8 +1,8 @@
-//! Pays [x402](https://www.x402.org) providers through Purser, which judges each payment against the agent's spend
-//! policy and signs exactly what it allowed.
+//! A client that pays [x402](https://www.x402.org) providers through Purser, which checks each payment against the
+//! agent's spend policy and signs exactly what it allowed.
 //!
-//! [`Payer`] does the whole flow for one request: it calls the provider, has the payment authorized when the provider
-//! asks for one, repeats the call with it, and completes the receipt.
+//! [`Payer`] does the complete flow for one request: it calls the provider and, if the provider asks for a payment, has
+//! it authorized, repeats the call with it, and completes the receipt.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,10 +14,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Purser`] is the typed client of the API below it.
+//! [`Purser`] is the typed client of Purser's API, on which [`Payer`] is built.
 //!
-//! Always true: the agent key goes to Purser alone and into no error; a payment header goes to the address that asked
-//! for the payment alone; a call is paid at most once under one idempotency key, whatever crashes.
+//! # Guarantees
+//!
+//! - The agent key is sent to Purser only, and no error contains it.
+//! - A payment header is sent only to the address that asked for the payment.
+//! - A call is paid at most once under one idempotency key, even after a crash.
 
 mod agent_key;
 mod answer;

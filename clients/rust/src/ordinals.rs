@@ -1,29 +1,30 @@
-//! Which of a run's identical requests a call is.
+//! The ordinals of a run's identical requests.
 
 use crate::IdempotencyKey;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Numbers identical requests, from 1. One that failed gives its number back, so that its repetition has the same
-/// idempotency key and pays nothing twice; identical requests at once have different ones.
+/// The ordinals of identical requests, from 1. A failed request releases its ordinal, so that a retry has the same
+/// idempotency key and pays nothing twice. Concurrent identical requests get different ordinals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ordinals(Arc<Mutex<HashMap<IdempotencyKey, Numbers>>>);
 
-/// The numbers of one request: those up to `bought` are bought, and of those above each is under way or, `true`, bought.
+/// The ordinals of one request. All up to `bought` are bought. Ordinals in `above` are bought (`true`) or in use
+/// (`false`).
 #[derive(Debug, Default)]
 struct Numbers {
     bought: u64,
     above: BTreeMap<u64, bool>,
 }
 
-/// A number that nobody else has until it is dropped.
+/// An ordinal that is reserved until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Ordinal {
     place: Place,
     is_bought: bool,
 }
 
-/// A number, whoever has it.
+/// A request and one of its ordinals, without a reservation.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     ordinals: Ordinals,
@@ -32,7 +33,7 @@ pub(crate) struct Place {
 }
 
 impl Ordinals {
-    /// The lowest number of this request that is free.
+    /// Reserves the lowest free ordinal of this request.
     pub(crate) fn next(&self, request: IdempotencyKey) -> Ordinal {
         let mut map = self.lock();
         let numbers = map.entry(request.clone()).or_default();
@@ -66,7 +67,7 @@ impl Ordinal {
         self.place.clone()
     }
 
-    /// The request was bought, or can never be under this number: the next one has another.
+    /// Marks the ordinal as used up: it was bought, or can never be. The next identical request gets another one.
     pub(crate) fn bought(mut self) {
         self.is_bought = true;
     }
@@ -83,12 +84,12 @@ impl Drop for Ordinal {
 }
 
 impl Place {
-    /// The number is bought, whoever has it.
+    /// Marks the ordinal as bought, whether or not it is reserved.
     pub(crate) fn spend(&self) {
         self.note(Some(true));
     }
 
-    /// Takes the number again, for another attempt of the same request.
+    /// Reserves the same ordinal again, for another attempt of the request.
     pub(crate) fn retake(self) -> Ordinal {
         self.note(Some(false));
         Ordinal {
@@ -97,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Notes that the number is bought, is under way, or, `None`, is not any more. What is bought stays bought.
+    /// Records that the ordinal is bought (`true`), in use (`false`) or free (`None`). A bought ordinal stays bought.
     fn note(&self, state: Option<bool>) {
         let mut map = self.ordinals.lock();
         let numbers = map.entry(self.request.clone()).or_default();

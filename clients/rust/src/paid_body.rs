@@ -1,4 +1,4 @@
-//! The body of an answer that was paid for: its purchase is over once it is here whole.
+//! The body of a paid answer. The purchase is over once the body has been read completely.
 
 use crate::ordinals::Ordinal;
 use bytes::Bytes;
@@ -8,13 +8,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use uuid::Uuid;
 
-/// The answer to a paid call is not here whole. The same call again repeats the same payment.
+/// The error of a paid answer that was not received completely. Repeating the call repeats the same payment.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the answer to the paid call {what} (settlement {settlement_id}); the same call again repeats the same payment"
 )]
 pub struct AnswerBrokeOff {
-    /// The settlement.
+    /// The settlement of the payment.
     pub settlement_id: Uuid,
     what: &'static str,
     source: Option<reqwest::Error>,
@@ -24,11 +24,11 @@ struct PaidBody {
     inner: Body,
     settlement_id: Uuid,
     left: usize,
-    /// `None` once the answer is whole or broke off, and where its end is the end of no purchase.
+    /// `None` once the answer is complete or broke off, and for an answer that does not end a purchase.
     ordinal: Option<Ordinal>,
 }
 
-/// The answer, which ends the purchase once its body was read to its end, `most` bytes at longest.
+/// Wraps a paid answer. Reading its body to the end marks `ordinal` as bought; a body longer than `most` bytes fails.
 pub(crate) fn paid(response: Response, settlement_id: Uuid, most: usize, ordinal: Option<Ordinal>) -> Response {
     let url = http::Response::builder().url(response.url().clone()).body(());
     let (head, inner) = http::Response::from(response).into_parts();

@@ -1,5 +1,5 @@
-//! Why a call was not bought, by what the caller can do next. Texts are ours or Purser's: a provider's words are data, in
-//! [`ProviderAnswer`].
+//! The errors of a purchase, grouped by what the caller can do next. Their messages contain no text of a provider; that
+//! is only in [`ProviderAnswer`].
 
 use crate::api::bounded_start;
 use crate::ordinals::Place;
@@ -10,32 +10,32 @@ use serde_json::Value;
 
 /// The longest part of a provider's answer that an error keeps, in bytes.
 const KEPT_BYTES: usize = 16 * 1024;
-/// How far `nonce` and `used` stand from each other at most where they are about each other.
+/// The greatest distance between `nonce` and `used` at which they count as one statement, in bytes.
 const NEAR: usize = 16;
 
-/// Why a call was not bought.
+/// The reason that a call was not bought.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayError {
-    /// The provider can't be called; nothing was paid.
+    /// The provider can't be reached. Nothing was paid.
     #[error("the provider did not answer")]
     Provider(#[source] reqwest::Error),
-    /// The request has a URL, method or header that can't be sent.
+    /// The request has an invalid URL, method or header. Nothing was sent.
     #[error("the request can't be sent")]
     Request(#[source] reqwest::Error),
-    /// The provider asks for a payment that is not x402's; nothing was paid.
+    /// The provider asks for a payment in another form than x402. Nothing was paid.
     #[error(transparent)]
     Terms(#[from] TermsError),
-    /// Purser said no; nothing was paid.
+    /// Purser refused the payment. Nothing was paid.
     #[error("{refusal}: {}", .refusal.what_to_do())]
     Refused {
-        /// Why, and what to do.
+        /// The reason, and what to do.
         refusal: Box<Refusal>,
     },
-    /// A person has to approve it; nothing was paid.
+    /// A person has to approve the call. Nothing was paid.
     #[error("a person has to approve it: approval {}", .0.approval_id())]
     ApprovalRequired(Box<PendingApproval>),
-    /// The provider asks for more above the listed price than the caller allows; nothing was paid.
+    /// The price exceeds the listed one by more than the caller allows. Nothing was paid.
     #[error("the provider asks for {asked} USD, and the catalog lists {listed}")]
     AboveListed {
         /// The price that the provider asks for.
@@ -43,44 +43,45 @@ pub enum PayError {
         /// The price that the catalog lists.
         listed: Usdc,
     },
-    /// Purser can't be asked. The same request again pays once.
+    /// Purser can't be asked. Repeating the request is safe: it pays once.
     #[error(transparent)]
     Purser(ApiError),
-    /// The paid call got no answer, so that nobody knows yet whether the provider took the payment.
+    /// The paid call got no answer. It is not known whether the provider took the payment.
     #[error("the provider did not answer the paid call (settlement {})", .payment.settlement_id)]
     PaymentUnanswered {
         /// The payment.
         payment: Box<PaymentMade>,
-        /// What broke.
+        /// The error of the call.
         source: reqwest::Error,
     },
-    /// The provider answers 402 though it was paid. It is not paid again, whatever its new terms.
+    /// The provider answered the paid call with 402. It is not paid again, even if its terms changed.
     #[error("the provider did not accept the payment (settlement {})", .payment.settlement_id)]
     PaymentNotAccepted {
         /// The payment.
         payment: Box<PaymentMade>,
-        /// What the provider said.
+        /// The provider's answer.
         answer: ProviderAnswer,
     },
-    /// The provider redirects the paid call. A payment goes to nobody else, so that it was not followed.
+    /// The provider redirected the paid call. The redirect was not followed, because it would send the payment to
+    /// another address.
     #[error("the provider redirected the paid call (settlement {})", .payment.settlement_id)]
     PaymentRedirected {
         /// The payment.
         payment: Box<PaymentMade>,
-        /// Where to: a provider's word.
+        /// The `Location` header, which is the provider's text.
         location: Option<String>,
-        /// The redirect.
+        /// The redirect response.
         response: Box<Response>,
     },
-    /// This very call was paid before, by this run: what it bought was handed out then.
+    /// This call was already paid by this run, and its answer was delivered then.
     #[error("this call is paid already (settlement {})", .0.payment.settlement_id)]
     AlreadyPaid(Box<AlreadyPaid>),
-    /// The payment can't be used any more.
+    /// The payment can no longer be used.
     #[error("the payment of this call can't be used any more (settlement {})", .payment.settlement_id)]
     PaymentLapsed {
         /// The payment.
         payment: Box<PaymentMade>,
-        /// `expired` if it never was used, `authorized` if nobody knows yet.
+        /// `expired` if the payment was never used, `authorized` if that is not known yet.
         receipt_status: ReceiptStatus,
     },
 }
@@ -90,13 +91,13 @@ pub enum PayError {
 pub struct AlreadyPaid {
     /// The payment.
     pub payment: PaymentMade,
-    /// `confirmed` once proved on chain; until then only the provider says so.
+    /// `confirmed` once the payment is verified on chain. Until then only the provider claims that it was paid.
     pub receipt_status: ReceiptStatus,
     pub(crate) place: Option<Place>,
 }
 
 impl AlreadyPaid {
-    /// Lets the next identical call be a purchase of its own.
+    /// Makes the next identical call a new purchase.
     pub fn acknowledge(&self) {
         if let Some(place) = &self.place {
             place.spend();
@@ -105,7 +106,7 @@ impl AlreadyPaid {
 }
 
 impl PayError {
-    /// What to do about it, in a sentence.
+    /// Returns advice for the caller, in a sentence.
     pub fn what_to_do(&self) -> &'static str {
         match self {
             Self::Provider(_) => "Nothing was paid. Call again.",
@@ -133,7 +134,7 @@ impl PayError {
         }
     }
 
-    /// The payment that was signed, if one was.
+    /// Returns the payment, if one was signed.
     pub fn payment(&self) -> Option<&PaymentMade> {
         match self {
             Self::PaymentUnanswered { payment, .. }
@@ -145,8 +146,8 @@ impl PayError {
         }
     }
 
-    /// Whether the key is bound for good to an approval that can't be used any more, though it paid for nothing: the
-    /// approval expired, or paid for an identical call under another key. Asking anew takes another key.
+    /// Returns whether the key is permanently bound to an approval that can no longer be used and paid for nothing. The
+    /// approval expired, or paid for an identical call under another key. A new request needs another key.
     pub(crate) fn is_bound_in_vain(&self) -> bool {
         match self {
             Self::Refused { refusal } => {
@@ -166,14 +167,14 @@ impl From<ApiError> for PayError {
     }
 }
 
-/// What a provider said, cut to 16 KiB: text of a stranger, to be shown and never to be followed.
+/// A provider's answer, cut to 16 KiB. It is untrusted text: show it, and never follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderAnswer {
     /// The HTTP status.
     pub status: u16,
-    /// Its terms of v2 if it has some, else the start of its body.
+    /// The provider's x402 v2 terms, if the answer has them; otherwise the start of its body.
     pub text: String,
-    /// Whether there was more.
+    /// Whether the text was cut.
     pub cut: bool,
 }
 
@@ -190,7 +191,8 @@ impl ProviderAnswer {
         Self { status, text, cut }
     }
 
-    /// Whether it says that the payment's nonce was used. A provider's word: it decides how an error is called.
+    /// Returns whether the provider says that the payment's nonce was used. This is untrusted, and only decides which
+    /// error is returned.
     pub(crate) fn says_used(&self) -> bool {
         let answer: Value = serde_json::from_str(&self.text).unwrap_or_default();
         let error = answer.get("error").and_then(Value::as_str).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The whole flow for one request: call, authorize, call again with the payment, complete.
+//! The complete flow of one request: call, authorize, call again with the payment, complete.
 
 use crate::answer::{ApprovalStatus, Authorized, Preflight, ReceiptStatus, SignedPayment};
 use crate::api::{BodyError, bounded, time_left};
@@ -17,18 +17,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How long a provider's answer takes at most, body included, if the caller sets nothing else.
+/// The default timeout of a provider's answer, body included.
 const PROVIDER_TIMEOUT: Duration = Duration::from_mins(2);
-/// The longest paid answer that is read, in bytes, if the caller sets nothing else.
+/// The default maximum length of a paid answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
-/// How many payments of one request may have expired unused before the next is not tried.
+/// The number of expired, unused payments of one request after which no further key is tried.
 const MAX_EXPIRED: u32 = 20;
-/// The headers that a payment goes in: v2's, v1's.
+/// The headers that carry a payment: v2's, v1's.
 const PAYMENT_HEADERS: [&str; 2] = ["payment-signature", "x-payment"];
-/// The statuses that send a client elsewhere.
+/// The redirect statuses.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// Calls providers and pays them through Purser. Cloning is cheap, and clones count as one.
+/// A client that calls providers and pays them through Purser.
+///
+/// Cloning is cheap. Clones share the count of identical requests.
 #[derive(Clone, Debug)]
 pub struct Payer {
     purser: Purser,
@@ -42,35 +44,37 @@ pub struct Payer {
     deadline: Option<Instant>,
 }
 
-/// The provider's answer, and what was paid for it.
+/// A provider's answer, and the payment for it.
 #[derive(Debug)]
 pub struct Paid {
-    /// The provider's answer, whatever its status but 402. The purchase is over once its body was read to the end: an
-    /// identical call before that repeats the same payment.
+    /// The provider's answer, with any status except 402. The purchase is over once the body has been read to its end;
+    /// until then an identical call repeats the same payment.
     pub response: Response,
-    /// The payment; `None` where the provider asked for none.
+    /// The payment; `None` if the provider asked for none.
     pub payment: Option<PaymentMade>,
 }
 
-/// What a provider answers to a call without a payment.
+/// A provider's answer to a call without a payment.
 enum Asked {
     Nothing(Response),
     Payment(PaymentTerms),
 }
 
-/// A payment that was authorized, under which key.
+/// An authorized payment and its idempotency key.
 struct Purchase {
     authorized: Authorized,
     key: IdempotencyKey,
-    /// `None` where the caller gave the key.
+    /// `None` if the caller gave the key.
     ordinal: Option<Ordinal>,
 }
 
 impl Payer {
-    /// A payer whose calls cost `ceiling` each at most. `run` says what this run is, as a job's id: one that is repeated
-    /// under the same id pays nothing twice.
+    /// Creates a payer whose calls cost at most `ceiling` each.
+    ///
+    /// `run` identifies this run, for example by a job's id. A run that is repeated under the same id pays nothing
+    /// twice.
     pub fn new(purser: Purser, run: impl Into<String>, ceiling: Usdc) -> Result<Self, PayError> {
-        // A redirect would carry the payment elsewhere.
+        // Redirects are not followed: they would send the payment to another address.
         let provider = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(PROVIDER_TIMEOUT)
@@ -79,8 +83,9 @@ impl Payer {
         Ok(Self::with_client(purser, run, ceiling, provider))
     }
 
-    /// As [`Payer::new`], calling providers with a client of the caller's own. It must follow no redirects, and bound the
-    /// time of an answer.
+    /// Creates a payer that calls providers with `provider`, a client of the caller's own.
+    ///
+    /// The client must not follow redirects, and must have a timeout.
     pub fn with_client(purser: Purser, run: impl Into<String>, ceiling: Usdc, provider: Client) -> Self {
         Self {
             purser,
@@ -95,8 +100,9 @@ impl Payer {
         }
     }
 
-    /// Calls of providers are over at `deadline`; those of Purser are bounded by [`Purser::until`]. A payment that was sent
-    /// by then is told, and the same request again goes on with it.
+    /// Sets the deadline of provider calls; calls to Purser are bounded by [`Purser::until`].
+    ///
+    /// If a payment was sent by then, the error contains it, and repeating the request continues with it.
     #[must_use]
     pub fn until(self, deadline: Instant) -> Self {
         Self {
@@ -105,8 +111,9 @@ impl Payer {
         }
     }
 
-    /// Refuses a price more than `percent` above the one that the catalog lists; by default none is refused for that.
-    /// Each paid call asks `check` before.
+    /// Refuses a price more than `percent` percent above the one that the catalog lists.
+    ///
+    /// By default no price is refused for that. With this setting, each paid call makes a `check` first.
     #[must_use]
     pub fn max_over_listed(self, percent: u32) -> Self {
         Self {
@@ -115,7 +122,7 @@ impl Payer {
         }
     }
 
-    /// Calls wait so long for a person who has to approve them; by default not at all.
+    /// Sets how long calls wait for a person's approval. By default they don't wait.
     #[must_use]
     pub fn wait_for_approval(self, most: Duration) -> Self {
         Self {
@@ -124,7 +131,7 @@ impl Payer {
         }
     }
 
-    /// So many bytes of a paid answer are read at most; by default 64 MiB.
+    /// Sets the maximum length of a paid answer, in bytes; 64 MiB by default.
     #[must_use]
     pub fn max_answer_bytes(self, most: usize) -> Self {
         Self {
@@ -133,17 +140,17 @@ impl Payer {
         }
     }
 
-    /// The API that it pays through.
+    /// Returns the client that this payer pays through.
     pub const fn purser(&self) -> &Purser {
         &self.purser
     }
 
-    /// Buys the answer to a GET.
+    /// Sends a GET request, and pays if the provider asks for a payment.
     pub async fn get(&self, url: impl Into<String>) -> Result<Paid, PayError> {
         self.send(Request::new(Method::GET, url)).await
     }
 
-    /// Calls the provider, and pays if it asks for a payment.
+    /// Sends a request, and pays if the provider asks for a payment.
     pub async fn send(&self, request: Request) -> Result<Paid, PayError> {
         match self.asked(&request).await? {
             Asked::Nothing(response) => Ok(Paid {
@@ -157,8 +164,9 @@ impl Payer {
         }
     }
 
-    /// Calls the provider without paying, and asks Purser what it would decide; `None` where the provider asks for no
-    /// payment.
+    /// Calls the provider without paying, and returns what Purser would decide.
+    ///
+    /// Returns `None` if the provider asks for no payment.
     pub async fn check(&self, request: &Request) -> Result<Option<Preflight>, PayError> {
         let Asked::Payment(terms) = self.asked(request).await? else {
             return Ok(None);
@@ -172,7 +180,7 @@ impl Payer {
         Ok(self.purser.check(&call, terms, &replay_key).await?)
     }
 
-    /// Refuses a price that is further above the listed one than the caller allows.
+    /// Refuses a price that exceeds the listed one by more than the caller allows.
     async fn compare_with_listed(&self, request: &Request, terms: &PaymentTerms) -> Result<(), PayError> {
         let Some(percent) = self.max_over_listed else {
             return Ok(());
@@ -185,7 +193,7 @@ impl Payer {
         }
     }
 
-    /// The provider's answer without a payment.
+    /// Calls the provider without a payment.
     async fn asked(&self, request: &Request) -> Result<Asked, PayError> {
         let response = self.call(request, None).await.map_err(|error| {
             if error.is_builder() {
@@ -248,7 +256,7 @@ impl Payer {
         if status == StatusCode::PAYMENT_REQUIRED {
             return Err(refused(payment, response, place).await);
         }
-        // What failed at the provider is no purchase: its repetition sends the same payment.
+        // A failed answer ends no purchase: a retry sends the same payment.
         let ordinal = ordinal.filter(|_| status.is_success());
         Ok(Paid {
             response: paid(response, payment.settlement_id, self.max_answer_bytes, ordinal),
@@ -256,7 +264,7 @@ impl Payer {
         })
     }
 
-    /// Has the payment authorized, under the request's own key or the derived one.
+    /// Authorizes the payment, under the request's own key or a derived one.
     async fn authorize(&self, request: &Request, terms: &PaymentTerms) -> Result<Purchase, PayError> {
         let mut key = request.key.clone();
         for _ in 0..MAX_EXPIRED {
@@ -284,7 +292,7 @@ impl Payer {
             };
             let is_over = authorized.payment.is_none() && authorized.receipt_status == ReceiptStatus::Expired;
             match ordinal {
-                // It was never paid and never can be, so the next key buys nothing twice.
+                // This payment was never taken and never can be, so the next key buys nothing twice.
                 Some(ordinal) if is_over => ordinal.bought(),
                 ordinal => {
                     return Ok(Purchase {
@@ -309,7 +317,7 @@ impl Payer {
     ) -> Result<Authorized, PayError> {
         let call = request.call(self.ceiling);
         let ask = async |approval| match self.purser.authorize(&call, terms, key, approval).await {
-            // The answer to the approved call was lost: under its key alone it is the same payment.
+            // The answer to the approved call was lost. The key without the approval returns the same payment.
             Err(ApiError::Refused(refusal)) if approval.is_some() && refusal.slug == Slug::IdempotentReplay => {
                 self.purser.authorize(&call, terms, key, None).await
             }
@@ -322,14 +330,15 @@ impl Payer {
         let (Slug::ApprovalRequired, Some(approval_id)) = (&refusal.slug, refusal.approval_id) else {
             return Err(ApiError::Refused(refusal).into());
         };
-        // A person may have decided since, as when the run was ended while it waited.
+        // A person may have decided since, for example if the run was stopped while it waited.
         let wait = request.wait_for_approval.unwrap_or(self.wait_for_approval);
         let found = PendingApproval::verdict(&self.purser, approval_id, wait).await;
         Ok(match found.map(|approval| approval.status) {
             Ok(ApprovalStatus::Approved) => ask(Some(approval_id)).await?,
-            // Executed by a call whose answer was lost: the key replays it. Or ended: the key answers how.
+            // Executed by a call whose answer was lost: the key replays it. Rejected or expired: the key returns the
+            // reason.
             Ok(ApprovalStatus::Executed | ApprovalStatus::Rejected | ApprovalStatus::Expired) => ask(None).await?,
-            // Who may not read the approval may still be told of it.
+            // The key may not be allowed to read the approval; the caller still gets its id.
             Ok(ApprovalStatus::Pending | ApprovalStatus::Other(_)) | Err(_) => {
                 return Err(PayError::ApprovalRequired(Box::new(PendingApproval {
                     purser: self.purser.clone(),
@@ -355,7 +364,7 @@ impl Payer {
         }
         if let Some(deadline) = self.deadline {
             let left = time_left(deadline);
-            // What asks for the price leaves most of the time to what is paid for.
+            // The unpaid call gets a third of the time, so that most of it is left for the paid one.
             let part = if is_paid {
                 left
             } else {
@@ -367,7 +376,7 @@ impl Payer {
     }
 }
 
-/// The header that a payment goes in.
+/// Returns the header that carries a payment, if its name is one of x402's.
 fn header_of(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
     let name: HeaderName = signed.header_name.parse().ok()?;
     let mut value = HeaderValue::from_str(&signed.header_value).ok()?;
@@ -375,7 +384,7 @@ fn header_of(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
     PAYMENT_HEADERS.contains(&name.as_str()).then_some((name, value))
 }
 
-/// Paid, and 402 again: either an earlier attempt's payment was taken, or it was not accepted.
+/// Handles a 402 to the paid call: either an earlier attempt's payment was taken, or this payment was not accepted.
 async fn refused(mut payment: PaymentMade, response: Response, place: Option<Place>) -> PayError {
     let answer = ProviderAnswer::of(response).await;
     let status = payment.look().await.unwrap_or(ReceiptStatus::Authorized);

@@ -1,4 +1,4 @@
-//! A call's payment, as it is found beside the answer or in an error: what it cost, and its receipt.
+//! The payment of a call, with its price and its receipt. It is returned with the answer, or in an error.
 
 use crate::answer::{Authorized, ReceiptStatus, Settlement};
 use crate::terms::provider_proof;
@@ -9,55 +9,56 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// The pause where an answer names none, and the longest between two looks at a receipt.
+/// The default pause between two requests for a receipt, and the longest one.
 const PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// A payment that was signed for a call.
 #[derive(Debug)]
 pub struct PaymentMade {
-    /// The settlement, to ask for the receipt.
+    /// The settlement's id, which names the receipt.
     pub settlement_id: Uuid,
     /// The audit reference.
     pub transaction_id: Uuid,
     /// The price.
     pub amount: Usdc,
-    /// The price that the catalog lists, where the provider asked for more.
+    /// The price that the catalog lists, if the provider asked for more.
     pub listed: Option<Usdc>,
     /// The payee.
     pub pay_to: String,
-    /// Under which this call can be repeated from anywhere.
+    /// The idempotency key under which this call can be repeated.
     pub idempotency_key: IdempotencyKey,
-    /// Whether it is the stored payment of an earlier attempt.
+    /// Whether this is the stored payment of an earlier attempt.
     pub replayed: bool,
-    /// The receipt, as it stood when Purser was asked last.
+    /// The state of the receipt when Purser was last asked.
     pub receipt: ReceiptState,
     proof: Option<Value>,
     purser: Purser,
 }
 
-/// Where a payment that was sent stands. Only `Expired` means that nothing was paid.
+/// The state of a payment that was sent. Only `Expired` means that nothing was paid.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReceiptState {
-    /// The transfer is proved on the chain.
+    /// The transfer is verified on chain.
     Confirmed(Box<Settlement>),
-    /// The chain needs time, or Purser can't be asked: [`PaymentMade::confirm`] asks again.
+    /// The chain needs time, or Purser can't be asked. [`PaymentMade::confirm`] asks again.
     Pending {
-        /// How long to wait before.
+        /// How long to wait before asking again.
         retry_after: Duration,
-        /// What Purser said, or that it said nothing.
+        /// Purser's error, or the failure to reach it.
         error: ApiError,
     },
-    /// The provider sent no proof (`None`), or one that Purser does not accept. It may have taken the payment: don't pay
-    /// again. [`PaymentMade::confirm`] reads the receipt, for which Purser looks on the chain itself.
+    /// The provider sent no proof (`None`), or one that Purser does not accept. The provider may have taken the
+    /// payment: don't pay again. [`PaymentMade::confirm`] reads the receipt, for which Purser searches the chain
+    /// itself.
     Unproven(Option<ApiError>),
-    /// The payment was never taken, and no longer can be.
+    /// The payment was never taken, and can no longer be.
     Expired(Box<Settlement>),
 }
 
 impl ReceiptState {
-    /// `confirmed`, `pending`, `unproven` or `expired`: the same word in every client.
+    /// Returns `confirmed`, `pending`, `unproven` or `expired`, the same words as in every client.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Confirmed(_) => "confirmed",
@@ -67,7 +68,7 @@ impl ReceiptState {
         }
     }
 
-    /// Whether it is `Confirmed` or `Expired`.
+    /// Returns whether the state is `Confirmed` or `Expired`, which are final.
     pub const fn is_settled(&self) -> bool {
         matches!(self, Self::Confirmed(_) | Self::Expired(_))
     }
@@ -89,13 +90,13 @@ impl PaymentMade {
         }
     }
 
-    /// Has Purser prove it by what the provider answered.
+    /// Completes the settlement with the proof in the provider's answer.
     pub(crate) async fn prove(&mut self, headers: &HeaderMap) {
         self.proof = provider_proof(headers);
         self.complete().await;
     }
 
-    /// Asks Purser until the receipt is `Confirmed` or `Expired`, `most` at longest.
+    /// Asks Purser until the receipt is `Confirmed` or `Expired`, at most for `most`.
     pub async fn confirm(&mut self, most: Duration) -> &ReceiptState {
         let begun = Instant::now();
         let mut pause = PAUSE;
@@ -131,7 +132,7 @@ impl PaymentMade {
         };
     }
 
-    /// Where it stands by what Purser knows without the provider; `None` if it can't be asked.
+    /// Reads the receipt, and returns its status; `None` if Purser can't be asked.
     pub(crate) async fn look(&mut self) -> Option<ReceiptStatus> {
         if let ReceiptState::Confirmed(settlement) = &self.receipt {
             return Some(settlement.receipt_status.clone());

@@ -1,4 +1,4 @@
-//! Why Purser answered no: every error of its vocabulary, typed (docs/errors.md).
+//! Purser's errors, typed (docs/errors.md).
 
 use crate::Usdc;
 use crate::answer::{Check, words};
@@ -10,85 +10,85 @@ use std::time::Duration;
 use uuid::Uuid;
 
 words! {
-    /// The `error` of an answer, for agents' calls.
+    /// The `error` member of an answer to an agent's call.
     Slug {
-        /// A body, member or parameter is wrong.
+        /// A body, member or parameter is invalid.
         InvalidRequest = "invalid_request",
         /// The agent key is unknown, revoked or expired.
         InvalidAgentKey = "invalid_agent_key",
-        /// The header has another form.
+        /// The `Authorization` header does not have the expected form.
         InvalidAuthorizationHeader = "invalid_authorization_header",
-        /// The key may not do this.
+        /// The agent key lacks a permission.
         KeyNotAllowed = "key_not_allowed",
-        /// The wallet can't cover the price.
+        /// The wallet's balance is lower than the price.
         InsufficientUsdcBalance = "insufficient_usdc_balance",
-        /// The price is above the cap per call.
+        /// The price exceeds the cap per call.
         AmountExceedsPerCallLimit = "amount_exceeds_per_call_limit",
-        /// The last 24 hours would exceed the cap.
+        /// The call would exceed the cap per rolling 24 hours.
         DailySpendLimitExceeded = "daily_spend_limit_exceeded",
-        /// The price is above the request's own ceiling.
+        /// The price exceeds the request's own ceiling.
         AmountExceedsMax = "amount_exceeds_max",
-        /// A person has to decide.
+        /// A person has to approve the call.
         ApprovalRequired = "approval_required",
-        /// The service is not enabled.
+        /// The service is not enabled for the agent.
         ServiceNotEnabled = "service_not_enabled",
-        /// The operation is not enabled.
+        /// The operation is not enabled for the agent.
         OperationNotEnabledForAgent = "operation_not_enabled_for_agent",
-        /// The target's host is not allowed.
+        /// The target's host is not on the allowlist.
         DomainNotAllowed = "domain_not_allowed",
-        /// A rule, a freeze or an unusable approval.
+        /// A rule, a freeze or an unusable approval blocks the call.
         PolicyBlocked = "policy_blocked",
-        /// No such service, or no operation of one at this address.
+        /// There is no such service, or no operation at this address.
         ServiceNotFound = "service_not_found",
-        /// No such route or object.
+        /// There is no such route or object.
         NotFound = "not_found",
-        /// The key belongs to another request.
+        /// The idempotency key was used for a different request.
         IdempotencyKeyReusedForDifferentRequest = "idempotency_key_reused_for_different_request",
-        /// The approval was used.
+        /// The approval was already used.
         IdempotentReplay = "idempotent_replay",
-        /// The transaction confirmed another settlement.
+        /// The transaction already confirmed another settlement.
         SettlementTransactionAlreadyUsed = "settlement_transaction_already_used",
         /// The body is too long.
         RequestTooLarge = "request_too_large",
-        /// No settlement header was given.
+        /// The request has no settlement header of the provider.
         ProviderProofRequired = "provider_proof_required",
         /// The settlement header names no transaction.
         SettlementTransactionHashRequired = "settlement_transaction_hash_required",
-        /// The chain does not show the payment, or not yet.
+        /// The chain does not show the payment, or does not show it yet.
         OnchainSettlementNotVerified = "onchain_settlement_not_verified",
-        /// Too many calls, or too many open payments.
+        /// There are too many calls or too many open payments.
         TooManyRequests = "too_many_requests",
-        /// Other calls stay in the way.
+        /// Purser can't decide now, for example because of concurrent calls.
         TemporarilyUnavailable = "temporarily_unavailable",
-        /// Purser's fault.
+        /// Purser failed.
         InternalError = "internal_error",
     }
 }
 
-/// One problem of a request.
+/// A problem of an invalid request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Problem {
-    /// JSON Pointer into the body, or `/<name>` of a query parameter.
+    /// A JSON Pointer into the body, or `/<name>` for a query parameter.
     pub path: String,
-    /// What would be right.
+    /// The requirement that was not met.
     pub message: String,
 }
 
-/// The members that only some errors have (docs/errors.md says which).
+/// The members that only some errors have (see docs/errors.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Context {
     /// The target-domain allowlist.
     pub allowed_domains: Option<Vec<String>>,
-    /// What the wallet holds, in USDC.
+    /// The wallet's balance, in USDC.
     pub balance_usdc: Option<String>,
-    /// `SERVICE_NOT_ENABLED`, on that error alone.
+    /// `SERVICE_NOT_ENABLED`, only on that error.
     pub code: Option<String>,
-    /// The operations in scope; `None` for all that the catalog knows, too.
+    /// The enabled operations; `None` also if all operations of the service are enabled.
     pub enabled_operations: Option<Vec<String>>,
-    /// The target's host, as it was compared.
+    /// The target's host, as it was compared with the allowlist.
     pub hostname: Option<String>,
-    /// The longest body that is read.
+    /// The maximum length of a body, in bytes.
     pub limit_bytes: Option<u64>,
     /// The request's own ceiling.
     pub max_payment_units: Option<Usdc>,
@@ -96,65 +96,67 @@ pub struct Context {
     pub max_per_call_units: Option<Usdc>,
     /// The cap per rolling 24 hours.
     pub max_per_day_units: Option<Usdc>,
-    /// What the key lacks: `read`, `pay`, `service` or `network`.
+    /// The permission that the key lacks: `read`, `pay`, `service` or `network`.
     pub missing: Option<String>,
-    /// The operation, as it was named.
+    /// The operation, as the request named it.
     pub operation_id: Option<String>,
-    /// The threshold above which a person decides.
+    /// The threshold above which a person has to approve a call.
     pub require_approval_above_units: Option<Usdc>,
-    /// What the call costs, in USDC.
+    /// The price of the call, in USDC.
     pub required_usdc: Option<String>,
     /// Whether the same request may succeed later.
     pub retryable: Option<bool>,
-    /// The amount above which a rule asks for a person.
+    /// The amount above which a rule requires a person's approval.
     pub rule_above_units: Option<Usdc>,
-    /// That rule.
+    /// The id of the rule that requires a person's approval.
     pub rule_id: Option<String>,
-    /// The service.
+    /// The service of the call.
     pub service_id: Option<String>,
-    /// What counts in the last 24 hours.
+    /// The spend that counts against the cap per rolling 24 hours.
     pub spend_today: Option<Usdc>,
-    /// The agent's wallet.
+    /// The address of the agent's wallet.
     pub wallet_address: Option<String>,
 }
 
-/// A refusal: the body of an error, with the members that its slug has.
+/// An error answer of Purser, with the members that its slug has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
     /// The HTTP status.
     pub status: u16,
-    /// Which error.
+    /// The kind of error.
     pub slug: Slug,
-    /// The same for people.
+    /// The error message, for people.
     pub message: String,
-    /// Names the answer in Purser's logs.
+    /// The id of the request, by which Purser's logs can be searched.
     pub request_id: Option<String>,
     /// The audit reference of a block or an escalation.
     pub transaction_id: Option<Uuid>,
-    /// The approval to wait for, or that was used.
+    /// The approval to wait for, or the one that was already used.
     pub approval_id: Option<Uuid>,
-    /// What was authorized earlier.
+    /// The settlement that was authorized earlier.
     pub settlement_id: Option<Uuid>,
-    /// The price.
+    /// The price of the call.
     pub amount: Option<Usdc>,
-    /// When the same call fits at the earliest.
+    /// The earliest instant at which the same call fits the limits.
     pub retry_at: Option<DateTime<Utc>>,
-    /// How long to wait before the same request.
+    /// How long to wait before repeating the request.
     pub retry_after: Option<Duration>,
-    /// The decision's own reason, or the chain's.
+    /// The reason of the decision, or of the chain's verification.
     pub reason: Option<String>,
-    /// What every check found.
+    /// The results of all checks.
     pub checks: Vec<Check>,
-    /// Every problem of an invalid request.
+    /// The problems of an invalid request.
     pub details: Vec<Problem>,
     /// The members that only some errors have.
     pub context: Context,
-    /// The whole body, with members that a later version adds.
+    /// The complete body, including members that this version does not know.
     pub body: Map<String, Value>,
 }
 
 impl Refusal {
-    /// Reads the body of an error. One without `error` is the gateway's: it is told by its status.
+    /// Reads the body of an error.
+    ///
+    /// A body without `error` comes from the gateway, and its slug is derived from the status.
     pub fn read(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let body: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
         let decision = body.get("decision").and_then(Value::as_object);
@@ -186,7 +188,7 @@ impl Refusal {
         }
     }
 
-    /// What the caller can do, in a sentence (docs/errors.md).
+    /// Returns advice for the caller, in a sentence (docs/errors.md).
     pub fn what_to_do(&self) -> &'static str {
         match &self.slug {
             Slug::ApprovalRequired => "Wait until a person decides, then repeat the same call with the approval.",
@@ -229,14 +231,15 @@ impl Refusal {
         }
     }
 
-    /// Whether every problem is one of the payment terms, which are the provider's.
+    /// Returns whether every problem is in the payment terms, which are the provider's.
     fn is_about_the_terms(&self) -> bool {
         let is_of_terms = |problem: &Problem| problem.path.starts_with("/payment_requirement");
         !self.details.is_empty() && self.details.iter().all(is_of_terms)
     }
 
-    /// Whether the same request under the same key may succeed later: `retryable` decides where the answer has it, else
-    /// the status.
+    /// Returns whether the same request under the same key may succeed later.
+    ///
+    /// The member `retryable` decides; without it, the status does.
     pub const fn is_temporary(&self) -> bool {
         match self.context.retryable {
             Some(is_retryable) => is_retryable,
@@ -245,7 +248,7 @@ impl Refusal {
     }
 }
 
-/// What can be done about a block, by its reason (docs/errors.md).
+/// Returns the advice for a block, by its reason (docs/errors.md).
 fn of_block(reason: &str) -> &'static str {
     match reason.split(':').next().unwrap_or_default() {
         "agent_frozen" => "Stop: the owner or an operator froze this agent.",
@@ -262,7 +265,7 @@ fn of_block(reason: &str) -> &'static str {
     }
 }
 
-/// What an answer without a body of ours is: the gateway's own.
+/// Returns the slug of an answer of the gateway itself, which has none.
 const fn by_status(status: u16) -> &'static str {
     match status {
         429 => "too_many_requests",
@@ -274,7 +277,7 @@ const fn by_status(status: u16) -> &'static str {
     }
 }
 
-/// `message (slug)`.
+/// Writes `message (slug)`.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.message, self.slug.as_str())

@@ -1,4 +1,4 @@
-//! A call of a provider, and under what it may be paid.
+//! A provider call, and the conditions under which it may be paid.
 
 use crate::idempotency_key::hex;
 use crate::ordinals::Place;
@@ -11,7 +11,9 @@ use std::time::Duration;
 use url::Url;
 use uuid::Uuid;
 
-/// A call of a provider, and under what it may be paid. Its debug output has no headers and no body: they may be secret.
+/// A provider call, and the conditions under which it may be paid.
+///
+/// Its debug output omits headers and body, which may be secret.
 #[derive(Clone)]
 pub struct Request {
     pub(crate) method: Method,
@@ -30,11 +32,11 @@ pub struct Request {
 /// The idempotency key of a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Key {
-    /// Derived, by the lowest ordinal that is free.
+    /// Derived from the request, with the lowest free ordinal.
     Derived,
-    /// The derived one of an earlier attempt, and its ordinal.
+    /// Derived by an earlier attempt, with its ordinal.
     Held(IdempotencyKey, Place),
-    /// The caller's own.
+    /// Given by the caller.
     Given(IdempotencyKey),
 }
 
@@ -45,7 +47,7 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// A request. Its URL is written as every client of Purser writes it: normalised, without a fragment.
+    /// Creates a request. Its URL is normalised and has no fragment, as in all of Purser's clients.
     pub fn new(method: Method, url: impl Into<String>) -> Self {
         let text = url.into();
         let url = Url::parse(&text).map_or(text, |mut url| {
@@ -67,14 +69,14 @@ impl Request {
         }
     }
 
-    /// With this header too.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.append(name, value);
         self
     }
 
-    /// With this body.
+    /// Sets the body.
     #[must_use]
     pub fn body(self, body: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -83,7 +85,7 @@ impl Request {
         }
     }
 
-    /// It may cost so much at most, instead of the payer's ceiling.
+    /// Sets the highest price of this request, instead of the payer's ceiling.
     #[must_use]
     pub fn ceiling(self, ceiling: Usdc) -> Self {
         Self {
@@ -92,7 +94,7 @@ impl Request {
         }
     }
 
-    /// It is paid under this key, instead of the derived one.
+    /// Sets the idempotency key, instead of the derived one.
     #[must_use]
     pub fn key(self, key: IdempotencyKey) -> Self {
         Self {
@@ -101,7 +103,7 @@ impl Request {
         }
     }
 
-    /// It waits so long for a person who has to approve it, instead of the payer's wait.
+    /// Sets how long this request waits for a person's approval, instead of the payer's wait.
     #[must_use]
     pub fn wait_for_approval(self, most: Duration) -> Self {
         Self {
@@ -110,7 +112,7 @@ impl Request {
         }
     }
 
-    /// The page that a scrape or crawl operation is pointed at.
+    /// Sets the page that a scrape or crawl operation fetches.
     #[must_use]
     pub fn target(self, url: impl Into<String>) -> Self {
         Self {
@@ -119,7 +121,7 @@ impl Request {
         }
     }
 
-    /// Which service and operation are meant, where two list the same call.
+    /// Sets the service and the operation, by slug; needed if two operations list the same call.
     #[must_use]
     pub fn operation(self, service_id: impl Into<String>, operation_id: impl Into<String>) -> Self {
         Self {
@@ -129,7 +131,7 @@ impl Request {
         }
     }
 
-    /// With this approval of a person. Its key has to be the one that the approval was asked for under.
+    /// Sets a person's approval. The request must have the idempotency key under which the approval was requested.
     #[must_use]
     pub fn approved(self, approval: Uuid) -> Self {
         Self {
@@ -146,7 +148,7 @@ impl Request {
         Self { key, ..self }
     }
 
-    /// The call, as authorize and check judge it.
+    /// Returns the call, as authorize and check judge it.
     pub(crate) fn call(&self, ceiling: Usdc) -> Call<'_> {
         Call {
             method: self.method.as_str(),
@@ -159,7 +161,7 @@ impl Request {
         }
     }
 
-    /// What it may cost at most.
+    /// Returns the highest price of this request.
     pub(crate) fn most(&self, ceiling: Usdc) -> Usdc {
         self.ceiling.unwrap_or(ceiling)
     }

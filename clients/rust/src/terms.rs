@@ -1,34 +1,34 @@
-//! What a provider asks for: the answer 402 of x402 v1 and v2, bounded and strict.
+//! A provider's payment terms: the 402 answer of x402 v1 and v2, read strictly and with a size limit.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-/// The header that carries the terms in v2.
+/// The header that carries the v2 terms.
 const REQUIRED_HEADER: &str = "payment-required";
 /// The headers that carry the settlement: v2's, v1's.
 const RESPONSE_HEADERS: [&str; 2] = ["payment-response", "x-payment-response"];
-/// The longest terms that are read, in bytes. Purser reads 64 KiB, of which an address may have 8.
+/// The longest terms that are read, in bytes. Purser reads 64 KiB of request, of which the URL may take 8 KiB.
 pub(crate) const MAX_TERMS_BYTES: usize = 48 * 1024;
 
-/// A provider's payment requirement as it was decoded, with every member that the provider sent.
+/// A provider's decoded payment requirement, with every member that the provider sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaymentTerms(Value);
 
-/// Why an answer 402 can't be paid.
+/// The reason that a 402 answer can't be paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
-    /// More than 48 KiB.
+    /// The terms are longer than 48 KiB.
     #[error("the provider's payment terms are longer than 48 KiB")]
     TooLong,
-    /// Neither the header of v2 nor a body of v1.
+    /// The answer has neither the v2 header nor a v1 body.
     #[error("the provider's 402 is not x402: it has no terms of version 1 or 2")]
     NotX402,
 }
 
 impl PaymentTerms {
-    /// Reads the terms from the headers (v2) or, where they have none, from the body (v1).
+    /// Reads the terms from the v2 header or, if it is absent, from the v1 body.
     pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, TermsError> {
         let (json, version) = match headers.get(REQUIRED_HEADER) {
             Some(_) => (payment_required(headers).ok_or(TermsError::NotX402)?, 2),
@@ -50,18 +50,18 @@ impl PaymentTerms {
         }
     }
 
-    /// The terms as JSON.
+    /// Returns the terms as JSON.
     pub const fn as_json(&self) -> &Value {
         &self.0
     }
 }
 
-/// The terms of v2 that a header has, decoded from base64.
+/// Decodes the v2 terms of a header from base64.
 pub(crate) fn payment_required(headers: &HeaderMap) -> Option<Vec<u8>> {
     STANDARD.decode(headers.get(REQUIRED_HEADER)?.as_bytes()).ok()
 }
 
-/// The provider's settlement header, as `complete` takes it: an object keyed by the header's name.
+/// Returns the provider's settlement header as `complete` takes it: an object keyed by the header's name.
 pub(crate) fn provider_proof(headers: &HeaderMap) -> Option<Value> {
     RESPONSE_HEADERS.iter().find_map(|name| {
         let text = headers.get(*name)?.to_str().ok()?;

@@ -1,15 +1,19 @@
-//! Amounts.
+//! Amounts of USDC.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// An amount of USDC in micro-units: 1,000,000 are 1.00 USD (spec §2). Written and read as decimal USD, `0.05`.
+/// An amount of USDC in micro-units: 1,000,000 are 1.00 USD (spec §2).
+///
+/// It is displayed and parsed as decimal USD, such as `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Usdc(u64);
 
-/// A text is no amount: it must be decimal USD with six places at most and no sign, as `0.05`.
+/// The error for a text that is not an amount.
+///
+/// An amount is decimal USD without a sign and with at most six decimal places, such as `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an amount is decimal USD with at most six places, as 0.05")]
 pub struct UsdcError;
@@ -17,18 +21,18 @@ pub struct UsdcError;
 impl Usdc {
     const UNITS: u64 = 1_000_000;
 
-    /// This many micro-units.
+    /// Creates an amount from micro-units.
     pub const fn from_units(units: u64) -> Self {
         Self(units)
     }
 
-    /// Whether this is more than `percent` above `listed`.
+    /// Returns whether this amount is more than `percent` percent above `listed`.
     pub(crate) fn is_over(self, listed: Self, percent: u32) -> bool {
         let most = u128::from(listed.0).saturating_mul(u128::from(percent).saturating_add(100));
         u128::from(self.0).saturating_mul(100) > most
     }
 
-    /// The amount in micro-units.
+    /// Returns the amount in micro-units.
     pub const fn units(self) -> u64 {
         self.0
     }
@@ -53,7 +57,7 @@ impl FromStr for Usdc {
     }
 }
 
-/// Without zeros at the end, but with cents: `0.05`, `1.00`, `0.000001`.
+/// Writes decimal USD without trailing zeros but with at least two places: `0.05`, `1.00`, `0.000001`.
 impl fmt::Display for Usdc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.0.checked_div(Self::UNITS).unwrap_or_default();

@@ -1,4 +1,4 @@
-/** What an agent can do about each refusal, in a sentence (docs/errors.md §2 and §3); a test compares the slugs. */
+/** Advice for an agent about each refusal, in a sentence (docs/errors.md §2 and §3). A test compares the slugs. */
 
 import type { ErrorBody } from './wire.js';
 
@@ -35,7 +35,7 @@ export const ADVICE = {
   internal_error: REPEAT,
 } as const;
 
-/** The slugs that an agent's key can meet; `<field>_required` beside them. */
+/** The slugs that calls with an agent key can return, except for `<field>_required`. */
 export type Slug = keyof typeof ADVICE;
 
 const BLOCKED: Record<string, string> = {
@@ -52,7 +52,7 @@ const BLOCKED: Record<string, string> = {
   too_many_open_approvals: "Wait until a person has decided one of the agent's open approvals.",
 };
 
-/** The sentence for a refusal, by its slug, the reason of its decision, and its problems. */
+/** Returns the advice for a refusal, by its slug, the reason of its decision, and its problems. */
 export function adviceFor({ error: slug, decision, details = [] }: ErrorBody): string {
   const rule = decision?.reason?.split(':')[0] ?? '';
   const isOfTerms = details.length > 0 && details.every(({ path }) => path.startsWith('/payment_requirement'));

@@ -1,11 +1,11 @@
-/** The routes that an agent's key opens, typed. Calls are bounded in time and size; what may pass is repeated. */
+/** The typed routes of the agent API. Calls have a time limit and a size limit. Temporary failures are retried. */
 
 import { isPassing } from './approval.js';
 import { discard, exchange, type Fetch, readText, sleep } from './bounded.js';
 import { ConfigurationError, Refusal, Unreachable } from './errors.js';
 import type * as wire from './wire.js';
 
-/** JSON that goes into a body as it came, to the byte: numbers and members that we would not write the same way. */
+/** JSON that is sent byte for byte, because some numbers and members would be serialized differently. */
 export class RawJson {
   constructor(readonly text: string) {
     if (!parse(text)) throw new ConfigurationError(['raw JSON must be the text of an object']);
@@ -19,10 +19,10 @@ export type CheckRequest = Omit<wire.CheckBody, 'payment_requirement'> & {
   payment_requirement: wire.CheckBody['payment_requirement'] | RawJson;
 };
 
-/** An authorization, and whether it is the stored one of an earlier call. */
+/** An authorization, and whether it is the stored answer of an earlier call. */
 export type AuthorizeAnswer = wire.Authorized & { replayed: boolean };
 
-/** Method and path by the `operationId` of docs/openapi.json; a test compares them. */
+/** The method and path by the `operationId` of docs/openapi.json. A test compares them. */
 export const ROUTES = {
   authorize: ['POST', '/x402/authorize'],
   check: ['POST', '/x402/check'],
@@ -37,14 +37,14 @@ export const ROUTES = {
   read_service: ['GET', '/services/{serviceId}'],
 } as const;
 
-/** The longest answer that is read: a list of 500 services is about 400 KB. */
+/** The longest answer that is read, in bytes. A list of 500 services takes about 400 KB. */
 const ANSWER_BYTES = 2_097_152;
-/** A call is made at most this often. */
+/** The maximum number of attempts of a call. */
 const ATTEMPTS = 3;
-/** Longer than this is left to the caller to wait. */
+/** The longest pause between attempts. If Purser asks for a longer one, the call fails instead. */
 const LONGEST_PAUSE_SECONDS = 5;
 
-/** How long Purser waits at most in one call for an approval. */
+/** The longest wait for an approval in one call. */
 const LONGEST_WAIT_SECONDS = 20;
 
 interface Call {
@@ -52,7 +52,7 @@ interface Call {
   query?: Record<string, string | number | undefined>;
   body?: object;
   attempts?: number;
-  /** Beyond what each call is given. */
+  /** Additional time, beyond the timeout of every call. */
   milliseconds?: number;
   signal?: AbortSignal | undefined;
 }
@@ -64,7 +64,7 @@ export class Api {
   readonly #milliseconds: number;
   #agentId: Promise<string> | undefined;
 
-  /** The arguments are checked already, by `Purser`. */
+  /** `Purser` validates the arguments. */
   constructor(url: string, key: string, fetch: Fetch, milliseconds: number) {
     this.#url = url.replace(/\/+$/, '');
     this.#key = key;
@@ -72,36 +72,38 @@ export class Api {
     this.#milliseconds = milliseconds;
   }
 
-  /** Judges, reserves and signs one payment. The same key and request answer the same payment. */
+  /** Judges, reserves and signs one payment. The same key and request return the same payment. */
   async authorize(body: AuthorizeRequest, signal?: AbortSignal): Promise<AuthorizeAnswer> {
     const { value, headers } = await this.#call<wire.Authorized>('authorize', { body, signal });
     return { ...value, replayed: headers.get('Idempotent-Replayed') === 'true' };
   }
 
-  /** Judges one payment without effect. */
+  /** Judges one payment without any effect. */
   async check(body: CheckRequest): Promise<wire.CheckAnswer> {
     return (await this.#call<wire.CheckAnswer>('check', { body })).value;
   }
 
-  /** Proves a payment by what the provider answered. Asked once: a chain that needs time is told by a refusal. */
+  /**
+   * Completes a settlement with the provider's payment response. It is not retried: if the chain needs time, it throws.
+   */
   async complete(settlementId: string, body: wire.CompleteBody): Promise<wire.Completed> {
     return (await this.#call<wire.Completed>('complete', { path: { settlementId }, body, attempts: 1 })).value;
   }
 
-  /** One settlement. */
+  /** Returns one settlement. */
   async receipt(settlementId: string): Promise<wire.Settlement> {
     return (await this.#call<wire.Settlement>('receipt', { path: { settlementId } })).value;
   }
 
-  /** The agent's settlements, newest first; 25 unless `limit` says otherwise, 100 at most. */
+  /** Lists the agent's settlements, newest first: 25 by default, at most 100. */
   async receipts(limit?: number): Promise<wire.SettlementList> {
     const path = { agentId: await this.#agent() };
     return (await this.#call<wire.SettlementList>('receipts', { path, query: { limit } })).value;
   }
 
   /**
-   * Where an approval stands. With `waitSeconds`, once it is no longer pending, or after so many whole seconds, 20 at
-   * most: then asked once, and given that much more time.
+   * Returns an approval. With `waitSeconds`, returns it once it is no longer pending, or after that many whole seconds,
+   * at most 20. Such a call is not retried, and its timeout is extended by the wait.
    */
   async approval(id: string, waitSeconds = 0, signal?: AbortSignal): Promise<wire.Approval> {
     const wait = Math.floor(Math.min(waitSeconds, LONGEST_WAIT_SECONDS));
@@ -109,35 +111,35 @@ export class Api {
     return (await this.#call<wire.Approval>('approval', { path: { id }, signal, ...call })).value;
   }
 
-  /** The agent behind the key. */
+  /** Returns the agent that the key belongs to. */
   async me(): Promise<wire.Agent> {
     return (await this.#call<wire.Agent>('me', {})).value;
   }
 
-  /** The services enabled for the agent, each with its policy. */
+  /** Lists the services that are enabled for the agent, each with its policy. */
   async enabledServices(): Promise<wire.EnabledServiceList> {
     return (await this.#call<wire.EnabledServiceList>('services', { path: { agentId: await this.#agent() } })).value;
   }
 
-  /** One service's policy, and what of it is left now. */
+  /** Returns one service's policy, and the remainder of its limits. */
   async policy(serviceId: string): Promise<wire.ServicePolicy> {
     const path = { agentId: await this.#agent(), serviceId };
     return (await this.#call<wire.ServicePolicy>('policy', { path })).value;
   }
 
-  /** The catalog. */
+  /** Lists the services of the catalog. */
   async services(
     query: { category?: wire.Category; trust_status?: wire.TrustStatus; slug?: string; limit?: number } = {},
   ): Promise<wire.ServiceList> {
     return (await this.#call<wire.ServiceList>('list_services', { query })).value;
   }
 
-  /** One service of the catalog with its operations, by slug or UUID. */
+  /** Returns one service of the catalog with its operations, by slug or UUID. */
   async service(serviceId: string): Promise<wire.ServiceDetail> {
     return (await this.#call<wire.ServiceDetail>('read_service', { path: { serviceId } })).value;
   }
 
-  /** A key names one agent for good; a failure is not kept. */
+  /** Caches the agent's id, which never changes for a key. A failure is not cached. */
   #agent(): Promise<string> {
     this.#agentId ??= this.me().then(
       ({ agent_id }) => agent_id,
@@ -176,7 +178,7 @@ export class Api {
       method,
       headers: { Authorization: `Bearer ${this.#key}`, ...(call.body && { 'Content-Type': 'application/json' }) },
       body: call.body ? encode(call.body) : null,
-      // The key goes to Purser alone: not along a redirect, not as a referrer's address.
+      // The key is sent to Purser only. A redirect is not followed, and no referrer is sent.
       redirect: 'manual',
       referrerPolicy: 'no-referrer',
       ...(call.signal && { signal: call.signal }),
@@ -206,7 +208,7 @@ export class Api {
   }
 }
 
-/** A body as JSON, with raw members as they are: whole objects, so that they can't break out. */
+/** Serializes a body, with raw members unchanged. These are complete objects, so they can't alter the other members. */
 function encode(body: object): string {
   const members = Object.entries(body)
     .filter(([, value]) => value !== undefined)
@@ -214,7 +216,7 @@ function encode(body: object): string {
   return `{${members.join(',')}}`;
 }
 
-/** A JSON object, or undefined. */
+/** Parses a JSON object. Returns undefined for any other text. */
 export function parse(text: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(text);

@@ -1,4 +1,4 @@
-/** An approval that a person has to decide: a value to wait on. */
+/** An approval that a person has to decide. */
 
 import type { Api } from './api.js';
 import { sleep } from './bounded.js';
@@ -18,14 +18,17 @@ export class PendingApproval {
     this.#api = api;
   }
 
-  /** Where it stands now. */
+  /** Returns the approval's current state. */
   status(): Promise<Approval> {
     return this.#api.approval(this.id);
   }
 
   /**
-   * Asks until it is decided, at most this long. Purser waits; where it answers at once, it is asked ever more seldom,
-   * and no sooner than it says. Undefined if it could not be asked at all; else as it stood last, which may be `pending`.
+   * Waits until the approval is decided, at most for `seconds`. Returns its last known state, which may be `pending`,
+   * or undefined if Purser could not be asked.
+   *
+   * Purser does the waiting. If it answers at once, the request is repeated with a growing pause that respects
+   * `Retry-After`.
    */
   async wait(seconds: number, signal?: AbortSignal): Promise<Approval | undefined> {
     const end = Date.now() + seconds * 1000;
@@ -50,7 +53,7 @@ export class PendingApproval {
   }
 }
 
-/** Whether the same request may succeed later: `retryable` decides where the answer has it, else the status. */
+/** Returns whether the same request may succeed later. The member `retryable` decides; without it, the status does. */
 export function isPassing(error: unknown): boolean {
   if (!(error instanceof Refusal)) return error instanceof Unreachable;
   return error.body.retryable ?? (error.status === 429 || error.status >= 500);

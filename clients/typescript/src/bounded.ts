@@ -1,23 +1,21 @@
-/**
- * Everything that is waited for or read of others, within bounds: a provider may be slow, endless or hostile.
- */
+/** Reading and waiting with limits of time and size: a provider may be slow, endless or hostile. */
 
-/** The part of `fetch` that is needed, so that any implementation of it will do. */
+/** The part of `fetch` that this package uses, so that any implementation fits. */
 export type Fetch = (input: Request) => Promise<Response>;
 
-/** An exchange took longer than it may. */
+/** The error of an exchange that exceeded its time limit. */
 export class TimeoutError extends Error {
   override readonly name = 'TimeoutError';
 }
 
-/** A body is longer than is read. */
+/** The error of a body that exceeded its size limit. */
 export class TooLongError extends Error {
   override readonly name = 'TooLongError';
 }
 
 /**
- * Sends a request and does with the response what `read` does, both within `milliseconds`. The caller's own signal goes
- * on holding for a body that is read later; the time does not.
+ * Sends a request and passes the response to `read`, both within `milliseconds`. The caller's own signal stays in
+ * effect for a body that is read later; the time limit does not.
  */
 export async function exchange<T>(
   fetch: Fetch,
@@ -28,11 +26,11 @@ export async function exchange<T>(
   const deadline = new AbortController();
   const signal = AbortSignal.any([request.signal, deadline.signal]);
   const answered = (async () => read(await fetch(new Request(request, { signal }))))();
-  // Raced as well as signalled: an implementation of `fetch` may not listen to signals.
+  // Both raced and signalled, because an implementation of `fetch` may ignore signals.
   return within(milliseconds, answered, (over) => deadline.abort(over));
 }
 
-/** What `work` comes to, or a `TimeoutError` once its time is over. */
+/** Returns the result of `work`, or throws a `TimeoutError` once the time is over. */
 async function within<T>(milliseconds: number, work: Promise<T>, giveUp: (over: TimeoutError) => void): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const expired = new Promise<never>((_, reject) => {
@@ -46,14 +44,14 @@ async function within<T>(milliseconds: number, work: Promise<T>, giveUp: (over: 
     return await Promise.race([work, expired]);
   } finally {
     clearTimeout(timer);
-    // If it lost the race, it has nobody left to tell.
+    // A rejection after the timeout has no handler and must not be reported as unhandled.
     work.catch(() => {});
   }
 }
 
 /**
- * A response whose body is handed on as it is read, while it is within its bounds. `ended` hears how that ended, the
- * caller's wish to read no more included, and makes of a failure the error that its reader gets.
+ * Returns the response with a body that is limited in size and time as it is read. `ended` is called once reading ends,
+ * also if the reader cancels. It converts a failure to the error that the reader gets.
  */
 export function boundedResponse(
   response: Response,
@@ -88,12 +86,12 @@ export function boundedResponse(
       return reader.cancel(reason);
     },
   };
-  // Nothing is read ahead.
+  // Without a buffer, nothing is read ahead.
   const answer = new Response(new ReadableStream(source, { highWaterMark: 0 }), response);
   return Object.defineProperty(answer, 'url', { value: response.url });
 }
 
-/** The first bytes of a body, and whether there was more. What is not read within the bounds is not asked for. */
+/** Reads at most `limit` bytes of a body, and returns whether there was more. The rest is cancelled. */
 export async function readBytes(
   response: Response,
   limit: number,
@@ -129,19 +127,19 @@ export async function readBytes(
   return { bytes, cut };
 }
 
-/** The whole body as text, strictly UTF-8. */
+/** Reads a complete body as strict UTF-8. */
 export async function readText(response: Response, limit: number, milliseconds: number): Promise<string> {
   const { bytes, cut } = await readBytes(response, limit, milliseconds);
   if (cut) throw new TooLongError(`the body is longer than ${limit} bytes, or endless`);
   return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
 }
 
-/** Ends a body that nobody reads, and does not wait for its end. */
+/** Cancels a body, without waiting. */
 export function discard(body: { cancel(): Promise<void> } | null): void {
   body?.cancel().catch(() => {});
 }
 
-/** Resolves after a time, or at once when the signal is raised: ask it then. */
+/** Resolves after a time, or at once when the signal is aborted. The caller checks the signal. */
 export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve();

@@ -1,26 +1,26 @@
 /**
- * The idempotency key of a call, derived from what is called, so that a run that crashed and runs again repeats the
- * same keys and is answered with the same payments. `clients/vectors.json` holds every client to this encoding.
+ * The idempotency key of a call, derived from the call. A run that crashed and is repeated derives the same keys and so
+ * gets the same payments. `clients/vectors.json` tests this encoding in every client.
  */
 
 export interface KeyParts {
   run: string;
   method: string;
-  /** As sent: without a fragment. */
+  /** The URL as sent, without a fragment. */
   url: string;
-  /** SHA-256 of the body, in hex; of nothing where there is none. */
+  /** The SHA-256 of the body in hex; of zero bytes if there is no body. */
   bodySha256: string;
-  /** Which of the identical calls of the run it is: 1, 2, … */
+  /** The number of this call among the run's identical calls, from 1. */
   ordinal: number;
 }
 
-/** Hex SHA-256 over the version, and then the length in bytes and the bytes of each part. */
+/** Derives the key: the SHA-256, in hex, of a version line and of each part with its length in bytes. */
 export async function callKey({ run, method, url, bodySha256, ordinal }: KeyParts): Promise<string> {
   const parts = [run, method.toUpperCase(), url, bodySha256, String(ordinal)];
   return sha256(utf8(`purser-call-v1\n${parts.map((part) => `${utf8(part).length}:${part}\n`).join('')}`));
 }
 
-/** In hex. `crypto.subtle` is there in Node, and in browsers on pages that came over HTTPS. */
+/** Returns the hash in hex. `crypto.subtle` exists in Node, and in browsers on pages that were loaded over HTTPS. */
 export async function sha256(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
@@ -31,13 +31,13 @@ function utf8(text: string): Uint8Array<ArrayBuffer> {
 }
 
 /**
- * Counts the identical calls of one run. An ordinal is used up by a call that was answered; one that failed gives it
- * back, so that whoever tries again, in whatever loop, repeats the same payment and never makes a second.
+ * The ordinals of a run's identical calls. An answered call uses up its ordinal. A failed call releases it, so that a
+ * retry repeats the same payment and never makes a second one.
  */
 export class Ordinals {
   readonly #calls = new Map<string, Numbers>();
 
-  /** Takes the lowest number that no other such call has. */
+  /** Reserves the lowest free ordinal of this call. */
   take(call: string): Ordinal {
     const numbers = this.#calls.get(call) ?? { spent: 0, above: new Map() };
     this.#calls.set(call, numbers);
@@ -48,13 +48,13 @@ export class Ordinals {
   }
 }
 
-/** All numbers up to `spent` are; what those above it are. */
+/** The ordinals of one call. All up to `spent` are spent; `above` has the state of the others. */
 interface Numbers {
   spent: number;
   above: Map<number, 'held' | 'spent'>;
 }
 
-/** The number of one call, taken until it is given back. */
+/** The ordinal of one call, which is reserved until it is released. */
 export class Ordinal {
   readonly #numbers: Numbers;
 
@@ -65,7 +65,7 @@ export class Ordinal {
     this.#numbers = numbers;
   }
 
-  /** The call ended for good: the next identical one is a purchase of its own. */
+  /** Marks the ordinal as used up. The next identical call is a separate purchase. */
   spend(): void {
     const numbers = this.#numbers;
     if (this.number > numbers.spent) numbers.above.set(this.number, 'spent');
@@ -73,12 +73,12 @@ export class Ordinal {
       numbers.above.delete(numbers.spent + 1);
   }
 
-  /** Gives it back, unless it is spent. */
+  /** Releases the ordinal, unless it is spent. */
   release(): void {
     if (this.#numbers.above.get(this.number) === 'held') this.#numbers.above.delete(this.number);
   }
 
-  /** Takes it again, for another attempt of the same call. */
+  /** Reserves the same ordinal again, for another attempt of the call. */
   retake(): void {
     const { spent, above } = this.#numbers;
     if (this.number > spent && !above.has(this.number)) above.set(this.number, 'held');

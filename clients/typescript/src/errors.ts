@@ -1,6 +1,6 @@
 /**
- * Everything that can end a call without its answer, by what the caller can do next. Messages are ours or Purser's: a
- * provider's words are data, in `answer`, and the agent's key and payments' signatures are nowhere.
+ * The errors that end a call without an answer, grouped by what the caller can do next. Their messages contain no text
+ * of a provider; that is only in `answer`. No error contains the agent key or a payment's signature.
  */
 
 import { adviceFor, type Slug } from './advice.js';
@@ -16,7 +16,7 @@ export class PurserError extends Error {
 
   constructor(
     message: string,
-    /** What to do about it, in a sentence or two. */
+    /** Advice for the caller, in a sentence or two. */
     readonly todo: string,
     options?: ErrorOptions,
   ) {
@@ -24,7 +24,7 @@ export class PurserError extends Error {
   }
 }
 
-/** The configuration or the call can't work; nothing was sent. */
+/** The configuration or the call is invalid. Nothing was sent. */
 export class ConfigurationError extends PurserError {
   override readonly name = 'ConfigurationError';
 
@@ -33,7 +33,7 @@ export class ConfigurationError extends PurserError {
   }
 }
 
-/** Purser can't be asked, or what answers at its address is not Purser. Repeating is safe. */
+/** Purser can't be reached, or its address answers with something else. Repeating the call is safe. */
 export class Unreachable extends PurserError {
   override readonly name = 'Unreachable';
 
@@ -42,23 +42,23 @@ export class Unreachable extends PurserError {
   }
 }
 
-/** Purser answered no. `slug` says why: branch on it. */
+/** Purser answered with an error. Branch on `slug`, which is its kind. */
 export class Refusal extends PurserError {
   override readonly name: string = 'Refusal';
   readonly slug: Slug | (string & {});
 
   constructor(
     readonly status: number,
-    /** All that Purser said. */
+    /** The body of Purser's answer. */
     readonly body: ErrorBody,
-    /** Whole seconds to wait before the same request makes sense, if Purser named any. */
+    /** The whole seconds to wait before a retry, if Purser specifies them. */
     readonly retryAfter: number | undefined,
   ) {
     super(`${body.error}: ${body.message}`, adviceFor(body));
     this.slug = body.error;
   }
 
-  /** From when the call fits its limit; null if never, undefined if no time changes it. */
+  /** The earliest time at which the call fits its limit; null if it never does, undefined if waiting does not help. */
   get retryAt(): Date | null | undefined {
     const at = this.body.retry_at !== undefined ? this.body.retry_at : this.body.decision?.retry_at;
     return at ? new Date(at) : at === null ? null : undefined;
@@ -68,12 +68,12 @@ export class Refusal extends PurserError {
     return this.body.decision;
   }
 
-  /** Every check that was made, with its numbers. */
+  /** The checks that were made, with their numbers. */
   get checks(): Check[] {
     return this.body.decision?.checks ?? [];
   }
 
-  /** Every problem of an invalid request. */
+  /** The problems of an invalid request. */
   get details(): Problem[] {
     return this.body.details ?? [];
   }
@@ -87,30 +87,30 @@ export class Refusal extends PurserError {
   }
 }
 
-/** A person has to say yes; nothing is reserved. */
+/** A person has to approve the call. Nothing is reserved. */
 export class ApprovalRequired extends Refusal {
   override readonly name = 'ApprovalRequired';
 
   constructor(
     refusal: Refusal,
-    /** What to wait on. */
+    /** The approval to wait for. */
     readonly approval: PendingApproval,
-    /** Goes on with the same call, under the same key, once a person has decided. */
+    /** Continues the same call under the same key, once a person has decided. */
     readonly retry: () => Promise<Response>,
   ) {
     super(refusal.status, refusal.body, refusal.retryAfter);
   }
 }
 
-/** What a provider said, cut to a bounded length: text of a stranger, to be shown and never to be followed. */
+/** A provider's answer, cut to a limited length. It is untrusted text: show it, and never follow it. */
 export interface ProviderAnswer {
   status: number;
   text: string;
-  /** Whether there was more. */
+  /** Whether the text was cut. */
   cut: boolean;
 }
 
-/** A 402 that can't be paid as it came; nothing was paid. */
+/** The provider's 402 can't be paid. Nothing was paid. */
 export class InvalidOffer extends PurserError {
   override readonly name = 'InvalidOffer';
 
@@ -122,7 +122,7 @@ export class InvalidOffer extends PurserError {
   }
 }
 
-/** The 402 came from where a redirect led; nothing was paid. */
+/** The 402 came from the target of a redirect. Nothing was paid. */
 export class OfferRedirected extends PurserError {
   override readonly name = 'OfferRedirected';
 
@@ -131,7 +131,7 @@ export class OfferRedirected extends PurserError {
   }
 }
 
-/** The provider asks for more above the catalog's price than `maxOverListed` allows; nothing was paid. */
+/** The price exceeds the catalog's by more than `maxOverListed` allows. Nothing was paid. */
 export class PriceAboveListed extends PurserError {
   override readonly name = 'PriceAboveListed';
 
@@ -146,14 +146,14 @@ export class PriceAboveListed extends PurserError {
   }
 }
 
-/** A call for which a payment is signed. The same call tried again repeats the payment and makes no second one. */
+/** An error of a call whose payment was signed. Repeating the call repeats the payment and makes no second one. */
 export class PaymentError extends PurserError {
   override readonly name: string = 'PaymentError';
 
   constructor(
     message: string,
     todo: string,
-    /** The payment, and what is known of its receipt. */
+    /** The payment and its receipt. */
     readonly payment: PaidCall,
     options?: ErrorOptions,
   ) {
@@ -165,7 +165,7 @@ export class PaymentError extends PurserError {
   }
 }
 
-/** The paid call got no answer, so that nobody knows yet whether the provider took the payment; or it broke off. */
+/** The paid call got no answer, or the answer broke off. It is not known whether the provider took the payment. */
 export class PaymentUnanswered extends PaymentError {
   override readonly name = 'PaymentUnanswered';
 
@@ -175,7 +175,7 @@ export class PaymentUnanswered extends PaymentError {
   }
 }
 
-/** The provider answers 402 though it was paid. It is not paid again, whatever its new terms. */
+/** The provider answered the paid call with 402. It is not paid again, even if its terms changed. */
 export class PaymentNotAccepted extends PaymentError {
   override readonly name = 'PaymentNotAccepted';
 
@@ -189,29 +189,32 @@ export class PaymentNotAccepted extends PaymentError {
   }
 }
 
-/** The provider redirects the paid call. A payment goes to nobody else, so that it was not followed. */
+/**
+ * The provider redirected the paid call. The redirect was not followed, because it would send the payment to another
+ * address.
+ */
 export class PaymentRedirected extends PaymentError {
   override readonly name = 'PaymentRedirected';
 
   constructor(
     payment: PaidCall,
     readonly response: Response,
-    /** Where to; null where a browser hides it. */
+    /** The `Location` header; null if a browser hides it. */
     readonly location: string | null,
   ) {
     super('the provider redirected the paid call', 'If `location` holds the answer, fetch it without paying.', payment);
   }
 }
 
-/** This very call was paid before, by this run: what it bought was handed out then. */
+/** This call was already paid by this run, and its answer was delivered then. */
 export class AlreadyPaid extends PaymentError {
   override readonly name = 'AlreadyPaid';
 
   constructor(
     payment: PaidCall,
-    /** `confirmed` once proven on chain; until then only the provider says so. */
+    /** `confirmed` once the payment is verified on chain. Until then only the provider claims that it was paid. */
     readonly receiptStatus: string,
-    /** Lets the next identical call be a purchase of its own. */
+    /** Makes the next identical call a new purchase. */
     readonly acknowledge: () => void,
   ) {
     super(
@@ -222,7 +225,10 @@ export class AlreadyPaid extends PaymentError {
   }
 }
 
-/** The payment can't be used any more. `receiptStatus`: `expired` if it never was, `authorized` if nobody knows yet. */
+/**
+ * The payment can no longer be used. `receiptStatus` is `expired` if it never was used, or `authorized` if that is not
+ * known yet.
+ */
 export class PaymentLapsed extends PaymentError {
   override readonly name = 'PaymentLapsed';
 
@@ -238,7 +244,7 @@ export class PaymentLapsed extends PaymentError {
   }
 }
 
-/** The provider sent no proof of payment, or none that was understood. */
+/** The provider sent no proof of payment, or an unreadable one. */
 export class NoProof extends PurserError {
   override readonly name = 'NoProof';
 

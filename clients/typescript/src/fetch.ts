@@ -5,13 +5,14 @@ import { ProviderCall } from './provider_call.js';
 import { Purchase } from './purchase.js';
 import type { CallOptions, Purser } from './purser.js';
 
-/** `fetch`, and what one call may say of its payment. */
+/** `fetch` with payment options for each call. */
 export type PayingFetch = (input: string | URL | Request, init?: RequestInit, options?: CallOptions) => Promise<Response>;
 
 /**
- * Wraps `fetch` so that a 402 is paid through Purser. What comes back is the provider's response; `paymentOf` has its
- * payment and receipt. Throws a `PurserError` where there is no such response, and whatever `fetch` throws before any
- * payment.
+ * Wraps `fetch` so that a 402 is paid through Purser. The result is the provider's response; `paymentOf` returns its
+ * payment and receipt.
+ *
+ * Throws a `PurserError` if there is no such response. An error of `fetch` before any payment is thrown unchanged.
  */
 export function wrapFetch(fetch: Fetch, purser: Purser): PayingFetch {
   return async (input, init, options) => {

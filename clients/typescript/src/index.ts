@@ -1,4 +1,7 @@
-/** Pays x402 providers through Purser: a `fetch` of its own, the official x402 client's, and the agent's routes. */
+/**
+ * A client that pays x402 providers through Purser: a paying `fetch`, a scheme for the official x402 client, and the
+ * agent's routes.
+ */
 
 export { ADVICE, type Slug } from './advice.js';
 export { type Api, type AuthorizeAnswer, type AuthorizeRequest, type CheckRequest, RawJson } from './api.js';

@@ -1,12 +1,12 @@
-/** Amounts: USD in decimal text for people, whole micro-units for Purser. */
+/** Amounts: decimal USD for people, whole micro-units for Purser. */
 
-/** USD as decimal text, `"0.02"`, or whole micro-units, `20000`. A number is never dollars. */
+/** Decimal USD as text, such as `"0.02"`, or whole micro-units, such as `20000`. A number is always micro-units. */
 export type Amount = string | number | bigint;
 
-/** The largest amount that every JSON reader keeps exact. */
+/** The largest integer that every JSON parser represents exactly. */
 const MOST = BigInt(Number.MAX_SAFE_INTEGER);
 
-/** In micro-units; undefined if it is no amount. */
+/** Converts an amount to micro-units. Returns undefined for anything else. */
 export function unitsOf(amount: unknown): number | undefined {
   const units = exactUnits(amount);
   return units !== undefined && units >= 0n && units <= MOST ? Number(units) : undefined;

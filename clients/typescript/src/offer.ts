@@ -1,25 +1,25 @@
-/** What a provider asks for: its 402, decoded strictly and kept as it came (docs/x402.md §1, §2). */
+/** A provider's payment terms: its 402, decoded strictly, with the original text (docs/x402.md §1, §2). */
 
 import { parse } from './api.js';
 import { discard, readBytes, readText, TooLongError } from './bounded.js';
 import { InvalidOffer, KEPT_BYTES, OfferRedirected, type ProviderAnswer } from './errors.js';
 
-/** Purser reads 65,536 bytes; an address may have 8,192 of them. */
+/** The longest terms that are read. Purser reads 65,536 bytes of request, of which the URL may take 8,192. */
 const OFFER_BYTES = 49_152;
 
-/** What is read of an answer that breaks off. */
+/** The result for an answer that breaks off. */
 const NOTHING = { bytes: new Uint8Array(), cut: true };
 
 export interface Offer {
   version: 1 | 2;
-  /** The JSON as the provider wrote it. */
+  /** The JSON text as the provider sent it. */
   text: string;
-  /** The same, parsed; it has members that we don't know. */
+  /** The parsed JSON, with unknown members. */
   value: Record<string, unknown>;
   accepts: readonly Record<string, unknown>[];
 }
 
-/** Reads a 402: of v2 the header, else of v1 the body. Throws what can't be paid. */
+/** Reads the terms of a 402 from the v2 header or, if it is absent, from the v1 body. Throws if they can't be paid. */
 export async function readOffer(response: Response, milliseconds: number): Promise<Offer> {
   if (response.redirected) {
     discard(response.body);
@@ -54,7 +54,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** What a provider says in an answer that nobody reads on: its v2 terms if it has some, else the start of its body. */
+/** Reads a provider's answer for an error: its v2 terms, if it has them, otherwise the start of its body. */
 export async function readAnswer(response: Response, milliseconds: number): Promise<ProviderAnswer> {
   const terms = fromBase64(response.headers.get('PAYMENT-REQUIRED') ?? '');
   if (terms) {
@@ -65,13 +65,16 @@ export async function readAnswer(response: Response, milliseconds: number): Prom
   return { status: response.status, text: new TextDecoder().decode(bytes), cut };
 }
 
-/** Whether a refusal says that the payment's nonce was used. A provider's word: it decides how an error is called. */
+/**
+ * Returns whether the provider says that the payment's nonce was used. This is untrusted, and only decides which error
+ * is thrown.
+ */
 export function saysUsed(answer: ProviderAnswer): boolean {
   const error = parse(answer.text)?.['error'];
   return typeof error === 'string' && /nonce.{0,16}used|used.{0,16}nonce/i.test(error);
 }
 
-/** Standard base64 of UTF-8 text, strictly; undefined for anything else. */
+/** Decodes strict base64 of UTF-8 text. Returns undefined for anything else. */
 export function fromBase64(text: string): string | undefined {
   if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text)) return undefined;
   try {

@@ -1,4 +1,4 @@
-/** A call's payment, as it is found beside the response: what it cost, and its receipt. */
+/** The payment of a call, with its price and its receipt. It accompanies the response or an error. */
 
 import type { Api, AuthorizeAnswer } from './api.js';
 import { isPassing } from './approval.js';
@@ -6,18 +6,18 @@ import { sleep } from './bounded.js';
 import { NoProof, PurserError, Refusal, Unreachable } from './errors.js';
 import type { Settlement } from './wire.js';
 
-/** Where a payment that was sent stands. Only `expired` means that nothing was paid. */
+/** The state of a payment that was sent. Only `expired` means that nothing was paid. */
 export type Receipt =
-  /** The transfer is proven on chain. */
+  /** The transfer is verified on chain. */
   | { status: 'confirmed'; settlement: Settlement }
-  /** The chain needs time, or Purser could not be asked: `confirm` asks again, after `retryAfter` seconds. */
+  /** The chain needs time, or Purser could not be asked. `confirm` asks again, after `retryAfter` seconds. */
   | { status: 'pending'; retryAfter: number; error: PurserError }
   /** The provider sent no proof, or one that Purser does not accept. It may have taken the payment: don't pay again. */
   | { status: 'unproven'; error: PurserError }
-  /** The payment was never taken, and no longer can be. */
+  /** The payment was never taken, and can no longer be. */
   | { status: 'expired'; settlement: Settlement };
 
-/** The pause where an answer names none, and the longest between two looks at a receipt. */
+/** The default pause between two requests for a receipt, and the longest one. */
 const PAUSE_SECONDS = 2;
 const LONGEST_PAUSE_SECONDS = 15;
 
@@ -27,12 +27,12 @@ export class PaidCall {
   readonly settlementId: string;
   readonly transactionId: string;
   readonly amountUnits: number;
-  /** The price that the catalog lists, where the provider asked for more; else undefined. */
+  /** The price that the catalog lists, if the provider asked for more; otherwise undefined. */
   readonly listedAmountUnits: number | undefined;
   readonly payTo: string;
-  /** Whether it is the stored payment of an earlier attempt. */
+  /** Whether this is the stored payment of an earlier attempt. */
   readonly replayed: boolean;
-  /** As it stands since Purser was asked last. */
+  /** The state of the receipt when Purser was last asked. */
   receipt: Receipt = { status: 'unproven', error: new NoProof() };
   readonly #api: Api;
   #proof: string | null = null;
@@ -40,7 +40,7 @@ export class PaidCall {
   constructor(
     api: Api,
     answer: AuthorizeAnswer,
-    /** Under which this call can be repeated from anywhere. */
+    /** The idempotency key under which this call can be repeated. */
     readonly idempotencyKey: string,
   ) {
     this.#api = api;
@@ -53,7 +53,7 @@ export class PaidCall {
   }
 
   /**
-   * Asks Purser to prove the payment by the provider's payment response, or null if there is none. Never throws.
+   * Completes the settlement with the provider's payment response, unless that is null. Never throws.
    * @internal
    */
   async prove(proof: string | null): Promise<Receipt> {
@@ -62,7 +62,7 @@ export class PaidCall {
     return this.receipt;
   }
 
-  /** Asks Purser until the receipt is `confirmed` or `expired`, at most this long. Never throws. */
+  /** Asks Purser until the receipt is `confirmed` or `expired`, at most for `seconds`. Never throws. */
   async confirm(seconds: number): Promise<Receipt> {
     const end = Date.now() + seconds * 1000;
     for (let pause = PAUSE_SECONDS; !this.#isSettled(); pause = Math.min(pause * 1.5, LONGEST_PAUSE_SECONDS)) {
@@ -86,7 +86,8 @@ export class PaidCall {
   }
 
   /**
-   * What Purser knows of it by itself: `authorized`, `confirmed` or `expired`; undefined if it can't be asked.
+   * Reads the receipt and returns its status: `authorized`, `confirmed` or `expired`; undefined if Purser can't be
+   * asked.
    * @internal
    */
   async look(): Promise<string | undefined> {
@@ -109,17 +110,17 @@ export class PaidCall {
   }
 }
 
-/** One for both module formats: a program may load the package as each. */
+/** Shared by both module formats, because a program may load the package as both. */
 const shared = globalThis as { [PAYMENTS]?: WeakMap<Response, PaidCall> };
 const payments = (shared[PAYMENTS] ??= new WeakMap());
 
-/** Remembers what a response was paid with. */
+/** Stores the payment of a response. */
 export function remember(response: Response, payment: PaidCall): Response {
   payments.set(response, payment);
   return response;
 }
 
-/** What a response was paid with; undefined if it cost nothing. */
+/** Returns the payment of a response; undefined if it was not paid. */
 export function paymentOf(response: Response): PaidCall | undefined {
   return payments.get(response);
 }

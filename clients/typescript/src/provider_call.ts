@@ -1,4 +1,4 @@
-/** One request to a provider, kept so that it can be sent again with a payment. */
+/** A request to a provider, which can be sent again with a payment. */
 
 import { exchange, type Fetch } from './bounded.js';
 import { sha256 } from './call_key.js';
@@ -7,11 +7,11 @@ import { type Offer, readOffer } from './offer.js';
 import type { OriginalRequest } from './wire.js';
 
 export class ProviderCall {
-  /** As sent. */
+  /** The URL as sent, without a fragment. */
   readonly url: string;
 
   private constructor(
-    /** Without a body: that is beside it. */
+    /** The request without its body. */
     private readonly template: Request,
     private readonly body: Uint8Array<ArrayBuffer> | null,
     readonly bodySha256: string,
@@ -19,7 +19,7 @@ export class ProviderCall {
     this.url = template.url.replace(/#.*$/s, '');
   }
 
-  /** Reads the body, to hash it and to be able to send it twice. */
+  /** Reads the body, so that it can be hashed and sent twice. */
   static async of(input: string | URL | Request, init?: RequestInit): Promise<ProviderCall> {
     const template = new Request(input, init);
     const bodiless = template.method === 'GET' || template.method === 'HEAD';
@@ -35,12 +35,12 @@ export class ProviderCall {
     return this.template.signal;
   }
 
-  /** What all identical calls share. */
+  /** The text that identical calls share. */
   get identity(): string {
     return `${this.method.toUpperCase()} ${this.bodySha256} ${this.url}`;
   }
 
-  /** A form with a boundary made at random is another body each time, so that no key can be derived of it. */
+  /** Throws for a multipart body: its random boundary makes each one different, so no repeatable key can be derived. */
   requireRepeatable(): void {
     if (/^multipart\//i.test(this.template.headers.get('Content-Type') ?? '')) {
       throw new ConfigurationError([
@@ -49,13 +49,13 @@ export class ProviderCall {
     }
   }
 
-  /** For Purser. */
+  /** Returns the description that Purser judges. */
   describe(): OriginalRequest {
     const hasBody = this.body !== null && this.body.length > 0;
     return { method: this.method, url: this.url, ...(hasBody && { body_hash: `sha256:${this.bodySha256}` }) };
   }
 
-  /** Sends it unpaid: the provider's answer, or what it asks for. */
+  /** Sends the request without a payment. Returns the provider's answer, or its payment terms. */
   ask(fetch: Fetch, milliseconds: number): Promise<Response | Offer> {
     const request = new Request(this.template, { body: this.body });
     return exchange<Response | Offer>(fetch, request, milliseconds, (response) =>
@@ -63,7 +63,7 @@ export class ProviderCall {
     );
   }
 
-  /** Sends it with a payment, which goes nowhere else: a redirect is not followed. */
+  /** Sends the request with a payment. Redirects are not followed: they would send the payment to another address. */
   send(fetch: Fetch, milliseconds: number, header: { name: string; value: string }): Promise<Response> {
     const request = new Request(this.template, { body: this.body, redirect: 'manual' });
     request.headers.set(header.name, header.value);

@@ -1,9 +1,8 @@
 /**
- * One purchase: authorize, send the call with exactly what was signed, prove.
+ * A purchase: authorize, send the call with exactly what was signed, complete.
  *
- * Always true: an attempt that fails gives its ordinal back, so that the next attempt asks for the same payment; a
- * payment is sent to the address that was judged and to no other; and a response that was paid for is returned or told,
- * never lost.
+ * Invariants: a failed attempt releases its ordinal, so that the next attempt asks for the same payment. A payment is
+ * sent only to the address that was judged. A paid response is always returned, or reported in an error.
  */
 
 import { type AuthorizeAnswer, type AuthorizeRequest, RawJson } from './api.js';
@@ -26,13 +25,13 @@ import type { ProviderCall } from './provider_call.js';
 import type { Purser, Terms } from './purser.js';
 import type { Payment } from './wire.js';
 
-/** A payment that may be sent. */
+/** A signed payment that may be sent. */
 export interface Signed {
   payment: Payment;
   call: PaidCall;
 }
 
-/** How many payments that lapsed unused one call passes over. */
+/** The maximum number of expired, unused payments that one call skips. */
 const MOST_EXPIRED = 20;
 
 export class Purchase {
@@ -43,11 +42,14 @@ export class Purchase {
     private readonly terms: Terms,
     private readonly version: 1 | 2,
     private body: AuthorizeRequest,
-    /** None where the caller gave the key. */
+    /** Undefined if the caller gave the key. */
     private ordinal: Ordinal | undefined,
   ) {}
 
-  /** Gives the call its key. `requirement` is what is asked to be paid: the whole offer as it came, unless given. */
+  /**
+   * Creates a purchase and derives its key, unless the caller gave one. `requirement` is the payment requirement, by
+   * default the unchanged offer.
+   */
   static async of(
     purser: Purser,
     fetch: Fetch,
@@ -72,12 +74,12 @@ export class Purchase {
     return purchase;
   }
 
-  /** The whole of it. */
+  /** Runs the complete purchase. */
   async run(): Promise<Response> {
     return this.deliver(await this.authorize());
   }
 
-  /** Has the payment signed. The ordinal stays taken until it is delivered. */
+  /** Authorizes the payment. Its ordinal stays reserved until the payment is delivered. */
   async authorize(): Promise<Signed> {
     this.ordinal?.retake();
     try {
@@ -86,7 +88,7 @@ export class Purchase {
         const answer = await this.#authorized();
         const call = new PaidCall(this.purser.api, answer, this.body.idempotency_key);
         if (answer.payment) return { payment: answer.payment, call };
-        // Purser has seen on chain that it was never used, so the next key buys nothing twice.
+        // Purser has verified on chain that this payment was never used, so the next key buys nothing twice.
         const isOver = answer.receipt_status === 'expired' && this.ordinal !== undefined && attempt < MOST_EXPIRED;
         if (!isOver) throw await this.#ended(call, answer.receipt_status);
         this.ordinal?.spend();
@@ -99,7 +101,7 @@ export class Purchase {
     }
   }
 
-  /** Throws if the price is further above the listed one than the caller allows. */
+  /** Throws if the price exceeds the listed one by more than the caller allows. */
   async #compareWithListed(): Promise<void> {
     const { maxOverListed } = this.terms;
     if (maxOverListed === undefined) return;
@@ -111,13 +113,13 @@ export class Purchase {
     }
   }
 
-  /** Sends the paid call, with exactly the signed header unless another spelling of it is given. */
+  /** Sends the paid call with exactly the signed header, unless `value` is another encoding of it. */
   async deliver({ payment, call }: Signed, value: string = payment.header_value): Promise<Response> {
     this.ordinal?.retake();
     let response: Response;
     try {
       response = await this.#send(call, { name: payment.header_name, value });
-      // An answer that failed is no purchase.
+      // A failed answer ends no purchase.
       if (!response.ok) this.ordinal?.release();
     } catch (error) {
       this.ordinal?.release();
@@ -126,7 +128,7 @@ export class Purchase {
     return remember(response.ok ? this.#handedOut(response, call) : response, call);
   }
 
-  /** The answer, which ends the purchase once it was read, or once its reader wants no more. */
+  /** Returns the response. Reading it to the end, or cancelling it, ends the purchase. */
   #handedOut(response: Response, call: PaidCall): Response {
     return boundedResponse(response, this.purser.answer, (failure) => {
       if (failure === undefined) return this.ordinal?.spend();
@@ -135,7 +137,7 @@ export class Purchase {
     });
   }
 
-  /** The key of the lowest ordinal that is free. */
+  /** Derives the key with the lowest free ordinal. */
   async #takeKey(): Promise<void> {
     const { method, url, bodySha256 } = this.call;
     this.ordinal = this.purser.ordinals.take(this.call.identity);
@@ -151,7 +153,7 @@ export class Purchase {
     } catch (refusal) {
       if (!(refusal instanceof Refusal && refusal.slug === 'approval_required' && refusal.approvalId)) throw refusal;
       const approval = new PendingApproval(api, refusal.approvalId);
-      // Who may not read the approval may still be told of it.
+      // The key may not be allowed to read the approval; the caller still gets its id.
       const state = await approval.wait(this.terms.waitSeconds, signal).catch((error: unknown) => {
         if (!(error instanceof Refusal)) throw error;
         return undefined;
@@ -162,14 +164,17 @@ export class Purchase {
           throw new ApprovalRequired(refusal, approval, () => this.run());
         case 'approved':
           return this.#approved(refusal.approvalId);
-        // Executed by a call whose answer was lost: the key replays it. Or ended: the key answers how.
+        // Executed by a call whose answer was lost: the key replays it. Rejected or expired: the key returns the
+        // reason.
         default:
           return this.#again();
       }
     }
   }
 
-  /** With the approval; if that is used already, this very key used it, and alone replays the payment. */
+  /**
+   * Authorizes with the approval. If this key has used it already, the key without the approval replays the payment.
+   */
   async #approved(approvalId: string): Promise<AuthorizeAnswer> {
     try {
       return await this.purser.api.authorize({ ...this.body, approval_id: approvalId }, this.call.signal);
@@ -191,7 +196,7 @@ export class Purchase {
       throw new PaymentUnanswered(call, cause);
     }
     await call.prove(response.headers.get(this.version === 2 ? 'PAYMENT-RESPONSE' : 'X-PAYMENT-RESPONSE'));
-    // A browser hides a redirect's status and address.
+    // A browser hides a redirect's status and location.
     if (response.type === 'opaqueredirect' || [301, 302, 303, 307, 308].includes(response.status)) {
       throw new PaymentRedirected(call, response, response.headers.get('Location'));
     }
@@ -199,7 +204,9 @@ export class Purchase {
     return response;
   }
 
-  /** Paid, and 402 again: either an earlier attempt's payment was taken, or it was not accepted. */
+  /**
+   * Handles a 402 to the paid call: either an earlier attempt's payment was taken, or this payment was not accepted.
+   */
   async #refused(call: PaidCall, response: Response): Promise<Error> {
     const answer = await readAnswer(response, this.purser.answer.milliseconds);
     const status = (await call.look()) ?? 'authorized';
@@ -208,7 +215,7 @@ export class Purchase {
     return new PaymentNotAccepted(call, answer);
   }
 
-  /** What an authorization is that holds no payment any more. */
+  /** Returns the error for an authorization whose payment can no longer be used. */
   async #ended(call: PaidCall, status: string): Promise<Error> {
     await call.look();
     return status === 'confirmed' ? this.#alreadyPaid(call, status) : new PaymentLapsed(call, status);
@@ -220,8 +227,8 @@ export class Purchase {
 }
 
 /**
- * Whether the key is bound for good to an approval that can't be used any more, though it paid for nothing: the
- * approval expired, or paid for an identical call under another key. Asking anew takes another key.
+ * Returns whether the key is permanently bound to an approval that can no longer be used and paid for nothing. The
+ * approval expired, or paid for an identical call under another key. A new request needs another key.
  */
 function isBoundInVain(error: unknown): boolean {
   const isExpired = error instanceof Refusal && error.decision?.reason === 'approval_expired';

@@ -1,4 +1,6 @@
-/** Purser as one run of an agent uses it: its address, the agent's key, what the run is, and what a call may cost. */
+/**
+ * The configuration of one run of an agent: Purser's address, the agent key, the run's id, and the limits of a call.
+ */
 
 import { Api } from './api.js';
 import type { Fetch } from './bounded.js';
@@ -8,50 +10,58 @@ import { type Amount, unitsOf } from './money.js';
 import type { AuthorizeBody } from './wire.js';
 
 export interface PurserOptions {
-  /** Where Purser answers: `https://…`, or `http://` on this machine. `PURSER_URL` of the environment unless given. */
+  /** The address of Purser: `https://…`, or `http://` on this machine. Defaults to `PURSER_URL` of the environment. */
   url?: string | undefined;
-  /** The agent's key, `gak_pub_…:gak_sec_…`. It is sent to `url` alone. `PURSER_KEY` of the environment unless given. */
+  /** The agent key, `gak_pub_…:gak_sec_…`. It is sent only to `url`. Defaults to `PURSER_KEY` of the environment. */
   key?: string | undefined;
-  /** What this run is: a job's or a conversation's id. A run repeated under the same id pays nothing twice. */
+  /**
+   * The id of this run, for example of a job or a conversation. A run that is repeated under the same id pays nothing
+   * twice.
+   */
   run: string;
-  /** The most that one call may cost: `"0.05"` in USD, or `50_000` in micro-units. Without it, each call says so. */
+  /**
+   * The highest price of one call: `"0.05"` in USD, or `50_000` in micro-units. Without it, each call must set its own.
+   */
   maxAmount?: Amount;
-  /** The most that a price may be above the one that the catalog lists, in percent: `0` allows none. No limit unless given. */
+  /**
+   * The highest percentage by which a price may exceed the one that the catalog lists; `0` allows none. No limit by
+   * default.
+   */
   maxOverListed?: number;
-  /** How many seconds to wait for a person where one has to approve. 0, the default, asks once. */
+  /** How long to wait for a person's approval, in seconds. With 0, the default, the approval is read once. */
   waitForApproval?: number;
-  /** The most that one call of Purser may take; 30 unless given. */
+  /** The timeout of one call to Purser, in seconds; 30 by default. */
   timeoutSeconds?: number;
-  /** The most that a provider's answer may take, its body included where it was paid; 120 unless given. */
+  /** The timeout of a provider's answer, in seconds, including the body of a paid answer; 120 by default. */
   answerTimeoutSeconds?: number;
-  /** The longest body that is read of a provider that was paid; 64 MiB unless given. */
+  /** The longest body of a paid answer that is read, in bytes; 64 MiB by default. */
   maxAnswerBytes?: number;
-  /** What calls Purser; the global `fetch` unless given. */
+  /** The `fetch` for calls to Purser; the global one by default. */
   fetch?: Fetch;
 }
 
-/** What one call may say of itself. */
+/** The options of one call. */
 export interface CallOptions {
   maxAmount?: Amount;
   maxOverListed?: number;
   waitForApproval?: number;
-  /** Instead of the derived one: the same key never pays twice. */
+  /** The idempotency key, instead of the derived one. The same key never pays twice. */
   idempotencyKey?: string;
-  /** The page that a scrape or crawl is pointed at. */
+  /** The page that a scrape or crawl operation fetches. */
   target?: string;
-  /** Service and operation, where two services of the catalog list the same call. */
+  /** The service and operation; needed if two services of the catalog list the same call. */
   serviceId?: string;
   operationId?: string;
 }
 
-/** A call's options, checked. */
+/** The validated options of a call. */
 export interface Terms {
   maxUnits: number;
-  /** Percent above the listed price. */
+  /** The allowed percentage above the listed price. */
   maxOverListed: number | undefined;
   waitSeconds: number;
   idempotencyKey: string | undefined;
-  /** What else of the body is the call's own. */
+  /** The other members of the body that a call may set. */
   named: Pick<AuthorizeBody, 'metadata' | 'service_id' | 'operation_id'>;
 }
 
@@ -59,13 +69,13 @@ const LONGEST_WAIT_SECONDS = 86_400;
 const LONGEST_TIMEOUT_SECONDS = 3_600;
 
 export class Purser {
-  /** The agent's routes, for all that is no payment. */
+  /** The agent's routes, other than payments. */
   readonly api: Api;
   readonly run: string;
   /** @internal */
   readonly ordinals = new Ordinals();
   /**
-   * What a provider's answer may take and be.
+   * The limits of a provider's answer.
    * @internal
    */
   readonly answer: { bytes: number; milliseconds: number };
@@ -95,12 +105,12 @@ export class Purser {
     this.run = run;
     this.answer = { bytes: maxAnswerBytes, milliseconds: answerTimeoutSeconds * 1000 };
     this.api = new Api(url ?? '', key ?? '', fetch, timeoutSeconds * 1000);
-    // Without the key: whoever prints this object prints no secret.
+    // The key is removed, so that printing this object reveals no secret.
     this.#options = { ...options, key: '' };
   }
 
   /**
-   * A call's options over those of the run.
+   * Merges a call's options with those of the run, and validates them.
    * @internal
    */
   terms(call: CallOptions = {}): Terms {
@@ -148,12 +158,12 @@ function isSeconds(value: unknown, most: number): value is number {
   return typeof value === 'number' && value >= 0 && value <= most;
 }
 
-/** The environment's variables; none in a browser. */
+/** Returns the environment variables; none in a browser. */
 function environment(): Record<string, string | undefined> {
   return (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env ?? {};
 }
 
-/** The key must cross no network in the clear. */
+/** Returns whether the key may be sent to an address: it must not cross a network unencrypted. */
 function isSafeAddress(text: unknown): text is string {
   if (typeof text !== 'string' || !URL.canParse(text)) return false;
   const { protocol, hostname, username, password, search, hash } = new URL(text);

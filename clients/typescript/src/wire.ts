@@ -1,13 +1,13 @@
 /**
- * What the agent's routes take and answer, member by member as the OpenAPI document has it; a test compares the two.
- * Amounts are whole micro-units, 1,000,000 to the dollar; times are ISO 8601 in UTC.
+ * The requests and answers of the agent's routes, with the same members as in the OpenAPI document; a test compares
+ * them. Amounts are in whole micro-units, 1,000,000 to the dollar. Times are ISO 8601 in UTC.
  */
 
-/** What the provider was or will be asked. */
+/** The request to the provider. */
 export interface OriginalRequest {
   method: string;
   url: string;
-  /** Binds the decision to the exact body. */
+  /** The hash of the body, which binds the decision to it. */
   body_hash?: string | null;
 }
 
@@ -17,7 +17,7 @@ export interface Metadata {
 }
 
 export interface AuthorizeBody {
-  /** The provider's requirement, decoded: an x402 v1 or v2 object, or one entry of its `accepts`. */
+  /** The provider's decoded requirement: an x402 v1 or v2 object, or one entry of its `accepts`. */
   payment_requirement: Record<string, unknown>;
   max_payment_units: number;
   original_request: OriginalRequest;
@@ -42,7 +42,7 @@ export interface CheckBody {
 }
 
 export interface CompleteBody {
-  /** The raw header, or headers by name. */
+  /** The header's value, or an object keyed by the headers' names. */
   payment_response_header: string | Record<string, unknown>;
   tx_hash?: string | null;
 }
@@ -62,7 +62,7 @@ export interface Authorized {
   settlement_id: string;
   transaction_id: string;
   amount_units: number;
-  /** The price that the catalog lists, where `amount_units` is above it. */
+  /** The price that the catalog lists, if `amount_units` exceeds it. */
   listed_amount_units?: number;
   receipt_status: string;
   network: string;
@@ -71,22 +71,22 @@ export interface Authorized {
   wallet_address: string;
   authorized_at: string;
   expires_at: string;
-  /** Null once it can't be used any more. */
+  /** Null once the payment can no longer be used. */
   payment: Payment | null;
 }
 
 export interface Check {
   name: string;
-  /** `passed`, `failed`, `lifted` (by an approval), or `unknown`. */
+  /** The result: `passed`, `failed`, `lifted` (by an approval) or `unknown`. */
   outcome: string;
   passed?: boolean | null;
   limit?: number | null;
   used?: number | null;
-  /** What is left without this call. */
+  /** The remainder of the limit, without this call. */
   remaining?: number | null;
 }
 
-/** Why a call was blocked or escalated. */
+/** The reason that a call was blocked or escalated. */
 export interface Decision {
   result: string;
   reason: string;
@@ -104,7 +104,7 @@ export interface Budget {
   remaining_units: number;
 }
 
-/** What of the limits is used and left. */
+/** The spend against the limits. */
 export interface Spend {
   spend_today_units: number;
   remaining_today_units: number;
@@ -117,11 +117,11 @@ export interface CheckAnswer extends Spend {
   result: string;
   reason: string;
   amount_units: number;
-  /** The price that the catalog lists, where `amount_units` is above it. */
+  /** The price that the catalog lists, if `amount_units` exceeds it. */
   listed_amount_units?: number;
   approval_required: boolean;
   checks: Check[];
-  /** Absent where `result` is `allow`. */
+  /** Absent if `result` is `allow`. */
   decision?: Decision;
 }
 
@@ -227,7 +227,7 @@ export interface Operation {
   availability: 'paid_x402' | 'free_verified' | 'unverified';
   label: string;
   method: string;
-  /** May have path parameters, `{name}`. */
+  /** The URL, which may have path parameters as `{name}`. */
   endpoint: string;
   category: Category;
   execution: string;
@@ -236,12 +236,12 @@ export interface Operation {
   max_price_units: number | null;
   params: Record<string, unknown>;
   payment: OperationPayment | null;
-  /** What takes the place of price model, maximum and payment; absent while no change waits. */
+  /** The pricing that will replace `price_model`, `max_price_units` and `payment`; absent if no change is scheduled. */
   next?: NextOperationPayment;
 }
 
 export interface NextOperationPayment {
-  /** The first instant at which a call pays so. */
+  /** The first instant at which the new pricing applies. */
   from: string;
   price_model: string;
   max_price_units: number | null;
@@ -294,13 +294,13 @@ export interface EnabledServiceList {
 
 export interface ServicePolicy extends EnabledServiceView, Spend {}
 
-/** One entry of `details[]`; `path` is a JSON Pointer, or `/<name>` of a query parameter. */
+/** One entry of `details[]`. `path` is a JSON Pointer, or `/<name>` for a query parameter. */
 export interface Problem {
   path: string;
   message: string;
 }
 
-/** The body of every error. Branch on `error`; which other members are there depends on it (docs/errors.md). */
+/** The body of every error. Branch on `error`; the other members depend on it (docs/errors.md). */
 export interface ErrorBody {
   error: string;
   message: string;

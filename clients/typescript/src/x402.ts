@@ -1,9 +1,12 @@
 /**
- * For code on `@x402/fetch`: a scheme client that has Purser sign, and the `fetch` that goes with it.
+ * The integration with `@x402/fetch`: a scheme client that has Purser sign, and a matching `fetch`.
  *
- * The official client tells a scheme neither method nor address, and turns what a scheme throws into plain text. So
- * this `fetch` marks the offers of each 402 in their `extra`, by which the scheme finds the call that they belong to;
- * sends Purser's own header, without the mark, in place of the client's; and throws a refusal as it is.
+ * The official client passes neither method nor URL to a scheme, and converts errors of a scheme to plain text.
+ * Therefore this `fetch` does three things:
+ *
+ * - It marks the offers of each 402 in their `extra`. The scheme uses the mark to find the call.
+ * - It sends Purser's own header, without the mark, instead of the client's.
+ * - It throws a refusal unchanged.
  */
 
 import { parse, RawJson } from './api.js';
@@ -14,7 +17,7 @@ import { ProviderCall } from './provider_call.js';
 import { Purchase, type Signed } from './purchase.js';
 import type { Purser } from './purser.js';
 
-/** What is needed of the official `x402Client`. */
+/** The used part of the official `x402Client`. */
 export interface X402Client {
   register(network: `${string}:${string}`, scheme: PurserScheme): unknown;
   registerV1(network: string, scheme: PurserScheme): unknown;
@@ -37,7 +40,10 @@ interface Requirements {
   extra?: JsonObject | null;
 }
 
-/** Where Purser pays, as v2 and v1 name it, and its USDC there (docs/x402.md §3). Any other network is left alone. */
+/**
+ * The networks that Purser pays on, by their v2 and v1 names, and their USDC (docs/x402.md §3). Other networks are left
+ * to the client.
+ */
 const USDC = {
   'eip155:8453': '0x833589fcd6edb6e08f4c7c32d4f71b54bda02913',
   'eip155:84532': '0x036cbd53842c5426634e7929541ec2318f3dcf7e',
@@ -47,10 +53,13 @@ const KNOWN: Record<string, string> = { ...USDC, ...USDC_V1 };
 
 const MARK = 'purserCall';
 const NOT_OURS = 'this 402 waits for no payment: give wrapFetchWithPayment the fetch that registerPurser returned';
-/** Calls that the client gave up, and did not say so, are forgotten in their order. */
+/**
+ * The number of pending calls that are kept. The oldest are dropped, because the client does not report calls that it
+ * gave up.
+ */
 const REMEMBERED = 256;
 
-/** A 402 that the client has to choose from. */
+/** A 402 from which the client has to choose an entry. */
 interface Pending {
   call: ProviderCall;
   offer: Offer;
@@ -59,16 +68,17 @@ interface Pending {
 type Outcome = { purchase: Purchase; signed: Signed } | { error: unknown };
 
 /**
- * Registers Purser with an `x402Client` for USDC on Base and Base Sepolia, and returns the `fetch` to be given to
- * `wrapFetchWithPayment` with it. The client's own spend controls hold as well: one dollar a payment, unless
- * `client.setSpendControls` says otherwise.
+ * Registers Purser with an `x402Client` for USDC on Base and Base Sepolia. Returns the `fetch` to pass to
+ * `wrapFetchWithPayment` together with the client.
+ *
+ * The client's own spend controls still apply: one dollar per payment, unless `client.setSpendControls` changes it.
  */
 export function registerPurser(
   client: X402Client,
   purser: Purser,
   fetch: Fetch = (request) => globalThis.fetch(request),
 ): (input: string | URL | Request, init?: RequestInit) => Promise<Response> {
-  // Wrong terms are told here, and not at the first payment.
+  // Validates the options here instead of at the first payment.
   purser.terms();
   const pending = new Recent<Pending>();
   const outcomes = new Recent<Outcome>();
@@ -79,7 +89,7 @@ export function registerPurser(
       KNOWN[network] === asset.toLowerCase() ? { asset, decimals: 6, symbol: 'USDC' } : undefined,
     async createPaymentPayload(version, { network, extra }) {
       const [id = '', index = ''] = String(extra?.[MARK]).split('.');
-      // Once: a hook that asks for a second payment of an answered call gets none.
+      // Taken only once: a hook that asks for a second payment of an answered call gets none.
       const found = pending.take(id);
       if (!found) throw new ConfigurationError([NOT_OURS]);
       const { call, offer } = found;
@@ -90,7 +100,7 @@ export function registerPurser(
         outcomes.set(signatureOf(payload), { purchase, signed });
         return payload as { x402Version: number; payload: JsonObject };
       } catch (error) {
-        // Thrown by the fetch below, as the client would not pass it on. This payload never leaves.
+        // The `fetch` below throws the error, because the client would not pass it on. This payload is never sent.
         const signature = crypto.randomUUID();
         outcomes.set(signature, { error });
         return { x402Version: version, scheme: 'exact', network, payload: { signature } };
@@ -108,7 +118,7 @@ export function registerPurser(
       const sent = parse(fromBase64(header) ?? '');
       const outcome = outcomes.take(signatureOf(sent));
       if (!outcome) {
-        // Ours can't be sent without what belongs to it; another scheme's is not ours to send.
+        // A payment of Purser's scheme needs its purchase. Another scheme's payment is passed on.
         if (isOurs((sent?.['accepted'] as JsonObject | undefined) ?? sent ?? {}))
           throw new ConfigurationError([NOT_OURS]);
         return fetch(request);
@@ -125,12 +135,12 @@ export function registerPurser(
   };
 }
 
-/** Whether terms, or a v1 payment, are of the scheme and networks that Purser pays. */
+/** Returns whether terms, or a v1 payment, have a scheme and network that Purser pays. */
 function isOurs({ scheme, network }: JsonObject): boolean {
   return scheme === 'exact' && Object.hasOwn(KNOWN, String(network));
 }
 
-/** The 402 again, for the client, with each entry that Purser may pay marked. */
+/** Returns the 402 for the client, with a mark on each entry that Purser may pay. */
 function marked({ version, value, accepts }: Offer, id: string): Response {
   const entries = accepts.map((entry, index) => {
     const extra = { ...(entry['extra'] as object | null), [MARK]: `${id}.${index}` };
@@ -141,12 +151,12 @@ function marked({ version, value, accepts }: Offer, id: string): Response {
   return new Response('{}', { status: 402, headers: { 'PAYMENT-REQUIRED': toBase64(text) } });
 }
 
-/** The offer with one entry: what the client chose is what is judged and signed. */
+/** Returns the offer with only the entry that the client chose, so that Purser judges and signs that one. */
 function only({ text, value, accepts }: Offer, index: number): JsonObject | RawJson {
   return accepts.length === 1 ? new RawJson(text) : { ...value, accepts: [accepts[index]] };
 }
 
-/** Purser's header; only where the client's own extensions added something, spelled anew with that. */
+/** Returns Purser's header. If the client added extensions, returns a new encoding that includes them. */
 function withExtensions({ payment }: Signed, extensions: unknown): string {
   const same = extensions === undefined || canonical(extensions) === canonical(payment.payload['extensions']);
   return same ? payment.header_value : toBase64(JSON.stringify({ ...payment.payload, extensions }));

@@ -1,4 +1,5 @@
-// The routes and types are those of docs/openapi.json; the package is what it says; and the official client takes it.
+// Tests that routes and types match docs/openapi.json, that the package has its documented contents, and that the types
+// fit the official client.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -14,11 +15,11 @@ const here = (path) => fileURLToPath(new URL(`../${path}`, import.meta.url));
 const document = JSON.parse(readFileSync(here('../../docs/openapi.json'), 'utf8'));
 const schemas = document.components.schemas;
 
-/** Schemas that the client writes in another place: inline, or under a name that is taken. */
+/** Schemas that the client defines elsewhere: under another name, or inline. */
 const RENAMED = { Error: 'ErrorBody' };
 const INLINE = ['ProviderProof'];
 
-/** Every operation that needs the agent's key or none. */
+/** The operations that need the agent key or no key. */
 const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
   Object.entries(methods)
     .filter(([, { security = [{ agentKey: [] }] }]) => security.some((one) => 'agentKey' in one))
@@ -116,7 +117,7 @@ test('every route answers', async () => {
   await assert.rejects(api.approval('../me'), ({ slug }) => slug === 'not_found');
 });
 
-/** Compiles lines of TypeScript as a file beside `src`, by the package's own rules; what tsc says is the failure. */
+/** Compiles lines of TypeScript as a file beside `src`, with the package's own settings. Fails with tsc's output. */
 function compile(lines) {
   const folder = mkdtempSync(here('.types-'));
   try {
@@ -137,12 +138,12 @@ function compile(lines) {
   }
 }
 
-/** A schema that is no object, written where it is used. */
+/** Returns whether a schema is not an object and so is written inline. */
 function isPlain(schema) {
   return schema.enum !== undefined || (schema.type === 'string' && !schema.properties);
 }
 
-/** The members of an object's schema, those of what it is made of included. */
+/** Returns the members of an object's schema, including those of its parts. */
 function membersOf(schema) {
   const parts = flatten(schema);
   const required = parts.flatMap((part) => part.required ?? []);

@@ -1,4 +1,4 @@
-// A run that is killed, at any point, and runs again under the same name pays once.
+// Tests that a run that is killed at any point and repeated under the same id pays once.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -16,7 +16,7 @@ describe('a run that is killed', { timeout: TIMEOUT_MS }, () => {
     agent = await newAgent('victim');
   });
 
-  /** What a process printed, and how it ended. */
+  /** Runs a process. Resolves with its output and its exit. */
   const runVictim = (run, url, flow, die = '') =>
     new Promise((resolve) => {
       const env = {
@@ -33,7 +33,7 @@ describe('a run that is killed', { timeout: TIMEOUT_MS }, () => {
       );
     });
 
-  /** Where it dies, and how the second run ends: with the goods, or knowing that they are paid. */
+  /** The steps at which the run is killed, and the result of the second run: the answer, or `AlreadyPaid`. */
   const steps = [
     ['ask:after:1', 200],
     ['authorize:before:1', 200],

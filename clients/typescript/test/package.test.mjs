@@ -1,4 +1,4 @@
-// The package as it is published.
+// Tests of the package as it is published.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -20,13 +20,13 @@ test('the package has both module formats, their types and a licence, though no 
 });
 
 test('without its build nothing can be published', () => {
-  // To nowhere, if it were not private.
+  // An unreachable registry, in case the package were not private.
   const nowhere = ['--registry=http://127.0.0.1:9', '--//127.0.0.1:9/:_authToken=x', '--fetch-retries=0'];
   const publish = ['publish', '--ignore-scripts', '--loglevel=error', ...nowhere];
   const told = spawnSync('npm', publish, { cwd: FOLDER, encoding: 'utf8' });
   assert.notEqual(told.status, 0);
   assert.match(told.stderr, /EPRIVATE/);
-  // Where it was not built, `npm publish ./dist` has nothing to read.
+  // Without a build, `npm publish ./dist` has nothing to read.
   const empty = mkdtempSync(join(tmpdir(), 'purser-package-'));
   assert.notEqual(spawnSync('npm', pack('./dist'), { cwd: empty }).status, 0);
   rmSync(empty, { recursive: true });

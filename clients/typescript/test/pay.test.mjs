@@ -1,4 +1,4 @@
-// The whole flow against the stack's official x402 servers: pay, be refused, wait for a person, prove.
+// Tests the complete flow against the stack's official x402 servers: pay, be refused, wait for a person, prove.
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -93,7 +93,7 @@ describe('a fetch that pays', { timeout: TIMEOUT_MS }, () => {
       });
     }
     assert.equal(await agent.spent(), spent);
-    // Acknowledged, so that the next one is meant.
+    // After `acknowledge`, the next call is a new purchase.
     assert.equal((await pay(`${v2}/weather`)).status, 200);
     assert.equal((await agent.spent()) - spent, 10_000);
   });
@@ -122,7 +122,7 @@ describe('a fetch that pays', { timeout: TIMEOUT_MS }, () => {
     assert.ok(escalation instanceof ApprovalRequired, String(escalation));
     assert.equal(escalation.slug, 'approval_required');
     assert.equal((await escalation.approval.status()).status, 'pending');
-    // Whoever asks again asks nobody twice.
+    // Repeating the call creates no second approval.
     await assert.rejects(pay(`${v2}/premium`), (error) => error.approvalId === escalation.approvalId);
 
     const waiting = escalation.approval.wait(20);
@@ -139,7 +139,7 @@ describe('a fetch that pays', { timeout: TIMEOUT_MS }, () => {
     assert.equal((await purser.api.receipt(settlementId)).receipt_status, 'confirmed');
     assert.equal(await agent.spent(), 12_010_000);
 
-    // The same run once more, in a process that knows nothing: the approval is not asked for again.
+    // The same run in a new process: it asks for no new approval.
     const again = wrapFetch(fetch, new Purser({ url: stack.base_url, key: agent.key, run, maxAmount: '15' }));
     await assert.rejects(again(`${v2}/premium`), AlreadyPaid);
     assert.equal(await agent.spent(), 12_010_000);
@@ -154,7 +154,7 @@ describe('a fetch that pays', { timeout: TIMEOUT_MS }, () => {
     await agent.approve(escalations[0].approvalId);
     assert.equal((await escalations[0].retry()).status, 200);
     await assert.rejects(escalations[1].retry(), ({ slug }) => slug === 'idempotent_replay');
-    // One yes is one purchase: the next is a question of its own.
+    // An approval pays for one purchase: the next call needs a new approval.
     await assert.rejects(
       pay(`${v2}/weather`),
       (error) => error instanceof ApprovalRequired && error.approvalId !== escalations[0].approvalId,
@@ -200,7 +200,7 @@ describe('a fetch that pays', { timeout: TIMEOUT_MS }, () => {
   });
 });
 
-/** The one approval that an agent waits for, once it does. */
+/** Waits until the agent has a pending approval, and returns it. */
 async function openApproval(agentId) {
   for (;;) {
     const { approvals } = await owner('GET', `/approvals?agent_id=${agentId}&status=pending`);

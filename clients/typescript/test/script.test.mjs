@@ -1,4 +1,4 @@
-// Answers of Purser that take long to come by, from a script in its place.
+// Tests with a scripted Purser, for answers that are hard to produce with the real one.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -32,7 +32,10 @@ const refused = (status, error, more = {}) => ({ status, body: { error, message:
 const escalated = refused(402, 'approval_required', { approval_id: 'a' });
 const approval = (status) => ({ status: 200, body: { status } });
 
-/** A paying fetch over a script: what each path answers in turn, the last one for ever; and what was asked of it. */
+/**
+ * Returns a paying fetch over a script, and the requests that were made. Each path answers in order and repeats its
+ * last answer.
+ */
 function scripted(script, options = {}) {
   const asked = [];
   const purserFetch = async (request) => {
@@ -126,7 +129,7 @@ test('an approval is polled no sooner than Purser says, and the call goes on wit
   const approvals = [approval('pending'), refused(429, 'too_many_requests', { retry_after: 2 }), approval('approved')];
   const { pay, named } = scripted({ authorize: [escalated, paid], approvals }, { waitForApproval: 10 });
   assert.equal((await pay()).status, 200);
-  // The client repeats what passes by itself, after the hint too.
+  // The client retries temporary failures, and respects the hint.
   const [first, second, third] = named('approvals').map(({ at }) => at);
   assert.ok(second - first >= 1_000 && third - second >= 2_000, `${second - first} ${third - second}`);
   assert.deepEqual(
@@ -170,7 +173,7 @@ test('nothing that completing meets loses the answer', async () => {
       : new Response(OFFER, { status: 402 });
   for (const [answer, status, retryAfter] of [
     [refused(503, 'onchain_settlement_not_verified', { retryable: true, retry_after: 7 }), 'pending', 7],
-    // The status is beside the point.
+    // The status does not matter.
     [refused(422, 'onchain_settlement_not_verified', { retryable: true, retry_after: 3 }), 'pending', 3],
     [refused(422, 'onchain_settlement_not_verified', { retryable: false }), 'unproven'],
     [refused(503, 'onchain_settlement_not_verified', { retryable: false }), 'unproven'],
@@ -195,7 +198,7 @@ test('nothing that completing meets loses the answer', async () => {
   }
 });
 
-/** A provider of version 1 that takes a payment and sends no header with its answer. */
+/** A v1 provider that takes a payment and sends no header with its answer. */
 const silent = (status) => async ({ headers }) =>
   headers.has('X-PAYMENT') ? new Response('goods', { status }) : new Response(OFFER, { status: 402 });
 

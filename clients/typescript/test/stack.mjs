@@ -1,11 +1,11 @@
-// The running stack, as a test uses it: agents of its own, what their owner does, and what is on the chain.
+// The running stack: creates agents, acts as their owner, and reads the chain.
 
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 export const stack = JSON.parse(readFileSync(join(process.env.STACK_FOLDER ?? '../../.local', 'stack.json'), 'utf8'));
 
-/** The wallet of a new agent, in micro-units. */
+/** The initial balance of an agent's wallet, in micro-units. */
 export const FUNDS = 100_000_000;
 
 async function call(method, path, body, headers) {
@@ -15,16 +15,16 @@ async function call(method, path, body, headers) {
   return answer;
 }
 
-/** What people do: the demo owner, who has just signed in. */
+/** Sends a request as the demo owner, with a fresh sign-in. */
 export async function owner(method, path, body) {
   const { token } = await call('POST', '/_local/token');
   return call(method, path, body, { Authorization: `Bearer ${token}`, 'If-Match': '*' });
 }
 
-/** What operators do. */
+/** Sends a request as an operator. */
 export const operator = (method, path, body) => call(method, path, body, { 'X-Internal-Token': stack.internal_token });
 
-/** An agent with a key and a full wallet, and with nothing spent. */
+/** Creates an agent with a key and a funded wallet. */
 export async function newAgent(name) {
   const agent = await owner('POST', '/agents', { name });
   const { key } = await owner('POST', `/agents/${agent.agent_id}/keys`, {});
@@ -33,7 +33,7 @@ export async function newAgent(name) {
     id: agent.agent_id,
     key,
     wallet: agent.wallet_address,
-    /** What has left the wallet on chain, in micro-units. */
+    /** The amount that has left the wallet on chain, in micro-units. */
     spent: async () => FUNDS - (await balanceOf(agent.wallet_address)),
     limit: (service, policy) => owner('PATCH', `/agents/${agent.agent_id}/services/${service}`, policy),
     approve: (id, note) => owner('POST', `/agents/${agent.agent_id}/approvals/${id}/approve`, { note }),
@@ -52,11 +52,11 @@ async function balanceOf(wallet) {
   return Number(BigInt((await response.json()).result));
 }
 
-/** Where the providers answer: the official x402 servers of the stack, v2 and v1. */
+/** The addresses of the stack's official x402 servers, v2 and v1. */
 export const v2 = stack.provider_url;
 export const v1 = await call('GET', '/services/lab-weather-v1').then(({ website }) => website.replace(/\/$/, ''));
 
 export const WEATHER = { city: 'Lisbon', temperature_c: 19.5, humidity_percent: 64, conditions: 'partly cloudy' };
 
-/** A name that no other run has. */
+/** Returns a unique run id. */
 export const newRun = () => `test-${crypto.randomUUID()}`;

@@ -1,4 +1,4 @@
-// What needs no stack: keys, amounts, configuration, and the words of refusals.
+// Tests that need no stack: keys, amounts, configuration, and the advice for refusals.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -28,7 +28,7 @@ test('an ordinal is used up by a call that was answered, and given back by one t
   const third = ordinals.take('a');
   assert.equal(third.number, 1);
   third.spend();
-  // Nor does the earlier attempt of the same call give back what is used up.
+  // Releasing an earlier attempt of the same call does not free a spent ordinal.
   for (const ordinal of [first, third, second]) ordinal.release();
   assert.equal(ordinals.take('a').number, 2);
   for (let number = 2; number < 6; number += 1) ordinals.take('c').spend();

@@ -1,4 +1,4 @@
-// One run of an agent that buys one thing, and is killed at a step: `<call>:<before|after>:<which of such calls>`.
+// A run of an agent that makes one purchase and is killed at a step: `<call>:<before|after>:<number of that call>`.
 
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 
@@ -7,7 +7,7 @@ import { AlreadyPaid, paymentOf, Purser, registerPurser, wrapFetch } from '../di
 const { PURSER_URL, PURSER_KEY, RUN, URL: url, FLOW, DIE } = process.env;
 
 const seen = {};
-/** Dies before a request leaves, or when its answer is there and nobody has seen it yet. */
+/** Kills the process before a request is sent, or after its answer was received but before anyone has seen it. */
 const deadly = (nameOf) => async (request) => {
   const name = nameOf(request);
   seen[name] = (seen[name] ?? 0) + 1;
@@ -16,7 +16,7 @@ const deadly = (nameOf) => async (request) => {
   };
   die('before');
   const response = await fetch(request);
-  // An answer is there when it is there in whole.
+  // Wait for the complete answer.
   const body = await response.arrayBuffer();
   die('after');
   return new Response(body, response);

@@ -1,4 +1,4 @@
-//! What an agent does with it.
+//! Tests of the agents' commands.
 
 use crate::home::Home;
 use axum::body::Body;
@@ -11,14 +11,14 @@ use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-/// What the weather costs.
+/// The price of a weather call.
 const PRICE: u64 = 10_000;
 
 fn weather(world: &World) -> String {
     format!("{}/weather", world.stack.providers.provider_url)
 }
 
-/// An agent of a person, which may buy the weather under a policy.
+/// Makes an agent of a person that may buy the weather under a policy.
 async fn agent(world: &World, policy: SpendPolicy) -> TestAgent {
     let agent = world.agent_of(&world.person(&DEMO_OWNER), "command line").await;
     world.enable(&agent, "lab-weather", policy).await;
@@ -36,7 +36,7 @@ async fn a_command_pays_is_blocked_over_the_cap_and_goes_on_when_a_person_approv
     let home = Home::of(&world, &agent);
     let weather = weather(&world);
 
-    // The provider's answer is the output; what was paid stands beside it.
+    // The provider's answer goes to standard output, the payment to standard error.
     let paid = home.run(&["pay", &weather]).await;
     assert!(
         paid.err.starts_with("Paid 0.01 USD to 0x") && paid.err.contains("confirmed"),
@@ -56,7 +56,7 @@ async fn a_command_pays_is_blocked_over_the_cap_and_goes_on_when_a_person_approv
     );
     let settlement = told["settlement_id"].as_str().unwrap();
 
-    // Over the cap: blocked, and told when it fits.
+    // Over the cap: the call is blocked, and the output has `retry_at`.
     for arguments in [vec!["pay", &weather], vec!["--json", "pay", &weather]] {
         let over = home.run(&arguments).await;
         assert_eq!((over.code, over.out.as_str()), (3, ""), "{over:?}");
@@ -67,7 +67,7 @@ async fn a_command_pays_is_blocked_over_the_cap_and_goes_on_when_a_person_approv
     }
     assert_eq!(home.run(&["check", &weather]).await.code, 3);
 
-    // Above the threshold: a person is asked, and the same command goes on once they have approved.
+    // Above the threshold: a person is asked, and repeating the command after the approval succeeds.
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
         ..SpendPolicy::permissive()
@@ -93,7 +93,7 @@ async fn a_command_pays_is_blocked_over_the_cap_and_goes_on_when_a_person_approv
     );
     assert_eq!(world.footprint().await.settlements, 3);
 
-    // What there is to read, in tables and in JSON.
+    // The reading commands, as tables and as JSON.
     let rows = home.run(&["receipts"]).await.done();
     assert!(
         rows.starts_with("AUTHORIZED (UTC)") && rows.lines().count() == 4,
@@ -238,7 +238,7 @@ async fn a_payment_without_a_proof_is_unproven_and_the_command_says_not_to_pay_a
         (5, Some("payment_not_accepted"), |_| Some(silent(402))),
     ];
     for (number, (code, error, script)) in answers.into_iter().enumerate() {
-        // Each is a purchase of its own: the one that failed before is repeated first.
+        // Each address is a separate purchase; otherwise the command would continue the failed one.
         let address = format!("{weather}?number={number}");
         relay.answers.lock().unwrap().push(("silent", script));
         let told = home.run(&["--json", "pay", &address]).await;
@@ -251,7 +251,7 @@ async fn a_payment_without_a_proof_is_unproven_and_the_command_says_not_to_pay_a
             assert_eq!(told.out, "{}");
             continue;
         }
-        // In words; and the same command sends the same payment.
+        // As text. The same command sends the same payment.
         relay.answers.lock().unwrap().push(("silent", script));
         let said = home.run(&["pay", &address]).await;
         let hint = format!("may have been taken: do not pay again. `purser receipt {id}`");
@@ -278,7 +278,7 @@ async fn a_price_above_the_listed_one_is_told_and_can_be_refused() {
     let weather = weather(&world);
     let service = home.run(&["--json", "service", "lab-weather"]).await.json();
     let pay_to = service["operations"][0]["payment"]["pay_to"].as_str().unwrap();
-    // This service lists the call for a tenth of the price, and its slug comes first, which decides.
+    // This service lists the call for a tenth of the price. It decides, because its slug comes first.
     let mut operation = operation_entry("weather.raised", &weather);
     operation["payment"] = payment_entry(PRICE / 10, pay_to);
     operation["max_price_units"] = json!(PRICE);
@@ -307,7 +307,7 @@ async fn a_price_above_the_listed_one_is_told_and_can_be_refused() {
 async fn a_command_that_is_killed_and_repeated_is_one_payment() {
     let world = World::start().await;
     let weather = weather(&world);
-    // Two moments of each of: offer, authorize, paid call, complete.
+    // Two moments of each step: offer, authorize, paid call, complete.
     for moment in 0..8 {
         let agent = agent(&world, SpendPolicy::permissive()).await;
         let before = world.footprint().await.settlements;
@@ -329,7 +329,7 @@ async fn a_command_that_is_killed_and_repeated_is_one_payment() {
                 "{moment}"
             );
         } else {
-            // The provider took the payment, and its answer can't be had again.
+            // The provider took the payment, and its answer is lost.
             assert_eq!(
                 (repeated.code, &repeated.told()["error"]),
                 (5, &json!("already_paid")),
@@ -337,7 +337,7 @@ async fn a_command_that_is_killed_and_repeated_is_one_payment() {
             );
         }
         assert_eq!(world.footprint().await.settlements, before + 1, "moment {moment}");
-        // The purchase is over: the same command is another one now.
+        // The purchase is over, so the same command is a new one.
         home.run(&["pay", &weather]).await.done();
         assert_eq!(world.footprint().await.settlements, before + 2, "moment {moment}");
     }

@@ -1,4 +1,4 @@
-//! A person's machine: a home of its own, and the program in it.
+//! The program, with a home directory of its own.
 
 use purser_tests::{TestAgent, World};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use tokio::process::Command;
 /// The variable of an operator's token.
 pub(crate) const TOKEN: &str = "PURSER_OPERATOR_TOKEN";
 
-/// A home directory, removed in the end.
+/// A home directory, removed on drop.
 pub(crate) struct Home {
     folder: PathBuf,
     url: String,
@@ -18,7 +18,7 @@ pub(crate) struct Home {
     more: Vec<(&'static str, String)>,
 }
 
-/// What a command said, and its exit code.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -27,21 +27,21 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// The output of a command that must have done what it was asked to.
+    /// Asserts that the command succeeded, and returns its output.
     #[track_caller]
     pub(crate) fn done(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.out
     }
 
-    /// The same as JSON.
+    /// Asserts that the command succeeded, and returns its output as JSON.
     #[track_caller]
     pub(crate) fn json(self) -> Value {
         let out = self.done();
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
     }
 
-    /// What a command told beside its answer, or why it failed, as JSON.
+    /// Returns standard error as JSON: the receipt, or the error.
     #[track_caller]
     pub(crate) fn told(&self) -> Value {
         serde_json::from_str(&self.err).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -66,7 +66,7 @@ impl Home {
         Self::at(&world.stack.base_url)
     }
 
-    /// A home whose Purser is at this address, or at none that its environment names.
+    /// A home with Purser at this address. An empty address is not put into the environment.
     pub(crate) fn at(url: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("purser-cli-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -78,7 +78,7 @@ impl Home {
         }
     }
 
-    /// With this variable too.
+    /// Adds an environment variable.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.more.push((name, value.into()));
         self
@@ -106,12 +106,12 @@ impl Home {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it exits.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Said {
         self.run_with(arguments, None).await
     }
 
-    /// The same with this on its standard input.
+    /// Runs a command with this standard input until it exits.
     pub(crate) async fn run_with(&self, arguments: &[&str], input: Option<&str>) -> Said {
         let mut command = self.command(arguments);
         if input.is_some() {
@@ -134,7 +134,7 @@ impl Home {
         said
     }
 
-    /// No command says a key or a signed payment.
+    /// Asserts that the output contains no key, token or signed payment.
     fn assert_keeps_secrets(&self, said: &Said) {
         let both = format!("{}{}", said.out, said.err);
         let secret = self.key.as_deref().and_then(|key| key.split_once(':'));
@@ -144,7 +144,7 @@ impl Home {
         for (name, token) in &self.more {
             assert!(*name != TOKEN || !both.contains(token), "the token is told");
         }
-        // The form of a key may be told.
+        // The placeholder of a key's form is allowed.
         let both = both.replace("gak_sec_<secret>", "");
         for word in ["gak_sec_", "signature", "header_value"] {
             assert!(!both.contains(word), "{word}: {both}");

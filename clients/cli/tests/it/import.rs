@@ -1,4 +1,4 @@
-//! A catalog that fills itself from a Bazaar: a stand-in, which answers as the official types say.
+//! Tests of the import from a Bazaar, with a stand-in that answers according to the official types.
 
 use crate::home::{Home, TOKEN};
 use crate::operator::put;
@@ -23,7 +23,7 @@ async fn serve(router: Router) -> String {
     url
 }
 
-/// A Bazaar whose pages are made so, by offset and limit.
+/// A Bazaar whose pages are made by `page`, from offset and limit.
 async fn bazaar(page: impl FnMut(usize, usize) -> Response + Send + 'static) -> String {
     let page: Page = Arc::new(Mutex::new(page));
     let answer = |State(page): State<Page>, Query(query): Query<HashMap<String, String>>| async move {
@@ -39,7 +39,7 @@ async fn bazaar(page: impl FnMut(usize, usize) -> Response + Send + 'static) -> 
     .await
 }
 
-/// A Bazaar of these entries, in pages of a hundred at most.
+/// A Bazaar with these entries, in pages of at most a hundred.
 async fn of(items: Arc<Mutex<Vec<Value>>>) -> String {
     bazaar(move |offset, limit| {
         let items = items.lock().unwrap();
@@ -143,7 +143,7 @@ async fn an_import_is_discovered_not_curated_not_payable_and_repeatable() {
     buying["original_request"] = json!({"method": "GET", "url": "https://news.example/today"});
     assert_ne!(world.authorize(&agent, &buying).await.status, 200);
 
-    // What changes at the Bazaar changes what nobody has taken over, and never what has a payee.
+    // A change in the Bazaar applies to services that no operator has taken over, but not to operations with a payee.
     let mut pinned = service.clone();
     let mut entry: Value = [
         "slug",
@@ -209,7 +209,7 @@ async fn an_import_is_discovered_not_curated_not_payable_and_repeatable() {
     let label = read().await["operations"][1]["label"].clone();
     assert_ne!(label, "Taken over by a stranger");
 
-    // By host, and from a file.
+    // Imports by host, and from a file.
     let only = import(&["--host", "maps.example", "--dry-run"]).await;
     assert_eq!((&only["hosts"], &only["differences"]), (&json!(1), &json!(0)));
     std::fs::write(
@@ -226,7 +226,7 @@ async fn an_import_is_discovered_not_curated_not_payable_and_repeatable() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_bazaar_is_bounded() {
-    // As the template has it for operators.
+    // The operators' limit in the template.
     let limit = ("BODY_LIMIT_BYTES".to_owned(), "1048576".to_owned());
     let options = Options {
         environment: [limit].into(),
@@ -267,7 +267,7 @@ async fn a_hostile_bazaar_is_bounded() {
         assert!(refused.code == 1 && refused.err.contains(why), "{refused:?}");
     }
     assert!(import("http://bazaar.example").await.err.contains("https://"));
-    // A whole host at once: the most that a service holds.
+    // A host with more operations than a service holds.
     let many: Vec<Value> = (0..250)
         .map(|n| {
             item(

@@ -1,4 +1,4 @@
-//! The command line against the real local stack: what it does, says and ends with.
+//! Tests of the command line against the local stack: its effects, output and exit codes.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -1,4 +1,4 @@
-//! What an operator does with it.
+//! Tests of the operators' commands.
 
 use crate::home::{Home, TOKEN};
 use purser_tests::{World, fresh_key, operation_entry, payment_entry, service_entry};
@@ -29,7 +29,7 @@ async fn what_is_exported_is_applied_without_a_difference_and_a_difference_is_sh
         "{none}"
     );
 
-    // One is changed, and one is new and has no id.
+    // One service is changed. Another is new and has no id.
     let folder = home.folder().join("all");
     let (weather, newcomer) = (folder.join("lab-weather.json"), folder.join("newcomer.json"));
     let mut entry = read(&weather);
@@ -76,7 +76,7 @@ async fn what_is_exported_is_applied_without_a_difference_and_a_difference_is_sh
     assert_eq!(apply(&["--yes"]).await.json()["differences"], 0, "it is so now");
     assert_eq!(world.service("lab-weather").await.name, "Weather for all");
     assert!(world.service("newcomer").await.operations.is_empty());
-    // One file alone; what the others say plays no part.
+    // A single file can be applied without the others.
     let one = home
         .run(&["--json", "catalog", "apply", "all/newcomer.json", "--yes"])
         .await
@@ -118,7 +118,7 @@ async fn every_problem_of_every_file_is_told() {
     let good = read(&weather);
     let before = world.rows_of("CatalogTable").await;
 
-    // What is no entry: nothing at all is written.
+    // If a file is not a valid entry, nothing is written.
     std::fs::write(folder.join("broken.json"), "{").unwrap();
     let mut wrong = good.clone();
     wrong["id"] = json!("7");
@@ -143,7 +143,7 @@ async fn every_problem_of_every_file_is_told() {
     }
     assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), [""; 0]);
 
-    // What Purser refuses: every problem of it, and the others are written.
+    // If Purser refuses an entry, each of its problems is reported, and the other entries are written.
     for name in ["broken.json", "wrong.json", "twice.json"] {
         std::fs::remove_file(folder.join(name)).unwrap();
     }
@@ -207,7 +207,7 @@ async fn services_are_probed_when_an_operator_asks_and_the_token_is_kept_as_a_ke
     assert!(!file.exists());
 }
 
-/// A PUT of a service as an operator, whatever its version.
+/// Writes a service, or a part of it, as an operator, with `If-Match: *`.
 pub(crate) async fn put(world: &World, id: &str, path: &str, body: &Value) -> Value {
     let path = format!("/internal/services/{id}{path}");
     world.operator_edits(Method::PUT, &path, body).await.ok()

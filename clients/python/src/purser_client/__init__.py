@@ -1,6 +1,6 @@
-"""Pays for HTTP calls through Purser, within what the agent's owner allows. See README.md.
+"""A client that pays for HTTP calls through Purser, within the limits that the agent's owner sets. See README.md.
 
-`purser_client.httpx`, `purser_client.requests` and `purser_client.x402` each belong to one library.
+`purser_client.httpx`, `purser_client.requests` and `purser_client.x402` each integrate one library.
 """
 
 from . import errors

@@ -1,6 +1,6 @@
-"""The agent's API, typed: one method for each route, the same in `PurserClient` and `AsyncPurserClient`.
+"""The typed agent API: one method for each route, the same in `PurserClient` and `AsyncPurserClient`.
 
-No call follows a redirect, so that the agent's key stays with Purser.
+No call follows a redirect, so the agent key is sent to Purser only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class _Requests:
-    """What the two clients have in common: how a request looks, and what an answer says."""
+    """The shared part of both clients: it builds requests and reads answers."""
 
     def __init__(self, url: str | None, key: str | None, timeout: float) -> None:
         url = os.environ.get("PURSER_URL", "") if url is None else url
@@ -86,9 +86,9 @@ def _seconds(header: str | None, body: Mapping[str, Any]) -> float | None:
 
 
 class PurserClient(_Requests):
-    """The agent's API, synchronously. A context manager; errors are of `purser_client.errors`.
+    """The synchronous client of the agent API. It is a context manager, and raises errors of `purser_client.errors`.
 
-    `url` and `key` are `PURSER_URL` and `PURSER_KEY` of the environment by default.
+    `url` and `key` default to `PURSER_URL` and `PURSER_KEY` of the environment.
     """
 
     def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = 30.0) -> None:
@@ -102,7 +102,7 @@ class PurserClient(_Requests):
         self.close()
 
     def close(self) -> None:
-        """Closes its connections."""
+        """Closes the client's connections."""
         self._http.close()
 
     def send(self, ask: Ask[T]) -> Answer[T]:
@@ -118,11 +118,11 @@ class PurserClient(_Requests):
         return self.send(routes.authorize(body)).body
 
     def check(self, **body: Unpack[CheckBody]) -> CheckAnswer:
-        """Judges one payment without effect."""
+        """Judges one payment without any effect."""
         return self.send(routes.check(body)).body
 
     def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:
-        """Proves a payment by the provider's answer to it; may be repeated."""
+        """Completes a settlement with the provider's payment response. It may be repeated."""
         return self.send(routes.complete(settlement_id, body)).body
 
     def receipt(self, settlement_id: str) -> Settlement:
@@ -134,31 +134,31 @@ class PurserClient(_Requests):
         return self.send(routes.receipts(self._own_id(), limit)).body
 
     def approval(self, approval_id: str) -> Approval:
-        """Where an approval stands."""
+        """Returns an approval with its current status."""
         return self.send(routes.approval(approval_id)).body
 
     def wait_for_approval(self, approval_id: str, within: float) -> Approval:
-        """Waits, at most so many seconds, until an approval is no longer `pending`; answers where it stands then."""
+        """Waits at most `within` seconds until an approval is no longer `pending`. Returns its last state."""
         return run(waited(approval_id, within), self)
 
     def me(self) -> Agent:
-        """Whose the key is."""
+        """Returns the agent that the key belongs to."""
         return self.send(routes.me()).body
 
     def enabled_services(self) -> EnabledServiceList:
-        """The services enabled for the agent."""
+        """Lists the services that are enabled for the agent."""
         return self.send(routes.enabled_services(self._own_id())).body
 
     def policy(self, service_id: str) -> ServicePolicy:
-        """The agent's policy for one service, and what is left of it."""
+        """Returns the agent's policy for one service, and the remainder of its limits."""
         return self.send(routes.policy(self._own_id(), service_id)).body
 
     def services(self, **query: Unpack[ListServicesQuery]) -> ServiceList:
-        """Lists the catalog."""
+        """Lists the services of the catalog."""
         return self.send(routes.services(query)).body
 
     def service(self, service_id: str) -> ServiceDetail:
-        """One service of the catalog, by slug or id."""
+        """Returns one service of the catalog, by slug or id."""
         return self.send(routes.service(service_id)).body
 
     def _own_id(self) -> str:
@@ -168,9 +168,10 @@ class PurserClient(_Requests):
 
 
 class AsyncPurserClient(_Requests):
-    """The agent's API, for asyncio and trio. An async context manager; errors are of `purser_client.errors`.
+    """The client of the agent API for asyncio and trio. It is an async context manager, and raises errors of
+    `purser_client.errors`.
 
-    `url` and `key` are `PURSER_URL` and `PURSER_KEY` of the environment by default.
+    `url` and `key` default to `PURSER_URL` and `PURSER_KEY` of the environment.
     """
 
     def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = 30.0) -> None:
@@ -184,7 +185,7 @@ class AsyncPurserClient(_Requests):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes its connections."""
+        """Closes the client's connections."""
         await self._http.aclose()
 
     async def send(self, ask: Ask[T]) -> Answer[T]:
@@ -200,11 +201,11 @@ class AsyncPurserClient(_Requests):
         return (await self.send(routes.authorize(body))).body
 
     async def check(self, **body: Unpack[CheckBody]) -> CheckAnswer:
-        """Judges one payment without effect."""
+        """Judges one payment without any effect."""
         return (await self.send(routes.check(body))).body
 
     async def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:
-        """Proves a payment by the provider's answer to it; may be repeated."""
+        """Completes a settlement with the provider's payment response. It may be repeated."""
         return (await self.send(routes.complete(settlement_id, body))).body
 
     async def receipt(self, settlement_id: str) -> Settlement:
@@ -216,31 +217,31 @@ class AsyncPurserClient(_Requests):
         return (await self.send(routes.receipts(await self._own_id(), limit))).body
 
     async def approval(self, approval_id: str) -> Approval:
-        """Where an approval stands."""
+        """Returns an approval with its current status."""
         return (await self.send(routes.approval(approval_id))).body
 
     async def wait_for_approval(self, approval_id: str, within: float) -> Approval:
-        """Waits, at most so many seconds, until an approval is no longer `pending`; answers where it stands then."""
+        """Waits at most `within` seconds until an approval is no longer `pending`. Returns its last state."""
         return await run_async(waited(approval_id, within), self)
 
     async def me(self) -> Agent:
-        """Whose the key is."""
+        """Returns the agent that the key belongs to."""
         return (await self.send(routes.me())).body
 
     async def enabled_services(self) -> EnabledServiceList:
-        """The services enabled for the agent."""
+        """Lists the services that are enabled for the agent."""
         return (await self.send(routes.enabled_services(await self._own_id()))).body
 
     async def policy(self, service_id: str) -> ServicePolicy:
-        """The agent's policy for one service, and what is left of it."""
+        """Returns the agent's policy for one service, and the remainder of its limits."""
         return (await self.send(routes.policy(await self._own_id(), service_id))).body
 
     async def services(self, **query: Unpack[ListServicesQuery]) -> ServiceList:
-        """Lists the catalog."""
+        """Lists the services of the catalog."""
         return (await self.send(routes.services(query))).body
 
     async def service(self, service_id: str) -> ServiceDetail:
-        """One service of the catalog, by slug or id."""
+        """Returns one service of the catalog, by slug or id."""
         return (await self.send(routes.service(service_id))).body
 
     async def _own_id(self) -> str:
@@ -251,7 +252,7 @@ class AsyncPurserClient(_Requests):
 
 @dataclass(frozen=True)
 class PendingApproval:
-    """An approval that a person has to give. Once it is `approved`, repeat the call."""
+    """An approval that a person has to decide. Once it is `approved`, repeat the call."""
 
     approval_id: str
     _url: str = field(repr=False)
@@ -259,11 +260,11 @@ class PendingApproval:
     _timeout: float = field(repr=False)
 
     def wait(self, within: float) -> Approval:
-        """Waits, at most so many seconds, until it is no longer `pending`; answers where it stands then."""
+        """Waits at most `within` seconds until the approval is no longer `pending`. Returns its last state."""
         with PurserClient(self._url, self._key, timeout=self._timeout) as api:
             return api.wait_for_approval(self.approval_id, within)
 
     async def wait_async(self, within: float) -> Approval:
-        """The same, for asyncio and trio."""
+        """Does the same for asyncio and trio."""
         async with AsyncPurserClient(self._url, self._key, timeout=self._timeout) as api:
             return await api.wait_for_approval(self.approval_id, within)

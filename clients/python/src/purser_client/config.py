@@ -1,4 +1,4 @@
-"""The settings of a payer, and which of a run's identical calls a call is."""
+"""The settings of a payer, and the ordinals of a run's identical calls."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 from .errors import ConfigurationError
 
-#: The largest amount (docs/decisions.md §2): every JSON reader keeps it exact.
+#: The largest amount (docs/decisions.md §2), which every JSON parser represents exactly.
 MAX_UNITS = 2**53 - 1
 _DOLLARS = re.compile(r"(0|[1-9][0-9]{0,9})(?:\.([0-9]{1,6}))?")
 
 
 @dataclass(frozen=True)
 class CallOptions:
-    """What one call has of its own; what is none is the payer's."""
+    """The options of one call. For an option that is None, the payer's setting applies."""
 
     max_amount: str | int | None = None
     idempotency_key: str | None = None
@@ -39,31 +39,32 @@ _options: ContextVar[tuple[Purser, CallOptions] | None] = ContextVar("purser_cal
 
 @dataclass(eq=False, kw_only=True)
 class Purser:
-    """How an agent pays: through which Purser, as whom, for what, and up to how much a call.
+    """The settings with which an agent pays: Purser's address, the agent key, the run's id, and the limits of a call.
 
-    A run that is repeated under the same `run` has the same idempotency keys, so it is answered with the same payments.
-    One object may serve many transports and threads; the identical calls of all of them are counted together.
+    A run that is repeated under the same `run` derives the same idempotency keys and so gets the same payments. One
+    object may serve many transports and threads; they share the count of identical calls.
     """
 
-    #: Where Purser answers; `PURSER_URL` of the environment by default. Over plain HTTP only on this machine, as the key
-    #: goes there.
+    #: The address of Purser; by default `PURSER_URL` of the environment. Plain HTTP is accepted only for this machine,
+    #: because the key is sent there.
     url: str = field(default_factory=lambda: os.environ.get("PURSER_URL", ""))
-    #: The agent key, `gak_pub_...:gak_sec_...`; `PURSER_KEY` of the environment by default. It goes to Purser and nowhere
-    #: else.
+    #: The agent key, `gak_pub_...:gak_sec_...`; by default `PURSER_KEY` of the environment. It is sent to Purser only.
     key: str = field(default_factory=lambda: os.environ.get("PURSER_KEY", ""), repr=False)
-    #: What this run is: a job's or a conversation's id.
+    #: The id of this run, for example of a job or a conversation.
     run: str
-    #: The most that a call may cost: USD as a decimal (`"0.05"`), or micro-units (`50_000`). If none, each call says.
+    #: The highest price of a call: decimal USD (`"0.05"`) or micro-units (`50_000`). If None, each call must set its
+    #: own.
     max_amount: str | int | None = None
-    #: The most that a price may be above the one that the catalog lists, in percent: 0 allows none. If none, no limit.
+    #: The highest percentage by which a price may exceed the one that the catalog lists; 0 allows none. No limit by
+    #: default.
     max_over_listed: int | None = None
-    #: Seconds to wait for a person where one has to approve; if none, `ApprovalRequired` is raised at once.
+    #: How long to wait for a person's approval, in seconds. If None, `ApprovalRequired` is raised at once.
     wait_for_approval: float | None = None
-    #: Seconds that one call of Purser may take.
+    #: The timeout of one call to Purser, in seconds.
     timeout: float = 30.0
-    #: Seconds that a provider's answer may take at most, beside the HTTP client's own limits.
+    #: The timeout of a provider's answer, in seconds, in addition to the HTTP client's own timeouts.
     answer_timeout: float = 120.0
-    #: The longest answer that is read of a provider that was paid.
+    #: The longest paid answer that is read, in bytes.
     max_answer_bytes: int = 64 * 1024 * 1024
     _ordinals: Ordinals = field(init=False, repr=False)
 
@@ -91,10 +92,10 @@ class Purser:
         wait_for_approval: float | None = None,
         max_over_listed: int | None = None,
     ) -> Iterator[None]:
-        """Gives the calls made within, by this thread or task, what they have of their own.
+        """Sets options for the calls that this thread or task makes within the block.
 
-        `target` is the page that a scrape or crawl is pointed at; service and operation are needed where two services
-        of the catalog list the same call.
+        `target` is the page that a scrape or crawl operation fetches. `service_id` and `operation_id` are needed if
+        two services of the catalog list the same call.
         """
         _check(max_amount, wait_for_approval, max_over_listed)
         names = (idempotency_key, approval_id, service_id, operation_id, target)
@@ -106,27 +107,27 @@ class Purser:
             _options.reset(token)
 
     def options(self) -> CallOptions:
-        """What the call in hand has of its own."""
+        """Returns the options of the current call."""
         found = _options.get()
         return found[1] if found is not None and found[0] is self else CallOptions()
 
     def wait_seconds(self, options: CallOptions) -> float:
-        """How long a call waits for a person."""
+        """Returns how long a call waits for a person's approval, in seconds."""
         return (self.wait_for_approval if options.wait_for_approval is None else options.wait_for_approval) or 0.0
 
     def over_listed(self, options: CallOptions) -> int | None:
-        """The most that a call's price may be above the listed one, in percent."""
+        """Returns the highest percentage by which a call's price may exceed the listed one."""
         return self.max_over_listed if options.max_over_listed is None else options.max_over_listed
 
     def max_units(self, options: CallOptions) -> int:
-        """The ceiling of a call."""
+        """Returns the highest price of a call, in micro-units."""
         amount = self.max_amount if options.max_amount is None else options.max_amount
         if amount is None:
             raise ConfigurationError("no ceiling: give `max_amount`, or call within `purser.call(max_amount=...)`")
         return units(amount)
 
     def purchase(self, call: Call, options: CallOptions) -> Purchase:
-        """Which purchase this call is, under its own key or the derived one."""
+        """Returns the purchase that this call belongs to, under its own key or a derived one."""
         if options.idempotency_key is not None:
             return Purchase(options.idempotency_key)
         return self._ordinals.next(call)
@@ -134,7 +135,7 @@ class Purser:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a provider, as it goes out."""
+    """A provider call, as it is sent."""
 
     method: str
     url: str
@@ -143,14 +144,17 @@ class Call:
 
     @classmethod
     def of(cls, method: str, url: str, body: bytes) -> Call:
-        """The call of a request. What is never sent of its URL as such is left out: a fragment, a name and password."""
+        """Makes the call of a request.
+
+        The URL is stored without its fragment, user name and password, which are not sent as a part of it.
+        """
         parts = urlsplit(url)
         sent = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
         return cls(method.upper(), sent, hashlib.sha256(body).hexdigest(), bool(body))
 
 
 def call_key(run: str, call: Call, ordinal: int) -> str:
-    """The idempotency key of a run's n-th call of this kind, the same in every client (clients/vectors.json)."""
+    """Derives the idempotency key of a run's n-th identical call, as every client does (clients/vectors.json)."""
     digest = hashlib.sha256(b"purser-call-v1\n")
     for part in (run, call.method, call.url, call.body_sha256, str(ordinal)):
         text = part.encode()
@@ -159,7 +163,7 @@ def call_key(run: str, call: Call, ordinal: int) -> str:
 
 
 class Purchase:
-    """One purchase of a run: its idempotency key, which nobody else in this process has until it is over."""
+    """A purchase of a run. No other call in this process has its idempotency key until it is over."""
 
     def __init__(self, key: str, ordinals: Ordinals | None = None, call: Call | None = None, number: int = 0) -> None:
         self.key = key
@@ -167,31 +171,34 @@ class Purchase:
 
     @property
     def is_derived(self) -> bool:
-        """Whether the key is of us and not of the caller."""
+        """Whether the key was derived, and not given by the caller."""
         return self._ordinals is not None
 
     def over(self) -> None:
-        """It was bought, or never can be under this key: the next identical call is another."""
+        """Ends the purchase: it was bought, or can never be under this key. The next identical call is a new one."""
         if self._ordinals is not None and self._call is not None:
             self._ordinals.end(self._call, self._number, over=True)
 
     def failed(self) -> None:
-        """There is no answer yet: the next identical call is the same purchase, which pays nothing twice."""
+        """Marks the purchase as unanswered. The next identical call continues it and pays nothing twice."""
         if self._ordinals is not None and self._call is not None:
             self._ordinals.end(self._call, self._number, over=False)
 
 
 class Ordinals:
-    """Numbers a run's identical calls from 1. What failed gives its number back; calls at once have different ones."""
+    """The ordinals of a run's identical calls, from 1.
+
+    A failed call releases its ordinal. Concurrent calls get different ones.
+    """
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._lock = threading.Lock()
-        # Of each call: up to which number all are over, and what those above are, `True` once over.
+        # For each call, the number up to which all ordinals are over, and the state of those above: True once over.
         self._numbers: dict[Call, tuple[int, dict[int, bool]]] = {}
 
     def next(self, call: Call) -> Purchase:
-        """The lowest number that is free."""
+        """Reserves the lowest free ordinal."""
         with self._lock:
             over, above = self._numbers.setdefault(call, (0, {}))
             number = over + 1
@@ -201,7 +208,7 @@ class Ordinals:
         return Purchase(call_key(self._run, call, number), self, call, number)
 
     def end(self, call: Call, number: int, *, over: bool) -> None:
-        """Ends what has this number; what is over stays so."""
+        """Marks an ordinal as over or releases it. An ordinal that is over stays so."""
         with self._lock:
             up_to, above = self._numbers.setdefault(call, (0, {}))
             if over and number > up_to:
@@ -214,7 +221,10 @@ class Ordinals:
 
 
 def units(amount: str | int) -> int:
-    """Micro-units of an amount: an integer is that already, a text is dollars with up to six decimals."""
+    """Converts an amount to micro-units.
+
+    An integer is in micro-units; a text is in USD with up to six decimal places.
+    """
     if isinstance(amount, int) and not isinstance(amount, bool):
         value = amount
     else:
@@ -237,13 +247,13 @@ def _check(max_amount: str | int | None, wait_for_approval: float | None, max_ov
 
 
 def check_key(key: str) -> None:
-    """Refuses what can't be an agent key, without repeating it."""
+    """Raises if the text is not an agent key. The error does not contain the text."""
     if not isinstance(key, str) or re.fullmatch(r"gak_pub_[\x21-\x7e]+:gak_sec_[\x21-\x7e]+", key) is None:
         raise ConfigurationError("`key`, or PURSER_KEY, is no agent key: it has the form gak_pub_...:gak_sec_...")
 
 
 def check_url(url: str) -> None:
-    """Refuses addresses at which the agent key would be read by others."""
+    """Raises if the URL is not an address to which the agent key may be sent."""
     parts = urlsplit(url)
     if parts.username is not None or parts.query or parts.fragment or not parts.hostname:
         raise ConfigurationError("`url`, or PURSER_URL, is Purser's address alone, such as https://purser.example")

@@ -1,8 +1,8 @@
-"""Every way in which a call is not bought, one class each, with what to do.
+"""The errors of calls that were not bought, one class each, with advice.
 
-What Purser answers but success is a `Refusal`, of the class of its slug (docs/errors.md); what went wrong around a
-payment is a `PaymentError`, which has the payment. No error's text has the agent's key, a signed payment, or a word of
-a provider: what a provider said stands in `answer`, as data.
+An error answer of Purser is a `Refusal`, whose class depends on the slug (docs/errors.md). A problem with a payment
+is a `PaymentError`, which has the payment. No error's text contains the agent key, a signed payment or text of a
+provider. A provider's text is only in `answer`, as data.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ if TYPE_CHECKING:
 
 
 class PurserError(Exception):
-    """Whatever this package raises."""
+    """The base class of this package's errors."""
 
-    #: What to do about it, for a person or an agent.
+    #: Advice for a person or an agent.
     todo: str = ""
 
 
 class ConfigurationError(PurserError, ValueError):
-    """A setting of the client that can't be."""
+    """An invalid setting of the client."""
 
 
 class InvalidOffer(PurserError):
-    """The provider's 402 asks for a payment in no form that x402 knows, or in more bytes than are read."""
+    """The provider's 402 has terms in another form than x402, or terms that are too long to be read."""
 
     todo = "Nothing was paid. The provider has to mend its 402."
 
 
 class Unreachable(PurserError):
-    """Purser did not answer, or not in its own words. No payment was sent."""
+    """Purser did not answer, or answered in another form. No payment was sent."""
 
     todo = "Repeat the call: it has the same idempotency key, so nothing is paid twice."
 
 
 class Refusal(PurserError):
-    """Purser's answer is an error. Branch on the class, or on `slug`."""
+    """An error answer of Purser. Branch on the class, or on `slug`."""
 
     todo = "See the message."
 
     def __init__(self, status: int, body: Mapping[str, Any], retry_after: float | None = None) -> None:
         self.status = status
-        #: The body as it was answered, with all its members.
+        #: The complete body of the answer.
         self.body = dict(body)
         self.slug = str(body.get("error", f"http_{status}"))
         self.message = str(body.get("message", "an answer without a word of why"))
-        #: Seconds to wait before the same request.
+        #: How long to wait before repeating the request, in seconds.
         self.retry_after = retry_after
         self.todo = type(self).todo
         super().__init__(self.slug)
@@ -63,7 +63,7 @@ class Refusal(PurserError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may succeed later: `retryable` decides where the answer has it, else the status."""
+        """Whether the same request may succeed later. The member `retryable` decides; without it, the status does."""
         retryable = self.body.get("retryable")
         return retryable if isinstance(retryable, bool) else self.status == 429 or self.status >= 500
 
@@ -73,7 +73,7 @@ class Refusal(PurserError):
 
     @property
     def request_id(self) -> str | None:
-        """What to name the answer by."""
+        """The id of the request, by which Purser's logs can be searched."""
         return self._text("request_id")
 
     @property
@@ -83,7 +83,7 @@ class Refusal(PurserError):
 
     @property
     def settlement_id(self) -> str | None:
-        """What was authorized earlier."""
+        """The settlement that was authorized earlier."""
         return self._text("settlement_id")
 
     @property
@@ -94,19 +94,19 @@ class Refusal(PurserError):
 
     @property
     def checks(self) -> list[Check]:
-        """Every check, in the order in which it was made."""
+        """The checks, in the order in which they were made."""
         decision = self.decision
         return decision["checks"] if decision is not None and "checks" in decision else []
 
     @property
     def details(self) -> list[Problem]:
-        """Every problem of an invalid request."""
+        """The problems of an invalid request."""
         value = self.body.get("details")
         return cast(list[Problem], value) if isinstance(value, list) else []
 
     @property
     def retry_at(self) -> datetime | None:
-        """From when on the same call fits, if nothing else is bought; none where it never does, or that is not why."""
+        """The earliest time at which the same call fits its limit; None if waiting does not help."""
         decision = self.decision
         text = self._text("retry_at") or (decision.get("retry_at") if decision is not None else None)
         return datetime.fromisoformat(text) if isinstance(text, str) else None
@@ -117,25 +117,25 @@ class PaymentRefused(Refusal):
 
 
 class InvalidRequest(Refusal):
-    """400: a member is wrong or missing; `details` has every problem."""
+    """400: a member is invalid or missing. `details` has every problem."""
 
     todo = "Correct what `details` names."
 
 
 class InvalidTerms(InvalidRequest):
-    """400 about the payment terms alone, which are the provider's; `details` has every problem."""
+    """400: only the payment terms, which are the provider's, are invalid. `details` has every problem."""
 
     todo = "Nothing was paid. The provider has to mend its 402, as `details` says."
 
 
 class KeyRefused(Refusal):
-    """401, or 403 `key_not_allowed`: the agent key is no good, or not for this; `body["missing"]` says what for."""
+    """401, or 403 `key_not_allowed`: the agent key is invalid, or lacks the permission in `body["missing"]`."""
 
     todo = "Check the key with `me()`, or ask its owner for another."
 
 
 class NotFound(Refusal):
-    """404: no such settlement, approval or service, or somebody else's."""
+    """404: there is no such settlement, approval or service, or it belongs to somebody else."""
 
     todo = "Check the id."
 
@@ -153,25 +153,28 @@ class RequestTooLarge(Refusal):
 
 
 class TooManyRequests(Refusal):
-    """429: the minute's requests are used up, or the agent has too many open payments."""
+    """429: the requests of this minute are used up, or the agent has too many open payments."""
 
     todo = "Repeat the call after `retry_after` seconds."
 
 
 class Unavailable(Refusal):
-    """5xx: Purser can't answer now."""
+    """5xx: Purser can't answer at the moment."""
 
     todo = "Repeat the call: it has the same idempotency key, so nothing is paid twice."
 
 
 class IdempotencyConflict(Refusal):
-    """409: the idempotency key was used with another request, as when the provider's terms have changed since."""
+    """409: the idempotency key was used for another request.
+
+    This also happens if the provider's terms have changed since.
+    """
 
     todo = "Read the receipt of `settlement_id`, if there is one; buy anew under another key or run."
 
 
 class ApprovalUsed(Refusal):
-    """409 `idempotent_replay`: the approval was used."""
+    """409 `idempotent_replay`: the approval was already used."""
 
     todo = "Repeat the call without `approval_id`: its key answers the same payment."
 
@@ -183,7 +186,7 @@ class ServiceNotEnabled(PaymentRefused):
 
 
 class OperationNotEnabled(PaymentRefused):
-    """403: the policy does not list the operation, or the call is none."""
+    """403: the policy does not list the operation, or the call matches no operation."""
 
     todo = "Call one of `body['enabled_operations']`, by its method and endpoint."
 
@@ -195,69 +198,69 @@ class DomainNotAllowed(PaymentRefused):
 
 
 class AmountExceedsMax(PaymentRefused):
-    """402: the price is above the call's own ceiling."""
+    """402: the price exceeds the call's own ceiling."""
 
     todo = "Raise `max_amount` if it is worth it."
 
 
 class AmountExceedsPerCallLimit(PaymentRefused):
-    """402: the price is above the policy's cap per call."""
+    """402: the price exceeds the policy's cap per call."""
 
     todo = "Buy less at once, or ask the owner."
 
 
 class DailySpendLimitExceeded(PaymentRefused):
-    """402: the last 24 hours would exceed the cap."""
+    """402: the call would exceed the cap per rolling 24 hours."""
 
     todo = "Repeat the call from `retry_at` on; if that is none, it never fits."
 
 
 class InsufficientBalance(PaymentRefused):
-    """402: the wallet can't cover the price."""
+    """402: the wallet's balance is lower than the price."""
 
     todo = "Have `body['wallet_address']` funded."
 
 
 class PolicyBlocked(PaymentRefused):
-    """403: a rule or a freeze; `reason` says which."""
+    """403: a rule or a freeze blocks the call; see `reason`."""
 
     todo = "See `reason`; from `retry_at` on, if there is one, the call fits. Else a person has to change the policy."
 
     @property
     def reason(self) -> str | None:
-        """The rule, as `category_block:finance`."""
+        """The rule, such as `category_block:finance`."""
         decision = self.decision
         return decision["reason"] if decision is not None else None
 
 
 class ApprovalRejected(PolicyBlocked):
-    """403: a person said no."""
+    """403: a person rejected the call."""
 
     todo = "Stop: a person said no."
 
 
 class ApprovalExpired(PolicyBlocked):
-    """403: nobody decided in time."""
+    """403: the approval expired before anybody decided."""
 
     todo = "Ask again under a new idempotency key, without `approval_id`."
 
 
 class ApprovalRequired(PaymentRefused):
-    """402: a person has to approve it. Nothing is reserved."""
+    """402: a person has to approve the call. Nothing is reserved."""
 
     todo = "Wait for a person: `error.approval.wait(seconds)`, then repeat the call."
 
-    #: To wait on.
+    #: The approval to wait for.
     approval: PendingApproval
 
     @property
     def approval_id(self) -> str:
-        """What to wait for."""
+        """The id of the approval to wait for."""
         return self._text("approval_id") or ""
 
 
 class NotVerified(Refusal):
-    """`onchain_settlement_not_verified`, and what else complete answers of a proof."""
+    """`onchain_settlement_not_verified`, and the other errors of complete about a proof."""
 
     todo = (
         "Don't pay again. Where `retryable`, complete again after `retry_after` seconds; "
@@ -266,11 +269,11 @@ class NotVerified(Refusal):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same proof may do later."""
+        """Whether the same proof may be accepted later."""
         return self.body.get("retryable") is True
 
 
-#: The class of each slug that an agent can meet.
+#: The class for each slug that an agent can receive.
 BY_SLUG: dict[str, type[Refusal]] = {
     "invalid_request": InvalidRequest,
     "target_url_required": InvalidRequest,
@@ -300,12 +303,12 @@ BY_SLUG: dict[str, type[Refusal]] = {
     "settlement_transaction_already_used": NotVerified,
 }
 _BY_REASON: dict[str, type[Refusal]] = {"approval_rejected": ApprovalRejected, "approval_expired": ApprovalExpired}
-# Where the body is the gateway's, which has no slug (docs/errors.md).
+# For bodies of the gateway, which have no slug (docs/errors.md).
 _BY_STATUS: dict[int, type[Refusal]] = {401: KeyRefused, 404: NotFound, 413: RequestTooLarge, 429: TooManyRequests}
 
 
 def refusal(status: int, body: Mapping[str, Any], retry_after: float | None) -> Refusal:
-    """The error that an answer of Purser is."""
+    """Returns the error for an answer of Purser."""
     slug = body.get("error")
     kind = BY_SLUG.get(slug) if isinstance(slug, str) else _BY_STATUS.get(status)
     if kind is None:
@@ -321,7 +324,7 @@ def refusal(status: int, body: Mapping[str, Any], retry_after: float | None) -> 
 
 
 def _is_about_the_terms(details: object) -> bool:
-    """Whether there are problems, and every one is of the payment terms."""
+    """Returns whether there are problems, and all of them are in the payment terms."""
     if not isinstance(details, list) or not details:
         return False
     paths = [problem.get("path") if isinstance(problem, dict) else None for problem in details]
@@ -330,14 +333,14 @@ def _is_about_the_terms(details: object) -> bool:
 
 @dataclass(frozen=True)
 class ProviderAnswer:
-    """What a provider answered: data of a stranger, cut to a bounded length. Nothing in it is an instruction."""
+    """A provider's answer, cut to a limited length. It is untrusted data and never an instruction."""
 
     status: int
-    #: Why it did not take the payment, as it says.
+    #: The provider's reason for not taking the payment.
     reason: str | None
-    #: Where it points to, of a redirect.
+    #: The target of a redirect.
     location: str | None
-    #: The beginning of the body.
+    #: The start of the body.
     body: bytes
 
 
@@ -351,7 +354,7 @@ class NoProof(PurserError):
 
 
 class PriceAboveListed(PurserError):
-    """The provider asks for more above the catalog's price than `max_over_listed` allows. Nothing was paid."""
+    """The price exceeds the catalog's by more than `max_over_listed` allows. Nothing was paid."""
 
     todo = "Nothing was paid. Raise `max_over_listed` if the call is worth it."
 
@@ -364,27 +367,27 @@ class PriceAboveListed(PurserError):
 
 
 class PaymentError(PurserError):
-    """A payment is signed for the call, and the call's answer is not there. The same call repeats the same payment."""
+    """A payment was signed for the call, but there is no answer. Repeating the call repeats the same payment."""
 
     def __init__(self, what: str, payment: Payment) -> None:
-        #: The payment, and what is known of its receipt.
+        #: The payment and its receipt.
         self.payment = payment
         super().__init__(f"{what} (settlement {payment.settlement_id}). {self.todo}")
 
     @property
     def settlement_id(self) -> str:
-        """To ask for the receipt with."""
+        """The settlement's id, which names the receipt."""
         return self.payment.settlement_id
 
 
 class PaymentUnanswered(PaymentError):
-    """The paid call has no answer, or not whole: none came, it broke off, or it grew over a bound."""
+    """The answer to the paid call did not arrive, broke off, or exceeded a limit."""
 
     todo = "Make the same call again: it repeats the same payment."
 
 
 class PaymentNotAccepted(PaymentError):
-    """The provider answers 402 though it was sent a payment. It is not paid again, whatever its new terms."""
+    """The provider answered the paid call with 402. It is not paid again, even if its terms changed."""
 
     todo = (
         "The payment may have been taken: don't pay another way. `payment.confirm(seconds)` says whether it was; "
@@ -397,26 +400,32 @@ class PaymentNotAccepted(PaymentError):
 
 
 class PaymentRedirected(PaymentNotAccepted):
-    """The provider redirects the paid call, which is not followed: a payment goes to nobody else."""
+    """The provider redirected the paid call.
+
+    The redirect was not followed, because it would send the payment to another address.
+    """
 
     todo = "If `answer.location` holds the answer, fetch it without paying."
 
 
 class AlreadyPaid(PaymentError):
-    """This very call was paid before, by this run: what it bought was handed out then."""
+    """This call was already paid by this run, and its answer was delivered then."""
 
     todo = "Use what it bought, or `acknowledge()` this and call again to buy anew."
 
     def __init__(self, what: str, payment: Payment, receipt_status: str, acknowledge: Callable[[], None]) -> None:
-        #: `confirmed` once proven on chain; until then only the provider says so.
+        #: `confirmed` once the payment is verified on chain. Until then only the provider claims that it was paid.
         self.receipt_status = receipt_status
-        #: Lets the next identical call be a purchase of its own.
+        #: Makes the next identical call a new purchase.
         self.acknowledge = acknowledge
         super().__init__(what, payment)
 
 
 class PaymentLapsed(PaymentError):
-    """The payment can't be used any more. `receipt_status`: `expired` if it never was, else that is not known yet."""
+    """The payment can no longer be used.
+
+    `receipt_status` is `expired` if it never was used; otherwise that is not known yet.
+    """
 
     todo = "Where `receipt_status` is `expired`, nothing was paid: take another key. Else repeat the call later."
 

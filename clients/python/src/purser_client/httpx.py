@@ -1,8 +1,8 @@
-"""`PurserTransport` and `PurserAsyncTransport`: httpx clients that pay what they call.
+"""`PurserTransport` and `PurserAsyncTransport`, which make httpx clients pay for their calls.
 
     http = httpx.Client(transport=PurserTransport(Purser(url=..., key=..., run=job_id, max_amount="0.05")))
 
-A payment is in no request but the one that it is for: what httpx keeps of the call, and follows redirects by, has none.
+Only the paid request contains the payment. The request that httpx keeps, and uses to follow redirects, does not.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ __all__ = ["PurserAsyncTransport", "PurserTransport"]
 
 
 class PurserTransport(httpx.BaseTransport):
-    """Pays what its client calls, through another transport, by default httpx's own."""
+    """A transport that pays for its client's calls. It sends through another transport, by default httpx's own."""
 
     def __init__(self, purser: Purser, transport: httpx.BaseTransport | None = None) -> None:
         self._purser = purser
         self._transport = transport if transport is not None else httpx.HTTPTransport()
-        #: The API, by the same key.
+        #: The API client, with the same key.
         self.api = PurserClient(purser.url, purser.key, timeout=purser.timeout)
 
     def close(self) -> None:
-        """Closes both transports' connections."""
+        """Closes the connections to providers and to Purser."""
         self._transport.close()
         self.api.close()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request; where the answer asks for a payment, has it authorized and sends the request with it."""
+        """Sends a request, and pays if the answer asks for a payment."""
         request.read()
         response = self._transport.handle_request(bounded(request, self._purser))
         if response.status_code != 402 or is_paid(request):
@@ -61,21 +61,21 @@ class PurserTransport(httpx.BaseTransport):
 
 
 class PurserAsyncTransport(httpx.AsyncBaseTransport):
-    """The same for `httpx.AsyncClient`, under asyncio and trio."""
+    """The transport for `httpx.AsyncClient`, under asyncio and trio."""
 
     def __init__(self, purser: Purser, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._purser = purser
         self._transport = transport if transport is not None else httpx.AsyncHTTPTransport()
-        #: The API, by the same key.
+        #: The API client, with the same key.
         self.api = AsyncPurserClient(purser.url, purser.key, timeout=purser.timeout)
 
     async def aclose(self) -> None:
-        """Closes both transports' connections."""
+        """Closes the connections to providers and to Purser."""
         await self._transport.aclose()
         await self.api.aclose()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request; where the answer asks for a payment, has it authorized and sends the request with it."""
+        """Sends a request, and pays if the answer asks for a payment."""
         await request.aread()
         response = await send_async(self._transport, self._purser, request)
         if response.status_code != 402 or is_paid(request):
@@ -88,17 +88,17 @@ class PurserAsyncTransport(httpx.AsyncBaseTransport):
 
 
 def call_of(request: httpx.Request) -> Call:
-    """The call that a request is, once its body is read."""
+    """Returns the call of a request, whose body must have been read."""
     return Call.of(request.method, str(request.url), request.content)
 
 
 def is_paid(request: httpx.Request) -> bool:
-    """Whether somebody else has put a payment into a request."""
+    """Whether the caller has already put a payment into the request."""
     return any(name in request.headers for name in PAYMENT_HEADERS)
 
 
 def bounded(request: httpx.Request, purser: Purser, headers: httpx.Headers | None = None) -> httpx.Request:
-    """The request with other headers, if given, and with no wait longer than may be."""
+    """Copies a request with limited timeouts, and with other headers if given."""
     waits = request.extensions.get("timeout", {})
     names = ("connect", "read", "write", "pool")
     limit = purser.answer_timeout
@@ -115,7 +115,7 @@ def bounded(request: httpx.Request, purser: Purser, headers: httpx.Headers | Non
 async def send_async(
     transport: httpx.AsyncBaseTransport, purser: Purser, request: httpx.Request, headers: httpx.Headers | None = None
 ) -> httpx.Response:
-    """Sends a request, and waits for the answer's head no longer than may be."""
+    """Sends a request, and limits the wait for the answer's head."""
     try:
         with anyio.fail_after(purser.answer_timeout):
             return await transport.handle_async_request(bounded(request, purser, headers))
@@ -124,7 +124,7 @@ async def send_async(
 
 
 def read_402(response: httpx.Response, purser: Purser) -> dict[str, Any] | httpx.Response:
-    """The terms of a 402, which is closed; or, where it is not about x402, the same 402."""
+    """Closes a 402 and returns its terms. Returns the 402 again if it is not about x402."""
     header = header_of(response, PAYMENT_REQUIRED)
     body = b""
     if header is None:
@@ -137,7 +137,7 @@ def read_402(response: httpx.Response, purser: Purser) -> dict[str, Any] | httpx
 
 
 async def read_402_async(response: httpx.Response, purser: Purser) -> dict[str, Any] | httpx.Response:
-    """The terms of a 402, which is closed; or, where it is not about x402, the same 402."""
+    """Closes a 402 and returns its terms. Returns the 402 again if it is not about x402."""
     header = header_of(response, PAYMENT_REQUIRED)
     body = b""
     if header is None:
@@ -150,20 +150,20 @@ async def read_402_async(response: httpx.Response, purser: Purser) -> dict[str, 
 
 
 def header_of(response: httpx.Response, name: str) -> str | None:
-    """A header; of one that came twice, both, which is no form of x402's."""
+    """Returns a header. A repeated header is returned as one joined value, which is not valid x402."""
     found = response.headers.get(name)
     return found if isinstance(found, str) else None
 
 
 def again(response: httpx.Response, body: bytes) -> httpx.Response:
-    """An answer whose body was read, to be read again."""
+    """Returns a copy of an answer whose body was read, so that it can be read again."""
     wire = {"content-encoding", "content-length", "transfer-encoding"}
     headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in wire]
     return httpx.Response(response.status_code, headers=headers, content=body, extensions=response.extensions)
 
 
 def read_bounded(response: httpx.Response, purser: Purser) -> bytes:
-    """The body of an answer, or a little more than may be of it."""
+    """Reads a body up to its limit, or a little more."""
     body, end = b"", time.monotonic() + purser.answer_timeout
     try:
         for chunk in response.iter_bytes():
@@ -178,7 +178,7 @@ def read_bounded(response: httpx.Response, purser: Purser) -> bytes:
 
 
 async def read_bounded_async(response: httpx.Response, purser: Purser) -> bytes:
-    """The body of an answer, or a little more than may be of it."""
+    """Reads a body up to its limit, or a little more."""
     body = b""
     try:
         with anyio.fail_after(purser.answer_timeout):
@@ -194,7 +194,7 @@ async def read_bounded_async(response: httpx.Response, purser: Purser) -> bytes:
 
 
 def with_payment(request: httpx.Request, payment: Signed) -> httpx.Headers:
-    """The headers of a request with exactly the payment that Purser gave, and no other."""
+    """Returns the request's headers with exactly the payment that Purser signed, and no other payment."""
     headers = httpx.Headers(request.headers)
     for name in PAYMENT_HEADERS:
         headers.pop(name, None)
@@ -205,7 +205,7 @@ def with_payment(request: httpx.Request, payment: Signed) -> httpx.Headers:
 def send_paid(
     transport: httpx.BaseTransport, purser: Purser, api: PurserClient, request: httpx.Request, payment: Signed
 ) -> httpx.Response:
-    """Sends the request with its payment, and judges the answer."""
+    """Sends the request with its payment, and evaluates the answer."""
     try:
         headers = with_payment(request, payment)
         try:
@@ -229,7 +229,7 @@ def send_paid(
 async def send_paid_async(
     transport: httpx.AsyncBaseTransport, purser: Purser, api: AsyncPurserClient, request: httpx.Request, payment: Signed
 ) -> httpx.Response:
-    """Sends the request with its payment, and judges the answer."""
+    """Sends the request with its payment, and evaluates the answer."""
     try:
         headers = with_payment(request, payment)
         try:
@@ -262,14 +262,17 @@ def _told(response: httpx.Response, paid: Payment, stream: _PaidStream) -> httpx
 
 
 class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The answer that was paid for, bounded in length and time. Its purchase is over once it is here whole."""
+    """The body of a paid answer, with limits of length and time.
+
+    The purchase is over once it has been read completely.
+    """
 
     def __init__(self, response: httpx.Response, payment: Signed, paid: Payment, purser: Purser) -> None:
         self._stream = response.stream
         self._payment, self._paid, self._purser = payment, paid, purser
         self._end = time.monotonic() + purser.answer_timeout
         self._length = 0
-        # What failed at the provider is no purchase: its repetition sends the same payment.
+        # A failed answer ends no purchase: a retry sends the same payment.
         self._is_over = not response.is_success
         if self._is_over:
             payment.purchase.failed()
@@ -310,13 +313,19 @@ class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield chunk
 
     def close(self) -> None:
-        """Ends it. What is closed before its end may have been unreadable, so that its purchase is not over."""
+        """Closes the body.
+
+        If it was not read to its end, the purchase is not over, because it may have been unreadable.
+        """
         self._failed()
         assert isinstance(self._stream, httpx.SyncByteStream)
         self._stream.close()
 
     async def aclose(self) -> None:
-        """Ends it. What is closed before its end may have been unreadable, so that its purchase is not over."""
+        """Closes the body.
+
+        If it was not read to its end, the purchase is not over, because it may have been unreadable.
+        """
         self._failed()
         assert isinstance(self._stream, httpx.AsyncByteStream)
         await self._stream.aclose()

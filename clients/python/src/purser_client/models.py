@@ -1,7 +1,7 @@
-"""What the agent's routes take and answer, member by member as docs/openapi.json has it; a test compares the two.
+"""The requests and answers of the agent's routes, with the same members as in docs/openapi.json; a test compares them.
 
-Amounts are whole micro-units, 1,000,000 to the dollar; times are ISO 8601 in UTC. An answer may have more members than
-are named here: what the service adds later is no error.
+Amounts are in whole micro-units, 1,000,000 to the dollar. Times are ISO 8601 in UTC. An answer may have additional
+members that a later version of the service adds.
 """
 
 from typing import Any, Literal, NotRequired, TypedDict
@@ -12,7 +12,7 @@ Availability = Literal["paid_x402", "free_verified", "unverified"]
 
 
 class OriginalRequest(TypedDict):
-    """What the provider was or will be asked."""
+    """The request to the provider."""
 
     method: str
     url: str
@@ -20,13 +20,13 @@ class OriginalRequest(TypedDict):
 
 
 class Metadata(TypedDict):
-    """What else is known of the call."""
+    """Additional data of the call."""
 
     target_url: NotRequired[str | None]
 
 
 class AuthorizeBody(TypedDict):
-    """One payment to judge, reserve and sign."""
+    """The body of a request to judge, reserve and sign one payment."""
 
     payment_requirement: dict[str, Any]
     max_payment_units: int
@@ -40,7 +40,7 @@ class AuthorizeBody(TypedDict):
 
 
 class CheckBody(TypedDict):
-    """One payment to judge without effect."""
+    """The body of a request to judge one payment without any effect."""
 
     payment_requirement: dict[str, Any]
     max_payment_units: int
@@ -54,7 +54,7 @@ class CheckBody(TypedDict):
 
 
 class CompleteBody(TypedDict):
-    """What the provider answered: the raw header, or headers by name."""
+    """The provider's payment response: the header's value, or an object keyed by the headers' names."""
 
     payment_response_header: str | dict[str, Any]
     tx_hash: NotRequired[str | None]
@@ -70,7 +70,7 @@ class Payment(TypedDict):
 
 
 class Authorized(TypedDict):
-    """An authorized payment; `payment` is null once it can't be used any more."""
+    """An authorized payment. `payment` is null once it can no longer be used."""
 
     authorized: bool
     result: str
@@ -78,7 +78,7 @@ class Authorized(TypedDict):
     settlement_id: str
     transaction_id: str
     amount_units: int
-    #: The price that the catalog lists, where `amount_units` is above it.
+    #: The price that the catalog lists, if `amount_units` exceeds it.
     listed_amount_units: NotRequired[int]
     receipt_status: str
     network: str
@@ -91,7 +91,7 @@ class Authorized(TypedDict):
 
 
 class Check(TypedDict):
-    """One check, with its numbers where it has any."""
+    """One check, with its numbers if it has any."""
 
     name: str
     outcome: str
@@ -102,7 +102,7 @@ class Check(TypedDict):
 
 
 class Budget(TypedDict):
-    """What of one budget rule is used and left."""
+    """The used and remaining part of one budget rule."""
 
     rule_id: str
     limit_units: int
@@ -112,7 +112,7 @@ class Budget(TypedDict):
 
 
 class Spend(TypedDict):
-    """What of the agent's limits is used and left."""
+    """The agent's spend against its limits."""
 
     spend_today_units: int
     remaining_today_units: int
@@ -131,30 +131,30 @@ class Decision(TypedDict):
 
 
 class CheckAnswer(Spend):
-    """A preflight's outcome, and what of the limits is left without this call."""
+    """The result of a preflight, and the remainder of the limits without this call."""
 
     check: bool
     would_authorize: bool
     result: str
     reason: str
     amount_units: int
-    #: The price that the catalog lists, where `amount_units` is above it.
+    #: The price that the catalog lists, if `amount_units` exceeds it.
     listed_amount_units: NotRequired[int]
     approval_required: bool
     checks: list[Check]
-    #: Absent where `result` is `allow`.
+    #: Absent if `result` is `allow`.
     decision: NotRequired[Decision]
 
 
 class Problem(TypedDict):
-    """One problem of an invalid request; `path` is a JSON Pointer, or `/<name>` of a query parameter."""
+    """A problem of an invalid request. `path` is a JSON Pointer, or `/<name>` for a query parameter."""
 
     path: str
     message: str
 
 
 class Settlement(TypedDict):
-    """A receipt; `receipt_status` is `authorized`, `confirmed` or `expired`."""
+    """A receipt. `receipt_status` is `authorized`, `confirmed` or `expired`."""
 
     id: str
     transaction_id: str
@@ -172,13 +172,13 @@ class Settlement(TypedDict):
 
 
 class Completed(Settlement):
-    """A confirmed settlement, as complete answers it."""
+    """A confirmed settlement, as complete returns it."""
 
     confirmed_via: str
 
 
 class SettlementItem(TypedDict):
-    """A receipt, as receipts are listed."""
+    """A receipt in a list."""
 
     id: str
     transaction_id: str
@@ -198,7 +198,7 @@ class SettlementList(TypedDict):
 
 
 class DescribedCall(TypedDict):
-    """The provider call that a payment is for, in the agent's own words, beside what the catalog said of its price."""
+    """The provider call of an approval, as the agent described it, with the catalog's price at that time."""
 
     method: str
     url: str
@@ -210,7 +210,7 @@ class DescribedCall(TypedDict):
 
 
 class Approval(TypedDict):
-    """Where an approval stands; `status` is `pending`, `approved`, `rejected`, `expired` or `executed`."""
+    """An approval. `status` is `pending`, `approved`, `rejected`, `expired` or `executed`."""
 
     approval_id: str
     status: str
@@ -228,7 +228,7 @@ class Approval(TypedDict):
 
 
 class Agent(TypedDict):
-    """Whose the key is."""
+    """The agent that the key belongs to."""
 
     agent_id: str
     name: str
@@ -246,7 +246,7 @@ class SpendPolicy(TypedDict):
 
 
 class EnabledServiceView(TypedDict):
-    """A service enabled for the agent; `unavailable_reason` where it can't be paid now."""
+    """A service that is enabled for the agent. `unavailable_reason` is set if it can't be paid now."""
 
     service_id: str
     slug: str | None
@@ -260,7 +260,7 @@ class EnabledServiceView(TypedDict):
 
 
 class EnabledServiceList(TypedDict):
-    """The services enabled for the agent."""
+    """The services that are enabled for the agent."""
 
     agent_id: str
     services: list[EnabledServiceView]
@@ -268,11 +268,11 @@ class EnabledServiceList(TypedDict):
 
 
 class ServicePolicy(EnabledServiceView, Spend):
-    """The agent's policy for one service, and what is left of it."""
+    """The agent's policy for one service, and the remainder of its limits."""
 
 
 class ServiceItem(TypedDict):
-    """A service of the catalog, as services are listed."""
+    """A service in the catalog's list."""
 
     id: str
     slug: str
@@ -297,7 +297,7 @@ class ServiceList(TypedDict):
 
 
 class OperationPayment(TypedDict):
-    """How an operation is paid."""
+    """The payment of an operation's calls."""
 
     scheme: str
     network: str
@@ -306,7 +306,7 @@ class OperationPayment(TypedDict):
     pay_to: str
 
 
-# Functional, as one member's name is a keyword.
+# In the functional syntax, because one member's name is a keyword.
 NextOperationPayment = TypedDict(
     "NextOperationPayment",
     {"from": str, "price_model": str, "max_price_units": int | None, "payment": OperationPayment},
@@ -314,7 +314,7 @@ NextOperationPayment = TypedDict(
 
 
 class Operation(TypedDict):
-    """What a service sells; `endpoint` may have path parameters, `{name}`."""
+    """An operation of a service. `endpoint` may have path parameters as `{name}`."""
 
     id: str
     operation_id: str
@@ -347,7 +347,7 @@ class ServiceDetail(TypedDict):
 
 
 class ListServicesQuery(TypedDict):
-    """What `services` narrows the catalog to."""
+    """The filter of `services`."""
 
     category: NotRequired[Category]
     trust_status: NotRequired[TrustStatus]

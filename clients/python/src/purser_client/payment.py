@@ -1,6 +1,6 @@
-"""How one call is paid: authorize, wait for a person where one is needed, judge the provider's answer, complete.
+"""The payment of one call: authorize, wait for a person if needed, evaluate the provider's answer, complete.
 
-No bytes of a provider are read here; that is the matter of the HTTP libraries' modules.
+This module reads no bytes of a provider; the modules of the HTTP libraries do.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from .terms import (
     read_header,
 )
 
-#: How many payments of one call may have expired unused before no more is tried.
+#: The number of expired, unused payments of one call after which no further key is tried.
 MAX_EXPIRED = 20
-#: How much of a provider's answer is kept for an error.
+#: The longest reason, in characters, and the longest body, in bytes, that an error keeps.
 MAX_REASON, MAX_BODY = 200, 4096
-#: The pause where an answer names none, and the longest between two looks at a receipt.
+#: The default pause between two requests for a receipt, and the longest one, in seconds.
 PAUSE, LONGEST_PAUSE = 2.0, 15.0
-#: The statuses that send a client elsewhere.
+#: The redirect statuses.
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Header = Callable[[str], str | None]
@@ -55,89 +55,89 @@ Header = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Receipt:
-    """Where a payment that was sent stands. Only `expired` means that nothing was paid.
+    """The state of a payment that was sent. Only `expired` means that nothing was paid.
 
-    - `confirmed`: the transfer is proven on chain.
+    - `confirmed`: the transfer is verified on chain.
     - `pending`: the chain needs time, or Purser could not be asked.
-    - `unproven`: the provider sent no proof, or one that Purser does not accept. It may have taken the payment: don't pay
-      again.
-    - `expired`: the payment was never taken, and no longer can be.
+    - `unproven`: the provider sent no proof, or one that Purser does not accept. It may have taken the payment:
+      don't pay again.
+    - `expired`: the payment was never taken, and can no longer be.
     """
 
     status: Literal["confirmed", "pending", "unproven", "expired"]
-    #: The settlement, where it is `confirmed` or `expired`.
+    #: The settlement, if the status is `confirmed` or `expired`.
     settlement: Settlement | None = None
-    #: Of a `pending` receipt, seconds until asking again can tell more.
+    #: How long to wait before asking again, in seconds, if the status is `pending`.
     retry_after: float | None = None
-    #: Why it is `pending` or `unproven`.
+    #: The reason that the status is `pending` or `unproven`.
     error: PurserError | None = None
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is `confirmed` or `expired`."""
+        """Whether the status is `confirmed` or `expired`, which are final."""
         return self.status in ("confirmed", "expired")
 
 
 @dataclass(frozen=True)
 class Payment:
-    """What was paid for a call. Have it of a response with `payment_of`."""
+    """The payment for a call. `payment_of` returns the one of a response."""
 
     settlement_id: str
     transaction_id: str
-    #: Under which this call can be repeated from anywhere.
+    #: The idempotency key under which this call can be repeated.
     idempotency_key: str
     amount_units: int
-    #: The price that the catalog lists, where the provider asked for more.
+    #: The price that the catalog lists, if the provider asked for more.
     listed_amount_units: int | None
     network: str
     pay_to: str
-    #: Whether it is the payment of an earlier attempt, sent again.
+    #: Whether this is the payment of an earlier attempt, sent again.
     is_replayed: bool
     receipt: Receipt
-    #: The provider's own word of the payment, to complete with.
+    #: The provider's payment response, which complete takes.
     proof: str | None = field(repr=False)
     _purser: Purser = field(repr=False)
 
     def confirm(self, within: float) -> Receipt:
-        """Asks Purser until the receipt is `confirmed` or `expired`, at most `within` seconds; returns the receipt."""
+        """Asks Purser until the receipt is `confirmed` or `expired`, at most for `within` seconds."""
         with PurserClient(self._purser.url, self._purser.key, timeout=self._purser.timeout) as api:
             return run(_confirmed(self, within), api)
 
     async def confirm_async(self, within: float) -> Receipt:
-        """The same, for asyncio and trio."""
+        """Does the same for asyncio and trio."""
         async with AsyncPurserClient(self._purser.url, self._purser.key, timeout=self._purser.timeout) as api:
             return await run_async(_confirmed(self, within), api)
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A payment that may go to the provider."""
+    """A signed payment that may be sent to the provider."""
 
     authorized: Authorized
     header_name: str
     header_value: str = field(repr=False)
-    #: What the header holds, decoded.
+    #: The decoded content of the header.
     payload: dict[str, Any] = field(repr=False)
     is_replayed: bool
     purchase: Purchase
     purser: Purser
 
     def so_far(self) -> Payment:
-        """The payment while no answer is there."""
+        """Returns the payment with an unproven receipt, for an error before there is an answer."""
         return _payment(
             self.purser, self.authorized, self.purchase, self.is_replayed, Receipt("unproven", error=NoProof())
         )
 
 
 def payment_of(response: object) -> Payment | None:
-    """What was paid for a response of httpx or requests; none where nothing was."""
+    """Returns the payment of a response of httpx or requests; None if it was not paid."""
     extensions = getattr(response, "extensions", None)
     found = extensions.get("purser") if isinstance(extensions, dict) else getattr(response, "purser", None)
     return found if isinstance(found, Payment) else None
 
 
 def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
-    """Has a call's payment authorized. Who gets it has to end its purchase."""
+    """Authorizes a call's payment. The caller must end its purchase."""
     options = purser.options()
     ceiling = purser.max_units(options)
     yield from _within_listed(call, terms, ceiling, options, purser.over_listed(options))
@@ -148,7 +148,7 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
             answer = yield from _authorized(body, purser.wait_seconds(options))
             payment = yield from _usable(purser, answer, purchase, ceiling)
         except ApprovalExpired:
-            # Its key is bound to what nobody decided; nothing was paid under it, nor can be.
+            # The key is bound to the expired approval. Nothing was paid under it, nor can be.
             purchase.over()
             raise
         except BaseException:
@@ -156,7 +156,7 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
             raise
         if payment is not None:
             return payment
-        # It was not paid and never can be, so the next key buys nothing twice.
+        # This payment was never taken and never can be, so the next key buys nothing twice.
         purchase.over()
     raise Unreachable("all payments of this call have expired")
 
@@ -209,7 +209,7 @@ def _authorized(body: AuthorizeBody, wait: float) -> Steps[Answer[Authorized]]:
     except ApprovalUsed:
         pass
     except ApprovalRequired as required:
-        # It may have been decided since, as when the run was ended while it waited.
+        # A person may have decided since, for example if the run was stopped while it waited.
         try:
             found = yield from waited(required.approval_id, wait)
         except PurserError as error:
@@ -221,12 +221,12 @@ def _authorized(body: AuthorizeBody, wait: float) -> Steps[Answer[Authorized]]:
             return (yield from asked(routes.authorize(body)))
         except ApprovalUsed:
             pass
-    # The answer to the approved call was lost: without the approval, its key answers the same payment.
+    # The answer to the approved call was lost. The key without the approval returns the same payment.
     return (yield from asked(routes.authorize({**body, "approval_id": None})))
 
 
 def _usable(purser: Purser, answer: Answer[Authorized], purchase: Purchase, ceiling: int) -> Steps[Signed | None]:
-    """The payment as it goes out; none where it expired unused, and another key may be taken."""
+    """Validates the authorized payment. Returns None if it expired unused and another key may be tried."""
     try:
         found, payment = answer.body, answer.body["payment"]
         status, amount = found["receipt_status"], found["amount_units"]
@@ -265,12 +265,12 @@ def _payment(
 
 
 def proof_of(header: Header) -> str | None:
-    """The provider's own word of a payment, as it came."""
+    """Returns the provider's payment response, unchanged."""
     return next((value for value in map(header, PROOF_HEADERS) if value), None)
 
 
 def receipted(payment: Signed, proof: str | None) -> Steps[Payment]:
-    """Completes a payment that was taken. Whatever Purser says, the provider's answer is not lost by it."""
+    """Completes a payment that was taken. An error of Purser does not discard the provider's answer."""
     receipt = yield from _receipt(payment.authorized["settlement_id"], proof)
     return _payment(payment.purser, payment.authorized, payment.purchase, payment.is_replayed, receipt, proof)
 
@@ -279,7 +279,7 @@ def _receipt(settlement_id: str, proof: str | None) -> Steps[Receipt]:
     if proof is None:
         return Receipt("unproven", error=NoProof())
     try:
-        # Once, as somebody waits for what was paid.
+        # Not retried, because the caller is waiting for the paid answer.
         completed: Answer[Completed] = yield routes.complete(settlement_id, {"payment_response_header": proof})
     except PurserError as error:
         if is_passing(error):
@@ -311,7 +311,10 @@ def _confirmed(payment: Payment, within: float) -> Steps[Receipt]:
 
 
 def _looked_up(payment: Payment, status: str) -> Steps[tuple[Payment, str]]:
-    """The payment as Purser knows it without the provider, and its receipt's status; as they were if it is silent."""
+    """Reads the receipt from Purser.
+
+    Returns the updated payment and the status, both unchanged if Purser does not answer.
+    """
     if payment.receipt.status == "confirmed":
         return payment, "confirmed"
     try:
@@ -327,7 +330,7 @@ def _looked_up(payment: Payment, status: str) -> Steps[tuple[Payment, str]]:
 
 
 def not_taken(sent: Signed, answer: ProviderAnswer, proof: str | None) -> Steps[NoReturn]:
-    """Tells why a payment that was sent brought no answer, by what the provider says and what is proved."""
+    """Raises the error for a sent payment that brought no answer, by the provider's text and the receipt."""
     payment = yield from receipted(sent, proof)
     payment, status = yield from _looked_up(payment, sent.authorized["receipt_status"])
     if answer.status in REDIRECTS:
@@ -339,7 +342,7 @@ def not_taken(sent: Signed, answer: ProviderAnswer, proof: str | None) -> Steps[
 
 
 def provider_answer(status: int, header: Header, body: bytes) -> ProviderAnswer:
-    """What a provider answered, cut to what an error keeps."""
+    """Returns a provider's answer, cut to the length that an error keeps."""
     location = header("Location")
     return ProviderAnswer(status, _reason(header, body), None if location is None else _cut(location), body[:MAX_BODY])
 

@@ -1,9 +1,8 @@
-"""`PurserAdapter`: a requests session that pays what it calls.
+"""`PurserAdapter`, which makes a requests session pay for its calls.
 
     session.mount("https://", PurserAdapter(Purser(url=..., key=..., run=job_id, max_amount="0.05")))
 
-A payment is in no request but the one that it is for: what requests keeps of the call, and follows redirects by, has
-none.
+Only the paid request contains the payment. The request that requests keeps, and uses to follow redirects, does not.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _CHUNK = 65_536
 
 
 class PurserAdapter(HTTPAdapter):
-    """Pays what its session calls. Its other arguments are those of `HTTPAdapter`."""
+    """An adapter that pays for its session's calls. Its other arguments are those of `HTTPAdapter`."""
 
     def __init__(self, purser: Purser, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._purser = purser
-        #: The API, by the same key.
+        #: The API client, with the same key.
         self.api = PurserClient(purser.url, purser.key, timeout=purser.timeout)
 
     def close(self) -> None:
@@ -60,7 +59,7 @@ class PurserAdapter(HTTPAdapter):
         cert: None | bytes | str | tuple[bytes | str, bytes | str] = None,
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Sends a request; where the answer asks for a payment, has it authorized and sends the request with it."""
+        """Sends a request, and pays if the answer asks for a payment."""
         how = {"timeout": bounded(timeout, self._purser), "verify": verify, "cert": cert, "proxies": proxies}
         request = whole(request)
         response = super().send(request, stream=True, **how)
@@ -74,7 +73,7 @@ class PurserAdapter(HTTPAdapter):
 
 
 def whole(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """The request with its body in memory, so that it can be sent twice and told by its hash."""
+    """Returns the request with its body in memory, so that it can be sent twice and hashed."""
     source: Any = request.body
     if source is None or isinstance(source, bytes | str):
         return request
@@ -88,18 +87,18 @@ def whole(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def call_of(request: requests.PreparedRequest) -> Call:
-    """The call that a request is."""
+    """Returns the call of a request."""
     body = request.body or b""
     return Call.of(request.method or "GET", request.url or "", body.encode() if isinstance(body, str) else body)
 
 
 def is_paid(request: requests.PreparedRequest) -> bool:
-    """Whether somebody else has put a payment into a request."""
+    """Whether the caller has already put a payment into the request."""
     return any(name in request.headers for name in PAYMENT_HEADERS)
 
 
 def bounded(timeout: Any, purser: Purser) -> Any:
-    """The waits of a request, none longer than may be."""
+    """Returns the timeouts of a request, limited by `answer_timeout`."""
     limit = purser.answer_timeout
     waits = timeout if isinstance(timeout, tuple) else (timeout, timeout)
     if not all(wait is None or isinstance(wait, int | float) for wait in waits):
@@ -108,7 +107,7 @@ def bounded(timeout: Any, purser: Purser) -> Any:
 
 
 def read_402(response: requests.Response, purser: Purser) -> dict[str, Any] | None:
-    """The terms of a 402, which stays readable; none where it is not about x402."""
+    """Returns the terms of a 402, which stays readable; None if it is not about x402."""
     header = response.headers.get(PAYMENT_REQUIRED)
     body = b"" if header is not None else read_bounded(response, purser)
     if len(body) > MAX_TERMS_BYTES:
@@ -118,14 +117,14 @@ def read_402(response: requests.Response, purser: Purser) -> dict[str, Any] | No
 
 
 def keep(response: requests.Response, body: bytes) -> None:
-    """Ends an answer with this as its body."""
+    """Closes an answer and stores its body."""
     response.close()
     response._content = body
     response._content_consumed = True  # type: ignore[attr-defined]
 
 
 def read_bounded(response: requests.Response, purser: Purser) -> bytes:
-    """The body of an answer, or a little more than may be of it."""
+    """Reads a body up to its limit, or a little more."""
     body, end = b"", time.monotonic() + purser.answer_timeout
     try:
         while len(body) <= MAX_TERMS_BYTES:
@@ -152,7 +151,7 @@ def send_paid(
     payment: Signed,
     how: dict[str, Any],
 ) -> requests.Response:
-    """Sends the request with its payment through an `HTTPAdapter`, and judges the answer."""
+    """Sends the request with its payment through an `HTTPAdapter`, and evaluates the answer."""
     paid_request = request.copy()
     for name in PAYMENT_HEADERS:
         paid_request.headers.pop(name, None)
@@ -160,7 +159,7 @@ def send_paid(
     try:
         try:
             response: requests.Response = adapter.send(paid_request, **{**how, "stream": True})
-            # What the session goes on with, as to follow a redirect, has no payment in it.
+            # The request that the session continues with, for example to follow a redirect, contains no payment.
             response.request = request
             if response.status_code == 402 or response.status_code in REDIRECTS:
                 body, header = read_bounded(response, purser), response.headers.get
@@ -181,14 +180,17 @@ def send_paid(
 
 
 class _PaidBody:
-    """The answer that was paid for, bounded in length and time. Its purchase is over once it is here whole."""
+    """The body of a paid answer, with limits of length and time.
+
+    The purchase is over once it has been read completely.
+    """
 
     def __init__(self, response: requests.Response, payment: Signed, paid: Payment, purser: Purser) -> None:
         self._raw = response.raw
         self._payment, self._paid, self._purser = payment, paid, purser
         self._end = time.monotonic() + purser.answer_timeout
         self._length = 0
-        # What failed at the provider is no purchase: its repetition sends the same payment.
+        # A failed answer ends no purchase: a retry sends the same payment.
         self._is_over = not 200 <= response.status_code < 300
         if self._is_over:
             payment.purchase.failed()
@@ -197,12 +199,12 @@ class _PaidBody:
         return getattr(self._raw, name)
 
     def stream(self, amt: int = _CHUNK, decode_content: bool | None = None) -> Iterator[bytes]:
-        """The body in pieces of at most so many bytes."""
+        """Yields the body in chunks of at most `amt` bytes."""
         while chunk := self.read1(amt, decode_content):
             yield chunk
 
     def read(self, amt: int | None = None, decode_content: bool | None = None) -> bytes:
-        """So many bytes of the body, or all that is left of it."""
+        """Reads `amt` bytes of the body, or all that is left of it."""
         parts: list[bytes] = []
         while amt is None or amt > 0:
             chunk = self.read1(_CHUNK if amt is None else amt, decode_content)
@@ -213,7 +215,7 @@ class _PaidBody:
         return b"".join(parts)
 
     def read1(self, amt: int | None = None, decode_content: bool | None = None) -> bytes:
-        """What is there of the body, or nothing at its end."""
+        """Returns the available part of the body, or nothing at its end."""
         try:
             chunk: bytes = self._raw.read1(amt or _CHUNK, decode_content=decode_content)
         except (HTTPError, OSError) as error:
@@ -231,12 +233,15 @@ class _PaidBody:
         return chunk
 
     def close(self) -> None:
-        """Ends it. What is closed before its end may have been unreadable, so that its purchase is not over."""
+        """Closes the body.
+
+        If it was not read to its end, the purchase is not over, because it may have been unreadable.
+        """
         self._failed()
         self._raw.close()
 
     def release_conn(self) -> None:
-        """The same."""
+        """Releases the connection, with the same effect on the purchase as `close`."""
         self._failed()
         self._raw.release_conn()
 

@@ -1,4 +1,4 @@
-"""The agent's routes: what each request is, and of what type its answer."""
+"""The agent's routes: the request of each, and the type of its answer."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ask(Generic[T]):
-    """One request to Purser, whose answer is a `T`."""
+    """A request to Purser, whose answer is a `T`."""
 
     method: str
     path: str
     body: Mapping[str, Any] | None = None
     query: Mapping[str, Any] = field(default_factory=dict)
     with_key: bool = True
-    #: Seconds that Purser may take beyond what each request is given.
+    #: Additional read timeout, in seconds.
     waits: int = 0
 
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
-    """An answer of success."""
+    """A successful answer."""
 
     body: T
-    #: Whether it is the stored outcome of an earlier request.
+    #: Whether this is the stored result of an earlier request.
     is_replayed: bool
 
 
@@ -56,12 +56,12 @@ def authorize(body: AuthorizeBody) -> Ask[Authorized]:
 
 
 def check(body: CheckBody) -> Ask[CheckAnswer]:
-    """Judges one payment without effect."""
+    """Judges one payment without any effect."""
     return Ask("POST", "/x402/check", body)
 
 
 def complete(settlement_id: str, body: CompleteBody) -> Ask[Completed]:
-    """Proves a payment by the provider's answer to it."""
+    """Completes a settlement with the provider's payment response."""
     return Ask("POST", f"/x402/settlements/{_segment(settlement_id)}/complete", body)
 
 
@@ -76,23 +76,23 @@ def receipts(agent_id: str, limit: int | None) -> Ask[SettlementList]:
 
 
 def approval(approval_id: str, wait_seconds: int = 0) -> Ask[Approval]:
-    """Where an approval stands; once it is no longer `pending`, or after so many seconds, 20 at most."""
+    """Returns an approval once it is no longer `pending`, or after `wait_seconds`, at most 20."""
     query = {"wait_seconds": wait_seconds} if wait_seconds else {}
     return Ask("GET", f"/approvals/{_segment(approval_id)}", query=query, waits=wait_seconds)
 
 
 def me() -> Ask[Agent]:
-    """Whose the key is."""
+    """Returns the agent that the key belongs to."""
     return Ask("GET", "/mcp/agents/me")
 
 
 def enabled_services(agent_id: str) -> Ask[EnabledServiceList]:
-    """The services enabled for the agent."""
+    """Lists the services that are enabled for the agent."""
     return Ask("GET", f"/mcp/agents/{_segment(agent_id)}/services")
 
 
 def policy(agent_id: str, service_id: str) -> Ask[ServicePolicy]:
-    """The agent's policy for one service, and what is left of it."""
+    """Returns the agent's policy for one service, and the remainder of its limits."""
     return Ask("GET", f"/agents/{_segment(agent_id)}/services/{_segment(service_id)}/policy")
 
 
@@ -102,7 +102,7 @@ def services(query: ListServicesQuery) -> Ask[ServiceList]:
 
 
 def service(service_id: str) -> Ask[ServiceDetail]:
-    """One service of the catalog, by slug or id."""
+    """Returns one service of the catalog, by slug or id."""
     return Ask("GET", f"/services/{_segment(service_id)}", with_key=False)
 
 

@@ -1,6 +1,6 @@
-"""Conversations with Purser, written once as generators: each yields what it asks, and is sent the answer.
+"""Exchanges with Purser, written once as generators: each yields its requests and receives the answers.
 
-`run` and `run_async` hold them, so that the flow is the same for every HTTP library.
+`run` and `run_async` execute them, so that all HTTP libraries share the same flow.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from .routes import Answer, Ask
 
 T = TypeVar("T")
 
-#: How often a request is sent that may be sent again, and the longest wait in between that is not the caller's matter.
+#: The maximum number of attempts of a request, and the longest pause between them, in seconds. A longer one is left to
+#: the caller.
 ATTEMPTS, LONGEST_RETRY = 3, 5.0
-#: From one look at an approval to the next, where Purser doesn't wait: from a second up to a quarter of a minute.
+#: The first and the longest pause between two requests for an approval, in seconds, if Purser answers without waiting.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 15.0
-#: How long Purser waits at most in one request for an approval.
+#: The longest wait for an approval in one request, in seconds.
 LONGEST_WAIT = 20
 
 
 @dataclass(frozen=True)
 class Sleep:
-    """A pause of so many seconds."""
+    """A pause."""
 
     seconds: float
 
@@ -39,21 +40,21 @@ Steps = Generator[Ask[Any] | Sleep, Any, T]
 
 
 class Sends(Protocol):
-    """What holds a conversation."""
+    """A client that sends requests."""
 
     def send(self, ask: Ask[Any]) -> Answer[Any]:
         """Sends one request, or raises a `PurserError`."""
 
 
 class SendsAsync(Protocol):
-    """The same, for asyncio and trio."""
+    """A client that sends requests, for asyncio and trio."""
 
     async def send(self, ask: Ask[Any]) -> Answer[Any]:
         """Sends one request, or raises a `PurserError`."""
 
 
 def run(steps: Steps[T], api: Sends) -> T:
-    """Holds a conversation to its end."""
+    """Executes the steps, and returns their result."""
     result: object = None
     error: PurserError | None = None
     try:
@@ -74,7 +75,7 @@ def run(steps: Steps[T], api: Sends) -> T:
 
 
 async def run_async(steps: Steps[T], api: SendsAsync) -> T:
-    """Holds a conversation to its end."""
+    """Executes the steps, and returns their result."""
     result: object = None
     error: PurserError | None = None
     try:
@@ -95,12 +96,12 @@ async def run_async(steps: Steps[T], api: SendsAsync) -> T:
 
 
 def is_passing(error: PurserError) -> bool:
-    """Whether the same request may succeed later."""
+    """Returns whether the same request may succeed later."""
     return error.is_passing if isinstance(error, Refusal) else isinstance(error, Unreachable)
 
 
 def asked(ask: Ask[T]) -> Steps[Answer[T]]:
-    """One request, sent again where that can't do anything twice and is soon enough."""
+    """Sends a request, and retries it after a temporary failure if the pause is short enough."""
     pause = 0.2
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -116,7 +117,7 @@ def asked(ask: Ask[T]) -> Steps[Answer[T]]:
 
 
 def waited(approval_id: str, within: float) -> Steps[Approval]:
-    """Where an approval stands once it is decided, or after so many seconds."""
+    """Returns an approval once it is decided, or its state after `within` seconds."""
     end, pause = time.monotonic() + within, FIRST_PAUSE
     while True:
         hint, began = 0.0, time.monotonic()
@@ -129,7 +130,7 @@ def waited(approval_id: str, within: float) -> Steps[Approval]:
             hint = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
             if not is_passing(error) or time.monotonic() + hint >= end:
                 raise
-        # Asked once more at the end, but never sooner than Purser said.
+        # The last request is made at the end, but never earlier than Purser's hint.
         now = time.monotonic()
         yield Sleep(max(hint, min(pause - (now - began), end - now), 0.0))
         pause = min(pause * 1.5, LONGEST_PAUSE)

@@ -1,6 +1,6 @@
-"""Reads what a provider asks for (docs/x402.md §1, §2): strictly, in bounded bytes, and as it is.
+"""Reads a provider's payment terms (docs/x402.md §1, §2), strictly and with a size limit.
 
-The terms go to Purser as they were decoded, with every member: it judges them, and echoes the entry that it pays.
+The decoded terms are sent to Purser with all their members. Purser judges them and returns the entry that it pays.
 """
 
 import base64
@@ -13,14 +13,14 @@ from .errors import InvalidOffer
 #: Purser reads requests of at most 65,536 bytes (docs/decisions.md §9), so longer terms can't be paid.
 MAX_TERMS_BYTES = 65_536
 PAYMENT_REQUIRED = "PAYMENT-REQUIRED"
-#: The headers that carry a payment, of v2 and v1.
+#: The headers that carry a payment: v2's, v1's.
 PAYMENT_HEADERS = ("PAYMENT-SIGNATURE", "X-PAYMENT")
-#: The headers in which a provider answers one.
+#: The headers that carry a provider's payment response: v2's, v1's.
 PROOF_HEADERS = ("PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE")
 
 
 def read_terms(header: str | None, body: bytes) -> dict[str, Any] | None:
-    """The terms of a 402: of its header (v2), else of its body (v1). None where it is not about x402 at all."""
+    """Returns the terms of a 402, from its header (v2) or its body (v1). Returns None if it is not about x402."""
     if header is not None:
         try:
             return _checked(read_header(header), 2)
@@ -36,7 +36,7 @@ def read_terms(header: str | None, body: bytes) -> dict[str, Any] | None:
 
 
 def read_header(value: str) -> dict[str, Any]:
-    """The object in a header of x402's: base64 of JSON; else `ValueError`."""
+    """Decodes an x402 header, which is base64 of JSON. Raises `ValueError` for anything else."""
     if len(value) > MAX_TERMS_BYTES:
         raise ValueError("too long")
     return parse_object(base64.b64decode(value.encode("ascii"), validate=True))
@@ -50,7 +50,7 @@ def _checked(terms: dict[str, Any], version: int) -> dict[str, Any]:
     if not isinstance(accepts, list) or not accepts or not all(isinstance(entry, dict) for entry in accepts):
         raise InvalidOffer("the 402 offers no way to pay")
     try:
-        # Half a surrogate pair is text in JSON, and can't be sent on.
+        # JSON allows a lone surrogate in text, but it can't be encoded as UTF-8.
         json.dumps(terms, ensure_ascii=False).encode()
     except ValueError as error:
         raise InvalidOffer("the 402 has text that is no Unicode") from error
@@ -58,7 +58,7 @@ def _checked(terms: dict[str, Any], version: int) -> dict[str, Any]:
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """A JSON object in which no name is there twice and every number is finite; else `ValueError`."""
+    """Parses a JSON object with unique names and finite numbers. Raises `ValueError` for anything else."""
     try:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError as error:

@@ -1,11 +1,13 @@
-"""Purser as the signer of the official `x402` package: its flow, with its policies, hooks and spend controls.
+"""The integration with the official `x402` package: its flow, policies, hooks and spend controls, with Purser as the
+signer.
 
     http = wrap_httpx(x402Client(), purser)                                # was wrapHttpxWithPayment
     session = wrap_requests(requests.Session(), x402ClientSync(), purser)  # was wrapRequestsWithPayment
 
-The package's models drop what they don't know, its scheme is synchronous and knows neither method nor URL, its hooks
-of a response are for v2 alone, and it wraps errors. So what is Purser's matter happens beneath its transport, where the
-raw answers pass, and errors come out as they are raised there. The package chooses the entry; Purser judges and signs.
+The package has limits: its models drop unknown members; its scheme is synchronous and knows neither method nor URL;
+its response hooks are for v2 only; and it wraps errors. Therefore Purser's part runs beneath the package's
+transport, which sees the raw answers, and errors leave it as they were raised there. The package chooses the entry;
+Purser judges and signs it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from .steps import Steps, run, run_async
 
 __all__ = ["wrap_httpx", "wrap_requests"]
 
-#: USDC (docs/x402.md §3.1), by the networks' names in v2 and v1: what the package's spend controls ask of a scheme.
+#: USDC (docs/x402.md §3.1), by the v2 and v1 names of the networks, for the package's spend controls.
 _USDC = {
     "eip155:8453": ("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "USD Coin"),
     "base": ("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "USD Coin"),
@@ -46,10 +48,11 @@ _USDC = {
 
 @dataclass
 class _InHand:
-    """The call that is being made: what the provider asked, and what Purser answered."""
+    """The current call, with the provider's terms and Purser's payment."""
 
     call: Call
-    #: The transport that makes it: a client of the package may have several, whose hooks are all called.
+    #: The transport that makes the call. A client of the package may have several transports, and all their hooks are
+    #: called.
     maker: object
     terms: dict[str, Any] | None = None
     payment: Signed | None = None
@@ -60,16 +63,17 @@ _Client = TypeVar("_Client", x402Client, x402ClientSync)
 
 
 def wrap_httpx(client: x402Client, purser: Purser, **kwargs: Any) -> httpx.AsyncClient:
-    """An httpx client that pays through Purser by the package's flow. Other arguments are those of `httpx.AsyncClient`.
+    """Returns an httpx client that pays through Purser with the package's flow. Other arguments are those of
+    `httpx.AsyncClient`.
 
-    The package's spend controls hold as they are set: by default a dollar a call at most.
-    `client.set_spend_controls(False)` leaves the limits to `max_amount` and the owner's policy.
+    The package's spend controls still apply: by default at most one dollar per call. With
+    `client.set_spend_controls(False)`, only `max_amount` and the owner's policy limit the spend.
     """
     return httpx.AsyncClient(transport=_Transport(client, purser, kwargs.pop("transport", None)), **kwargs)
 
 
 def wrap_requests(session: requests.Session, client: x402ClientSync, purser: Purser, **kwargs: Any) -> requests.Session:
-    """The session, which now pays through Purser by the package's flow. Other arguments are those of `HTTPAdapter`."""
+    """Makes the session pay through Purser with the package's flow. Other arguments are those of `HTTPAdapter`."""
     adapter = _Adapter(client, purser, **kwargs)
     session.mount("https://", adapter)
     session.mount("http://", adapter)
@@ -77,7 +81,7 @@ def wrap_requests(session: requests.Session, client: x402ClientSync, purser: Pur
 
 
 class _Scheme:
-    """Gives the package the payment that Purser signed before."""
+    """A scheme that returns the payment that Purser has already signed."""
 
     scheme = "exact"
 
@@ -91,7 +95,7 @@ class _Scheme:
         payment = _in_hand.get().payment
         if payment is None:
             raise PurserError("the payment was not authorized")
-        # A copy, since the package takes members out of it.
+        # A copy, because the package removes members from it.
         return dict(payment.payload["payload"])
 
 
@@ -106,7 +110,7 @@ def _register(client: _Client) -> _Client:
 
 
 def _signed(purser: Purser, context: PaymentCreationContext) -> Steps[Signed]:
-    """Has the entry authorized that the package chose, as the provider wrote it."""
+    """Authorizes the entry that the package chose, in the provider's original form."""
     in_hand = _in_hand.get()
     offered = [entry is context.selected_requirements for entry in context.payment_required.accepts]
     if in_hand.terms is None or len(offered) != len(in_hand.terms["accepts"]) or True not in offered:
@@ -119,12 +123,12 @@ def _signed(purser: Purser, context: PaymentCreationContext) -> Steps[Signed]:
 
 @contextmanager
 def _made(in_hand: _InHand) -> Iterator[None]:
-    """Makes a call by the package's flow, and has its errors out that are ours."""
+    """Makes a call with the package's flow, and unwraps the errors of this package."""
     token = _in_hand.set(in_hand)
     try:
         yield
     except BaseException as error:
-        # It may have been authorized and not sent, as when a hook of the caller's threw.
+        # The payment may have been authorized and not sent, for example if one of the caller's hooks raised an error.
         if in_hand.payment is not None:
             in_hand.payment.purchase.failed()
         cause: BaseException | None = error
@@ -138,7 +142,7 @@ def _made(in_hand: _InHand) -> Iterator[None]:
 
 
 class _Transport(x402AsyncTransport):
-    """The package's transport, over one that is Purser's."""
+    """The package's transport, on top of Purser's."""
 
     def __init__(self, client: x402Client, purser: Purser, transport: httpx.AsyncBaseTransport | None) -> None:
         beneath = _Beneath(purser, transport)
@@ -158,7 +162,7 @@ class _Transport(x402AsyncTransport):
 
 
 class _Beneath(httpx.AsyncBaseTransport):
-    """Keeps the terms as they came, sends Purser's own header, and completes."""
+    """The transport beneath the package's: it keeps the original terms, sends Purser's own header, and completes."""
 
     def __init__(self, purser: Purser, transport: httpx.AsyncBaseTransport | None) -> None:
         self._purser = purser
@@ -176,7 +180,7 @@ class _Beneath(httpx.AsyncBaseTransport):
         response = await with_httpx.send_async(self._transport, self._purser, request)
         if response.status_code != 402 or with_httpx.is_paid(request):
             return response
-        # Read whole before the package does, which knows no bound.
+        # Read here with a size limit, because the package has none.
         terms = await with_httpx.read_402_async(response, self._purser)
         if isinstance(terms, httpx.Response):
             return terms
@@ -185,7 +189,7 @@ class _Beneath(httpx.AsyncBaseTransport):
 
 
 class _BeneathRequests(HTTPAdapter):
-    """The same for requests; the package's adapter sends through whatever class comes after it."""
+    """The same for requests. The package's adapter sends through the next class in the method resolution order."""
 
     def __init__(self, purser: Purser, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -207,7 +211,7 @@ class _BeneathRequests(HTTPAdapter):
 
 
 class _Adapter(x402HTTPAdapter, _BeneathRequests):
-    """The package's adapter, over one that is Purser's."""
+    """The package's adapter, on top of Purser's."""
 
     def __init__(self, client: x402ClientSync, purser: Purser, **kwargs: Any) -> None:
         super().__init__(_register(client), purser=purser, **kwargs)
@@ -219,12 +223,12 @@ class _Adapter(x402HTTPAdapter, _BeneathRequests):
 
         client.on_before_payment_creation(authorize)
 
-    # As the package's own adapter has it.
+    # The signature of the package's own adapter.
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         kwargs["timeout"] = with_requests.bounded(kwargs.get("timeout"), self.purser)
         whole = with_requests.whole(request)
         with _made(_InHand(with_requests.call_of(whole), self)):
             response = super().send(whole, **{**kwargs, "stream": True})
-        # What the session goes on with, as to follow a redirect, has no payment in it.
+        # The request that the session continues with, for example to follow a redirect, contains no payment.
         response.request = request
         return response
