@@ -8,7 +8,7 @@ use purser_api::{AgentCredentials, Failure};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) MeErrors: 401, 403, 429, 500;
 }
 

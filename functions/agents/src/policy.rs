@@ -9,7 +9,7 @@ use purser_domain::{Error, ErrorKind, ServiceId, recorded_time};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) PolicyErrors: 401, 403, 404, 429, 500;
 }
 

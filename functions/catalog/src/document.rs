@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 static DOCUMENT: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::new(include_str!("../../../docs/openapi.json")));
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) DocumentErrors: 500;
 }
 

@@ -14,7 +14,7 @@ static OVERVIEW: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::text(PLAIN, i
 static SKILL: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::text(MARKDOWN, include_str!("../guide/SKILL.md")));
 
 purser_api::error_responses! {
-    /// What these endpoints may be refused with.
+    /// The errors of these endpoints.
     pub(crate) GuideErrors: 500;
 }
 

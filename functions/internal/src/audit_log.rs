@@ -10,7 +10,7 @@ use purser_store::{READ_AT_ONCE, Slice};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) AuditErrors: 400, 401, 500;
 }
 

@@ -9,7 +9,7 @@ use purser_api::{Failure, OperatorCredentials, Query};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) ListErrors: 400, 401, 500;
 }
 

@@ -10,7 +10,7 @@ use purser_domain::{Act, AuditChanges, AuditKind, ErrorKind};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) ProbeErrors: 401, 404, 413, 500;
 }
 

@@ -13,7 +13,7 @@ use purser_store::ReconcileRequest;
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) ReconcileErrors: 401, 404, 413, 500;
 }
 

@@ -9,7 +9,7 @@ use purser_domain::ErrorKind;
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) ServiceErrors: 401, 404, 500;
 }
 

@@ -11,7 +11,7 @@ use purser_domain::{AuditKind, Service, TrustStatus};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) TrustStatusErrors: 400, 401, 404, 412, 413, 428, 500;
 }
 

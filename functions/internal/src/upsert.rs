@@ -16,7 +16,7 @@ use purser_domain::{AuditKind, Error, Problem, ServiceId};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) UpsertErrors: 400, 401, 409, 412, 413, 428, 500;
 }
 

@@ -113,7 +113,7 @@ fn providers(allowed: AllowedHosts) -> reqwest::Result<Providers> {
 }
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with before the protocol.
+    /// The errors of this endpoint before the protocol.
     pub(crate) McpErrors: 401, 413, 429, 500, 503;
 }
 

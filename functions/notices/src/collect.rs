@@ -1,5 +1,5 @@
-//! What happened becomes what waits: on each channel of its person that wants it. What is nobody's own is spread over the
-//! people whom it concerns, a page of them at a time, so that no run has too many.
+//! Turns events into pending notices, on each channel of a person that wants them. An event without an owner is spread
+//! over the people whom it concerns, a page of people at a time, which bounds the work of a run.
 
 use crate::{Message, Notices, unread};
 use purser_api::{NoticeRequest, NoticeWork, SqsRecord};
@@ -11,11 +11,11 @@ use purser_store::{PERSON_PARTS, Waiting};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
-/// How many people one message goes through.
+/// The number of people that one message covers.
 const PAGE: u32 = 10;
 
 impl Notices {
-    /// Takes an event from the bus. A repeated one does the same again, which changes nothing.
+    /// Takes an event from the bus. Repetitions have no further effect.
     pub(crate) async fn happened(&self, record: &SqsRecord) -> Result<Message> {
         let event = record.event()?;
         if let Some(owner) = event.owner() {
@@ -33,7 +33,7 @@ impl Notices {
         Ok(Message::Done)
     }
 
-    /// Tells a person the test that they ask for.
+    /// Queues the test notice that a person asks for.
     pub(crate) async fn requested(&self, record: &SqsRecord) -> Result<Message> {
         let NoticeRequest { person, id } = NoticeRequest::parse(&record.body).ok_or_else(unread)?;
         let event = test_event(self.0.event_source.clone(), &person, "notices", id);
@@ -42,7 +42,7 @@ impl Notices {
         Ok(Message::Done)
     }
 
-    /// Does what a message of the queue of notices asks for.
+    /// Processes a message of the queue of notices.
     pub(crate) async fn work(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
         match NoticeWork::parse(&record.body).ok_or_else(unread)? {
             NoticeWork::Spread { event, part, after } => self.spread(event, part, after, last_call).await,
@@ -80,7 +80,7 @@ impl Notices {
             log_too_late(person, event);
             return Ok(());
         }
-        // Who asks for a test wants to know whether it works now.
+        // A test is sent without delay: its person wants to know whether the channel works.
         let ended = match event.kind() {
             EventKind::WebhookTest => BTreeMap::new(),
             _ => shared.table.ended_channels(settings).await?,
@@ -90,7 +90,8 @@ impl Notices {
             event: event.clone(),
         };
         for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {
-            // Asked for again where it waits already: whoever let it wait may have been cut off before.
+            // A notice that is already pending is enqueued again: the function that stored it may have been cut off
+            // before.
             if shared.table.let_wait(person, channel, &row, now).await? {
                 let flush = NoticeWork::Flush {
                     person: person.clone(),
@@ -102,21 +103,21 @@ impl Notices {
         Ok(())
     }
 
-    /// Tells a page of people what concerns them, or as many as there is time for, and asks for those after them.
+    /// Stores notices for a page of people, as far as time permits, and enqueues a message for the remaining people.
     async fn spread(&self, event: Event, part: char, after: Option<PersonId>, last_call: Instant) -> Result<Message> {
         let shared = &self.0;
         let people = shared.table.recipients(part, after.as_ref(), PAGE).await?;
         let is_last = u32::try_from(people.len()).unwrap_or(u32::MAX) < PAGE;
         let (mut last, mut is_cut_off) = (None, false);
         for (person, settings) in people {
-            // The first is always come to, so that each message has an end.
+            // At least one person is processed, so that each message makes progress.
             is_cut_off = last.is_some() && Instant::now() > last_call;
             if is_cut_off {
                 break;
             }
             match settings {
                 Ok(settings) => self.tell_if_concerned(&settings, &event).await?,
-                // One that can't be read keeps nobody else from hearing of it.
+                // A person whose row is unreadable is skipped, so that all others get their notices.
                 Err(error) => tracing::error!(%person, cause = %error, "notice.unreadable"),
             }
             last = Some(person);
@@ -139,7 +140,8 @@ impl Notices {
         Ok(())
     }
 
-    /// Whether what is nobody's own concerns a person: a service, where an agent of theirs may use it.
+    /// Whether an event without an owner is relevant to a person: a service is, if one of the person's agents may use
+    /// it.
     async fn concerns(&self, person: &PersonId, event: &Event) -> Result<bool> {
         match event.subject() {
             EventSubject::Service(service) => self.0.ledger.has_service_enabled(person.as_str(), *service).await,
@@ -148,7 +150,7 @@ impl Notices {
         }
     }
 
-    /// Whether a channel can be used at all: without a sender nothing is mailed.
+    /// Whether a channel is usable: mail needs a sender.
     pub(crate) fn can_use(&self, channel: NoticeChannel) -> bool {
         match channel {
             NoticeChannel::Mail => self.0.mail.is_some(),
@@ -157,7 +159,7 @@ impl Notices {
     }
 }
 
-/// That an event is not told to a person who wants it: it is a day old, or its question is over.
+/// Whether an event is dropped although the person wants it: it is a day old, or its question is closed.
 pub(crate) fn log_too_late(person: &PersonId, event: &Event) {
     tracing::warn!(
         %person,

@@ -1,9 +1,9 @@
-//! One message of all that waits on a channel, when its time has come.
+//! Sends the pending notices of a channel as one message, when its pause is over.
 //!
-//! What waits is settled after it was told: cut off in between, it is told again. Of two that flush, one has the turn. While
-//! the next message may not go yet, one message of the queue alone comes back (`NoticePace::waker`); all others are done,
-//! since what they would tell waits in rows. Whoever has told looks once more, after the name is gone from the row: so an
-//! event whose message found the name is found.
+//! Pending rows are deleted after the message is sent. A run that is cut off in between causes a second message. Only
+//! one flush per channel runs at a time. While the next message must wait, one message of the queue returns for the
+//! channel (`NoticePace::waker`); all others are deleted, since the pending notices are rows. After the flush releases
+//! the channel it reads the rows again, so an event whose message found the channel busy is not missed.
 
 use crate::{Message, Notices, collect::log_too_late, send::Sent};
 use purser_api::{NoticeWork, SqsRecord};
@@ -15,7 +15,7 @@ use purser_store::Waiting;
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-/// The most events of one message; the rest is of the next one.
+/// The most events in one message. The next message has the rest.
 const MOST: u32 = 200;
 
 impl Notices {
@@ -46,7 +46,7 @@ impl Notices {
             return Ok(Message::Stays);
         }
         if !shared.table.put_notice_pace(person, channel, &turn, now).await? {
-            // Another message has it.
+            // Another message flushes the channel.
             let pace = shared.table.notice_pace(person, channel).await?;
             return self.come_back(record, person, channel, pace).await;
         }
@@ -69,7 +69,7 @@ impl Notices {
         }
     }
 
-    /// Lets this message come back when the next one may go, unless another does.
+    /// Returns this message to the queue until the next flush may run, unless another message already waits.
     async fn come_back(
         &self,
         record: &SqsRecord,
@@ -96,7 +96,7 @@ impl Notices {
         Ok(Message::Stays)
     }
 
-    /// Asks for another look if anything came while a message was sent, or there was too much for one.
+    /// Enqueues another flush if notices arrived while a message was sent, or if they exceeded one message.
     async fn wake_for_the_rest(&self, person: &PersonId, channel: NoticeChannel) -> Result<()> {
         let shared = &self.0;
         if shared.table.waiting_notices(person, channel, 1).await?.is_empty() {
@@ -109,7 +109,7 @@ impl Notices {
         shared.queue.send(&flush).await
     }
 
-    /// What is still wanted and worth telling; and the keys of what is not. Another person's event is never told.
+    /// The notices to send, and the keys of those that are obsolete. Another person's event is never sent.
     fn sorted_out(
         &self,
         settings: &NoticeSettings,
@@ -130,7 +130,7 @@ impl Notices {
                 }
                 Ok(event) if is_wanted(&event) => wanted.push(Waiting { key, event }),
                 Ok(_) => over.push(key),
-                // It keeps nothing else from being told.
+                // An unreadable notice does not hold up the others.
                 Err(error) => {
                     tracing::error!(person = %settings.person, cause = %error, "notice.unreadable");
                     over.push(key);
@@ -140,7 +140,7 @@ impl Notices {
         (wanted, over)
     }
 
-    /// Sends one message of these events.
+    /// Sends one message with these events.
     async fn tell(&self, settings: &NoticeSettings, channel: NoticeChannel, events: &[Event]) -> Result<Sent> {
         let names = self.names(&settings.person, told_by_name(events)).await;
         let Some(message) = NoticeMessage::of(events, &names) else {
@@ -152,8 +152,8 @@ impl Notices {
         }
     }
 
-    /// What a message's agents and services are called now, as far as that is known. An agent that is another person's by
-    /// now has no name here: it may be that person's words.
+    /// The present names of a message's agents and services, as far as they are known. An agent that belongs to
+    /// another person by now has no name here, since its name may be that person's text.
     async fn names(&self, person: &PersonId, events: &[Event]) -> NoticeNames {
         let shared = &self.0;
         let agents: BTreeSet<AgentId> = events.iter().filter_map(Event::agent).collect();
@@ -176,7 +176,7 @@ impl Notices {
         }
     }
 
-    /// Writes what came of a message: what it told waits no more, then when the next may go.
+    /// Stores the result of a message: deletes the sent notices, then stores when the next flush may run.
     async fn after(
         &self,
         settings: &NoticeSettings,
@@ -210,13 +210,13 @@ impl Notices {
                 turn.failed(now, result, asked, jitter)
             }
         };
-        // Whoever had it meanwhile has written their own.
+        // A flush that took over has stored its own pace.
         let _is_stored = shared.table.put_notice_pace(person, channel, &pace, now).await?;
         Ok(pace)
     }
 }
 
-/// One line for each message. Neither address nor URL nor answer.
+/// Logs one line for each message, without address, URL or answer.
 fn log(person: &PersonId, channel: NoticeChannel, events: usize, sent: Sent) {
     let outcome = match sent {
         Sent::Taken(_) => "sent",

@@ -1,4 +1,4 @@
-//! The notices: tells people what happened, by mail and by incoming webhook, in one message for all that waits.
+//! The notices function: sends people notices of events by mail and incoming webhook, several events in one message.
 //!
 //! ```text
 //! people ─▶ queue of requests (tests) ┐
@@ -6,13 +6,13 @@
 //!                    └─spread (of no single person)─────────────┴─▶ queue of notices ─flush─▶ one message, some minutes apart
 //! ```
 //!
-//! A message stays in its queue until what it asks for is done. What waits is a row, which goes only after it was told:
-//! cut off in between, it is told again. Whoever flushes a channel has the turn alone (`pace`).
+//! A message stays in its queue until its work is done. A pending notice is a row, which is deleted after it is sent:
+//! a run that is cut off in between sends it twice. Only one flush per channel runs at a time (`pace`).
 //!
-//! Always true: a person is told of their own events, and of services' and the deployment's; no link decides anything; no
-//! address, URL or answer is logged.
+//! Invariants: a person gets notices of their own events, and of services and the deployment; no link decides
+//! anything; no address, URL or answer is logged.
 //!
-//! Deliberately elsewhere: the words (`shared/domain/src/notice`), who may say what they are told (`functions/people`).
+//! Elsewhere: the texts (`shared/domain/src/notice`), and the settings of notices (`functions/people`).
 
 mod collect;
 mod flush;
@@ -27,11 +27,11 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How many messages are worked on concurrently: as many as a batch has.
+/// The number of messages that are processed concurrently: the size of a batch.
 const AT_ONCE: usize = 10;
-/// One message to the mail service or to an incoming webhook.
+/// The timeout of one message to the mail service or an incoming webhook.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
-/// What calls of the database and of the queue may take besides.
+/// The time reserved for calls of the database and the queue.
 const BOOKKEEPING: Duration = Duration::from_secs(9);
 
 const USER_AGENT: &str = concat!("Purser-Notices/", env!("CARGO_PKG_VERSION"));
@@ -46,7 +46,7 @@ struct Shared {
     catalog: CatalogCache,
     queue: NoticesQueue,
     arns: QueueArns,
-    /// `None` where nothing is mailed.
+    /// `None` if no mail is sent.
     mail: Option<Mail>,
     incoming: Stranger,
     /// The key that incoming webhooks' URLs are encrypted with.
@@ -59,7 +59,8 @@ struct Shared {
     entropy: Entropy,
 }
 
-/// The queues that call the function. A message's queue says what it may ask for, and IAM says who sends to each.
+/// The queues that invoke the function. The queue determines what a message may ask for; IAM determines who sends to
+/// it.
 struct QueueArns {
     /// From the bus.
     events: String,
@@ -69,12 +70,12 @@ struct QueueArns {
     notices: String,
 }
 
-/// What becomes of a message.
+/// The result of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
-    /// What it asks for is done: it leaves its queue.
+    /// The message is done and is deleted from its queue.
     Done,
-    /// It stays, and comes again.
+    /// The message stays in its queue and is received again.
     Stays,
 }
 
@@ -85,7 +86,7 @@ impl Notices {
         Self::boot_with(boot, LONGEST_CALL)
     }
 
-    /// The same, with another timeout of messages.
+    /// The same with another timeout for messages.
     pub fn boot_with(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
         let Boot {
             mut env,
@@ -135,10 +136,10 @@ impl Notices {
         })))
     }
 
-    /// Does what a batch of messages asks for, within this time; the answer names those that stay in their queue.
+    /// Processes a batch of messages within this time. The answer names the messages that stay in their queue.
     pub async fn run(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
-        // What begins later might be cut off between a message and its rows.
+        // A later start might be cut off between a message and its rows.
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);
@@ -152,7 +153,7 @@ impl Notices {
             }
         });
         let done = at_most(AT_ONCE, work).await;
-        // One whose work panicked has no result, and stays as well.
+        // A message whose task panicked has no result, and stays in its queue.
         let is_done = |id: &String| {
             done.iter()
                 .any(|(done, message)| done == id && *message == Message::Done)

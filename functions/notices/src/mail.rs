@@ -19,8 +19,8 @@ pub(crate) struct Mail {
 }
 
 impl Mail {
-    /// Mail from this address. `longest` is the timeout of a mail. It is sent once: whether one whose answer was lost went
-    /// out is unknown, and the next try is ours, after a pause.
+    /// A mailer with this sender. `longest` is the timeout of a mail. The SDK does not retry: after a lost answer it
+    /// is unknown whether the mail was sent, and the function retries after a pause.
     pub(crate) fn new(aws: &SdkConfig, sender: MailAddress, longest: Duration) -> Self {
         let config = Config::from(aws)
             .to_builder()
@@ -38,7 +38,7 @@ impl Mail {
         }
     }
 
-    /// Sends a message; links lead to this origin.
+    /// Sends a message whose links lead to this origin.
     pub(crate) async fn send(&self, to: &MailAddress, message: &NoticeMessage, origin: &str) -> Result<Sent> {
         let content = content(message, origin).map_err(|error| Error::internal("writing a mail", error))?;
         let sent = self
@@ -62,7 +62,7 @@ fn content(message: &NoticeMessage, origin: &str) -> Result<Message, BuildError>
         .text(part(message.text(origin))?)
         .html(part(message.html(origin))?)
         .build();
-    // RFC 2369 §3.2: where it can be switched off; a page, where its person signs in.
+    // RFC 2369 §3.2: the page on which a signed-in person turns mails off.
     let unsubscribe = MessageHeader::builder()
         .name("List-Unsubscribe")
         .value(format!("<{}>", NoticeMessage::settings_url(origin)))
@@ -74,8 +74,9 @@ fn content(message: &NoticeMessage, origin: &str) -> Result<Message, BuildError>
         .build())
 }
 
-/// What a refusal means. `MessageRejected` is said of an address that takes no mail, and as well where the sender, or in
-/// the sandbox the receiver, is not verified: that is for an operator to mend, and ends nobody's mail.
+/// The meaning of a refusal. SES answers `MessageRejected` for an address that takes no mail, and also if the sender
+/// (in the sandbox: the recipient) is not verified. The latter is for an operator to fix and disables no person's
+/// mail.
 fn refused(error: &SdkError<SendEmailError>) -> Sent {
     let result = match error {
         SdkError::TimeoutError(_) => CallResult::Timeout,

@@ -34,7 +34,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) AuthorizeErrors: 400, 401, 402, 403, 404, 409, 413, 429, 500;
 }
 

@@ -22,7 +22,7 @@ use purser_store::{DecisionKeys, Edition, ReplayKey, ServiceState};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) CheckErrors: 400, 401, 403, 404, 409, 413, 429, 500;
 }
 

@@ -20,7 +20,7 @@ use purser_store::{Claim, Confirmed};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) CompleteErrors: 400, 401, 403, 404, 409, 413, 422, 429, 500, 503;
 }
 

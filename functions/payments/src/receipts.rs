@@ -15,7 +15,7 @@ const DEFAULT_LIMIT: u32 = 25;
 const MAX_LIMIT: u32 = 100;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) ReceiptListErrors: 400, 401, 403, 404, 429, 500;
 }
 

@@ -1,8 +1,8 @@
-//! Reconciles a batch of settlements: reads the chain for all of them at once, decides on each, and writes.
+//! Reconciles a batch of settlements: reads the chain for all of them in one call, decides on each, and writes.
 //!
-//! Always true: every write follows from a decision of the domain, on evidence at the run's one final block; the
-//! ledger's conditions guard it, so that two concurrent runs, or a run and a `complete`, change a settlement once; and
-//! what the chain can't say of one settlement changes nothing of it and holds up no other.
+//! Invariants: every write follows from a decision of the domain, on evidence at the run's one final block. The
+//! ledger's conditions guard it, so two concurrent runs, or a run and a `complete`, change a settlement once. A
+//! settlement for which the chain gives no answer stays unchanged and delays no other.
 
 use crate::{Shared, run::Outcome};
 use purser_api::at_most;
@@ -15,26 +15,26 @@ use purser_store::{Claim, Confirmed, Moved};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// How many settlements are read and reconciled at once: as many nonces as one call asks for.
+/// The number of settlements that are reconciled at once: the most nonces of one call.
 pub(crate) const BATCH: usize = 500;
-/// How many writes of a batch are made side by side.
+/// The number of concurrent writes of a batch.
 const WRITES_AT_ONCE: usize = 32;
 
-/// Why settlements are reconciled.
+/// The reason that settlements are reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// They are held and due, or an operator asked for it.
+    /// They are held and due, or an operator requested it.
     Due,
     /// The block of their confirmation is no longer on the chain.
     Reorganized,
 }
 
-/// A settlement, with the outcomes of reconciling it.
+/// A settlement and the outcomes of reconciling it.
 pub(crate) struct Reconciled {
     pub(crate) settlement: Settlement,
-    /// All of them, in order.
+    /// The outcomes, in order.
     pub(crate) outcomes: Vec<Outcome>,
-    /// Whether its nonce could be derived, and the chain be asked about it.
+    /// Whether its nonce could be derived, so that the chain could be asked about it.
     pub(crate) has_nonce: bool,
 }
 
@@ -62,9 +62,9 @@ impl From<Outcome> for Step {
 }
 
 impl Shared {
-    /// Reconciles these, in any order. The chain is asked until `until`, and what was found by then is written whatever
-    /// the time is: else a search that takes all of a run would take all of the next one too. One whose task panicked is
-    /// left out.
+    /// Reconciles these settlements, in any order. The chain is asked until `until`. The results up to then are
+    /// written even if the time is over: otherwise a search that needs the whole of a run would need the whole of the
+    /// next one too. A settlement whose task panicked is left out.
     pub(crate) async fn reconcile(
         self: &Arc<Self>,
         settlements: Vec<Settlement>,
@@ -105,8 +105,8 @@ impl Shared {
         done
     }
 
-    /// What would be seen of each on chain. Those whose nonce was derived with another key are done with: nothing can be
-    /// concluded for them from the chain.
+    /// The evidence to look for on chain, per settlement. A settlement whose nonce was derived with another key is
+    /// skipped: the chain proves nothing about it.
     fn with_nonces(&self, settlements: Vec<Settlement>) -> (Vec<(Settlement, Authorization)>, Vec<Reconciled>) {
         let (mut known, mut failed) = (Vec::with_capacity(settlements.len()), Vec::new());
         for settlement in settlements {
@@ -131,7 +131,7 @@ impl Shared {
         (known, failed)
     }
 
-    /// Decides and writes, and logs and returns every outcome.
+    /// Decides, writes, logs, and returns every outcome.
     async fn apply(
         &self,
         settlement: &Settlement,
@@ -144,7 +144,7 @@ impl Shared {
         let written = self.write(settlement, authorization, block, state, cause, &mut outcomes);
         if let Err(error) = written.await {
             tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
-            // What it was in particular is in the line above.
+            // The line above has the details.
             let reason = if matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
                 "ledger_unavailable"
             } else {
@@ -185,7 +185,7 @@ impl Shared {
                                 ..Outcome::ConfirmationReverted.into()
                             };
                             note(outcomes, &settlement, &step);
-                            // It is a hold like any other now, and reconciled as one.
+                            // It is now a hold like any other, and reconciled as one.
                             settlement = held;
                             continue;
                         }
@@ -232,12 +232,12 @@ impl Shared {
     }
 }
 
-/// Whether the settlement is held as far as was read.
+/// Whether the settlement was held when it was read.
 pub(crate) fn is_held(settlement: &Settlement) -> bool {
     settlement.state == SettlementState::Authorized
 }
 
-/// The outcome where the chain did not say; why it did not is logged separately.
+/// The outcome if the chain gave no answer; the cause is logged separately.
 fn unknown_state(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     note(&mut outcomes, settlement, &failure(reason));
@@ -264,7 +264,7 @@ fn contradicted(mismatch: Mismatch, state: &AuthorizationState) -> Step {
     }
 }
 
-/// One line for each outcome, at a level that hides those that occur every minute.
+/// Logs one line for each outcome. The level hides the outcomes that occur every minute.
 fn note(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &Step) {
     outcomes.push(step.outcome);
     macro_rules! line {

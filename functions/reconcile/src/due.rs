@@ -1,7 +1,7 @@
-//! The holds that are due: their authorization can't be used in any later block, so the chain decides each.
+//! The due holds: their authorization can't be used in any later block, so the chain decides each.
 //!
-//! Always true: what is not due costs nothing; the longest due come first; a run that ends early, for whatever reason,
-//! leaves the rest due for the next one; and what could not be decided is put off, so that it holds up nobody else's.
+//! Invariants: a hold that is not due costs nothing; the longest due hold comes first; a run that ends early leaves
+//! the rest to the next run; an undecided hold is put off, so that it delays no other.
 
 use crate::{
     Shared,
@@ -15,35 +15,35 @@ use purser_store::Held;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// How many keys of the index one query reads.
+/// The number of index keys that one query reads.
 const PAGE: u16 = 1_000;
-/// How many batches go side by side: each waits for the node several times.
+/// The number of concurrent batches: each waits for the node several times.
 const BATCHES_AT_ONCE: usize = 4;
 
-/// What a batch came to.
+/// The result of a batch.
 struct BatchRun {
-    /// Those that were not begun: time was up, or the ledger could not be read.
+    /// The holds that were not begun, because time was up or the ledger could not be read.
     left: Vec<Held>,
     reconciled: Vec<Reconciled>,
-    /// How many settlements could not be read.
+    /// The number of unreadable settlements.
     unreadable: usize,
     /// Whether the chain was asked about all of them.
     in_time: bool,
-    /// Whether it failed for a reason that is nobody's hold in particular.
+    /// Whether it failed for a reason that is not specific to a hold.
     error: Option<Error>,
 }
 
-/// The holds that are due, as far as they could be read.
+/// The due holds, as far as they could be read.
 struct DueHolds {
     holds: Vec<Held>,
     all: bool,
-    /// Why a partition could not be read.
+    /// The reason that a partition could not be read.
     error: Option<Error>,
 }
 
 impl Shared {
-    /// Reconciles what is due of this part. An error means that the ledger or the node could not be asked about some of
-    /// it, for a reason that is nobody's hold in particular.
+    /// Reconciles the due holds of this part. An error means that the ledger or the node could not be asked about some
+    /// of them, for a reason that is not specific to a hold.
     pub(crate) async fn due(
         self: &Arc<Self>,
         part: Part,
@@ -79,7 +79,7 @@ impl Shared {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The holds that are due, the longest due first, and whether these are all. A partition that can't be read leaves
+    /// The due holds, the longest due first, and whether the list is complete. An unreadable partition does not affect
     /// the others.
     async fn due_holds(&self, part: Part, block: &FinalBlock, until: Instant, run: &mut Run) -> DueHolds {
         let partitions = part.partitions();
@@ -90,7 +90,7 @@ impl Shared {
             error: None,
         };
         for partition in partitions {
-            // What is due is told even by a run without time; but a table that fails is not asked again and again.
+            // Even a run without time reports the due holds, but it does not repeat a query that fails.
             if due.error.is_some() && Instant::now() > until {
                 break;
             }
@@ -110,7 +110,7 @@ impl Shared {
         due
     }
 
-    /// Reads what is due in one partition, until it is so many; whether that is all.
+    /// Reads up to `most` due holds of one partition; returns whether the partition is exhausted.
     async fn due_in(
         &self,
         partition: u8,
@@ -121,7 +121,8 @@ impl Shared {
     ) -> Result<bool> {
         let mut from = None;
         loop {
-            // One more, which tells whether these are all: a query that returns its limit names a next position.
+            // One more than wanted shows whether the list is complete: a query that returns its limit always names a
+            // next position.
             let left = most.saturating_sub(holds.len()).saturating_add(1);
             let limit = u16::try_from(left).unwrap_or(PAGE).min(PAGE);
             let (page, next) = self.ledger.due(partition, block.at, from, limit).await?;
@@ -161,7 +162,7 @@ impl Shared {
         let mut held = Vec::new();
         for settlement in settlements {
             match settlement {
-                // The index may lag: one that has changed is no longer due.
+                // The index may lag behind: a settlement that has changed is no longer due.
                 Ok(settlement) if is_held(&settlement) => held.push(settlement),
                 Ok(_) => {}
                 Err(error) => {
@@ -176,8 +177,8 @@ impl Shared {
         run
     }
 
-    /// Puts off what could not be decided. If that is all that the chain was asked about, `in_time`, the node is to
-    /// blame, and none of these is put off; if it is down, the run ends.
+    /// Puts off undecided holds. If the chain was asked about nothing else (`in_time`), the fault is the node's and
+    /// none is put off; if the node is down, the run ends.
     async fn after(&self, reconciled: &[Reconciled], block: &FinalBlock, in_time: bool) -> Result<()> {
         let node_failed = in_time && node_failed(reconciled);
         if node_failed {
@@ -197,14 +198,14 @@ impl Shared {
     }
 }
 
-/// Whether the chain was asked, and could say nothing of anything.
+/// Whether the chain was asked and gave no answer about anything.
 fn node_failed(reconciled: &[Reconciled]) -> bool {
     let mut asked = reconciled.iter().filter(|one| one.has_nonce).peekable();
     asked.peek().is_some() && asked.all(Reconciled::has_failed)
 }
 
-/// For how long to put off a hold with this outcome that is so long overdue. What the chain does not explain is looked at
-/// ever more rarely.
+/// The delay for a hold with this outcome that has been due for `overdue`. The delay grows for a hold that the chain
+/// does not explain.
 fn pause(outcome: Outcome, overdue: Duration) -> Option<Duration> {
     match outcome {
         Outcome::Failed => Some(A_MINUTE),
@@ -221,7 +222,7 @@ fn pause(outcome: Outcome, overdue: Duration) -> Option<Duration> {
 
 const A_MINUTE: Duration = Duration::from_secs_u32(60);
 
-/// Notes a row that can't be read.
+/// Logs and counts an unreadable row.
 pub(crate) fn unreadable(run: &mut Run, error: &Error) {
     tracing::error!(cause = %error, "reconcile.failed");
     run.note(Outcome::Failed);

@@ -1,8 +1,8 @@
-//! Evicts what has rolled out of windows that no payment comes to, where somebody asked for it
-//! (`shared/store/src/reconcile/evictions.rs`). It needs no chain.
+//! Evicts expired entries of windows without new payments, on request (`shared/store/src/reconcile/evictions.rs`). It
+//! needs no chain.
 //!
-//! Always true: a request stays until its window is done, so a run that is cut off costs nothing. All windows progress
-//! alike, however long each is.
+//! Invariants: a request stays until its window is done, so a run that is cut off loses nothing. All windows progress
+//! at the same rate, whatever their length.
 
 use crate::Shared;
 use purser_api::at_most;
@@ -10,23 +10,23 @@ use purser_domain::{Result, Timestamp};
 use purser_store::{Cleared, EvictionRequest, Ledger};
 use tokio::time::Instant;
 
-/// How many windows are worked on concurrently.
+/// The number of windows that are processed concurrently.
 const AT_ONCE: usize = 8;
-/// How many transactions a window gets before the next one's turn.
+/// The number of transactions for a window before the next window is processed.
 const STEPS: usize = 10;
 
-/// How far a window's turn came.
+/// The progress of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// Nothing is left to evict.
     Done,
     /// There is more.
     More,
-    /// It is in use, or was edited: the next run looks again.
+    /// The window is in use or was edited: the next run reads it again.
     NotNow,
 }
 
-/// Works off the requests until this instant; what is left stays for the next run.
+/// Processes requests until this instant. The rest stays for the next run.
 pub(crate) async fn evict_idle(shared: &Shared, until: Instant) -> Result<()> {
     let mut left = Vec::new();
     for request in shared.ledger.eviction_requests().await? {
@@ -61,7 +61,7 @@ pub(crate) async fn evict_idle(shared: &Shared, until: Instant) -> Result<()> {
     Ok(())
 }
 
-/// One window's turn: some transactions, fewer if time is up.
+/// Runs up to a fixed number of transactions on one window, fewer if time is up.
 async fn turn(ledger: &Ledger, request: &EvictionRequest, at: Timestamp, until: Instant) -> Result<Turn> {
     let Some(window) = ledger.window_to_evict(request.scope).await? else {
         return Ok(Turn::Done);

@@ -1,4 +1,4 @@
-//! What a schedule asks for.
+//! The job that a schedule's event asks for.
 
 use crate::Part;
 use purser_domain::{Error, Result};
@@ -7,14 +7,14 @@ use serde_json::Value;
 /// One of the function's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Each minute: ends payments, of this part.
+    /// Every minute: reconciles the payments of this part.
     Payments(Part),
-    /// Each hour: looks at what wallets hold.
+    /// Every hour: compares the wallets' balances with their limits.
     Wallets,
 }
 
 impl Job {
-    /// The job that the schedule's event names by `job`; the payments of its part if it names none.
+    /// The job that the schedule's event names by `job`; without one, the payments of its part.
     pub fn of_event(event: &Value) -> Result<Self> {
         match event.get("job").map(|job| job.as_str()) {
             None => Part::of_event(event).map(Self::Payments),

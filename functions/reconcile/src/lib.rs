@@ -1,29 +1,30 @@
 //! Reconcile: every signed payment ends as confirmed or expired, by evidence from the chain alone.
 //!
-//! A schedule calls it every minute. Each run reads one final block, and reconciles the holds that are due at its time:
-//! an authorization used for our transfer is confirmed, whoever submitted it and whether or not it was reported to us;
-//! one that is canceled, or unused, is released. Blocks with confirmations are looked at once more when they are deep,
-//! and a confirmation is reverted if the chain no longer supports it. In what time is left, what left the wallets is
-//! compared with the settlements. Each hour another schedule has it look at what the wallets hold.
+//! A schedule invokes it every minute. Each run reads one final block and reconciles the holds that are due at its
+//! time: an authorization that was used for our transfer is confirmed, whoever submitted it and whether or not it was
+//! reported to us; a canceled or unused one is released. A block with confirmations is checked again when it is deep,
+//! and a confirmation is reverted if the chain no longer supports it. The remaining time is for outflows: transfers
+//! out of the wallets are compared with the settlements. Every hour, another schedule starts a comparison of the
+//! wallets' balances.
 //!
-//! | file | one line |
+//! | file | content |
 //! |---|---|
-//! | `job.rs` | what a schedule asks for |
-//! | `part.rs` | which part of the holds a run reconciles |
-//! | `due.rs` | the holds that are due |
-//! | `evict.rs` | what rolled out of idle windows |
-//! | `requests.rs` | what an operator wants reconciled now |
-//! | `watch.rs` | blocks with confirmations, once more when they are deep |
+//! | `job.rs` | the job that a schedule asks for |
+//! | `part.rs` | the part of the holds that a run reconciles |
+//! | `due.rs` | the due holds |
+//! | `evict.rs` | expired entries of idle windows |
+//! | `requests.rs` | settlements that an operator wants reconciled |
+//! | `watch.rs` | the second check of blocks with confirmations |
 //! | `batch.rs` | reads the chain for many settlements, decides, and writes |
-//! | `outflows.rs` | what left wallets and no settlement explains |
-//! | `wallets.rs` | which wallets have become low |
-//! | `witness.rs` | that all endpoints of the node agree before money is given back |
+//! | `outflows.rs` | transfers out of wallets that no settlement explains |
+//! | `wallets.rs` | low wallets |
+//! | `witness.rs` | agreement of all endpoints of the node before a release or a revert |
 //! | `run.rs` | the result |
 //!
-//! Runs may overlap or be cut off: reconciling a settlement ends in one conditional write or in none, and the next run
-//! continues with the rest. When the chain can't be reached, nothing is written.
+//! Runs may overlap or be cut off. Reconciling a settlement ends in one conditional write or in none, and the next run
+//! continues with the rest. Nothing is written while the chain can't be reached.
 //!
-//! Deliberately elsewhere: the decision on the chain's state (`shared/domain/src/settlement/reconcile.rs`), finality
+//! Elsewhere: the decision on the chain's state (`shared/domain/src/settlement/reconcile.rs`), finality
 //! (`shared/chain`), and the transactions (`shared/store`).
 
 mod batch;
@@ -50,8 +51,8 @@ use settings::Settings;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The time at the end of a run in which what was found is written, and nothing else is begun. If that takes longer, the
-/// run is cut off, which is safe.
+/// The time at the end of a run that is reserved for writing results; nothing else is begun in it. If writing takes
+/// longer, the run is cut off, which is safe.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// The reconciliation, ready to run. Clones share everything.
@@ -66,12 +67,12 @@ struct Shared {
     nonce_key: NonceKey,
     clock: Clock,
     entropy: Entropy,
-    /// The depth of final blocks, and the depth at which a block with confirmations is looked at once more.
+    /// The depth of final blocks, and the depth at which a block with confirmations is checked again.
     confirmations: u64,
     watch: u64,
     most: usize,
     log_range: u64,
-    /// A wallet that holds less is low; zero: none is.
+    /// A wallet below this balance is low. Zero: no wallet is low.
     low_wallet: Amount,
 }
 
@@ -85,8 +86,8 @@ impl Reconcile {
         .await
     }
 
-    /// As [`Self::boot`], over the chain that `chain` makes from the network, the node's address and the finality: the
-    /// simulation has its own.
+    /// As [`Self::boot`], over the chain that `chain` makes from the network, the node's address and the finality. The
+    /// simulation has its own chain.
     pub async fn boot_over(
         boot: Boot,
         chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
@@ -121,7 +122,7 @@ impl Reconcile {
         })))
     }
 
-    /// Does what the schedule asks for, within this time.
+    /// Runs the job that the schedule asks for, within this time.
     pub async fn call(&self, job: Job, time_left: Duration) -> Result<()> {
         match job {
             Job::Payments(part) => self.run_part(part, time_left).await.map(|_| ()),
@@ -129,18 +130,19 @@ impl Reconcile {
         }
     }
 
-    /// Looks at what wallets hold, within this time. An error means that the chain or the ledger could not be reached.
+    /// Compares the wallets' balances, within this time. An error means that the chain or the ledger could not be
+    /// reached.
     pub async fn look_at_wallets(&self, time_left: Duration) -> Result<()> {
         self.0.wallet_levels(last_begin(time_left)).await
     }
 
-    /// Reconciles what is due, and evicts what was asked for, within this time.
+    /// Reconciles the due holds and evicts requested windows, within this time.
     pub async fn run(&self, time_left: Duration) -> Result<Run> {
         self.run_part(Part::WHOLE, time_left).await
     }
 
-    /// Reconciles what is due of this part, within this time; the first part also does what is not divided. An error
-    /// means that the chain or the ledger could not be reached.
+    /// Reconciles the due holds of this part, within this time. The first part also does the work that is not divided.
+    /// An error means that the chain or the ledger could not be reached.
     pub async fn run_part(&self, part: Part, time_left: Duration) -> Result<Run> {
         let until = last_begin(time_left);
         let evicting = async {
@@ -150,7 +152,7 @@ impl Reconcile {
                 Ok(())
             }
         };
-        // Boxed: together they are far larger than what a caller's stack should take.
+        // Boxed: together the futures are far larger than a caller's stack frame should be.
         let (reconciled, evicted) = tokio::join!(Box::pin(self.reconcile(part, until)), Box::pin(evicting));
         if let Err(error) = evicted {
             tracing::error!(cause = %error, "reconcile.eviction_failed");
@@ -163,7 +165,7 @@ impl Reconcile {
         let block = shared.chain.final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
         let mut run = Run::new();
-        // Each part of the work goes on where another one fails.
+        // A failure of one step does not stop the others.
         let mut failures = Vec::new();
         if part.is_first() {
             failures.extend(shared.requested(&block, until, &mut run).await.err());
@@ -173,7 +175,7 @@ impl Reconcile {
             failures.extend(shared.watch(&block, until, &mut run).await.err());
         }
         run.log();
-        // Last, and no failure of the run: nobody's payment waits for it.
+        // Last, and without effect on the run's result: no payment depends on it.
         if let Err(error) = shared.outflows(part.wallets(), &block, until).await {
             tracing::error!(cause = %error, "outflows.failed");
         }
@@ -184,7 +186,7 @@ impl Reconcile {
     }
 }
 
-/// Until when something may be begun.
+/// The instant until which work may be begun.
 fn last_begin(time_left: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time_left.saturating_sub(LAST_WRITES)).unwrap_or(now)

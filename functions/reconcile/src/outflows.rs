@@ -1,13 +1,14 @@
-//! What left the agents' wallets and no settlement explains: somebody else signs with their keys.
+//! Transfers out of the agents' wallets that no settlement explains: somebody else signs with their keys.
 //!
-//! Every wallet's transfers are searched for at once, block by block, when a block is as deep as the watch waits for: by
-//! then what was paid in it is confirmed, as a rule, and a claim explains it by its settlement's nonce. What is still held
-//! is found among its agent's settlements of that time.
+//! The transfers of all wallets are searched at once, block by block, at the depth of the watch. By then a payment in
+//! the block is usually confirmed, and a claim explains it by its settlement's nonce. A held payment is found among
+//! its agent's settlements of that time.
 //!
-//! Always true: the place moves on only after everything up to it was explained or told, so whatever ends a run, no block
-//! is left out; what is told has a row, by which it is not told again; and what a settlement explains has its nonce,
-//! payee and amount, or was proven to be its payment when it was confirmed. A wallet's blocks with more logs than the node
-//! returns are logged as errors and passed over, so that one wallet's flood does not end the search for all others.
+//! Invariants: the position advances only after all earlier transfers were explained or reported, so no block is left
+//! out however a run ends. A reported outflow has a row, so it is reported once. A settlement that explains an outflow
+//! has its nonce, payee and amount, or was proven to be its payment when it was confirmed. Blocks in which a wallet
+//! has more logs than the node returns are logged as errors and skipped, so that one wallet's flood does not stop the
+//! search for all others.
 
 use crate::{
     Shared,
@@ -27,12 +28,12 @@ use std::{
 use tokio::time::Instant;
 
 const SEARCHING: &str = "searching for outflows";
-/// How many blocks' claims are read side by side.
+/// The number of blocks whose claims are read concurrently.
 const BLOCKS_AT_ONCE: usize = 32;
-/// How long before the block of its payment a settlement may have been authorized: the longest that one may be valid,
-/// and clocks that are apart.
+/// The longest time between a settlement's authorization and the block of its payment: the longest validity, plus
+/// clock skew.
 const LONGEST_HELD: Duration = Duration::from_secs_u32(3_600 + 3_600);
-/// How long after it, by a clock that is ahead.
+/// The longest time by which an authorization may follow its payment's block, by a clock that is ahead.
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
 
 /// An outflow, the agent whose wallet it left, and the time of its block.
@@ -42,18 +43,18 @@ struct Unexplained {
     at: Timestamp,
 }
 
-/// The nonce of the outflow that is a settlement's payment.
+/// How the nonce of an outflow matches a settlement.
 enum Pays {
     /// It is the settlement's nonce.
     Surely(B256),
-    /// The settlement's nonce was derived with another key; this one has its start, payee and amount.
+    /// The settlement's nonce was derived with another key; this nonce has its start, payee and amount.
     ByAnotherKey(B256),
 }
 
 impl Shared {
-    /// Compares what left this part of the wallets, in the blocks that have become deep, with the settlements.
+    /// Compares transfers out of this part of the wallets, in the blocks that have become deep, with the settlements.
     pub(crate) async fn outflows(self: &Arc<Self>, part: WalletPart, block: &FinalBlock, until: Instant) -> Result<()> {
-        // As deep as the watch waits for (`watch.rs`).
+        // The depth of the watch (`watch.rs`).
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
             return Ok(());
@@ -69,7 +70,7 @@ impl Shared {
         if first > deep {
             return Ok(());
         }
-        // Read after the final block: who is missing had no key yet when the last of these blocks was made.
+        // Read after the final block: a wallet that is missing had no key when the last of these blocks was made.
         let wallets = self.wallets(part).await?;
         let addresses: Vec<Address> = wallets.keys().copied().collect();
         let mut noisy = BTreeSet::new();
@@ -101,7 +102,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The wallets of this part. One whose row can't be read is told, and leaves the others.
+    /// The wallets of this part. Unreadable rows are reported and skipped.
     async fn wallets(&self, part: WalletPart) -> Result<BTreeMap<Address, AgentId>> {
         let mut wallets = BTreeMap::new();
         for wallet in self.ledger.wallets(part).await? {
@@ -115,7 +116,7 @@ impl Shared {
         Ok(wallets)
     }
 
-    /// Those that no settlement explains; `None` where time was up before that was known.
+    /// The outflows that no settlement explains; `None` if time ran out.
     async fn unexplained(
         self: &Arc<Self>,
         wallets: &BTreeMap<Address, AgentId>,
@@ -148,7 +149,7 @@ impl Shared {
         Ok(Some(unexplained))
     }
 
-    /// The payments that settlements claim in the blocks of these: by agent, nonce and transaction.
+    /// The payments that settlements claim in these blocks, by agent, nonce and transaction.
     async fn claimed(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
         let blocks: BTreeSet<u64> = outflows.iter().map(|outflow| outflow.block.number).collect();
         let count = blocks.len();
@@ -184,7 +185,7 @@ impl Shared {
         Ok(header.at)
     }
 
-    /// The nonces of those that are payments of the agent's settlements; `None` where time was up.
+    /// The nonces that are payments of the agent's settlements; `None` if time ran out.
     async fn explained(
         self: &Arc<Self>,
         agent: AgentId,
@@ -222,7 +223,7 @@ impl Shared {
                             released.push(settlement);
                         }
                     }
-                    // Nothing is concluded for the settlement, as for any whose nonce can't be derived (`batch.rs`).
+                    // As for every settlement whose nonce can't be derived (`batch.rs`), nothing is concluded.
                     Some(Pays::ByAnotherKey(nonce)) => {
                         explained.insert(nonce);
                         tracing::error!(settlement.id = %settlement.id(), reason = "nonce_key_changed", "outflows.failed");
@@ -235,7 +236,7 @@ impl Shared {
                 break;
             }
         }
-        // What turned up after its release counts again.
+        // A payment that is found after its release counts again.
         let reconciled = self.reconcile(released, block, Cause::Due, until).await;
         if reconciled.iter().any(Reconciled::has_failed) {
             return Err(Error::internal(
@@ -246,8 +247,8 @@ impl Shared {
         Ok(Some(explained))
     }
 
-    /// The settlement's payment among these outflows. If its nonce was derived with another key, an outflow is the payment
-    /// whose nonce has the stored start.
+    /// The settlement's payment among these outflows. If its nonce was derived with another key, the payment is the
+    /// outflow whose nonce has the stored start.
     fn pays(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<Pays> {
         let terms = &settlement.terms;
         let is_it = |nonce: B256, outflow: &Outflow| outflow.is_of(&Expected::of(terms, nonce));
@@ -261,8 +262,8 @@ impl Shared {
         found.map(|(nonce, _)| Pays::ByAnotherKey(*nonce))
     }
 
-    /// Tells of it, unless its row says that it was told. The line comes first: a run that is killed in between tells
-    /// once more.
+    /// Reports the outflow, unless its row exists. The log line precedes the row: a run that is killed in between
+    /// reports it a second time.
     async fn tell(&self, unexplained: &Unexplained) -> Result<()> {
         let Unexplained { agent, outflow, at } = unexplained;
         let record = outflow.audit_record(*agent, *at);
@@ -286,7 +287,7 @@ impl Shared {
     }
 }
 
-/// Logs blocks that were passed over, since the node returns no more of the wallet's logs in them.
+/// Logs blocks that were skipped because the node does not return all of the wallet's logs in them.
 fn log_unsearched(wallets: &BTreeMap<Address, AgentId>, unsearched: &Unsearched) {
     let Unsearched { wallet, first, last } = unsearched;
     tracing::error!(

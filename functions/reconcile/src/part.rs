@@ -1,4 +1,5 @@
-//! Which part of the holds and wallets a run takes: runs of different parts go side by side and share nothing.
+//! The part of the holds and wallets that a run processes. Runs of different parts share nothing and may run
+//! concurrently.
 
 use purser_domain::{Error, Result};
 use purser_store::{PARTITIONS, WalletPart};
@@ -12,17 +13,17 @@ pub struct Part {
 }
 
 impl Part {
-    /// All of it.
+    /// The whole.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// Part `index`, counted from 0, of so many: the partitions of the index must be divisible by that.
+    /// Part `index`, counted from 0, of `of` parts. `of` must divide the number of the index's partitions.
     pub fn of(index: u64, of: u64) -> Option<Self> {
         let (index, of) = (u8::try_from(index).ok()?, u8::try_from(of).ok()?);
         let is_divisor = PARTITIONS.checked_rem(of)? == 0;
         (is_divisor && index < of).then_some(Self { index, of })
     }
 
-    /// The part that the schedule's event names by `part` and `of`; the whole if it names neither.
+    /// The part that the schedule's event names by `part` and `of`; without them, the whole.
     pub fn of_event(event: &Value) -> Result<Self> {
         match (event.get("part"), event.get("of")) {
             (None, None) => Ok(Self::WHOLE),
@@ -34,7 +35,7 @@ impl Part {
         }
     }
 
-    /// Whether it is the first one, which does what is not divided too.
+    /// Whether it is the first part, which also does the work that is not divided.
     pub(crate) const fn is_first(self) -> bool {
         self.index == 0
     }

@@ -1,4 +1,4 @@
-//! Settlements that an operator wants reconciled now, whatever state they are in.
+//! Settlements that an operator wants reconciled now, in any state.
 
 use crate::{Shared, batch::Cause, due::unreadable, run::Run};
 use purser_domain::{AgentId, FinalBlock, Result, Settlement, SettlementId};
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl Shared {
-    /// Reconciles what was asked for. A request stays until its settlement was reconciled without a failure, or does
-    /// not exist.
+    /// Reconciles the requested settlements. A request stays until its settlement was reconciled without a failure, or
+    /// does not exist.
     pub(crate) async fn requested(self: &Arc<Self>, block: &FinalBlock, until: Instant, run: &mut Run) -> Result<()> {
         let mut requests = Vec::new();
         for request in self.ledger.reconcile_requests().await? {
@@ -40,7 +40,8 @@ impl Shared {
             }
         }
         if !all_read {
-            // Which one can't be read is not known, so no request is taken for that of a settlement that does not exist.
+            // Since the unreadable settlement is unknown, no request counts as one for a settlement that does not
+            // exist.
             left.extend(wanted.iter().map(|(_, id)| *id));
         }
         if Instant::now() > until {

@@ -5,17 +5,17 @@ use purser_domain::Duration as Length;
 /// The outcome of reconciling one settlement. Each has a name in the log and in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Paid, and confirmed.
+    /// Paid and confirmed.
     Confirmed,
-    /// It can't be paid any more; the spend was released.
+    /// It can no longer be paid; the spend was released.
     Released,
     /// Its confirmation was reverted: it is held again.
     ConfirmationReverted,
-    /// Its transaction is in another block by now; it stays confirmed.
+    /// Its transaction is now in another block; it stays confirmed.
     BlockChanged,
-    /// Can't be decided yet.
+    /// Not decidable yet.
     NotYet,
-    /// The stored state is still right.
+    /// The stored state is still correct.
     Unchanged,
     /// It was changed concurrently.
     Superseded,
@@ -58,8 +58,8 @@ impl Outcome {
         }
     }
 
-    /// Whether a hold with this outcome still waits for the chain. One that the chain has decided against its payment
-    /// waits for a person.
+    /// Whether a hold with this outcome still waits for the chain. A hold whose payment the chain contradicts waits
+    /// for a person.
     pub(crate) const fn waits(self) -> bool {
         match self {
             Self::NotYet | Self::Untraced | Self::Failed => true,
@@ -78,11 +78,11 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     outcomes: Vec<Outcome>,
-    /// How far the final block is past the `validBefore` of the oldest hold that still waits.
+    /// The time from the `validBefore` of the oldest waiting hold to the final block.
     pub lag: Length,
-    /// How many holds that were due still wait for the chain.
+    /// The number of due holds that still wait for the chain.
     pub waiting: usize,
-    /// Whether everything that was due was begun.
+    /// Whether all due holds were begun.
     pub is_complete: bool,
 }
 
@@ -96,17 +96,17 @@ impl Run {
         }
     }
 
-    /// How often this was the outcome.
+    /// The number of settlements with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.outcomes.iter().filter(|seen| **seen == outcome).count()
     }
 
-    /// All outcomes. A settlement whose confirmation was reverted has one more.
+    /// All outcomes. A settlement whose confirmation was reverted has two.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// Notes a hold that waits for the chain and has been due for so long.
+    /// Records a hold that waits for the chain and has been due for `overdue`.
     pub(crate) fn waits(&mut self, overdue: Length) {
         self.waiting = self.waiting.saturating_add(1);
         self.lag = self.lag.max(overdue);
@@ -116,7 +116,7 @@ impl Run {
         self.outcomes.push(outcome);
     }
 
-    /// One line. Rare outcomes are not counted here: their settlements have lines of their own.
+    /// Logs one line. Rare outcomes are not counted here: their settlements have lines of their own.
     pub(crate) fn log(&self) {
         tracing::info!(
             looks = self.outcomes.len(),

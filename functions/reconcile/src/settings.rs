@@ -12,14 +12,15 @@ pub(crate) struct Settings {
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
     pub(crate) finality: Finality,
-    /// The depth at which a block with confirmations is looked at once more. A value below finality has the same effect
-    /// as finality.
+    /// The depth at which a block with confirmations is checked again. A value below finality has the same effect as
+    /// finality.
     pub(crate) watch: u64,
     /// The most settlements that one run reconciles.
     pub(crate) most: u32,
-    /// How many blocks the node searches for logs in one call, at most; where it refuses so many, fewer are asked for.
+    /// The most blocks that the node searches for logs in one call. If it refuses a range, smaller ranges are asked
+    /// for.
     pub(crate) log_range: u64,
-    /// A wallet that holds less is low; zero: none is.
+    /// A wallet below this balance is low. Zero: no wallet is low.
     pub(crate) low_wallet: Amount,
 }
 

@@ -1,11 +1,11 @@
-//! Which wallets have become low, or hold enough again: what each holds in the final block is compared with what it was
-//! last found to be.
+//! Wallets that have become low, or are no longer low: each balance in the final block is compared with the stored
+//! level.
 //!
-//! Always true: a wallet of which the node can't say what it holds, or of which two endpoints disagree, stays what it was;
-//! nothing is written where nothing changed. A look that is cut off is continued by the next one.
+//! Invariants: a wallet whose balance the node can't read, or about which two endpoints disagree, keeps its level;
+//! nothing is written without a change. A comparison that is cut off is continued by the next one.
 //!
-//! Deliberately elsewhere: when a wallet is low (`shared/domain/src/policy/wallet_level.rs`), and telling it
-//! (`functions/events`, by the row).
+//! Elsewhere: the definition of a low wallet (`shared/domain/src/policy/wallet_level.rs`), and the event
+//! (`functions/events`, from the row).
 
 use crate::Shared;
 use purser_domain::{Address, AgentId, Error, FinalBlock, Result, WalletLevel};
@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How many wallets are asked for before what has changed is written.
+/// The number of balances that are read before changes are written.
 const AT_ONCE: usize = 500;
 
 /// A wallet, and its level before and after.
@@ -27,7 +27,7 @@ struct Changed {
 }
 
 impl Shared {
-    /// Looks at every wallet, as long as there is time.
+    /// Compares all wallets, as far as time permits.
     pub(crate) async fn wallet_levels(&self, until: Instant) -> Result<()> {
         if self.low_wallet.is_zero() {
             return Ok(());
@@ -59,7 +59,7 @@ impl Shared {
         self.ledger.save_level_place(next).await
     }
 
-    /// Writes what has changed of these. Of how many the node can't say what they hold.
+    /// Writes the changed levels; returns the number of wallets whose balance is unknown.
     async fn look_at(
         &self,
         wallets: &[(AgentId, Address)],
@@ -87,7 +87,7 @@ impl Shared {
             let Changed {
                 agent, before, level, ..
             } = one;
-            // Another look may have written it meanwhile: then that one tells.
+            // A concurrent comparison may have written it, which then has published the change.
             if self.ledger.put_wallet_level(agent, before.as_ref(), &level).await? {
                 tracing::info!(agent.id = %agent, low = level.is_low, balance_units = %level.balance, "wallet.changed");
             }
@@ -95,7 +95,7 @@ impl Shared {
         Ok(unknown)
     }
 
-    /// Those of which every endpoint of the node says the same.
+    /// The balances on which all endpoints of the node agree.
     async fn agreed_levels(&self, mut changed: Vec<Changed>, block: &FinalBlock, until: Instant) -> Vec<Changed> {
         let witnesses = self.chain.witnesses();
         if witnesses.len() < 2 {
@@ -126,7 +126,7 @@ impl Shared {
         Ok(wallets)
     }
 
-    /// One that can't be read stays as it is: its wallet's next one has the condition that there is none.
+    /// An unreadable row stays as it is: the next write for its wallet has the condition that there is no row.
     async fn every_level(&self) -> Result<HashMap<AgentId, WalletLevel>> {
         let mut levels = HashMap::new();
         for level in self.ledger.wallet_levels().await? {

@@ -1,11 +1,10 @@
-//! The watch of confirmations: each block in which something was confirmed is looked at once more when it is deep. As
-//! long as it is still on the chain that is all, whatever number of payments is in it; where it is not, each of its
-//! confirmations is reconciled anew.
+//! The watch of confirmations: each block with confirmations is checked again when it is deep. If the block is still
+//! on the chain, that is all, whatever its number of payments. If not, each of its confirmations is reconciled again.
 //!
-//! Always true: blocks are looked at in order, and the last one is remembered only after every block up to it was still
-//! on the chain or all its confirmations were reconciled: so whatever ends a run, no block is left out. A claim is removed
-//! only after its settlement was seen to be confirmed by it no more. What the chain contradicts, and what can't be read,
-//! was told and waits for a person, with its claim.
+//! Invariants: blocks are checked in order, and the position advances only after every block up to it was still on the
+//! chain or all its confirmations were reconciled; so no block is left out however a run ends. A claim is removed only
+//! after its settlement is no longer confirmed by it. A confirmation that the chain contradicts, or that is
+//! unreadable, was reported and waits for a person, with its claim.
 
 use crate::{
     Shared,
@@ -25,19 +24,19 @@ use tokio::time::Instant;
 
 const CHECKING: &str = "checking a block once more";
 
-/// How many blocks' claims are read side by side.
+/// The number of blocks whose claims are read concurrently.
 const BLOCKS_AT_ONCE: usize = 32;
-/// How many blocks the node is asked for side by side.
+/// The number of blocks that the node is asked for concurrently.
 const NODE_CALLS_AT_ONCE: usize = 8;
 
-/// The claims in a block, if there are any, and the block that is on the chain by its number.
+/// The claims in a block, if any, and the block with its number that is on the chain.
 struct Claimed {
     number: u64,
     claims: Vec<StoredClaim>,
     on_chain: Result<Option<BlockId>, ChainError>,
 }
 
-/// What became of a look at a block.
+/// The result of checking a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     Done,
@@ -45,19 +44,19 @@ enum Look {
     OutOfTime,
 }
 
-/// What became of a confirmation whose block is gone.
+/// The result for a confirmation whose block is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unsupported {
-    /// It is reverted, or moved to another block: nothing rests on its claim any more.
+    /// It is reverted, or moved to another block: nothing depends on its claim.
     Ended,
-    /// It stays confirmed, and a person has been told.
+    /// It stays confirmed and was reported to a person.
     Kept,
-    /// The next run looks again.
+    /// The next run checks it again.
     Open,
 }
 
 impl Shared {
-    /// Looks at the blocks that have become deep since the last run.
+    /// Checks the blocks that have become deep since the last run.
     pub(crate) async fn watch(self: &Arc<Self>, block: &FinalBlock, until: Instant, run: &mut Run) -> Result<()> {
         // The final block's own depth is `confirmations`, and each block below it is one deeper.
         let below = self.watch.saturating_sub(self.confirmations);
@@ -65,8 +64,8 @@ impl Shared {
             return Ok(());
         };
         let Some(checked) = self.ledger.checked_block().await? else {
-            // A stack's first run comes within a minute of its deployment. Where it comes later, what was confirmed up to
-            // this block is not watched.
+            // A stack's first run comes within a minute of its deployment. If it comes later, earlier confirmations
+            // are not watched.
             return self.ledger.save_checked_block(deep).await;
         };
         let mut first = checked.saturating_add(1);
@@ -78,7 +77,7 @@ impl Shared {
                 let look = self.check(claimed, block, until, run).await;
                 if !matches!(look, Ok(Look::Done)) {
                     run.is_complete = false;
-                    // The next run begins here: so a node of few calls a minute gets through them all.
+                    // The next run begins here, so a node with few calls a minute gets through all blocks.
                     self.ledger.save_checked_block(below).await?;
                     return look.map(|_| ());
                 }
@@ -151,7 +150,7 @@ impl Shared {
             gone.iter().map(|claim| (claim.agent, claim.settlement)).collect();
         let wanted: Vec<(AgentId, SettlementId)> = wanted.into_iter().collect();
         let mut settlements: Vec<Settlement> = Vec::new();
-        // Those on whose claim nothing rests.
+        // The claims on which nothing depends.
         let mut ended: HashSet<SettlementId> = HashSet::new();
         for settlement in self.ledger.settlements_of(&wanted).await? {
             match settlement {
@@ -188,7 +187,7 @@ impl Shared {
     }
 }
 
-/// The results of all of these, at most `limit` at once; an error where one was cut off.
+/// The results of all futures, at most `limit` of them at a time; an error if one was cut off.
 pub(crate) async fn all<T: Send + 'static>(
     limit: usize,
     count: usize,
@@ -201,9 +200,9 @@ pub(crate) async fn all<T: Send + 'static>(
     Err(Error::internal("looking at blocks", "a look was cut off"))
 }
 
-/// What became of a confirmation, by what it was reconciled to.
+/// The result for a confirmation, by the outcome of reconciling it.
 fn unsupported(reconciled: &Reconciled) -> Unsupported {
-    // Once reverted it is a hold like any other.
+    // Once reverted, it is a hold like any other.
     if reconciled.outcomes.contains(&Outcome::ConfirmationReverted) {
         return Unsupported::Ended;
     }
@@ -224,7 +223,7 @@ fn unsupported(reconciled: &Reconciled) -> Unsupported {
     }
 }
 
-/// Whether one of these claims is what confirmed the settlement: it may have been confirmed anew since, elsewhere.
+/// Whether one of these claims is the one that confirmed the settlement. It may have been confirmed elsewhere since.
 fn was_confirmed_by(settlement: &Settlement, number: u64, claims: &[StoredClaim]) -> bool {
     let SettlementState::Confirmed {
         tx_hash, block_number, ..
