@@ -1,5 +1,5 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator ends the wait of
-//! another payee or a raised price.
+//! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator puts a delayed
+//! payee or price into effect.
 
 use crate::edit::{Change, Condition, Edited};
 use crate::view::InternalService;
@@ -15,9 +15,9 @@ purser_api::error_responses! {
     pub(crate) AcceptErrors: 400, 401, 403, 404, 412, 413, 428, 500;
 }
 
-/// Accept what waits as `next` of an operation.
+/// Accept the delayed change of an operation (`next`).
 ///
-/// It takes effect at once. Who asked for it can't accept it.
+/// The change takes effect at once. The operator who requested it can't accept it.
 #[utoipa::path(
     post,
     path = "/internal/services/{serviceId}/operations/{operationId}/accept-change",

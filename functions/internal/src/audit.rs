@@ -1,7 +1,8 @@
 //! The audit log of operators' acts: the row of an edit, which is written with it, and the row of an act that was
 //! refused.
 //!
-//! What can't be read, or names what does not exist, is no act. A failure of ours is none either: its repetition is.
+//! An unreadable request, or one that names something unknown, is not an act. Nor is a failure of the service: its
+//! repetition is.
 
 use crate::Operators;
 use purser_api::{Operator, audit_refusal};
@@ -9,13 +10,13 @@ use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, Error, PersonI
 use purser_store::AuditEntry;
 
 impl Operators {
-    /// The row of an edit that is about to be made, by one attempt: the next has a row of its own.
+    /// The row of an edit that is about to be made, for one attempt. The next attempt has a row of its own.
     pub(crate) fn entry(&self, operator: &Operator, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.record(operator, act, AuditOutcome::Done(changes))?;
         Ok(self.audit.entry(&record))
     }
 
-    /// The same for an edit of what is this person's, who is told too.
+    /// The same for an edit that concerns this person, whose log gets the row too.
     pub(crate) fn entry_telling(
         &self,
         operator: &Operator,
@@ -26,7 +27,7 @@ impl Operators {
         Ok(self.entry(operator, act, changes)?.telling(owner))
     }
 
-    /// What comes of an act, the refused one with its row.
+    /// The result of an act. A refused act gets its row here.
     pub(crate) async fn judged<T>(
         &self,
         operator: &Operator,

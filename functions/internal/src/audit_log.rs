@@ -1,4 +1,5 @@
-//! `GET /internal/audit-log`: what operators did, what one person did, or which outflows no settlement explains.
+//! `GET /internal/audit-log`: the acts of operators, the acts of one person, or the outflows that no settlement
+//! explains.
 
 use crate::Operators;
 use axum::Json;
@@ -14,7 +15,7 @@ purser_api::error_responses! {
     pub(crate) AuditErrors: 400, 401, 500;
 }
 
-/// List what operators did, what one person did, or which transfers out of wallets no settlement explains.
+/// List the acts of operators, the acts of one person, or the transfers out of wallets that no settlement explains.
 #[utoipa::path(
     get,
     path = "/internal/audit-log",

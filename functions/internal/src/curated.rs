@@ -1,4 +1,4 @@
-//! `PUT /internal/services/{serviceId}/curated`: whether agents may use a service at all.
+//! `PUT /internal/services/{serviceId}/curated`: whether agents may use a service.
 
 use crate::edit::{Condition, Edited, of_existing};
 use crate::view::InternalService;
@@ -16,13 +16,13 @@ purser_api::error_responses! {
 }
 
 purser_api::body! {
-    /// Whether agents may use a service at all.
+    /// Whether agents may use a service.
     pub(crate) struct CuratedBody {
         curated: bool,
     }
 }
 
-/// Take a service into the curated set, or out of it.
+/// Add a service to the curated set, or remove it.
 #[utoipa::path(
     put,
     path = "/internal/services/{serviceId}/curated",

@@ -1,5 +1,5 @@
-//! Edits of one catalog entry, conditional on the version that the operator saw; and when the prices and payees in it
-//! take effect (`shared/domain/src/catalog/pricing.rs`).
+//! Edits of one catalog entry, conditional on the version that the operator saw, and the time at which its prices and
+//! payees take effect (`shared/domain/src/catalog/pricing.rs`).
 
 use crate::Operators;
 use crate::view::InternalService;
@@ -14,29 +14,29 @@ use purser_store::{Backoff, Listed};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long an edit waits for the catalog's object, so that it is answered in time. What takes longer, the next edit or
-/// list does.
+/// The longest that an edit waits for the catalog's object, so that it is answered in time. The next edit or list
+/// makes an object that takes longer.
 const OBJECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What an edit does.
+/// The change that an edit makes.
 pub(crate) enum Change {
-    /// Writes this service, in which a price or payee may have to wait.
+    /// Writes this service. A price or payee in it may be delayed.
     Write(Box<Service>),
-    /// Ends an operation's wait, as a second operator.
+    /// Ends the delay of an operation's change, as a second operator.
     Accept(OperationUuid),
 }
 
 /// The result of an edit.
 pub(crate) enum Edited {
-    /// The service did not exist, and was created.
+    /// The service did not exist and was created.
     Created(Service),
     /// The service as it is now stored.
     Present(Service),
 }
 
 impl Operators {
-    /// Writes the result of `change` on the stored service as it is now, which is `None` if it does not exist;
-    /// `condition` is the expected version. An edit that changes nothing is not written.
+    /// Writes the result of `change` on the stored service, which is `None` if it does not exist. `condition` is the
+    /// expected version. An edit without changes is not written.
     pub(crate) async fn edit(
         &self,
         operator: &Operator,
@@ -95,13 +95,13 @@ impl Operators {
                     });
                 }
                 Listed::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
-                // Check again: an edit of any version goes on, any other is refused with the current version.
+                // An edit of any version is tried again; any other is refused with the current version.
                 Listed::Changed { .. } => backoff.wait().await?,
             }
         }
     }
 
-    /// What is written, with the prices and payees that have to wait waiting.
+    /// The service to write, with the prices and payees that are delayed.
     async fn judge(
         &self,
         operator: &OperatorName,
@@ -123,8 +123,8 @@ impl Operators {
         Ok(edit.apply(stored, written))
     }
 
-    /// Makes the catalog's object anew, where it is not of the table's version. What was edited is committed, so a failure
-    /// is nobody's: until the object is made, readers scan the table.
+    /// Makes the catalog's object anew if it is not of the table's version. The edit is committed, so a failure is not
+    /// reported to the caller: readers scan the table until the object is made.
     pub(crate) async fn renew_object(&self) {
         match timeout(OBJECT_PATIENCE, self.catalog.store_object()).await {
             Ok(Ok(_)) => {}
@@ -139,7 +139,7 @@ impl Operators {
         Ok(self.shown(service, &record))
     }
 
-    /// As [`Operators::show`], with a record that was already read.
+    /// As [`Operators::show`], with a record that was read before.
     pub(crate) fn shown(&self, service: &Service, record: &ProbeRecord) -> Response {
         versioned(
             service.version,
@@ -148,7 +148,7 @@ impl Operators {
     }
 }
 
-/// The service with the operation's waiting price and payee in effect; 404 if none waits.
+/// The service with the operation's delayed price and payee in effect; 404 if there is none.
 fn accept(
     operator: &OperatorName,
     stored: Option<&Service>,
@@ -162,8 +162,8 @@ fn accept(
     })
 }
 
-/// One line for each operation of which an operator changed whom or how much it pays, now or later, with old and new:
-/// where agents' money goes. `from`: when it takes effect, if not at once; `asked_by`: whose change was accepted.
+/// Logs one line, with old and new values, for each operation whose payee or price an operator changed, now or later.
+/// `from` is the time at which it takes effect, if not at once; `asked_by` is the operator whose change was accepted.
 fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Service, now: Timestamp) {
     const NOTHING: Pricing<'_> = Pricing {
         price_model: "",
@@ -213,7 +213,8 @@ fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Servi
 pub(crate) enum Condition {
     /// The service exists, at this version.
     Existing(Precondition),
-    /// The service may exist. If it does, `If-Match` is required, as for every write; if not, it may be absent.
+    /// The service may exist. If it does, `If-Match` is required, as for every write; if not, the header may be
+    /// absent.
     Upsert(Option<Precondition>),
 }
 
@@ -235,7 +236,7 @@ impl Condition {
             }
             (Self::Upsert(None), Some(_)) => Err(ErrorKind::VersionRequired.into()),
             (Self::Upsert(None), None) => Ok(()),
-            // RFC 9110 §13.1.1: `*` is false for what does not exist.
+            // RFC 9110 §13.1.1: `*` is false for a resource that does not exist.
             (Self::Upsert(Some(Precondition::Any)), None) => Err(ErrorKind::VersionConflict { version: 0 }.into()),
             (Self::Upsert(Some(precondition @ Precondition::Version(_))), None) => precondition.holds(0),
         }

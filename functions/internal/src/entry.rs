@@ -1,7 +1,7 @@
-//! The body of a catalog entry, parsed strictly: one answer names all problems.
+//! The body of a catalog entry, parsed strictly: one answer names all its problems.
 //!
-//! Agents pay by what is written here, so nothing is guessed: unknown fields are refused by name, amounts are integers,
-//! the payee must be an address that can receive money, and every URL must be one that all parsers read alike.
+//! Agents pay by this entry, so nothing is guessed: unknown fields are refused by name, amounts are integers, the
+//! payee must be an address that can receive money, and all parsers must read every URL alike.
 
 use purser_api::{Field, HttpMethod, Member, Place, Price, Problems, Said, Schemas, Text, body::annotated, field};
 use purser_domain::{
@@ -12,8 +12,8 @@ use purser_domain::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A DynamoDB item holds 400 KB. Of these, the fixed-length parts of 200 operations take up to 66 KB: 330 bytes each,
-/// names included; and what waits of each up to 60 KB. 192 KiB for everything else leave a sixth free.
+/// A DynamoDB item holds 400 KB. The fixed-length parts of 200 operations take up to 66 KB (330 bytes each, names
+/// included) and their delayed changes up to 60 KB. 192 KiB for everything else leave a sixth free.
 const MAX_OPERATIONS: usize = 200;
 const MAX_TEXT_BYTES: usize = 192 * 1024;
 
@@ -23,7 +23,7 @@ const MAX_URL_BYTES: usize = 2_048;
 const SCHEME: &str = "exact";
 
 purser_api::body! {
-    /// An entry of the catalog, whole. Fields that are not named here are refused.
+    /// A whole entry of the catalog. Unknown fields are refused.
     pub(crate) struct Entry as "InternalServiceBody" {
         /// Lower-case letters, digits, `-` and `_`; unique in the catalog.
         slug: Str<ServiceSlug> = {"example": "lab-weather"},
@@ -33,22 +33,22 @@ purser_api::body! {
         logo_url: Option<WebAddress>,
         /// `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
         category: Str<Category>,
-        /// Where the entry came from.
+        /// The origin of the entry.
         source: Text<32>,
-        /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. Left out, it stays as it is; of a new
-        /// service it is `listed`.
+        /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. If absent, unchanged; `listed`
+        /// for a new service.
         trust_status: Option<TrustStatus> = {"example": "listed"},
-        /// Left out, it stays as it is; of a new service it is false.
+        /// If absent, unchanged; false for a new service.
         curated: Option<bool>,
         operations: Operations,
     }
 }
 
 purser_api::body! {
-    /// An operation, as an operator writes it. Its availability is for probes to say. In a service that is or was open,
-    /// another payee or a raised price waits, and so does a new operation (`next`).
+    /// An operation as an operator writes it. Probes set its availability. In a service that is or was open, another
+    /// payee, a raised price and a new operation take effect after a delay (`next`).
     pub(crate) struct OperationEntry as "InternalOperationBody" {
-        /// Unique in the service. What probes saw belongs to it.
+        /// Unique in the service. Probe results are stored under it.
         id: Str<OperationUuid>,
         /// The slug that agents send, `<domain>.<action>`; unique in the service.
         operation_id: Str<OperationSlug> = {"example": "weather.current"},
@@ -61,15 +61,16 @@ purser_api::body! {
         execution: Text<32> = {"example": "sync"},
         price_model: Text<32> = {"example": "fixed"},
         estimated_price_units: Amount,
-        /// Authorize refuses to pay more. Without one a `fixed` price may cost what its payment says, and calls with any other
-        /// price model can't be paid.
+        /// The most that authorize pays. Without it, a `fixed` price may cost its payment's amount, and calls with
+        /// another price model can't be paid.
         max_price_units: Option<Amount>,
-        /// Parameter descriptor, as the provider gives it.
+        /// Parameter descriptor, as the provider publishes it.
         params: Option<Params>,
-        /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply. Left out, it stays as it is; null says
-        /// that category and slug tell: `scrape`, and a word that begins with `scrape`, `scraping` or `crawl`.
+        /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply. If absent, unchanged. Null:
+        /// derived from category and slug, `scrape` and words that begin with `scrape`, `scraping` or `crawl`.
         fetches_target: Said<bool>,
-        /// Without one no call can be paid. Left out, it stays as it is, and with `price_model` and `max_price_units` as in `next` that stays, too; null says that there is none.
+        /// Without a payment no call can be paid. If absent, unchanged; with `price_model` and `max_price_units` as in
+        /// `next`, that stays too. Null: there is none.
         payment: Said<PaymentEntry>,
     }
 }
@@ -117,8 +118,7 @@ impl Entry {
         }
     }
 
-    /// The service that is written in place of the stored one, as that is now: before it is judged when its prices and
-    /// payees take effect.
+    /// The service to write in place of the stored one, before it is decided when its prices and payees take effect.
     pub(crate) fn into_service(self, id: ServiceId, stored: Option<&Service>) -> Service {
         let operations = self.operations.0.into_iter();
         Service {
@@ -141,7 +141,7 @@ impl Entry {
         }
     }
 
-    /// The stored length of all parts that have no fixed length.
+    /// The stored length of all variable-length parts.
     fn text_bytes(&self) -> usize {
         let of_service = [
             self.name.0.len(),
@@ -157,7 +157,7 @@ impl Entry {
                 operation.endpoint.0.as_str().len(),
                 operation.execution.0.len(),
                 operation.price_model.0.len(),
-                // `{}` where there is none.
+                // `{}` if there is none.
                 operation.params.as_ref().map_or(2, |params| params.0.to_string().len()),
             ]
         });
@@ -189,13 +189,13 @@ impl OperationEntry {
         operation.fetches_target = match self.fetches_target {
             Said::This(fetches) => Some(fetches),
             Said::Null => None,
-            // An entry that is written again must not remove a protection that it does not name.
+            // Writing an entry again must not remove a protection that the entry does not name.
             Said::Nothing => before.and_then(|before| before.fetches_target),
         };
         match self.payment {
             Said::This(payment) => operation.payment = Some(payment.into()),
             Said::Null => {}
-            // What was pinned, or waits: writing the original entry again must not undo it.
+            // A pinned or delayed payment: writing the original entry again must not undo it.
             Said::Nothing => {
                 operation.payment = before.and_then(|before| before.payment.clone());
                 let next = before.and_then(|before| before.next.clone());
@@ -346,7 +346,7 @@ field! {
 }
 
 field! {
-    /// An address that money may be sent to: what is sent to the token contract is lost.
+    /// An address that money may be sent to. Money that is sent to the token contract is lost.
     pub(crate) struct Payee(Address):
     |value| {
         let address = parse_address(string(value)?).map_err(|error| error.to_string())?;

@@ -1,8 +1,7 @@
-//! Freezes by operators: of one agent, of all agents of an owner, or of the deployment. Each is put on with a reason,
-//! which the people concerned see, and holds for every decision that begins after the answer; nobody but operators ends
-//! it.
+//! Freezes by operators: of an agent, of all agents of an owner, or of the deployment. Each has a reason, which the
+//! people concerned see, and holds for every decision that begins after the answer. Only operators end it.
 //!
-//! Each answer has every freeze there is: what is done in a hurry is seen as a whole.
+//! Each answer lists every freeze, so that an operator in a hurry sees the whole.
 
 use crate::Operators;
 use axum::Json;
@@ -20,20 +19,20 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing freezes, or ending the deployment's, may be refused with.
+    /// The errors of listing freezes and of ending the deployment's.
     pub(crate) ListErrors: 401, 500;
-    /// What freezing the deployment may be refused with.
+    /// The errors of freezing the deployment.
     pub(crate) DeploymentErrors: 400, 401, 413, 500;
-    /// What freezing an agent or an owner may be refused with.
+    /// The errors of freezing an agent or an owner.
     pub(crate) FreezeErrors: 400, 401, 404, 409, 413, 500;
-    /// What ending the freeze of an agent or an owner may be refused with.
+    /// The errors of ending the freeze of an agent or an owner.
     pub(crate) UnfreezeErrors: 401, 404, 500;
 }
 
 purser_api::body! {
-    /// Why something is frozen.
+    /// The reason of a freeze.
     pub(crate) struct FreezeBody {
-        /// Its agents' owners see it. The space around it is dropped.
+        /// The owners of the frozen agents see it. Surrounding white space is removed.
         reason: OperatorReason = {"example": "reported stolen"},
     }
 }
@@ -45,14 +44,14 @@ pub(crate) struct FreezeView {
     /// `agent`, `owner` or `deployment`.
     #[schema(value_type = String, example = "agent")]
     scope: &'static str,
-    /// The agent, if it is one's.
+    /// The frozen agent, if the freeze is of one agent.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     agent_id: Option<String>,
-    /// The owner whose agents are frozen; of one agent, who owns it now.
+    /// The owner whose agents are frozen; for one agent, its present owner.
     #[schema(required)]
     owner: Option<String>,
     reason: String,
-    /// Who put it on.
+    /// The operator who froze it.
     operator: String,
     #[schema(format = DateTime)]
     frozen_at: String,
@@ -63,7 +62,7 @@ pub(crate) struct FreezeView {
 #[schema(as = OperatorFreezeList)]
 pub(crate) struct FreezeList {
     freezes: Vec<FreezeView>,
-    /// How many freezes this answer holds.
+    /// The number of freezes in this answer.
     count: usize,
 }
 
@@ -151,7 +150,7 @@ impl Operators {
         self.freezes().await
     }
 
-    /// Whose agents it freezes, to tell them; all are told of a frozen deployment by their pages.
+    /// The owner of the frozen agents, whose log gets a row. A frozen deployment is shown on all people's pages.
     async fn owner_of(&self, target: &FreezeTarget) -> Result<Option<PersonId>> {
         Ok(match target {
             FreezeTarget::Agent(id) => {
@@ -163,7 +162,7 @@ impl Operators {
         })
     }
 
-    /// The agent in a path. An id mistyped in a hurry must not pass for a freeze.
+    /// The agent in a path. A mistyped id must not pass for a freeze.
     async fn existing_agent(&self, agent: &str) -> Result<FreezeTarget> {
         let id = AgentId::parse(agent).ok_or(ErrorKind::NotFound)?;
         let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
@@ -175,7 +174,7 @@ fn owner(text: &str) -> Option<FreezeTarget> {
     PersonId::parse(text).map(FreezeTarget::Owner)
 }
 
-/// What is done to whom, for the audit log.
+/// The act and its object, for the audit log.
 fn act_on(kind: AuditKind, target: &FreezeTarget) -> Act {
     match target {
         FreezeTarget::Agent(agent) => Act::of(kind).on(*agent),
@@ -184,7 +183,7 @@ fn act_on(kind: AuditKind, target: &FreezeTarget) -> Act {
     }
 }
 
-/// The agent or the owner that is frozen, for the log; the reason, a person's words, stays out of it.
+/// Logs the frozen agent or owner, without the reason, which is an operator's text.
 fn named(target: &FreezeTarget) -> (Option<String>, Option<&str>) {
     match target {
         FreezeTarget::Agent(agent) => (Some(agent.to_string()), None),
@@ -193,7 +192,7 @@ fn named(target: &FreezeTarget) -> (Option<String>, Option<&str>) {
     }
 }
 
-/// List what operators have frozen.
+/// List the freezes by operators.
 #[utoipa::path(
     get,
     path = "/internal/freezes",
@@ -212,7 +211,7 @@ pub(crate) async fn list(
 
 /// Freeze an agent.
 ///
-/// No payment of it is decided for from this answer on; its owner can't unfreeze it.
+/// From this answer on, no payment of the agent is allowed. Its owner can't unfreeze it.
 #[utoipa::path(
     put,
     path = "/internal/freezes/agents/{agentId}",
@@ -252,7 +251,7 @@ pub(crate) async fn unfreeze_agent(
     Ok(operators.unfreeze(caller, target).await?)
 }
 
-/// Freeze all agents of an owner, those that they create later included.
+/// Freeze all agents of an owner, including later ones.
 #[utoipa::path(
     put,
     path = "/internal/freezes/owners/{person}",

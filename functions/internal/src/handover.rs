@@ -1,6 +1,6 @@
-//! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to another owner, and takes the offer back.
+//! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to another owner, and withdraws the offer.
 //!
-//! An operator can't change an agent: its owner changes when the person to whom it is offered accepts it.
+//! An operator can't change an agent: its owner changes when the person to whom it is offered accepts.
 
 use crate::Operators;
 use axum::Json;
@@ -15,18 +15,18 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What offering an agent may be refused with.
+    /// The errors of offering an agent.
     pub(crate) OfferErrors: 400, 401, 404, 413, 500;
-    /// What taking an offer back may be refused with.
+    /// The errors of withdrawing an offer.
     pub(crate) TakeBackErrors: 401, 404, 500;
 }
 
 purser_api::body! {
-    /// To whom an agent is offered, and why.
+    /// The person to whom an agent is offered, and the reason.
     pub(crate) struct HandoverBody {
-        /// The person's id, as their page of sessions has it.
+        /// The person's id, as their page of sessions shows it.
         to: PersonId,
-        /// They see it. The space around it is dropped.
+        /// The person sees it. Surrounding white space is removed.
         reason: OperatorReason = {"example": "their predecessor has left"},
     }
 }
@@ -37,20 +37,20 @@ purser_api::body! {
 pub(crate) struct HandoverView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// Its owner until then.
+    /// The present owner.
     owner: String,
-    /// Who may accept it.
+    /// The person who may accept the agent.
     to: String,
     reason: String,
     operator: String,
     #[schema(format = DateTime)]
     offered_at: String,
-    /// From then on it can't be accepted.
+    /// The end of the offer.
     #[schema(format = DateTime)]
     ends_at: String,
 }
 
-/// An agent that is not offered any more.
+/// An agent whose offer was withdrawn.
 #[derive(Serialize, ToSchema)]
 #[schema(as = HandoverTakenBack)]
 pub(crate) struct TakenBack {
@@ -58,9 +58,10 @@ pub(crate) struct TakenBack {
     agent_id: String,
 }
 
-/// Offer an agent to another owner, instead of an earlier offer.
+/// Offer an agent to another owner, in place of an earlier offer.
 ///
-/// They have seven days to accept it, by a recent sign-in. Its keys, policies and rules stay; open approvals go with it.
+/// The person has seven days to accept it, with a recent sign-in. Its keys, policies and rules stay; its open
+/// approvals go with it.
 #[utoipa::path(
     put,
     path = "/internal/agents/{agentId}/handover",
@@ -116,7 +117,7 @@ pub(crate) async fn offer(
     }))
 }
 
-/// Take the offer of an agent back, if it has not been accepted.
+/// Withdraw the offer of an agent, if it has not been accepted.
 #[utoipa::path(
     delete,
     path = "/internal/agents/{agentId}/handover",

@@ -1,9 +1,10 @@
-//! The internal group: operators edit the catalog, request probes and the reconciliation of a payment, freeze, and offer
-//! agents to other owners.
+//! The internal group: operators edit the catalog, request probes, request the reconciliation of a payment, freeze
+//! agents, and offer agents to other owners.
 //!
-//! Every caller must send an operator's token, which is checked first; what they do is in the audit log with their name.
-//! An edit is conditional on the version that its operator saw (`If-Match`). Probe results are shown here, and change
-//! nothing: an operator pins what was seen. Another payee or a raised price waits, or for a second operator.
+//! Every caller must send an operator's token, which is checked first. The audit log has each act with the operator's
+//! name. An edit is conditional on the version that its operator saw (`If-Match`). Probe results are shown here and
+//! change nothing: an operator pins a payment. Another payee or a raised price takes effect after a delay, or when a
+//! second operator accepts it.
 
 mod accept;
 mod audit;
@@ -38,7 +39,7 @@ struct Operators {
     audit: AuditLog,
     /// The one network that payments use.
     network: Network,
-    /// How long another payee or a raised price waits.
+    /// The delay of another payee or a raised price.
     payment_change_delay: Duration,
     tokens: InternalTokens,
     clock: Clock,
@@ -46,13 +47,13 @@ struct Operators {
 }
 
 impl Operators {
-    /// The operator who calls, and from where; 401 `invalid_internal_token` for anybody else.
+    /// The calling operator and their address; 401 `invalid_internal_token` for anybody else.
     async fn authenticate(&self, caller: OperatorCredentials) -> Result<Operator> {
         caller.check(&self.tokens, self.clock.now()).await
     }
 }
 
-/// The service that a path names. Unlike public routes, these accept no slug: an edit may change it.
+/// The service that a path names, by UUID. Unlike public routes these accept no slug, since an edit may change it.
 fn id_in_path(text: &str) -> Result<ServiceId> {
     Ok(ServiceId::parse(text).ok_or(ErrorKind::NotFound)?)
 }

@@ -1,4 +1,4 @@
-//! `GET /internal/services`: the whole catalog for operators, with what needs their attention.
+//! `GET /internal/services`: the whole catalog for operators, with the changes that need attention.
 
 use crate::Operators;
 use crate::view::{InternalServiceItem, InternalServiceList};
@@ -13,7 +13,7 @@ purser_api::error_responses! {
     pub(crate) ListErrors: 400, 401, 500;
 }
 
-/// List services, with what changed at their providers.
+/// List services, with the changes at their providers.
 #[utoipa::path(
     get,
     path = "/internal/services",
@@ -40,7 +40,7 @@ pub(crate) async fn list(
     query.finish()?;
 
     let services = operators.catalog.load_probed().await?;
-    // An edit that did not come to it is made up for here, if by no other edit.
+    // Makes the catalog's object if an edit did not get to it, and no later edit did.
     operators.renew_object().await;
     let now = operators.clock.now();
     let services: Vec<InternalServiceItem> = services

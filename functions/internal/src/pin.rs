@@ -1,7 +1,8 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: takes the payment that a probe saw into the catalog.
+//! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: stores the payment that a probe saw in the
+//! catalog.
 //!
-//! The body repeats it, so that what is pinned is what the operator saw. As in every edit, another payee or a raised price
-//! waits, and a first payment in a service that is or was open, too.
+//! The body repeats the payment, so that the pinned payment is the one that the operator saw. As with every edit,
+//! another payee or a raised price is delayed, and so is a first payment in a service that is or was open.
 
 use crate::edit::{Change, Condition, Edited};
 use crate::entry::PaymentEntry;
@@ -22,7 +23,7 @@ purser_api::error_responses! {
 }
 
 purser_api::body! {
-    /// What the operator saw.
+    /// The payment that the operator saw.
     pub(crate) struct PinBody {
         /// The payment in the operation's `probe.last_answer`.
         payment: PaymentEntry,
@@ -68,7 +69,7 @@ pub(crate) async fn pin(
     Ok(operators.show(&service).await?)
 }
 
-/// The service with this payment of an operation, if that is what a probe saw last.
+/// The service with this payment of an operation, if it is the payment that a probe saw last.
 fn pinned(
     stored: &Service,
     operation: OperationUuid,

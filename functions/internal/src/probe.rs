@@ -14,7 +14,7 @@ purser_api::error_responses! {
     pub(crate) ProbeErrors: 401, 404, 413, 500;
 }
 
-/// Ask for a probe of a service.
+/// Request a probe of a service.
 #[utoipa::path(
     post,
     path = "/internal/services/{serviceId}/probe",

@@ -1,5 +1,5 @@
-//! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: stores a reconcile request, so that the next
-//! run reconciles this settlement first, whatever its state: also one that is expired, or was confirmed long ago.
+//! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: stores a request, so that the next run
+//! reconciles this settlement first, in any state: also an expired one, or one that was confirmed long ago.
 
 use crate::Operators;
 use crate::view::MarkedSettlement;
@@ -17,7 +17,7 @@ purser_api::error_responses! {
     pub(crate) ReconcileErrors: 401, 404, 413, 500;
 }
 
-/// Ask for a settlement to be reconciled with the chain.
+/// Request the reconciliation of a settlement with the chain.
 #[utoipa::path(
     post,
     path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile",

@@ -13,7 +13,7 @@ purser_api::error_responses! {
     pub(crate) ServiceErrors: 401, 404, 500;
 }
 
-/// Read one service, with what probes have seen.
+/// Read one service, with its probe results.
 #[utoipa::path(
     get,
     path = "/internal/services/{serviceId}",

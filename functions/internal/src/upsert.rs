@@ -1,7 +1,7 @@
 //! `PUT /internal/services/{serviceId}`: creates or replaces a catalog entry, with all its operations.
 //!
-//! Everything that readers see, aggregates included, comes from the one item that is written; the claim on the slug is
-//! written with it. Probe results are not part of the operator's body: they are stored next to the entry and kept.
+//! Readers see only the one item that is written here, aggregates included; the claim on the slug is written with it.
+//! Probe results are not part of the operator's body: they are stored next to the entry and kept.
 
 use crate::Operators;
 use crate::edit::{Change, Condition, Edited};

@@ -8,17 +8,17 @@ use purser_store::ReconcileRequest;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A settlement that is to be reconciled out of turn.
+/// A settlement with a request for reconciliation.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MarkedSettlement {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     #[schema(value_type = uuid::Uuid)]
     settlement_id: String,
-    /// Where it stands before it is looked at: `authorized`, `confirmed` or `expired`.
+    /// Its status before it is reconciled: `authorized`, `confirmed` or `expired`.
     #[schema(value_type = String, example = "authorized")]
     receipt_status: &'static str,
-    /// When it was asked for.
+    /// The time of the request.
     #[schema(format = DateTime)]
     reconcile_requested_at: String,
 }
@@ -34,12 +34,12 @@ impl MarkedSettlement {
     }
 }
 
-/// One entry of the catalog, with what probes have seen of it.
+/// One entry of the catalog, with its probe results.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalService {
     #[schema(value_type = uuid::Uuid)]
     id: String,
-    /// Counts the edits; also the `ETag`.
+    /// The number of edits; also the `ETag`.
     version: u64,
     slug: String,
     name: String,
@@ -50,18 +50,18 @@ pub(crate) struct InternalService {
     logo_url: Option<String>,
     /// As in the public catalog.
     category: &'static str,
-    /// Where the entry came from.
+    /// The origin of the entry.
     source: String,
     /// As in the public catalog.
     trust_status: &'static str,
-    /// Whether agents may use it at all.
+    /// Whether agents may use it.
     curated: bool,
     #[serde(flatten)]
     counts: Counts,
-    /// When a probe was last asked for.
+    /// The time of the latest request for a probe.
     #[schema(format = DateTime, required)]
     probe_requested_at: Option<String>,
-    /// Whether any operation's provider wants something else than the catalog says.
+    /// Whether any operation's provider asks for another payment than the catalog lists.
     changed: bool,
     operations: Vec<InternalOperation>,
 }
@@ -77,13 +77,13 @@ struct Counts {
     min_price_units: u64,
 }
 
-/// One operation, with what probes have seen of it.
+/// One operation, with its probe results.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalOperation {
     #[schema(value_type = uuid::Uuid)]
     id: String,
     operation_id: String,
-    /// What the latest probe saw, as in the public catalog.
+    /// The latest probe's result, as in the public catalog.
     availability: &'static str,
     label: String,
     method: String,
@@ -98,24 +98,24 @@ pub(crate) struct InternalOperation {
     max_price_units: Option<u64>,
     #[schema(value_type = Object)]
     params: serde_json::Value,
-    /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply: as was said, else by category and
-    /// slug.
+    /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply: as written, or derived from
+    /// category and slug.
     fetches_target: bool,
-    /// What is pinned: authorize pays this payee and no other.
+    /// The payment that authorize makes: this payee and no other.
     #[schema(required)]
     payment: Option<InternalPayment>,
-    /// What takes the place of `price_model`, `max_price_units` and `payment`; null while no change waits. To take it back,
-    /// write the entry as it is now; to have it at once, another operator accepts it.
+    /// The delayed values of `price_model`, `max_price_units` and `payment`; null without a delayed change. To
+    /// withdraw it, write the entry as it is now; to put it into effect at once, another operator accepts it.
     #[schema(required)]
     next: Option<NextView>,
-    /// Why no call of it can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
-    /// `operation_has_no_maximum_price` or `operation_is_called_over_http`; null where calls can be.
+    /// The reason that no call can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
+    /// `operation_has_no_maximum_price` or `operation_is_called_over_http`; null if calls can be paid.
     #[schema(value_type = Option<String>, required)]
     unpayable_reason: Option<&'static str>,
     /// The latest probe at this method and endpoint; null before the first.
     #[schema(required)]
     probe: Option<ProbeView>,
-    /// What the provider wants instead of `payment`; null while they agree. To accept it, pin it.
+    /// The payment that the provider asks for instead of `payment`; null while they agree. Pin it to accept it.
     #[schema(required)]
     change: Option<AnswerView>,
 }
@@ -134,14 +134,14 @@ pub(crate) struct InternalPayment {
     pay_to: String,
 }
 
-/// How an operation will be paid.
+/// The payment of an operation after a delay.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalNextPayment)]
 pub(crate) struct NextView {
-    /// The first instant at which a call pays so.
+    /// The first instant at which it is in effect.
     #[schema(format = DateTime)]
     from: String,
-    /// The operator who asked for it.
+    /// The operator who requested it.
     by: String,
     price_model: String,
     #[schema(required)]
@@ -149,7 +149,7 @@ pub(crate) struct NextView {
     payment: InternalPayment,
 }
 
-/// What a probe saw.
+/// The result of a probe.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalProbe)]
 pub(crate) struct ProbeView {
@@ -157,27 +157,28 @@ pub(crate) struct ProbeView {
     at: String,
     /// `paid_x402`, `free_verified` or `unverified`.
     availability: &'static str,
-    /// Why it is `unverified`, in snake case: `timeout`, `blocked_address`, `status_500`, `not_x402`, `other_network`, …
+    /// The reason for `unverified`, in snake case: `timeout`, `blocked_address`, `status_500`, `not_x402`,
+    /// `other_network`, …
     #[schema(required, example = "timeout")]
     reason: Option<String>,
-    /// The last answer, of this probe or, while nothing is seen, of an earlier one.
+    /// The last answer, of this probe or of an earlier one while there is none.
     #[schema(required)]
     last_answer: Option<AnswerView>,
 }
 
-/// What a provider wants for a call.
+/// The payment that a provider asks for.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalAnswer)]
 pub(crate) struct AnswerView {
-    /// Null: it answers without payment.
+    /// Null: the provider answers without payment.
     #[schema(required)]
     payment: Option<InternalPayment>,
-    /// The first of the answers that were all the same.
+    /// The time of the first of the equal answers.
     #[schema(format = DateTime)]
     since: String,
 }
 
-/// One service in the list: counts instead of operations, and what waits for an operator.
+/// One service in the list, with counts instead of operations, and its pending changes.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalServiceItem {
     #[schema(value_type = uuid::Uuid)]
@@ -193,16 +194,16 @@ pub(crate) struct InternalServiceItem {
     counts: Counts,
     #[schema(format = DateTime, required)]
     probe_requested_at: Option<String>,
-    /// The oldest of the operations' latest probes; null while one was never probed.
+    /// The oldest of the operations' latest probes; null if one was never probed.
     #[schema(format = DateTime, required)]
     probed_at: Option<String>,
-    /// The operations whose providers want something else than the catalog says.
+    /// The operations whose providers ask for another payment than the catalog lists.
     changes: Vec<ChangeView>,
-    /// The operations of which no call can be paid.
+    /// The operations that can't be paid.
     unpayable: Vec<UnpayableView>,
 }
 
-/// An operation of which no call can be paid.
+/// An operation that can't be paid.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalUnpayable)]
 pub(crate) struct UnpayableView {
@@ -214,20 +215,20 @@ pub(crate) struct UnpayableView {
     reason: &'static str,
 }
 
-/// What the catalog says, and what the provider wants instead.
+/// The listed payment, and the one that the provider asks for instead.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalChange)]
 pub(crate) struct ChangeView {
     #[schema(value_type = uuid::Uuid)]
     id: String,
     operation_id: String,
-    /// What is pinned: authorize pays this payee and no other.
+    /// The payment that authorize makes: this payee and no other.
     #[schema(required)]
     pinned: Option<InternalPayment>,
-    /// What the provider wants; null: it answers without payment.
+    /// The payment that the provider asks for; null: it answers without payment.
     #[schema(required)]
     seen: Option<InternalPayment>,
-    /// Since when it has wanted just that.
+    /// The time since which it asks for exactly that.
     #[schema(format = DateTime)]
     since: String,
 }
@@ -236,7 +237,7 @@ pub(crate) struct ChangeView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalServiceList {
     pub(crate) services: Vec<InternalServiceItem>,
-    /// How many services this answer holds.
+    /// The number of services in this answer.
     pub(crate) count: usize,
 }
 

@@ -5,7 +5,7 @@ use purser_api::{AllowedHosts, Called, Stranger};
 use purser_domain::{Delivery, Event, Timestamp, WebhookSecret, WebhookUrl, webhook_signature};
 use std::time::Duration;
 
-/// One call: what Standard Webhooks recommends at least.
+/// The timeout of one call, at least as long as Standard Webhooks recommends.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(15);
 
 const USER_AGENT: &str = concat!("Purser-Webhooks/", env!("CARGO_PKG_VERSION"));
@@ -14,7 +14,7 @@ const USER_AGENT: &str = concat!("Purser-Webhooks/", env!("CARGO_PKG_VERSION"));
 pub(crate) struct Caller(Stranger);
 
 impl Caller {
-    /// A caller. `longest` is the timeout of a call.
+    /// A caller with this timeout for a call.
     pub(crate) fn new(allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
         Stranger::new(USER_AGENT, allowed, longest).map(Self)
     }

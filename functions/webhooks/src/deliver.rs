@@ -1,9 +1,9 @@
-//! One delivery: the call, and what comes after it.
+//! One delivery: the call and its result.
 //!
-//! The row is written after the call, and the next call's message is sent or its pause stored after the row. Only then does
-//! the message leave its queue. Whatever is cut off in between, the message comes again, and the row says whether the call
-//! was made. So two messages may be of one delivery. A call after the first is therefore claimed in the row before it is
-//! made; a first call is not, which saves each delivery a write.
+//! The row is written after the call; then the next call's message is sent or its pause stored; then the message is
+//! deleted from its queue. After a cut in between, the message is received again, and the row shows whether the call
+//! was made. Two messages may therefore concern one delivery. Later calls are claimed in the row before they are made.
+//! The first call is not, which saves a write for each delivery.
 
 use crate::{LONGEST_CALL, Message, Webhooks};
 use purser_api::{DeliveryMessage, DeliveryOf, SqsRecord, WebhookRequest};
@@ -13,7 +13,7 @@ use purser_domain::{
 };
 use tokio::time::Instant;
 
-/// How long a claim lasts: longer than a run of the function.
+/// The lifetime of a claim: longer than a run of the function.
 const CLAIM: Duration = Duration::from_secs_u32(60);
 const _: () = assert!(LONGEST_CALL.as_secs() < 60, "a claim outlives its call");
 
@@ -30,7 +30,7 @@ impl Webhooks {
             DeliveryOf::Stored(id) => (*id, None),
         };
         let Some(webhook) = self.webhook(&message.person, message.webhook).await? else {
-            // Removed since.
+            // The webhook was removed.
             self.0.table.wait_no_more(&message.person, id).await?;
             return Ok(Message::Done);
         };
@@ -40,8 +40,8 @@ impl Webhooks {
         }
     }
 
-    /// Makes the call that a person asks for by hand. The request has ids alone: a test's event is made here, and every other
-    /// one is in its delivery's row, which `people` can't write.
+    /// Makes a call that a person requests. The request has only ids: the event of a test is made here, and any other
+    /// event is read from its delivery's row, which `people` can't write.
     pub(crate) async fn requested(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
         let request = WebhookRequest::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a request of webhooks", "it has another form"))?;
@@ -73,7 +73,7 @@ impl Webhooks {
         let shared = &self.0;
         let now = shared.clock.now();
         match delivery.due(now) {
-            // A delivery that was sent again, and has ended, may have waited before.
+            // A redelivery that has ended may have been pending before.
             Due::Over => {
                 shared.table.wait_no_more(&webhook.person, delivery.id).await?;
                 return Ok(Message::Done);
@@ -99,8 +99,8 @@ impl Webhooks {
         self.make_call(webhook, delivery).await
     }
 
-    /// Whether the webhook is to be called, as it is now: it may have been edited since the event. What its person asked
-    /// for by hand is sent whatever it says of kinds, agents and being enabled; another's event is never sent.
+    /// Whether to call the webhook as it is now: it may have been edited since the event. A requested call is made
+    /// whatever the webhook's kinds, agents and state; another person's event is never sent.
     async fn is_wanted(&self, webhook: &Webhook, delivery: &Delivery) -> Result<bool> {
         let event = Event::parse(delivery.event.as_bytes());
         let event = event.map_err(|problem| Error::internal("reading a delivery's event", problem))?;
@@ -133,7 +133,8 @@ impl Webhooks {
         Ok(Message::Done)
     }
 
-    /// Lets a delivery wait for the next call after its first one, unless too many of its person do: then it is given up.
+    /// Keeps a delivery pending for the next call after its first one. If too many deliveries of its person are
+    /// pending, it fails.
     async fn waits(
         &self,
         webhook: &Webhook,
@@ -173,7 +174,8 @@ impl Webhooks {
         let began = shared.clock.now();
         let url = &webhook.terms.url;
         let Some(called) = shared.caller.call(url, &delivery, &secrets, began).await else {
-            // Removed, or its secret replaced, since it was read: when the message comes again, that is seen.
+            // The webhook was removed, or its secret replaced, since it was read. The repeated message sees the
+            // change.
             tracing::warn!(webhook.id = %webhook.id, "webhook.without_secret");
             return Ok(Message::Stays);
         };
@@ -187,12 +189,12 @@ impl Webhooks {
         let (delivery, after) = delivery.called(attempt, called.asked, jitter);
         let (delivery, after) = self.waits(webhook, delivery, after, ended).await?;
         log(&delivery, attempt, after);
-        // First, so that no end between the two leaves a webhook that is called again and again.
+        // Before the row, so that a cut between the two does not leave a webhook that is called again and again.
         if after == (AfterCall::GivenUp { gone: true }) {
             shared.table.note_gone(webhook, ended).await?;
         }
         if !shared.table.put_delivery(&delivery, ended).await? {
-            // The same message was worked on elsewhere: its row is read when this one comes again.
+            // Another run processed the same message: its row is read when this message is received again.
             return Ok(Message::Stays);
         }
         match after {
@@ -210,7 +212,7 @@ impl Webhooks {
     }
 }
 
-/// One line for each call. Neither URL nor answer: a URL may hold a secret of its person's.
+/// Logs one line for each call, without URL and answer: a URL may contain a person's secret.
 fn log(delivery: &Delivery, attempt: Attempt, after: AfterCall) {
     let outcome = match after {
         AfterCall::Delivered => "delivered",

@@ -1,15 +1,15 @@
-//! One event: which of its owner's webhooks are to be called with it.
+//! One event: selects the webhooks of its owner to call.
 
 use crate::{Message, Webhooks};
 use purser_api::{DeliveryMessage, DeliveryOf, SqsRecord};
 use purser_domain::Result;
 
 impl Webhooks {
-    /// Sends a message for each webhook of the owner that wants the event. A repeated event sends them again, under the
-    /// same deliveries.
+    /// Sends a message for each webhook of the owner that subscribes to the event. A repeated event sends them again,
+    /// for the same deliveries.
     pub(crate) async fn fan_out(&self, record: &SqsRecord) -> Result<Message> {
         let event = record.event()?;
-        // What is nobody's, such as a freeze of the deployment, calls nobody.
+        // An event without an owner, such as a freeze of the deployment, calls no webhook.
         let Some(owner) = event.owner() else {
             return Ok(Message::Done);
         };

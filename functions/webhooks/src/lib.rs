@@ -1,4 +1,4 @@
-//! The webhooks: calls people's programs with what happened.
+//! The webhooks function: calls people's programs with their events.
 //!
 //! ```text
 //! bus ─▶ queue of events ─fan_out─▶ queue of deliveries ─deliver─▶ a person's program
@@ -7,13 +7,13 @@
 //! people ─▶ queue of requests (tests, redeliveries) ─deliver─▶ a person's program
 //! ```
 //!
-//! Three queues call it with batches, of which IAM says who sends to each. A message stays in its queue until what it asks for is done, so nothing is lost with
-//! an environment; the row of each delivery says what was done already, so a message that comes twice calls nobody again
-//! who has taken it. At worst a call is made twice, under the same `webhook-id`.
+//! Three queues invoke it with batches; IAM determines who sends to each. A message stays in its queue until its work
+//! is done, so an environment that ends loses nothing. The row of each delivery records its calls, so a repeated
+//! message does not repeat a call that was answered. At worst a call is made twice, with the same `webhook-id`.
 //!
-//! Always true: an event is sent to webhooks of its owner alone; no secret, signature, URL or answer is logged.
+//! Invariants: an event is sent only to webhooks of its owner; no secret, signature, URL or answer is logged.
 //!
-//! Deliberately elsewhere: who may have a webhook (`functions/people`), and what happened (`functions/events`).
+//! Elsewhere: the settings of webhooks (`functions/people`), and the events (`functions/events`).
 
 mod call;
 mod deliver;
@@ -28,9 +28,10 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How many messages are worked on concurrently: more than a batch has, so that a slow webhook holds up none of it.
+/// The number of messages that are processed concurrently: more than a batch has, so that a slow webhook delays no
+/// other.
 const AT_ONCE: usize = 32;
-/// What a call of the database and of the queue may take besides.
+/// The time reserved for calls of the database and the queue.
 const BOOKKEEPING: Duration = Duration::from_secs(9);
 
 /// The function, ready to run. Clones share everything.
@@ -50,7 +51,7 @@ struct Shared {
     entropy: Entropy,
 }
 
-/// The queues that call the function. A message's queue says what it may ask for.
+/// The queues that invoke the function. The queue determines what a message may ask for.
 struct QueueArns {
     /// From the bus.
     events: String,
@@ -60,12 +61,12 @@ struct QueueArns {
     deliveries: String,
 }
 
-/// What becomes of a message.
+/// The result of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
-    /// What it asks for is done: it leaves its queue.
+    /// The message is done and is deleted from its queue.
     Done,
-    /// It stays, and comes again.
+    /// The message stays in its queue and is received again.
     Stays,
 }
 
@@ -77,7 +78,7 @@ impl Webhooks {
         Self::boot_with(boot, LONGEST_CALL)
     }
 
-    /// The same, with another timeout of calls.
+    /// The same with another timeout for calls.
     pub fn boot_with(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
         let Boot {
             mut env,
@@ -109,8 +110,8 @@ impl Webhooks {
         })))
     }
 
-    /// Takes what Lambda passes, within this time: a batch of messages, whose answer names those that stay in their queue;
-    /// anything else is from the schedule.
+    /// Handles an event of Lambda within this time: a batch of messages, whose answer names the messages that stay in
+    /// their queue; any other event is from the schedule.
     pub async fn call(&self, event: Value, budget: Duration) -> Result<Value> {
         if event.get("Records").is_some() {
             self.run(event, budget).await
@@ -120,10 +121,10 @@ impl Webhooks {
         }
     }
 
-    /// Does what a batch of messages asks for, within this time; the answer names those that stay in their queue.
+    /// Processes a batch of messages within this time. The answer names the messages that stay in their queue.
     pub async fn run(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
-        // What begins later might be cut off between a call and its row.
+        // A later start might be cut off between a call and its row.
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);
@@ -137,7 +138,7 @@ impl Webhooks {
             }
         });
         let done = at_most(AT_ONCE, work).await;
-        // One whose work panicked has no result, and stays as well.
+        // A message whose task panicked has no result, and stays in its queue.
         let is_done = |id: &String| {
             done.iter()
                 .any(|(done, message)| done == id && *message == Message::Done)

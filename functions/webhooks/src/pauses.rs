@@ -1,7 +1,7 @@
-//! The pause before the next call of a delivery: a delayed message where SQS can delay it for that long, a row otherwise.
+//! The pause before the next call of a delivery: a delayed message if SQS can delay it for that long, otherwise a row.
 //!
-//! The sweep runs each minute and sends a message for each row that ends within the next one. It removes a row after its
-//! message was sent, so a run that is cut off sends a message twice and loses none.
+//! The sweep runs every minute and sends a message for each row that ends within the next minute. It deletes a row
+//! after its message was sent, so a run that is cut off sends a message twice and loses none.
 
 use crate::{BOOKKEEPING, Webhooks};
 use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, at_most};
@@ -9,15 +9,15 @@ use purser_domain::{Causes, Delivery, Duration, Result, Timestamp, Webhook};
 use purser_store::{PERSON_PARTS, Pause};
 use tokio::time::Instant;
 
-/// How far ahead the sweep looks: until its next run.
+/// The time until the sweep's next run.
 const AHEAD: Duration = Duration::from_secs_u32(60);
 /// The number of rows that one query reads.
 const PAGE: u32 = 100;
-/// The number of rows of one part that are worked on concurrently.
+/// The number of rows of one part that are processed concurrently.
 const AT_ONCE: usize = 8;
 
 impl Webhooks {
-    /// Lets a delivery wait until its next call. Repeated for the same delivery, it adds no second row.
+    /// Delays a delivery until its next call. A repetition for the same delivery adds no second row.
     pub(crate) async fn pause(&self, webhook: &Webhook, delivery: &Delivery, now: Timestamp) -> Result<()> {
         let ends_at = delivery.next_at.unwrap_or(now);
         let pause = Pause {
@@ -43,8 +43,9 @@ impl Webhooks {
         self.0.deliveries.send(&message, rest).await
     }
 
-    /// Sends a message for each pause that ends within a minute, within this time. The parts are gone through side by side, so
-    /// that a part with many rows holds up no other. A failure is logged, and its row is left for the next run.
+    /// Sends a message for each pause that ends within a minute, within this time. The parts are processed
+    /// concurrently, so that a part with many rows delays no other. A failure is logged, and its row is left to the
+    /// next run.
     pub async fn sweep(&self, budget: std::time::Duration) {
         let now = Instant::now();
         let stop_at = now.checked_add(budget.saturating_sub(BOOKKEEPING)).unwrap_or(now);
