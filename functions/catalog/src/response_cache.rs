@@ -1,6 +1,6 @@
 //! A cache of the catalog's list answers, built once per edition and change of a pricing in it.
 //!
-//! Always true: an answer is of the requested edition and as of the requested time, and few are cached. Building a list takes some hundred
+//! Invariants: an answer is of the requested edition and as of the requested time, and few are cached. Building a list takes some hundred
 //! microseconds, and a hash over a few hundred kilobytes; nearly all callers ask for the same few lists.
 
 use purser_api::Cacheable;

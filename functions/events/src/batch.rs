@@ -1,4 +1,4 @@
-//! A batch of a stream: remember, publish.
+//! Publishes a batch of a stream, after storing its reminders.
 
 use crate::{Shared, bus::Told};
 use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result};
@@ -12,17 +12,16 @@ pub(crate) struct Placed {
     pub(crate) sequence: String,
 }
 
-/// The events of a batch in their order, and its rows that can't be read.
+/// The events of a batch in their order, and its unreadable rows.
 pub(crate) struct Batch {
     pub(crate) placed: Vec<Placed>,
     pub(crate) unreadable: Vec<SetAside>,
 }
 
 impl Shared {
-    /// Publishes a batch as far as the bus takes it, and returns the sequence number of the first record that has to come
-    /// again.
+    /// Publishes a batch until the bus refuses an event; returns the sequence number of the first record to repeat.
     ///
-    /// On an error nothing was published, and all of it has to come again.
+    /// On an error nothing was published, and the whole batch must be repeated.
     pub(crate) async fn tell_batch(&self, records: &[Value]) -> Result<Option<String>> {
         self.log_signs(records);
         self.attest_changes(records).await?;
@@ -103,7 +102,7 @@ fn aside(change: &Change, problem: &purser_domain::Error) -> SetAside {
     }
 }
 
-/// When to look at what will happen without a write.
+/// The reminder of an event that will happen without a write.
 fn reminder_of(event: &Event) -> Option<Reminder> {
     let data = event.data();
     match (event.kind(), event.subject()) {

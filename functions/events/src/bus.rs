@@ -16,12 +16,12 @@ pub(crate) struct Bus {
     name: String,
 }
 
-/// How far a list of events was told.
+/// How far a list of events was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// All of them.
     All,
-    /// All before this one; perhaps some after it.
+    /// All events before this one, and perhaps some after it.
     UpTo(usize),
 }
 
@@ -34,7 +34,7 @@ impl Bus {
         Self { client, name }
     }
 
-    /// Tells these in order, as far as the bus takes them.
+    /// Publishes these events in order, until the bus refuses one.
     pub(crate) async fn tell(&self, events: &[Event]) -> Told {
         let mut told = 0_usize;
         for events in events.chunks(MOST_ENTRIES) {
@@ -76,7 +76,7 @@ fn seconds(at: Timestamp) -> DateTime {
     DateTime::from_secs(i64::try_from(at.secs()).unwrap_or(i64::MAX))
 }
 
-/// An error's code, or what kept the call from being answered: never the request.
+/// An error's code, or the reason that there was no answer; never the request.
 fn words<E>(error: &SdkError<E>) -> String
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

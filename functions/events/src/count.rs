@@ -1,4 +1,4 @@
-//! A batch of one shard: count.
+//! Counts a batch of one shard.
 //!
 //! The mappings that count have a tumbling window, since only then does Lambda name the shard of a batch (developer guide,
 //! "Implementing stateful `DynamoDB` stream processing in Lambda"). Nothing is kept in the window's state.
@@ -9,9 +9,9 @@ use purser_store::{SequenceNumber, Shard};
 use serde_json::Value;
 
 impl Shared {
-    /// Counts a batch of a shard. On an error some of it may be counted, and all of it has to come again.
+    /// Counts a batch of a shard. On an error, part of it may be counted, and the whole batch must be repeated.
     ///
-    /// Rows that can't be read are not counted. The call that publishes the same records reports them.
+    /// Unreadable rows are not counted. The call that publishes the same records reports them.
     pub(crate) async fn count_batch(&self, shard: Shard, records: &[Value]) -> Result<()> {
         let Batch { placed, .. } = self.read_batch(records).await?;
         let counts = placed.iter().filter_map(|placed| {

@@ -1,24 +1,24 @@
-//! Events: what happened goes from the tables' streams to the bus, and into the sums of usage.
+//! The events function: publishes the changes in the tables' streams on the bus, and counts them in the sums of usage.
 //!
-//! Lambda calls it with batches of stream records, by event source mappings that publish and others that count; and a
-//! schedule calls it each minute for what happens without a write: approvals that expire, and delayed changes of the
-//! catalog that take effect.
+//! Event source mappings invoke it with batches of stream records, some to publish and others to count. A schedule
+//! invokes it every minute for events without a write: approvals that expire, and delayed changes of the catalog that
+//! take effect.
 //!
-//! | file | one line |
+//! | file | content |
 //! |---|---|
 //! | `alarms.rs` | the changes that raise an alarm |
-//! | `payees.rs` | whom the catalog pays, and since when |
-//! | `batch.rs` | a batch of a stream: remember, publish, and say what is to be repeated |
-//! | `count.rs` | a batch of a shard: count |
+//! | `payees.rs` | the payees in the catalog, and since when |
+//! | `batch.rs` | publishes a batch of a stream |
+//! | `count.rs` | counts a batch of a shard |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
-//! | `sweep.rs` | what has happened without a write |
+//! | `sweep.rs` | events without a write |
 //! | `settings.rs` | the configuration |
 //!
-//! Always true: a record is published at least once, under one id, and counted once. Every step may be repeated. A row
-//! that can't be read is reported and skipped.
+//! Invariants: a record is published at least once, under one id, and counted once. Every step may be repeated.
+//! Unreadable rows are reported and skipped.
 //!
-//! Deliberately elsewhere: what a change means (`shared/store/src/stream`), the form of events
-//! (`shared/domain/src/event`), and which records were counted (`shared/store/src/usage`).
+//! Elsewhere: the meaning of a change (`shared/store/src/stream`), the form of events (`shared/domain/src/event`), and
+//! the checkpoints of counting (`shared/store/src/usage`).
 
 mod alarms;
 mod batch;
@@ -75,9 +75,9 @@ impl Events {
         })))
     }
 
-    /// Handles an event of Lambda: a batch of a tumbling window is counted; any other batch of a stream is published, and
-    /// the answer names the first record that has to be passed again; a direct invocation attests the whole catalog
-    /// (`docs/runbook.md`); anything else is from the schedule.
+    /// Handles an event of Lambda. A batch of a tumbling window is counted. Any other batch of a stream is published,
+    /// and the answer names the first record to repeat. A direct invocation attests the whole catalog
+    /// (`docs/runbook.md`). Any other event is from the schedule.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         let records = event.get("Records").and_then(Value::as_array);
         if let Some(shard) = count::shard_of(event) {
@@ -102,7 +102,7 @@ impl Events {
         }
     }
 
-    /// Tells of what has expired, within this time.
+    /// Publishes the events without a write, within this time.
     pub async fn sweep(&self, time_left: Duration) -> Result<()> {
         self.0.sweep(time_left).await
     }

@@ -9,7 +9,7 @@ pub(crate) struct Settings {
     pub(crate) decisions_table: String,
     pub(crate) catalog_table: String,
     pub(crate) usage_table: String,
-    /// The bus that events go to.
+    /// The bus for events.
     pub(crate) bus: String,
     /// The deployment, as events name it.
     pub(crate) source: EventSource,
@@ -33,7 +33,7 @@ impl Settings {
 fn source(env: &mut Env) -> EventSource {
     let stack = env.text("STACK");
     let source = EventSource::of(&stack);
-    // What is missing is noted already.
+    // A missing variable is already recorded.
     if source.is_none() && !stack.is_empty() {
         env.wrong("STACK", "must be letters, digits and hyphens");
     }

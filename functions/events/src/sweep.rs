@@ -1,5 +1,5 @@
-//! What happens without a write: approvals that expire, and delayed changes of the catalog that take effect. They are looked
-//! for each minute.
+//! Events without a write, looked for every minute: approvals that expire, and delayed changes of the catalog that
+//! take effect.
 
 use crate::{Shared, bus::Told};
 use purser_domain::{Error, Result, Timestamp};
@@ -7,16 +7,16 @@ use purser_store::{Awaited, Fact, Reminder};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
-/// How many rows are looked at before what they say is told.
+/// The number of rows that are read before their events are published.
 const AT_ONCE: u32 = 50;
-/// What is left of the time for the last of them.
+/// The time reserved for publishing the last events.
 const LAST: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Publishes what has happened, by the rows, oldest first, until all reminders were read or the time is over. A row
-    /// that can't be read is skipped: it keeps its reminder, and the run fails after the others are done.
+    /// Publishes the events of due reminders, oldest first, until all were read or the time is over. An unreadable row
+    /// is skipped and keeps its reminder, and the run fails after the others are done.
     pub(crate) async fn sweep(&self, time_left: Duration) -> Result<()> {
-        // Its failure holds up nothing else.
+        // Its failure does not stop the others.
         let attested = self.attest_first().await;
         let now = self.clock.now();
         let began = Instant::now();
@@ -46,7 +46,7 @@ impl Shared {
         }
     }
 
-    /// What has happened to the row, which alone says so: one that is gone, was used or withdrawn tells nothing.
+    /// The event of a row. A row that is gone, was used or withdrawn has none.
     async fn happened(&self, reminder: Reminder, now: Timestamp) -> Result<Vec<Fact>> {
         Ok(match reminder.of {
             Awaited::Expiry(approval) => {
@@ -68,13 +68,13 @@ impl Shared {
         for fact in facts {
             match fact.told(&self.source, |agent| owners.of(agent)) {
                 Ok(event) => events.push(event),
-                // An agent without an owner, which was set aside before.
+                // An agent without an owner, which was quarantined before.
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),
             }
         }
         match self.bus.tell(&events).await {
             Told::All => Ok(()),
-            // They are looked at again by the next run.
+            // The next run reads them again.
             Told::UpTo(_) => Err(Error::temporarily_unavailable(
                 "telling what has happened",
                 "the bus refuses",

@@ -1,6 +1,6 @@
 //! Who calls: the agent's key is verified before the protocol is spoken, and callers without one are throttled.
 //!
-//! Always true: a message with a key reaches a tool only after the API has accepted that key from that address, at most
+//! Invariants: a message with a key reaches a tool only after the API has accepted that key from that address, at most
 //! [`KEPT_SECS`] ago. Each call that may reach a provider verifies it once more (`clients/mcp`), so what is kept saves
 //! the list of tools and the catalog a call, and lets nobody call a provider.
 

@@ -4,7 +4,7 @@
 //! count its callers without a key and read the key of asserted addresses, nothing else. Deliberately elsewhere: the
 //! tools (`clients/mcp`), and every judgement (the API).
 //!
-//! Always true: a key is verified before any provider is called; without one only the catalog is served, to each address
+//! Invariants: a key is verified before any provider is called; without one only the catalog is served, to each address
 //! up to the throttle's limit; the API counts and judges the address of the caller, not of this function; a provider is called at an address of the public internet alone, which is judged where the connection
 //! is made; a tool's answer is ready before the gateway gives up.
 

@@ -1,6 +1,6 @@
 //! The address of a new agent's wallet, with an attestation by the wallet's own key.
 //!
-//! Always true: a wallet attests one agent and an agent has one wallet, whatever the caller asks. Both are claimed, in
+//! Invariants: a wallet attests one agent and an agent has one wallet, whatever the caller asks. Both are claimed, in
 //! rows that only this function can write, before the attestation is signed. [`Custody::signer`] verifies the attestation
 //! at each signature, so another function can't give a wallet to another agent. A repeated request returns the same
 //! wallet.

@@ -1,4 +1,4 @@
-//! Authentication, and what is read for the caller in the same round trip.
+//! Authentication, and the reads for the caller in the same round trip.
 //!
 //! How calls are counted and keys are checked: `shared/store/src/people/authenticate.rs`.
 
@@ -31,9 +31,9 @@ impl Payments {
         self.authenticator.verify(call, agent, inputs, self.clock.now())
     }
 
-    /// The same for a decision, with the current catalog. The catalog's copy is confirmed concurrently with these
-    /// reads, which use the service in that copy; the reads for an unauthenticated caller are the same, whether the
-    /// agent exists or not.
+    /// As [`Self::authenticate`], for a decision, with the current catalog. The catalog's copy is confirmed
+    /// concurrently with these reads, which use the service in that copy. The reads for an unauthenticated caller are
+    /// the same whether the agent exists or not.
     pub(crate) async fn authenticate_for_decision(
         &self,
         caller: AgentCredentials,
@@ -62,7 +62,8 @@ impl Payments {
         Ok((edition, caller))
     }
 
-    /// Reads again for a decision of an authenticated caller, and checks the key against the agent's current record.
+    /// Repeats the reads for a decision of an authenticated caller, and checks the key against the agent's current
+    /// record.
     pub(crate) async fn read_again(
         &self,
         caller: &mut Authenticated<DecisionInputs>,
@@ -92,8 +93,8 @@ impl Payments {
     }
 }
 
-/// The settlement that was asked for and what it bought, if there is one and the caller's key is for its service. A
-/// payout is its owner's and not the agent's: it is not found.
+/// The requested settlement and its purchase, if it exists and the caller's key is for its service. A payout belongs
+/// to the agent's owner, so it is not found.
 pub(crate) fn allowed(caller: &Authenticated<Option<Settlement>>) -> Result<(&Settlement, &Purchase)> {
     let settlement = caller.read.as_ref().ok_or(ErrorKind::NotFound)?;
     let purchase = settlement.terms.purchase().ok_or(ErrorKind::NotFound)?;

@@ -1,16 +1,16 @@
 //! `POST /x402/authorize`: evaluates a payment, reserves the spend, and signs exactly the evaluated payment.
 //!
-//! What is always true: an answer with a payment has its settlement stored and its amount counted; the same key with
-//! the same request returns the same settlement, signed for the same nonce, even if answers were lost; a refusal writes
-//! only its decision row. Errors, in the order in which they are found: `docs/errors.md`.
+//! Invariants: an answer with a payment has its settlement stored and its amount counted. The same key with the same
+//! request returns the same settlement, signed for the same nonce, even if answers were lost. A refusal writes only
+//! its decision row. Errors are in the order in which they are found: `docs/errors.md`.
 //!
-//! From top to bottom: the body is parsed, the caller authenticated while the decision inputs are read; then the
-//! decision is made, the amount reserved, the payment signed and the call answered. If the inputs change meanwhile, it
-//! starts again with the reads.
+//! From top to bottom: the body is parsed and the caller authenticated while the decision inputs are read; then the
+//! decision is made, the amount reserved, the payment signed and the call answered. If the inputs change meanwhile,
+//! the reads are repeated.
 //!
-//! Deliberately elsewhere: the checks (`shared/domain/src/policy/evaluate.rs`), the transaction
+//! Elsewhere: the checks (`shared/domain/src/policy/evaluate.rs`), the transaction
 //! (`shared/store/src/payments/reserve.rs`), the signature (`shared/chain/src/signer.rs`), answers to repeated calls
-//! (`idempotency.rs`), and how a refusal is recorded (`refuse.rs`).
+//! (`idempotency.rs`), and the recording of refusals (`refuse.rs`).
 
 use crate::Payments;
 use crate::attest::custody_failed;
@@ -64,7 +64,7 @@ pub(crate) async fn authorize(
     let body = purser_api::json_body(&body);
     let request = body.and_then(|body| Ok((AuthorizeRequest::parse(&body, payments.network)?, body)));
 
-    // The key is checked before the body: for a malformed body only what checks the key is read.
+    // The key is checked before the body. For a malformed body, only the agent's record is read.
     let parsed = request.as_ref().ok().map(|(request, _)| request);
     let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
         key: Some(request.idempotency_key),
@@ -86,13 +86,13 @@ pub(crate) async fn authorize(
     };
     let service = service_of(&request.intent, &edition);
     let mut eviction = Eviction::Eager;
-    // Under lasting contention it returns an error, and nothing is written.
+    // Lasting contention ends in an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
         let attempt = authorizing.attempt(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
-            // The inputs have changed: read and decide again, the key, the freeze and the approval included.
+            // The inputs have changed: read and decide again, including the key, the freeze and the approval.
             Attempt::Retry => {
                 eviction = Eviction::Needed;
                 balance = Some(EarlyBalance::of_agent(&payments, &caller.agent));
@@ -120,7 +120,7 @@ pub(crate) struct Authorizing<'a> {
     pub(crate) requirement: &'a Value,
     pub(crate) catalog: &'a Catalog,
     pub(crate) started: Timestamp,
-    /// The caller's key: it stands in whatever is decided.
+    /// The caller's key, which is stored with every decision.
     pub(crate) key: KeyId,
 }
 
@@ -133,7 +133,7 @@ impl Payments {
 }
 
 impl Authorizing<'_> {
-    /// Replays the answer of an earlier call; or decides on what was read, and writes the result: the payment, the
+    /// Replays the answer of an earlier call, or decides on the inputs and writes the result: the payment, the
     /// approval, or the refusal.
     async fn attempt(
         &self,
@@ -164,7 +164,8 @@ impl Authorizing<'_> {
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
-                    // The first payment writes the policy that held without a row; an edit may have come before.
+                    // The first payment writes the default policy that was in effect without a row. An edit may have
+                    // come before.
                     if unwritten && !self.payments.ledger.write_default(agent, matched.service.id).await? {
                         backoff.wait().await?;
                         return Ok(Attempt::Retry);
@@ -172,13 +173,13 @@ impl Authorizing<'_> {
                     return Ok(self.reserve(agent, &grant, backoff).await?);
                 }
                 Decision::Refuse(denial) => match window_to_read_on(&denial, service_state) {
-                    // It is refused in any case; more entries are needed to say when the call fits.
+                    // It is refused in any case; more entries are needed to compute when the call fits.
                     Some(window) => self.payments.ledger.read_further(window).await?,
                     None => break denial,
                 },
             }
         };
-        // Boxed, since a future is as large as the largest that it waits for, and is moved several times before it runs.
+        // Boxed: a future is as large as the largest one that it awaits, and is moved several times before it runs.
         if denial.escalates() {
             Box::pin(self.escalate(agent, matched, denial)).await
         } else {
@@ -186,7 +187,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Reserves and signs. The wallet's key is looked at first, so that a wrong one leaves no hold.
+    /// Reserves and signs. The wallet's signer is read first, so that a wrong wallet leaves no hold.
     async fn reserve(&self, agent: &Agent, grant: &Grant<'_>, backoff: &mut Backoff) -> Result<Attempt> {
         let Self { payments, request, .. } = self;
         payments.hold_limit.check(agent.id, self.started)?;
@@ -195,7 +196,7 @@ impl Authorizing<'_> {
         let fingerprint = &request.intent.fingerprint;
         match payments.ledger.reserve(grant, &terms, fingerprint, backoff).await? {
             Reserved::Done => payments.hold_limit.count(agent.id, self.started),
-            // Whatever won the race is read and answered in the next attempt.
+            // The next attempt reads and answers the winner of the race.
             Reserved::IdempotencyRecord(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => {
                 return Ok(Attempt::Retry);
             }
@@ -223,7 +224,7 @@ impl Authorizing<'_> {
         Some(matched.operation?.price(self.started))
     }
 
-    /// The terms of a grant: what is stored, and all that is signed.
+    /// The terms of a grant, which are stored and signed.
     fn terms(&self, agent: &Agent, grant: &Grant<'_>) -> Result<Terms> {
         let Self { payments, request, .. } = self;
         let offer = &request.intent.offer;
@@ -261,8 +262,8 @@ impl Authorizing<'_> {
         })
     }
 
-    /// The signed payment of a settlement: the same nonce each time and, by the seed, the same bytes. With another nonce
-    /// key than the first time nothing is signed, since that would be a second payment.
+    /// The signed payment of a settlement: the same nonce each time and, with a seed, the same bytes. Nothing is
+    /// signed with another nonce key than the first time, since that would be a second payment.
     pub(crate) async fn payment(
         &self,
         signer: &Signer<'_>,

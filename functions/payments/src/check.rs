@@ -1,9 +1,9 @@
-//! `POST /x402/check`: what authorize would answer, without any effect on money.
+//! `POST /x402/check`: the answer that authorize would give, without an effect on money.
 //!
 //! It does not sign, reserve, stage approvals or write settlements (`docs/spec.md` §4.3). It answers 200 for every
 //! result of the policy; malformed requests, unknown callers and unknown services stay errors. Each call is evaluated
-//! anew, with the current state. The replay key only detects repetitions: for a day another request under it is a
-//! conflict. With an approval the answer is what authorize's would be with it; the approval stays usable.
+//! anew, with the current state. The replay key only detects repetitions: within a day, another request with it is a
+//! conflict. With an approval the answer is authorize's with it, and the approval stays usable.
 
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
@@ -104,7 +104,7 @@ struct Preflight<'a> {
 }
 
 impl Preflight<'_> {
-    /// The decision, as exact as authorize's, using only reads.
+    /// The decision, as exact as authorize's, with reads only.
     async fn answer(&self, service_state: &mut ServiceState, mut balance: Option<EarlyBalance>) -> Result<CheckAnswer> {
         let (payments, agent, amount) = (self.payments, self.agent, self.intent.offer.amount());
         let now = payments.clock.now();
@@ -137,7 +137,7 @@ impl Preflight<'_> {
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.at())),
                 Decision::Refuse(denial) => Err(denial),
             };
-            // More entries are needed to say when the call fits.
+            // More entries are needed to compute when the call fits.
             if let Err(denial) = &decided
                 && let Some(window) = window_to_read_on(denial, service_state)
             {
@@ -164,7 +164,7 @@ impl Preflight<'_> {
         }
     }
 
-    /// Why authorize would refuse the approval. Without a person's decision the call is judged as without the approval.
+    /// The reason that authorize would refuse the approval. A pending approval is ignored.
     fn unusable(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
         if approval.fingerprint != self.intent.fingerprint {
             return Some(Block::ApprovalMismatch);
@@ -176,7 +176,7 @@ impl Preflight<'_> {
         }
     }
 
-    /// The reason for a refusal, where nothing is staged: an approval above the limit of open ones is a block.
+    /// The reason for a refusal if nothing is staged: an approval above the limit of open ones is a block.
     async fn reason(&self, denial: &Denial) -> Result<Reason> {
         let limit = self.payments.most_open_approvals;
         let too_many = self

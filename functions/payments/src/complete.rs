@@ -1,8 +1,8 @@
 //! `POST /x402/settlements/{settlementId}/complete`: proves the transfer on chain and finalizes the receipt.
 //!
-//! What is always true: a settlement is confirmed only after its exact transfer, carrying its own nonce, was found in a
-//! final block; a transaction confirms one settlement. A provider's claim says where to search, and is never proof. A
-//! payment that is not there yet is no failure: the answer says at once when to retry, and nothing is waited for.
+//! Invariants: a settlement is confirmed only after its exact transfer, with its own nonce, was found in a final
+//! block; a transaction confirms one settlement. A provider's claim names the transaction to look for and is never
+//! proof. A payment that is not there yet is not a failure: the answer says at once when to retry.
 
 use crate::Payments;
 use crate::authenticate::allowed;
@@ -72,7 +72,8 @@ pub(crate) async fn complete(
     }
 }
 
-/// One line for each proof that was checked. A failure is what asking again may not change, or a node that can't be asked.
+/// Logs one line for each proof that was checked. A failure is a mismatch that a retry may not change, or a node that
+/// can't be asked.
 fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
     tracing::info!(
         outcome,
@@ -121,7 +122,7 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
     }
 }
 
-/// The answer to a transaction that is not the payment: that it has finalized another settlement, or why it is not.
+/// The answer to a transaction that is not the payment: either it has finalized another settlement, or the mismatch.
 async fn not_the_payment(
     payments: &Payments,
     settlement: &Settlement,

@@ -1,4 +1,4 @@
-//! From facts to a decision: shared by authorize and the preflight.
+//! From facts to a decision, for authorize and the preflight.
 
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
@@ -14,8 +14,8 @@ impl Payments {
         recorded_time(self.clock.now(), service_state.windows())
     }
 
-    /// The error for a call that can't get past what has rolled out of a window. Reconcile is asked to evict it: the call
-    /// fits later even if nobody pays meanwhile.
+    /// The error for a call that can't evict all expired entries of a window. Reconcile is asked to evict them, so the
+    /// call fits later even if no payment is made meanwhile.
     pub(crate) async fn too_long(&self, window: &Window) -> Error {
         if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
             tracing::warn!(cause = %error, "eviction.not_requested");

@@ -1,13 +1,14 @@
 //! Requests a wallet's balance before the agent's record is read.
 //!
-//! The node is slow: its answer takes longer than all other reads of a decision. If an agent's last call here reached
-//! the balance check, the next one probably does too, with the same wallet: so the balance is requested concurrently
-//! with those reads.
+//! The node is slow: its answer takes longer than all other reads of a decision. If an agent's last call in this
+//! environment reached the balance check, the next one probably does too, with the same wallet. So the balance is
+//! requested concurrently with those reads.
 //!
-//! Always true: a balance counts only for the wallet that it was requested for; it is requested only for a key that was
-//! valid for the agent's last seen record, and may pay, so not for an unauthenticated caller; each request uses up the
-//! remembered agent, so a caller who is refused, or repeats a call, causes no other request before a balance check is
-//! reached again; and a remembered agent authenticates no call, since the key is checked against the record read now.
+//! Invariants: a balance counts only for the wallet that it was requested for. It is requested only for a key that was
+//! valid for the agent's last seen record and may pay, so never for an unauthenticated caller. Each request uses up
+//! the remembered agent, so a caller who is refused, or repeats a call, causes no further request until a balance
+//! check is reached again. A remembered agent authenticates no call: the key is checked against the record that is
+//! read now.
 
 use crate::Payments;
 use purser_api::AgentCredentials;
@@ -17,10 +18,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// How many agents one environment remembers; beyond that it starts anew. A record takes a few kilobytes.
+/// The most agents that an environment remembers; beyond that it starts anew. A record takes a few kilobytes.
 const MOST_SEEN: usize = 1_000;
 
-/// The agents whose last call here reached the balance check, with their records at that time.
+/// The agents whose last call in this environment reached the balance check, with their records at that time.
 #[derive(Debug, Default)]
 pub(crate) struct SeenAgents(Mutex<HashMap<AgentId, Agent>>);
 

@@ -1,8 +1,8 @@
-//! Answers to calls that earlier calls or people have already decided, before any evaluation: authorize's idempotency
+//! Answers to calls that were decided before any evaluation, by earlier calls or by people: authorize's idempotency
 //! and its approvals (`docs/spec.md` §3.3, §7).
 //!
-//! The stored result takes precedence over the current policy and catalog, but not over a freeze, nor over the services
-//! that the caller's key is for: signed bytes could still be used to pay.
+//! The stored result takes precedence over the current policy and catalog, but not over a freeze or the services of
+//! the caller's key: signed bytes could still be used to pay.
 
 use crate::authorize::Authorizing;
 use crate::view::Authorized;
@@ -19,14 +19,14 @@ use std::borrow::Cow;
 pub(crate) enum PriorOutcome {
     /// There is an answer: the stored result takes precedence over the current policy and catalog.
     Answered(Box<Response>),
-    /// The call must be evaluated; with the approval that a person gave for exactly this request, if it carries one.
+    /// The call must be evaluated, with a person's approval for exactly this request if it carries one.
     Open(Option<ApprovalId>),
-    /// Another call has paid under this key since the key's record was read: all must be read again.
+    /// Another call has paid with this key since the key's record was read: everything must be read again.
     Raced,
 }
 
 impl Authorizing<'_> {
-    /// Answers from earlier calls and approvals: an executed approval first, then the key, then the approval's own
+    /// Answers from earlier calls and approvals, in this order: an executed approval, the key, the approval's own
     /// state.
     pub(crate) async fn before(
         &self,
@@ -56,7 +56,7 @@ impl Authorizing<'_> {
                     return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
                 }
                 let settlement = self.bound_settlement(agent, payment).await?;
-                // The catalog may match the call to another service by now.
+                // The catalog may now match the call to another service.
                 scope.check_service(bought(&settlement)?.service)?;
                 if let Some(freeze) = Freeze::of(agent, inputs.frozen_by_operators(agent)?) {
                     // Boxed, as in `authorize.rs`: it is rare and large.
@@ -96,8 +96,8 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Whether the payment of an executed approval was made under this call's key. The key's record then names it, since
-    /// one transaction writes both: a call that read the record before it answers by what stands there now.
+    /// Whether the payment of an executed approval was made with this call's key. One transaction writes the payment
+    /// and the key's record, so a call that read the record before it answers by the present record.
     async fn paid_under_this_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
         let Some(settlement) = approval.settlement() else {
             return Ok(false);
@@ -106,7 +106,7 @@ impl Authorizing<'_> {
         Ok(settlement.is_some_and(|settlement| settlement.terms.idempotency_key == self.request.idempotency_key))
     }
 
-    /// The answer to a call whose approval does not allow it: not decided yet, no longer usable, or not sent along.
+    /// The answer to a call whose approval does not allow it: it is pending, no longer usable, or missing in the call.
     async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, Vec::new())),
@@ -130,12 +130,12 @@ impl Authorizing<'_> {
         self.refuse_unjudged(agent, about, block, None).await
     }
 
-    /// The stored result of an earlier call: while the settlement is authorized and the chain would still accept the
-    /// payment, the same settlement and a payment of the same nonce; afterwards, the settlement's state.
+    /// The stored result of an earlier call: the same settlement with a payment of the same nonce, while the
+    /// settlement is authorized and the chain would accept the payment; afterwards the settlement's state.
     async fn replay(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
         let network = self.payments.network;
         let usable = settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound.valid_before;
-        // The same request chooses the same entry, unless how it is chosen has changed since the first call.
+        // The same request chooses the same entry, unless the choice was changed since the first call.
         let chosen = &self.request.intent.offer;
         let offer = if !usable {
             None
@@ -170,13 +170,13 @@ impl Authorizing<'_> {
     }
 }
 
-/// An agent's key is bound by a purchase alone.
+/// Only a purchase binds an agent's key.
 fn bought(settlement: &Settlement) -> Result<&Purchase> {
     let purchase = settlement.terms.purchase();
     purchase.ok_or_else(|| Error::internal("replaying a settlement", "it is a payout"))
 }
 
-/// The answer where the approval was used.
+/// The answer if the approval was used.
 pub(crate) fn executed(approval: &Approval) -> Option<ErrorKind> {
     approval.settlement().map(|settlement| ErrorKind::IdempotentReplay {
         approval: approval.id,

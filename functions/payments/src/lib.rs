@@ -1,10 +1,11 @@
 //! The agent-key group that moves money: preflight, authorize, complete and receipts.
 //!
 //! One file per endpoint, each with its contract in its header. `authenticate.rs` identifies the caller, and
-//! `decide.rs` decides whether it may pay, with an `early_balance.rs`: preflight and authorize share both.
-//! `payees.rs` asks whether the catalog has had a payee for long enough. `idempotency.rs` and `refuse.rs` are authorize's other answers, and `view.rs` has the wire shapes. Every handler has
-//! the order parse, decide, commit, reply. `attest.rs` and `payouts.rs` are asked by the people's function, past the
-//! gateway. Only this function signs: by the wallet seed or, where KMS has the keys, by asking it.
+//! `decide.rs` decides whether it may pay, with an `early_balance.rs`; preflight and authorize share both. `payees.rs`
+//! checks the age of a payee in the catalog. `idempotency.rs` and `refuse.rs` are authorize's other answers, and
+//! `view.rs` has the wire shapes. Every handler parses, decides, commits and replies, in this order. `people` invokes
+//! `attest.rs` and `payouts.rs`, not through the gateway. Only this function signs: with the wallet seed, or with keys
+//! in KMS.
 
 mod attest;
 mod authenticate;
@@ -44,7 +45,7 @@ use utoipa::openapi::OpenApi;
 /// The state that all handlers share.
 struct Payments {
     ledger: Ledger,
-    /// Its rows are written with what they tell of.
+    /// The audit log, whose rows are written in the transactions of their acts.
     audit: AuditLog,
     catalog: CatalogCache,
     payees: Payees,
@@ -60,10 +61,10 @@ struct Payments {
     /// The longest validity of a signed payment, whatever the provider asks for.
     max_authorization: Duration,
     approval_ttl: Duration,
-    /// How many of an agent's approvals may be open.
+    /// The most open approvals of an agent.
     most_open_approvals: u32,
     provider_proof: ProviderProof,
-    /// `None`: nothing is paid out.
+    /// `None`: there are no payouts.
     facilitator: Option<Facilitator>,
     payout_delay: Duration,
 }
@@ -82,8 +83,8 @@ pub fn openapi() -> OpenApi {
     description()
 }
 
-/// The group, ready to serve agents and the other functions: configuration and secrets are read, and the first
-/// connections opened, before the first request.
+/// The group, ready to serve agents and the other functions. Configuration and secrets are read, and connections
+/// opened, before the first request.
 pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let http = boot.http.clone();
     routers_over(boot, |network, rpc_url, finality| {
@@ -92,8 +93,8 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     .await
 }
 
-/// As [`routers`], over the chain that `chain` makes from the network, the node's address and the finality: the
-/// simulation has its own.
+/// As [`routers`], over the chain that `chain` makes from the network, the node's address and the finality. The
+/// simulation has its own chain.
 pub async fn routers_over(
     boot: Boot,
     chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
@@ -148,7 +149,7 @@ pub async fn routers_over(
         async {
             let (custody, nonce_key, rpc_url) = keys.await?;
             let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
-            // Not awaited: not every call needs the node, and it may be down.
+            // Not awaited: not every call needs the node, and the node may be down.
             let warmed = Arc::clone(&chain);
             tokio::spawn(async move { warmed.warm_up().await });
             Ok((custody, nonce_key, chain))
@@ -191,7 +192,7 @@ pub async fn routers_over(
     })
 }
 
-/// What other functions ask; IAM says which may.
+/// The routes for other functions; IAM determines which functions may invoke them.
 async fn direct(State(payments): State<Arc<Payments>>, Direct(request): Direct<PaymentsRequest>) -> Reply {
     Ok(match request {
         PaymentsRequest::AttestWallet(asked) => Json(payments.attest_wallet(asked).await?).into_response(),

@@ -1,8 +1,8 @@
-//! Whether a call's payee and price have been in the catalog for long enough, by what `events` attests
+//! The age of a call's payee and price in the catalog, as `events` attests it
 //! (`shared/domain/src/catalog/attested.rs`).
 //!
-//! Always true: a payee is judged by a row that was read while the present edition of the catalog was in memory, or
-//! later. A row is kept only if it allows the payment, so a refusal is always by a fresh row.
+//! Invariants: a payee is judged by a row that was read while the present edition of the catalog was in memory, or
+//! later. A row is kept only if it allows the payment, so every refusal is by a fresh row.
 
 use crate::Payments;
 use purser_domain::{AttestedService, Error, Facts, Operation, PayeeAge, Result, ServiceId, Timestamp};
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The most services whose rows are kept: at 300 bytes an operation some ten megabytes.
+/// The most services whose rows are kept: about ten megabytes at 300 bytes an operation.
 const MOST: usize = 2_000;
-/// The milliseconds before each further read of a row that is not there yet, 3 s in all. The stream usually takes less than
+/// The delays, in milliseconds, before further reads of a missing row: 3 s in all. The stream usually takes less than
 /// two seconds.
 const PAUSES: [u64; 5] = [200, 400, 600, 800, 1_000];
 
@@ -59,13 +59,13 @@ impl Payees {
 }
 
 impl Payments {
-    /// The facts with the first instant at which the operation's payee and price may be paid, if that is to come. The row
-    /// of the service is read only for an offer of that payee, and once per edition of the catalog.
+    /// Adds the first instant at which the operation's payee and price may be paid, if it is in the future. The row of
+    /// the service is read only for an offer of that payee, and once per edition of the catalog.
     pub(crate) async fn with_payee_from<'a>(&self, edition: &Edition, facts: Facts<'a>) -> Result<Facts<'a>> {
         let Some(operation) = facts.operation else {
             return Ok(facts);
         };
-        // By the time of the evaluation: later, the catalog may have another payee.
+        // At the time of the evaluation: the catalog may have another payee later.
         let payable = operation.payable(facts.network, facts.at);
         if !payable.is_ok_and(|payable| payable.pay_to == facts.intent.offer.pay_to()) {
             // The evaluation refuses it.

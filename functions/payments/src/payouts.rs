@@ -1,16 +1,16 @@
-//! Payouts, for `people`: an agent's owner names an address, and takes the agent's money back to it.
+//! Payouts, for `people`: an agent's owner names an address and has the agent's money paid to it.
 //!
-//! What is always true: an address waits by this function's clock before it is paid to, whoever asks; a payout goes to
-//! the stored address, since a request has none; of an agent one is open at most; the same key reserves one, and a
-//! repetition submits the same transfer, with the same nonce, as long as its address still stands.
+//! Invariants: a new address waits, by this function's clock, whoever asks. A payout goes to the stored address, since
+//! a request has none. An agent has at most one open payout. The same key reserves one payout, and a repetition
+//! submits the same transfer with the same nonce while its address is unchanged.
 //!
-//! The facilitator's answer ends nothing: reconcile confirms what it finds on the chain, or releases what can't be used
-//! any more.
+//! The facilitator's answer ends no payout: reconcile confirms a transfer that it finds on the chain, and releases a
+//! payout that can no longer be used.
 //!
-//! What is done has its row of the audit log in the same transaction; what is refused has it from `people`, which tells
-//! the person.
+//! A completed act has its audit row in the same transaction. `people` writes the row of a refused act and informs the
+//! person.
 //!
-//! Deliberately elsewhere: who the owner is and how long ago they signed in (`functions/people`), the rules
+//! Elsewhere: who the owner is and the time of their sign-in (`functions/people`), the rules
 //! (`shared/domain/src/settlement/payout.rs`), the transaction (`shared/store/src/payments/payout.rs`).
 
 use crate::Payments;
@@ -25,10 +25,10 @@ use purser_domain::{
 };
 use purser_store::{AuditEntry, Backoff, Edited, PayoutInputs, PayoutReserved};
 
-/// How long a payout can be used: time for the facilitator and for a repetition, and no longer than a person waits.
+/// The validity of a payout: time for the facilitator and one repetition, and no longer than a person waits.
 const USABLE: Duration = Duration::from_secs_u32(300);
 
-/// Who asks, and for which agent.
+/// The requesting person and the agent.
 struct Asker {
     agent: AgentId,
     owner: PersonId,
@@ -42,7 +42,7 @@ impl Asker {
     }
 }
 
-/// What the owner of an agent asks for.
+/// A request of an agent's owner.
 struct PayOut {
     by: Asker,
     amount: PayoutAmount,
@@ -80,8 +80,8 @@ impl Payments {
         answered(paid.await.map(PayoutAnswer::from))
     }
 
-    /// Names the address that the agent's money may be paid out to, from the end of its wait on. The present one's wait
-    /// goes on.
+    /// Names the address for payouts, from the end of its wait on. Naming the present address again does not restart
+    /// its wait.
     async fn name_payout_address(&self, by: &Asker, address: Address) -> Result<()> {
         self.facilitator()?;
         let owner = &by.owner;
@@ -113,7 +113,7 @@ impl Payments {
         }
     }
 
-    /// Removes the address at once. What was signed before can be used until its `valid_before`.
+    /// Removes the address at once. An earlier signature can be used until its `valid_before`.
     async fn remove_payout_address(&self, by: &Asker) -> Result<()> {
         let agent = owned(self.ledger.agent(by.agent).await?, &by.owner)?;
         let act = Act::of(AuditKind::PayoutAddressRemoved).on(agent.id);
@@ -133,7 +133,7 @@ impl Payments {
         }
     }
 
-    /// Reserves, signs and submits a payout; or submits the one again that this key has reserved.
+    /// Reserves, signs and submits a payout, or submits again the payout that this key has reserved.
     async fn pay_out(&self, ask: &PayOut) -> Result<ReservedPayout> {
         let facilitator = self.facilitator()?;
         let fingerprint = fingerprint_of(ask.amount);
@@ -167,14 +167,14 @@ impl Payments {
                         replayed: false,
                     });
                 }
-                // What won the race is read and judged in the next attempt.
+                // The next attempt reads and judges the winner of the race.
                 PayoutReserved::Raced => {}
             }
         }
     }
 
-    /// The payout that this key has reserved, submitted once more if it can still be used. Not where its address was
-    /// changed or removed since, or operators have frozen the agent: then nothing more is done for it.
+    /// The payout that this key has reserved, submitted again if it can still be used. It is not submitted if its
+    /// address was changed or removed since, or if operators have frozen the agent.
     async fn again(
         &self,
         facilitator: &Facilitator,
@@ -200,7 +200,8 @@ impl Payments {
         })
     }
 
-    /// Decides on what was read. The wallet is asked when all else allows it, and a payout without its answer is none.
+    /// Decides on the inputs. The wallet's balance is read if everything else allows the payout; without a balance
+    /// there is no payout.
     async fn decide_payout(&self, agent: &Agent, inputs: &PayoutInputs, ask: &PayOut) -> Result<PayoutGrant> {
         let latest = match inputs.record.latest {
             Some(id) => self.ledger.settlement(agent.id, id).await?,
@@ -225,7 +226,7 @@ impl Payments {
     }
 
     fn payout_terms(&self, agent: &Agent, grant: &PayoutGrant, ask: &PayOut) -> Result<Terms> {
-        // A wallet that can't be signed for leaves no hold.
+        // A wallet that can't sign leaves no hold.
         self.signer(agent)?;
         let random: [u8; 16] = self.entropy.bytes()?;
         let [settlement, transaction] =
@@ -250,7 +251,7 @@ impl Payments {
         })
     }
 
-    /// Signs and submits. Each time the same transfer: its nonce is the settlement's, so the chain takes it once.
+    /// Signs and submits, each time the same transfer: its nonce is the settlement's, so the chain accepts it once.
     async fn submit(&self, facilitator: &Facilitator, agent: &Agent, terms: &Terms) -> Result<Submission> {
         const SIGNING: &str = "signing a payout";
         let signer = self.signer(agent)?;
@@ -274,7 +275,7 @@ impl Payments {
         Ok(submission)
     }
 
-    /// The row of what is about to be done, by one attempt: the next has a row of its own.
+    /// The audit row of the act, for one attempt. The next attempt has a row of its own.
     fn entry(&self, by: &Asker, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let outcome = AuditOutcome::Done(changes);
         let record = by.acting.record(self.clock.now(), self.entropy.bytes()?, act, outcome);
@@ -287,7 +288,7 @@ impl Payments {
     }
 }
 
-/// A refusal as an answer; what failed stays an error.
+/// Turns a refusal into an answer; a failure stays an error.
 fn answered(result: Result<PayoutAnswer>) -> Result<PayoutAnswer> {
     result.or_else(PayoutAnswer::of_refusal)
 }
@@ -302,13 +303,13 @@ fn owned(agent: Option<Agent>, owner: &PersonId) -> Result<Agent> {
     agent.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-/// A payout that the chain has not ended, and until when it can be used.
+/// A payout that is not final on the chain, and the end of its validity.
 fn open(payout: &Settlement) -> Option<(SettlementId, Timestamp)> {
     let is_open = payout.state == SettlementState::Authorized;
     is_open.then(|| (payout.id(), payout.terms.valid_before))
 }
 
-/// What makes two requests the same.
+/// The fingerprint by which two requests are the same.
 fn fingerprint_of(amount: PayoutAmount) -> Fingerprint {
     match amount {
         PayoutAmount::Balance => Fingerprint::of_text("payout\nbalance"),

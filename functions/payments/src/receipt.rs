@@ -30,7 +30,7 @@ pub(crate) async fn receipt(
     caller: AgentCredentials,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementRow>, Failure> {
-    // Who pays may see what became of it: any key may read one receipt of its services.
+    // Any key may read a receipt of its services, so that a paying key can follow its payments.
     let caller = payments
         .authenticate_for_settlement(caller, None, SettlementId::parse(&settlement))
         .await?;

@@ -10,7 +10,7 @@ use purser_domain::{AgentId, ErrorKind, KeyScope, Permission, Purchase, Result, 
 use purser_store::{DecisionKeys, Ledger};
 use std::sync::Arc;
 
-/// How many receipts are listed by default, and at most (`docs/spec.md` §8).
+/// The default and the largest number of receipts in a list (`docs/spec.md` §8).
 const DEFAULT_LIMIT: u32 = 25;
 const MAX_LIMIT: u32 = 100;
 
@@ -61,8 +61,8 @@ fn item(settlement: &Settlement) -> Option<SettlementItem> {
     Some(SettlementItem::of(settlement, purchase))
 }
 
-/// The agent's newest purchases that the key is for; of a key for some services those among the newest thousand, so
-/// that a list does not cost all that was ever paid. Payouts, which are few, are left out.
+/// The agent's newest purchases that the key may see. For a key limited to some services, these are searched among the
+/// newest thousand, so that a list has a bounded cost. Payouts, which are few, are left out.
 async fn newest(ledger: &Ledger, agent: AgentId, scope: &KeyScope, limit: u32) -> Result<Vec<Settlement>> {
     const MOST_PAGES: u32 = 10;
     let at_once = if scope.services.is_none() { limit } else { MAX_LIMIT };

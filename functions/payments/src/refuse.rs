@@ -8,12 +8,13 @@ use purser_domain::{
 };
 use purser_store::{Backoff, Cleared, Escalated, ServiceState};
 
-/// How long after its start a call may still evict entries: the rest of the function's 15 s is for the decision.
+/// The time after its start within which a call may evict entries. The rest of the function's 15 s is for the
+/// decision.
 const LONGEST: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
-    /// Refuses, once the refusal is as exact as an allow: its window hides no expired entry, and nothing was written to
-    /// it between the read and now.
+    /// Refuses with the exactness of an allow: the window hides no expired entry, and was not written since it was
+    /// read.
     pub(crate) async fn refuse(
         &self,
         agent: &Agent,
@@ -42,7 +43,7 @@ impl Authorizing<'_> {
         let mut backoff = Backoff::new();
         loop {
             match self.payments.ledger.clear_expired(window, at).await? {
-                // Nothing more by the window as it was read: the decision is made anew.
+                // The window as it was read has no more expired entries: the decision is made again.
                 Cleared::All | Cleared::Outdated => return Ok(()),
                 Cleared::More => backoff = Backoff::new(),
                 Cleared::Superseded => backoff.wait().await?,
@@ -89,7 +90,7 @@ impl Authorizing<'_> {
         Err(self.waiting(&approval, transaction, checks).into())
     }
 
-    /// The escalation's answer, the same each time.
+    /// The answer of an escalation, the same each time.
     pub(crate) fn waiting(&self, approval: &Approval, transaction: TransactionId, checks: Vec<Check>) -> Error {
         let reason = Reason::ApprovalRequired {
             approval: Some(approval.id),
@@ -123,7 +124,7 @@ impl Authorizing<'_> {
         self.record(record).await
     }
 
-    /// The result of the checks, as it is recorded.
+    /// The result of the checks as it is recorded.
     fn judged(&self, agent: &Agent, matched: CatalogMatch<'_>, denial: Denial) -> Result<DecisionRecord> {
         let intent = &self.request.intent;
         let operation = matched.operation.map(|operation| &operation.slug);
@@ -161,7 +162,7 @@ impl Authorizing<'_> {
         })
     }
 
-    /// Writes the decision row, and only then refuses.
+    /// Writes the decision row before refusing.
     async fn record(&self, record: DecisionRecord) -> Result<Error> {
         self.payments.ledger.record(&record).await?;
         self.log_refusal(&record);
@@ -199,13 +200,13 @@ impl Authorizing<'_> {
     }
 }
 
-/// The window to read further, if more of its entries show when a refused call fits.
+/// The window to read further, if more of its entries determine when a refused call fits.
 pub(crate) fn window_to_read_on<'a>(denial: &Denial, service_state: &'a mut ServiceState) -> Option<&'a mut Window> {
     let (window, fits) = refusing_window(&denial.reason, service_state)?;
     (!window.hides_expired(denial.at) && window.tells_more(fits)).then_some(window)
 }
 
-/// The window that a refusal depends on, and when it says that the call fits; `None` for refusals without a window.
+/// The window that a refusal depends on, and the time at which the call fits; `None` for refusals without a window.
 fn refusing_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
     match reason {
         Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),

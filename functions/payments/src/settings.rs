@@ -9,17 +9,17 @@ pub(crate) struct Settings {
     pub(crate) ledger_table: String,
     pub(crate) decisions_table: String,
     pub(crate) audit_table: String,
-    /// Where `events` attests payees.
+    /// The table in which `events` attests payees.
     pub(crate) usage_table: String,
     pub(crate) throttle_table: String,
     pub(crate) throttle_per_minute: u32,
     pub(crate) key_requests_per_minute: u32,
     pub(crate) network: Network,
-    /// Where the seed is; `None` where KMS has the keys.
+    /// The secret with the seed; `None` if KMS has the keys.
     pub(crate) wallet_seed_secret: Option<String>,
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
-    /// The key of asserted addresses; `None`: none is valid.
+    /// The key of asserted addresses; `None`: no assertion is valid.
     pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) finality: Finality,
     pub(crate) max_authorization: Duration,
@@ -27,9 +27,9 @@ pub(crate) struct Settings {
     pub(crate) approval_ttl: Duration,
     pub(crate) most_open_approvals: u32,
     pub(crate) provider_proof: ProviderProof,
-    /// `None`: nothing is paid out.
+    /// `None`: there are no payouts.
     pub(crate) facilitator_url: Option<String>,
-    /// How long a payout address waits before it is paid to.
+    /// The wait of a new payout address.
     pub(crate) payout_delay: Duration,
 }
 
@@ -76,8 +76,8 @@ impl Settings {
     }
 }
 
-/// A day, so that an owner who is told of an address that they did not name can remove it. On a real chain it is never
-/// short.
+/// A day, so that an owner who is informed of an address that they did not name can remove it. It is never short on a
+/// real chain.
 fn payout_delay(env: &mut Env, network: Network) -> Duration {
     const NAME: &str = "PAYOUT_DELAY_SECONDS";
     let seconds: u32 = env.number(NAME, 86_400, 0..=31 * 86_400);

@@ -29,7 +29,7 @@ pub(crate) struct Authorized {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     listed_amount_units: Option<u64>,
-    /// `authorized` where there is a payment; of a repeated call, the settlement's present status.
+    /// `authorized` with a payment; for a repeated call, the settlement's present status.
     receipt_status: &'static str,
     #[schema(example = "base")]
     network: &'static str,
@@ -53,9 +53,9 @@ pub(crate) struct Payment {
     x402_version: u8,
     /// `PAYMENT-SIGNATURE` (v2) or `X-PAYMENT` (v1).
     header_name: &'static str,
-    /// Goes into the provider call as it is.
+    /// The value for the provider call's header.
     header_value: String,
-    /// What the header holds, decoded.
+    /// The decoded header value.
     #[schema(value_type = Object)]
     payload: Box<RawValue>,
 }
@@ -77,7 +77,7 @@ impl Authorized {
         Self::of(terms, listed, &SettlementState::Authorized, Some(payment))
     }
 
-    /// The answer when it is used, or no longer usable.
+    /// The answer if the payment was used or is no longer usable.
     pub(crate) fn without_payment(settlement: &Settlement, listed: Option<Amount>) -> Self {
         Self::of(&PaymentTerms::of(&settlement.terms), listed, &settlement.state, None)
     }
@@ -103,7 +103,7 @@ impl Authorized {
     }
 }
 
-/// The listed price, where the amount is above it.
+/// The listed price, if the amount is above it.
 fn exceeded(listed: Option<Amount>, amount: Amount) -> Option<u64> {
     listed.filter(|listed| *listed < amount).map(Amount::units)
 }
@@ -114,7 +114,7 @@ impl IntoResponse for Authorized {
     }
 }
 
-/// A preflight's outcome, and what of the agent's limits is used and left without this call.
+/// The outcome of a preflight, and the use of the agent's limits without this call.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CheckAnswer {
     /// Always true.
@@ -233,6 +233,6 @@ impl SettlementItem {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SettlementList {
     pub(crate) settlements: Vec<SettlementItem>,
-    /// How many settlements this answer holds.
+    /// The number of settlements in this answer.
     pub(crate) count: usize,
 }

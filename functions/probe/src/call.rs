@@ -1,6 +1,6 @@
 //! One call of a provider without paying, and the answer.
 //!
-//! Always true: a connection goes only to an address that was checked here, at every step of a redirect, with no other
+//! Invariants: a connection goes only to an address that was checked here, at every step of a redirect, with no other
 //! resolution in between; a call ends in time, whatever the other side does; and only the price is kept of an answer.
 //!
 //! The answer is untrusted. It reaches the catalog only through `purser_domain::Service::probed`.

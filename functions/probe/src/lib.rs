@@ -4,7 +4,7 @@
 //! probed, or not probed for a while - calls their providers without paying, and records the results. Runs may overlap
 //! or be cut off: a result says which address was called, and what was not recorded is due again.
 //!
-//! Always true: it writes what it saw, beside the entries, and no entry (`shared/domain/src/catalog/probe.rs`).
+//! Invariants: it writes what it saw, beside the entries, and no entry (`shared/domain/src/catalog/probe.rs`).
 
 mod call;
 
