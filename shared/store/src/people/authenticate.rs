@@ -1,9 +1,9 @@
-//! How an agent is authenticated: its call is counted while its record is read, its key is verified against that
-//! record, as is what the key may do, and the use of the key is counted and recorded.
+//! Authentication of agents. A call is counted while the agent's record is read. Its key and the key's scope are
+//! verified against that record, and the use of the key is counted and recorded.
 //!
-//! Always true: a key is verified at a time after its agent was read, so one that ended meanwhile is rejected; an
-//! unknown agent costs the same comparison as a wrong secret; only who has a valid key is told what it may not do; a 429
-//! takes precedence over any result of the read, and one from memory over the read itself.
+//! Invariants: a key is verified at a time after its agent was read, so a key that ended meanwhile is rejected. An
+//! unknown agent costs the same comparison as a wrong secret. Only a caller with a valid key learns the limits of its
+//! scope. A 429 takes precedence over any result of the read; if it is known from memory, nothing is read.
 
 use crate::{people::key_limit::KeyLimit, people::key_use::KeyUses, people::throttle::Throttle};
 use purser_domain::{Agent, ErrorKind, KeyId, KeyScope, KeyUse, PresentedKey, Result, Timestamp};
@@ -12,11 +12,11 @@ use std::fmt;
 /// Authenticates agents by their keys.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
-    /// Where calls are counted.
+    /// The counters of calls by source.
     pub throttle: Throttle,
-    /// Where the calls of each key are counted.
+    /// The counters of calls by key.
     pub key_limit: KeyLimit,
-    /// Where the use of keys is recorded.
+    /// The record of the last use of keys.
     pub key_uses: KeyUses,
 }
 
@@ -25,14 +25,14 @@ pub struct Authenticator {
 pub struct Authenticated<T> {
     /// The agent's record that the key was verified against.
     pub agent: Agent,
-    /// The key that it called with.
+    /// The key of the call.
     pub key: KeyId,
-    /// What else was read in the same round trip.
+    /// The rest of what was read in the same round trip.
     pub read: T,
 }
 
 impl<T> Authenticated<T> {
-    /// What the caller's key may do.
+    /// The scope of the caller's key.
     pub fn scope(&self) -> Result<&KeyScope> {
         scope_of(&self.agent, self.key)
     }
@@ -44,11 +44,11 @@ fn scope_of(agent: &Agent, key: KeyId) -> Result<&KeyScope> {
 }
 
 impl Authenticator {
-    /// The agent of the presented key, which must be allowed this use, and what `read` returned besides its record;
-    /// `now` is the clock.
+    /// Authenticates the presented key, which must be allowed this use. Returns its agent and what `read` returned
+    /// besides the agent's record. `now` is the clock.
     ///
-    /// `read` must not write, since it runs before the throttle's result is known. Nor may the work it does reveal
-    /// whether the agent exists, unless the key is that agent's own.
+    /// `read` must not write, because it runs before the throttle's result is known. Its work must not reveal whether
+    /// the agent exists, unless the key is that agent's own.
     pub async fn authenticate<T>(
         &self,
         scope: impl fmt::Display,
@@ -78,12 +78,12 @@ async fn judged<T>(
     let presented = presented?;
     let (agent, read) = read(&presented).await?;
     let now = now();
-    // Compared even if there is no agent.
+    // The secret is compared even if there is no agent.
     let is_valid = presented.is_valid_for(agent.as_ref(), now);
     let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
     let key = presented.key;
     if let Err(error) = scope_of(&agent, key)?.check_use(key_use) {
-        // A key that turns up where it should not be may be stolen.
+        // A key used outside its scope may be stolen.
         tracing::warn!(agent.id = %agent.id, key.id = %key, %error, "key.not_allowed");
         return Err(error);
     }
@@ -97,7 +97,7 @@ mod tests {
     use std::cell::Cell;
     use uuid::Uuid;
 
-    /// The call arrives, the key is revoked, and then the agent is read: the completed revocation must take effect.
+    /// The call arrives, the key is revoked, and then the agent is read. The completed revocation must take effect.
     #[tokio::test]
     async fn a_key_that_ends_while_its_agent_is_read_does_not_get_in() {
         let id = AgentId::from_uuid(Uuid::from_u128(1));
