@@ -329,8 +329,8 @@ impl Ledger {
     }
 
     /// The update that begins a window, or stamps a new version of its policy or rule on it. A new window rejects
-    /// decisions on versions of the agent's record before `agent_version`: an edit that completed earlier could not fence
-    /// it.
+    /// decisions on versions of the agent's record before `agent_version`, because an edit that completed before the
+    /// window existed could not fence the window.
     pub(crate) fn stamp(&self, scope: WindowScope, version: u64, agent_version: u64) -> UpdateBuilder {
         self.update(&Key::window(scope))
             .update_expression("SET pver = :stamp, aver = if_not_exists(aver, :agent)")

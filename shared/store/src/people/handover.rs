@@ -53,7 +53,7 @@ impl Ledger {
         let delete = DeleteBuilder::default().table_name(&*self.table);
         transaction.delete(Role::Offer, delete.set_key(Some(Key::handover(agent).attributes())))?;
         transaction.audit(Role::Audit, audit)?;
-        // As above.
+        // Only its own audit row can refuse it, as above.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }

@@ -124,7 +124,8 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// Those of these webhooks that are gone in their current version, with the time since which, strongly consistent.
+    /// The subset of these webhooks that are gone in their current version, with the time of the mark, strongly
+    /// consistent.
     pub async fn gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const DOING: &str = "reading which webhooks are gone";
         let keys = webhooks.iter().map(|webhook| Key::webhook_gone(webhook.id));
