@@ -36,10 +36,10 @@ pub struct Refreshed<T> {
     /// The name of the fetch in error messages.
     fetching: &'static str,
     ages: Ages,
-    /// Reports a failure that no caller sees, because the last value is served.
+    /// Reports a failed fetch that no caller sees, because the last value is served.
     tell: fn(&Error),
     held: RwLock<Held<T>>,
-    /// Locked by the request that fetches.
+    /// The lock held by the request that fetches.
     asking: Mutex<()>,
 }
 

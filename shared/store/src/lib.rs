@@ -9,9 +9,9 @@
 //! - no item that affects spending expires by TTL, and no decision reads an index.
 //!
 //! ```text
-//! decision_inputs ─(evaluate)─▶ reserve ─▶ confirm ─▶ revert_confirmation   key.rs      every key, spelled once
+//! decision_inputs ─(evaluate)─▶ reserve ─▶ confirm ─▶ revert_confirmation   key.rs      the format of every key
 //!             │              └────▶ release                item.rs     an item becomes a domain type, or is `Corrupt`
-//!             ├────────▶ escalate ─▶ resolve               transact.rs what a cancelled transaction says
+//!             ├────────▶ escalate ─▶ resolve               transact.rs transactions and cancellation reasons
 //!             └────────▶ record
 //! ```
 //!

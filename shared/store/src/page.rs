@@ -148,7 +148,7 @@ mod tests {
     async fn a_page_that_is_just_filled_ends_the_list_and_rare_rows_take_several() {
         assert_eq!(all(25, 1, 0, 25).await.1, 1);
         assert_eq!(all(26, 1, 0, 25).await.1, 2);
-        // 0, 5000 and 10000 of 10,001 rows, a thousand a page.
+        // Only rows 0, 5,000 and 10,000 of 10,001 are wanted; each page reads a thousand rows.
         assert_eq!(all(10_001, 5_000, 0, 25).await, (vec![10_000, 5_000, 0], 11));
         // Reading ends at the first row below `last`.
         assert_eq!(all(10_001, 5_000, 9_900, 25).await, (vec![10_000], 1));

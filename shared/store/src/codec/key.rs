@@ -482,7 +482,7 @@ pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
 pub(crate) mod hold {
     use super::{SettlementId, Timestamp};
 
-    /// The index.
+    /// The name of the index.
     pub(crate) const INDEX: &str = "hold";
     /// The number of partitions of the index.
     pub const PARTITIONS: u8 = 16;
@@ -511,7 +511,7 @@ pub(crate) mod owned {
     use purser_domain::{AgentId, ApprovalId, Timestamp};
     use uuid::Uuid;
 
-    /// The index.
+    /// The name of the index.
     pub(crate) const INDEX: &str = "owner";
     /// The prefix of the index sort keys of agents.
     pub(crate) const AGENTS: &str = "A#";

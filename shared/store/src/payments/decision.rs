@@ -45,7 +45,7 @@ impl Ledger {
         Ok(log)
     }
 
-    /// The calls that settlements pay for, as their agents described them, by settlement.
+    /// The calls that these settlements pay for, as the agents described them, by settlement id.
     pub async fn calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
         let terms = settlements.iter().map(|settlement| &settlement.terms);
         let keys: Vec<Key> = terms

@@ -51,7 +51,7 @@ fn minute(now: Timestamp) -> u64 {
 
 /// The refusal of a call, which may be repeated in the next span of `span_secs` seconds.
 pub(crate) fn too_many_requests(now: Timestamp, span_secs: NonZeroU64) -> ErrorKind {
-    // At least one: the remainder is below the span.
+    // At least one, because the remainder is below the span.
     let retry_after = span_secs.get().saturating_sub(now.secs() % span_secs);
     ErrorKind::TooManyRequests { retry_after }
 }

@@ -23,7 +23,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` of a stream's record can't be read")]
 pub struct Unreadable {
-    /// The member.
+    /// The name of the unreadable member.
     pub member: &'static str,
     /// The record's sequence number in its shard, if known.
     pub sequence: Option<String>,

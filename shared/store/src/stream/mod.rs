@@ -3,11 +3,11 @@
 //! The conversion is pure, so a record that is delivered again gives the same facts with the same ids. A record without
 //! a published change gives none. Facts contain no secrets; `kind.rs` of the events lists the data of each kind.
 //!
-//! | file | one line |
+//! | file | contents |
 //! |---|---|
 //! | `change.rs` | a record of the stream, as Lambda passes it |
 //! | `fact.rs` | facts: events before their owner is known |
-//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | one kind of row each |
+//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | the facts of one kind of row each |
 //! | `signs.rs` | changes that raise an alarm |
 //! | `rows.rs` | dispatch by kind of row |
 //! | `owners.rs` | the current owners of agents |

@@ -1,7 +1,7 @@
 //! The usage table: the counted usage, the open work of publishing events, and the attested payees. Only the function
 //! `events` and an operator's recount write it. Decisions read only the attested payees.
 //!
-//! | file | one line |
+//! | file | contents |
 //! |---|---|
 //! | `table.rs` | counting a batch, reading sums |
 //! | `checkpoint.rs` | the records of a shard that were counted |

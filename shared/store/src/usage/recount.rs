@@ -118,7 +118,7 @@ pub struct Recounted {
     pub unreadable: u64,
 }
 
-/// The rows of an owner's agents.
+/// The rows read for an owner's agents.
 struct Read {
     owner: PersonId,
     agents: Vec<AgentId>,

@@ -39,7 +39,7 @@ pub struct ReminderPlace(Item);
 pub struct Reminders {
     /// The reminders, oldest first.
     pub found: Vec<Reminder>,
-    /// The error of the last row whose key can't be read, if there is one.
+    /// The error of the last row whose key can't be read, if any.
     pub unreadable: Option<Error>,
     /// The cursor of the next page; `None` after the last page.
     pub next: Option<ReminderPlace>,

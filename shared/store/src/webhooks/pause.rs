@@ -1,4 +1,4 @@
-//! Long pauses of deliveries: rows that a sweep turns into messages when they end.
+//! Long pauses of deliveries: rows that a sweep converts into queue messages when they end.
 //!
 //! A paused delivery is in no queue. SQS stops delivering at 120,000 in-flight messages, so messages hidden for hours
 //! would use up a limit that all webhooks share.
