@@ -1,7 +1,7 @@
 //! Persistence in DynamoDB: items, keys, conditions, and transactions.
 //!
 //! Invariants:
-//! - every write is conditional on the state and version that the decision was based on;
+//! - a write that follows a decision is conditional on the state and version that the decision was based on;
 //! - a payment is one transaction: the window, its entry, the settlement, the idempotency key and the approval change
 //!   together or not at all;
 //! - `W.total` is the sum of the window's existing entries, and an entry exists exactly while it counts;

@@ -48,7 +48,7 @@ impl AuditLog {
         AuditEntry::new(Arc::clone(&self.table), record)
     }
 
-    /// Adds the row of an act that changed no other item.
+    /// Adds the row of an act that changed nothing.
     pub async fn add(&self, record: &AuditRecord) -> Result<()> {
         let entry = self.entry(record);
         let put = self

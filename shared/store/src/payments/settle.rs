@@ -2,9 +2,9 @@
 //!
 //! Invariants: a confirmed settlement has a claim in the partition of its block, with the block's hash, written before
 //! the settlement. If a claim's settlement is not confirmed, the payment is on chain and reconcile confirms the
-//! settlement. An agent's proof confirms a settlement only if it is the first to claim the transaction (the contract's
-//! 409). Reconcile confirms each settlement by its own transfer, because two transfers are two payments. No transfer
-//! confirms two settlements: each is matched by its settlement's own nonce.
+//! settlement. An agent's proof confirms a settlement only if it is the first that claims the transaction (the
+//! contract's 409). Reconcile confirms each settlement by its own transfer, because two transfers are two payments. No
+//! transfer confirms two settlements: each is matched by its settlement's own nonce.
 //!
 //! Confirming a held settlement does not change its window: the entry counts until it rolls out. A spend that had been
 //! released is counted again from now on, even above the caps, because the money is spent.
