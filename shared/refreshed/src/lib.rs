@@ -1,9 +1,9 @@
-//! A value that is kept in memory and fetched again when it is old: the catalog, the issuer's keys, the operators'
+//! A value that is cached in memory and fetched again when it is stale: the catalog, the issuer's keys, the operators'
 //! tokens.
 //!
-//! Always true: one request at a time fetches, and the requests that waited for it use its result. A fetch, even a
-//! failed one, is not repeated before the interval of [`Ages`]. While fetching fails, the last value is served, up to
-//! the age in [`Ages`].
+//! Only one request at a time fetches, and the requests that wait for it use its result. A fetch, even a failed one, is
+//! not repeated before [`Ages::every`] has passed. While fetching fails, the last value is served, up to the age
+//! [`Ages::longest`].
 
 #![cfg_attr(
     test,
@@ -17,29 +17,29 @@ use std::{
 };
 use tokio::sync::Mutex;
 
-/// How old a value may be.
+/// The maximum ages of a value and the minimum intervals between fetches.
 #[derive(Clone, Copy, Debug)]
 pub struct Ages {
-    /// How long a value is served without fetching it again.
+    /// The age below which a value is served without fetching it again.
     pub fresh: Duration,
-    /// How old it may be while fetching fails; `None`: any age.
+    /// The greatest age at which a value is served while fetching fails; `None` for no limit.
     pub longest: Option<Duration>,
     /// The shortest time between two fetches.
     pub every: Duration,
-    /// The same, while there is no value that may be served.
+    /// The shortest time between two fetches while there is no value that may be served.
     pub every_at_first: Duration,
 }
 
-/// A value that is fetched again when it is old.
+/// A cached value that is fetched again when it is stale.
 #[derive(Debug)]
 pub struct Refreshed<T> {
-    /// What fetching it is called in an error.
+    /// The name of the fetch in error messages.
     fetching: &'static str,
     ages: Ages,
-    /// Reports a failure that no caller sees, because the last value is served.
+    /// Reports a failed fetch that no caller sees, because the last value is served.
     tell: fn(&Error),
     held: RwLock<Held<T>>,
-    /// Locked by the request that fetches.
+    /// The lock held by the request that fetches.
     asking: Mutex<()>,
 }
 
@@ -47,12 +47,12 @@ pub struct Refreshed<T> {
 struct Held<T> {
     /// The value, and when it was fetched.
     value: Option<(T, Timestamp)>,
-    /// When it was last fetched, successfully or not.
+    /// The time of the last fetch, successful or not.
     asked_at: Option<Timestamp>,
 }
 
 impl<T: Clone> Refreshed<T> {
-    /// No value yet: the first request fetches it, unless [`Refreshed::put`] sets one before.
+    /// Creates it without a value. The first request fetches one, unless [`Refreshed::put`] sets one before.
     pub const fn new(fetching: &'static str, ages: Ages, tell: fn(&Error)) -> Self {
         let held = Held {
             value: None,
@@ -86,7 +86,7 @@ impl<T: Clone> Refreshed<T> {
         fresh.map(|(value, _)| value)
     }
 
-    /// The value: the fresh one, else one fetched now, else the last one.
+    /// The fresh value if there is one; otherwise a value fetched now, or the last value if that fails.
     pub async fn current<F: Future<Output = Result<T>>>(&self, now: Timestamp, fetch: impl FnOnce() -> F) -> Result<T> {
         if let Some(value) = self.fresh(now) {
             return Ok(value);
@@ -98,13 +98,13 @@ impl<T: Clone> Refreshed<T> {
         }
     }
 
-    /// The value fetched now, even if the last one is fresh; the last one, if the last fetch was too recent or this one
-    /// fails.
+    /// Fetches the value even if the last one is fresh. Returns the last one if the last fetch was too recent or this
+    /// one fails.
     pub async fn newest<F: Future<Output = Result<T>>>(&self, now: Timestamp, fetch: impl FnOnce() -> F) -> Result<T> {
         let _asking = self.asking.lock().await;
         let held = self.held();
         let usable = self.usable(&held, now);
-        // The request that held the lock may have fetched it already.
+        // Another request may have fetched while this one waited for the lock.
         if self.was_asked(&held, now) {
             return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
         }
@@ -173,7 +173,7 @@ mod tests {
         let kept = Refreshed::new("fetching", AGES, |_| {
             TOLD.fetch_add(1, Ordering::Relaxed);
         });
-        // The second; what a fetch returns; the value served; whether it was fetched.
+        // The time in seconds, the result of a fetch, the value served, and whether it was fetched.
         let rows: [(u64, Option<u32>, Option<u32>, bool); 11] = [
             (0, None, None, true),
             (4, Some(1), None, false),
@@ -183,7 +183,7 @@ mod tests {
             (134, Some(2), Some(1), false),
             (135, Some(2), Some(2), true),
             (335, None, Some(2), true),
-            // Too old to be served, and fetched too recently to fetch again.
+            // The value is too old to be served, and the last fetch is too recent to fetch again.
             (336, None, None, false),
             (340, None, None, true),
             (345, Some(3), Some(3), true),
@@ -202,7 +202,7 @@ mod tests {
             2,
             "of those that were served all the same"
         );
-        // `newest` fetches though the last value is fresh, but not sooner than `every`.
+        // `newest` fetches although the last value is fresh, but not sooner than `every`.
         assert_eq!(kept.newest(at(374), || async { Ok(4) }).await.unwrap(), 3);
         assert_eq!(kept.newest(at(375), || async { Ok(4) }).await.unwrap(), 4);
         assert_eq!(

@@ -1,24 +1,24 @@
-//! Persistence in DynamoDB: items, their keys, their conditions, and the transactions that write them together.
+//! Persistence in DynamoDB: items, keys, conditions, and transactions.
 //!
-//! Always true here:
-//! - a write is conditional: its condition names the state and version that the decision was made on;
+//! Invariants:
+//! - a write that follows a decision is conditional on the state and version that the decision was based on;
 //! - a payment is one transaction: the window, its entry, the settlement, the idempotency key and the approval change
 //!   together or not at all;
 //! - `W.total` is the sum of the window's existing entries, and an entry exists exactly while it counts;
-//! - what a decision reads is strongly consistent and never cached, and a condition detects any torn read;
-//! - nothing that money depends on expires by TTL, and no decision reads an index.
+//! - the reads of a decision are strongly consistent and never cached, and a condition detects any torn read;
+//! - no item that affects spending expires by TTL, and no decision reads an index.
 //!
 //! ```text
-//! decision_inputs ─(evaluate)─▶ reserve ─▶ confirm ─▶ revert_confirmation   key.rs      every key, spelled once
+//! decision_inputs ─(evaluate)─▶ reserve ─▶ confirm ─▶ revert_confirmation   key.rs      the format of every key
 //!             │              └────▶ release                item.rs     an item becomes a domain type, or is `Corrupt`
-//!             ├────────▶ escalate ─▶ resolve               transact.rs what a cancelled transaction says
+//!             ├────────▶ escalate ─▶ resolve               transact.rs transactions and cancellation reasons
 //!             └────────▶ record
 //! ```
 //!
 //! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions and the audit log (`pk`, `sk`), the catalog
 //! (`pk`) and the throttle (`pk`), the webhooks and notices (`pk`, `sk`).
 //!
-//! Whatever a person or an operator edits takes its row of the audit log (`audit/entry.rs`), in the same transaction.
+//! Every edit by a person or an operator writes its row of the audit log in the same transaction (`audit/entry.rs`).
 //!
 //! Deliberately elsewhere: the policy (`shared/domain`), HTTP and clocks (`shared/api`), the chain (`shared/chain`).
 

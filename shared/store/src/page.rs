@@ -1,8 +1,8 @@
 //! Pagination of lists, newest first.
 //!
-//! A row has a place in its list, which never changes; the place of the last row read is the cursor of the next page.
-//! Where rows are filtered, the others are read and left out: up to [`READS`] times [`READ_AT_ONCE`] rows, so a page
-//! can have fewer rows than were asked for and still have a next one.
+//! A row's place in its list never changes. The place of the last row read is the cursor of the next page. A filtered
+//! list reads up to [`READS`] times [`READ_AT_ONCE`] rows per page, so a page can have fewer rows than requested and
+//! still be followed by another.
 
 use purser_domain::Result;
 
@@ -23,40 +23,41 @@ impl<T, P> Default for Page<T, P> {
     }
 }
 
-/// Which rows of a list.
+/// The requested part of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice<P> {
-    /// Those before this place; `None` for the newest.
+    /// Only rows before this place are listed; `None` starts with the newest row.
     pub before: Option<P>,
-    /// How many at most: [`READ_AT_ONCE`] or fewer.
+    /// The most rows to return: [`READ_AT_ONCE`] or fewer.
     pub limit: u32,
 }
 
-/// What to do with a row.
+/// The decision on whether a page includes a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// Include it.
+    /// Includes the row.
     Keep,
-    /// Leave it out.
+    /// Leaves the row out.
     Skip,
-    /// Leave it out, with everything older.
+    /// Leaves out the row and every older row.
     Stop,
 }
 
 impl Filter {
-    /// Kept or skipped.
+    /// Keeps the row if it is wanted, and skips it otherwise.
     pub const fn by(is_wanted: bool) -> Self {
         if is_wanted { Self::Keep } else { Self::Skip }
     }
 }
 
-/// How many rows are read in one call, at most.
+/// The most rows read in one call.
 pub const READ_AT_ONCE: u32 = 100;
-/// How many read calls are made for one page, at most.
+/// The most read calls made for one page.
 pub const READS: u32 = 10;
 
-/// The page of `slice` with the rows that `filter` keeps; `None` keeps all. At most `reads` calls are made. `read`
-/// returns so many of the newest rows before a place, and fewer only where there are no more.
+/// Reads the page of `slice` with the rows that `filter` keeps (`None` keeps all), in at most `reads` calls. `read`
+/// takes a place and a limit, and returns that many of the newest rows before the place, or all of them if there are
+/// fewer.
 pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: Slice<P>,
     reads: u32,
@@ -65,7 +66,7 @@ pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
     let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
-    // One more than is asked for shows whether there is more.
+    // One extra row shows whether another page follows.
     let at_once = match filter {
         Some(_) => READ_AT_ONCE,
         None => slice.limit.saturating_add(1).min(READ_AT_ONCE),
@@ -102,7 +103,7 @@ pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
 mod tests {
     use super::*;
 
-    /// Pages through the numbers below `count`, newest first, down to `last`, of those that `step` divides.
+    /// Pages through the multiples of `step` from `last` to below `count`, highest first.
     async fn all(count: u32, step: u32, last: u32, limit: u32) -> (Vec<u32>, usize) {
         let read = |before: Option<u32>, most: u32| async move {
             let before = before.unwrap_or(count);
@@ -147,9 +148,9 @@ mod tests {
     async fn a_page_that_is_just_filled_ends_the_list_and_rare_rows_take_several() {
         assert_eq!(all(25, 1, 0, 25).await.1, 1);
         assert_eq!(all(26, 1, 0, 25).await.1, 2);
-        // 0, 5000 and 10000 of 10,001 rows, a thousand a page.
+        // Only rows 0, 5,000 and 10,000 of 10,001 are wanted; each page reads a thousand rows.
         assert_eq!(all(10_001, 5_000, 0, 25).await, (vec![10_000, 5_000, 0], 11));
-        // What comes after the last row is not read.
+        // Reading ends at the first row below `last`.
         assert_eq!(all(10_001, 5_000, 9_900, 25).await, (vec![10_000], 1));
     }
 }

@@ -1,10 +1,12 @@
-//! A row of the audit log that is to be written with what it tells of.
+//! Rows of the audit log, written in the same transaction as the edits they record.
 //!
-//! Every write of what people and operators edit takes an [`AuditEntry`], and puts it in the same transaction: so no edit
-//! is without its row, and no row tells of what did not happen. A committed row is also one log line, with its SHA-256:
-//! the copy that no function can change, since a role can't be kept from overwriting by a put.
+//! Every function that stores an edit of a person or an operator takes an [`AuditEntry`] and writes it in the same
+//! transaction. So no edit lacks its row, and no row records an edit that was not made. A committed row is also logged,
+//! with its SHA-256. IAM can't prevent a role that may put rows from overwriting them, but no function can change the
+//! log.
 //!
-//! What another did to what is a person's is told to them by a second row, in a partition of theirs.
+//! An act of an operator or of reconcile that concerns a person also writes a second row, in a partition of that
+//! person.
 
 use crate::{
     codec::attribute::{Item, text},
@@ -17,17 +19,17 @@ use purser_domain::{Actor, AuditOutcome, AuditRecord, Fingerprint, PersonId};
 use std::sync::Arc;
 use tracing::info;
 
-/// A row of the audit log, ready to be written, and who is told of it.
+/// A row of the audit log to write, and the copy for the person it concerns.
 #[derive(Clone, Debug)]
 pub struct AuditEntry {
     table: Arc<str>,
     item: Item,
     line: Line,
-    /// The row by which a person is told.
+    /// The person whom the act concerns, and their copy of the row.
     told: Option<(PersonId, Item)>,
 }
 
-/// What the log line says of a row: ids, its kind, and its digest.
+/// The fields of a row's log line, besides its digest.
 #[derive(Clone, Debug)]
 struct Line {
     id: String,
@@ -39,7 +41,7 @@ struct Line {
 }
 
 impl AuditEntry {
-    /// This record as a row of the audit table with that name.
+    /// The record as a row of the audit table `table`.
     pub fn new(table: impl Into<Arc<str>>, record: &AuditRecord) -> Self {
         let act = &record.act;
         let line = Line {
@@ -61,7 +63,8 @@ impl AuditEntry {
         }
     }
 
-    /// The same, told to this person too, whose thing it is about: all but from where an operator acted.
+    /// Adds a copy for the person whom the act concerns, without the address and user agent of the actor. A person's
+    /// own act gets no copy.
     #[must_use]
     pub fn telling(self, person: Option<&PersonId>) -> Self {
         let partition = |person: &PersonId| key::told_partition(&self.line.actor, person).zip(Some(person.clone()));
@@ -74,20 +77,20 @@ impl AuditEntry {
         Self { told, ..self }
     }
 
-    /// The table that it is for.
+    /// The audit table's name.
     pub(crate) fn table(&self) -> &str {
         &self.table
     }
 
-    /// The row. Its id is random, so the only row that could be there is its own.
+    /// The row. Its id is random, so an existing row could only be this one.
     pub(crate) fn item(&self) -> Item {
         self.item.clone()
     }
 
-    /// The condition of its put.
+    /// The condition on the puts of the rows.
     pub(crate) const IS_NEW: &str = "attribute_not_exists(pk)";
 
-    /// The puts of a transaction.
+    /// The puts of the rows, for a transaction.
     pub(crate) fn puts(&self) -> impl Iterator<Item = PutBuilder> {
         let items = std::iter::once(&self.item).chain(self.told.iter().map(|(_, item)| item));
         items.map(|item| {
@@ -98,7 +101,7 @@ impl AuditEntry {
         })
     }
 
-    /// Logs the rows, which are committed.
+    /// Logs the rows. Call it once they are committed.
     pub(crate) fn log(&self) {
         self.line.log(None, &digest_of(&self.item));
         if let Some((person, item)) = &self.told {
@@ -137,9 +140,9 @@ impl Line {
     }
 }
 
-/// The SHA-256 of a row: of its JSON, members in order.
+/// The SHA-256 of a row's JSON, with sorted members.
 pub(crate) fn digest_of(item: &Item) -> Fingerprint {
-    // A row has texts and numbers only, which all have a form in JSON.
+    // A row has only strings and integers, which all have a JSON form.
     let text = json::write_item(item).unwrap_or_default().to_string();
     Fingerprint::of_audit_row(text.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The audit table: rows that stand alone, and reading rows.
+//! The audit table: rows that are written on their own, and reading rows.
 
 use crate::{
     audit::entry::{AuditEntry, digest_of},
@@ -25,12 +25,12 @@ pub struct AuditLog {
     table: Arc<str>,
 }
 
-/// A row as it is stored.
+/// A stored row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
-    /// What it says.
+    /// The record in the row.
     pub record: AuditRecord,
-    /// Its SHA-256, which its log line has too.
+    /// The row's SHA-256, which is also in its log line.
     pub sha256: Fingerprint,
 }
 
@@ -43,7 +43,7 @@ impl AuditLog {
         }
     }
 
-    /// The row of this record, for the transaction of what it tells.
+    /// The row of this record, for the transaction of the recorded edit.
     pub fn entry(&self, record: &AuditRecord) -> AuditEntry {
         AuditEntry::new(Arc::clone(&self.table), record)
     }
@@ -57,14 +57,14 @@ impl AuditLog {
             .table_name(entry.table())
             .set_item(Some(entry.item()))
             .condition_expression(AuditEntry::IS_NEW);
-        // Its id is random: an existing row is this one, written by an attempt whose response was lost.
+        // The id is random, so an existing row is this one, written by an attempt whose response was lost.
         was_made(put.send().await, "adding to the audit log")?;
         entry.log();
         Ok(())
     }
 
-    /// What comes of an act, the refused one with its row, if `refused` makes one of why. No refusal is answered without:
-    /// where it can't be written, that is the answer.
+    /// Runs `work` and returns its result. If it is refused and `refused` returns a record, the record is added first.
+    /// If that fails, its error is returned instead, so no such refusal is answered without a row.
     pub async fn judged<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -79,16 +79,16 @@ impl AuditLog {
         result
     }
 
-    /// Adds the rows of what nobody edited, if they are not there.
+    /// Adds the rows of a finding that is not an edit, unless they exist.
     pub async fn add_found(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.audit((), entry)?;
-        // Refused by its own rows, it was added before.
+        // A refusal by its own rows means that they were added before.
         let _there = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Whether there is a row of this actor with this id, strongly consistent.
+    /// Whether a row of this actor with this id exists, strongly consistent.
     pub async fn has(&self, actor: &Actor, id: AuditId) -> Result<bool> {
         let get = self
             .db
@@ -100,7 +100,7 @@ impl AuditLog {
         Ok(answer.item.is_some())
     }
 
-    /// A page of the rows of one part of the log that the filter wants, newest first.
+    /// A page of the rows of one scope of the log that match the filter, newest first.
     pub async fn page(
         &self,
         scope: &AuditScope,
@@ -115,7 +115,7 @@ impl AuditLog {
                 Filter::by(filter.includes(&row.record))
             }
         };
-        // What is not before `to` is not read.
+        // Reading starts before `to`.
         let end = filter.to.map(|to| AuditId::first_at(to).uuid());
         let slice = Slice {
             before: slice.before.into_iter().chain(end).min(),
@@ -127,7 +127,7 @@ impl AuditLog {
         page(slice, READS, is_filtered.then_some(keep), place, read).await
     }
 
-    /// Rows of one part of the log, newest first: those with an id before `before`, or the newest.
+    /// The rows of one scope of the log with an id before `before`, or the newest ones; newest first, up to `limit`.
     async fn rows(&self, scope: &AuditScope, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
         let mut reads = JoinSet::new();
         for partition in key::audit_partitions(scope) {

@@ -1,4 +1,4 @@
-//! The audit log: its rows, and reading them.
+//! The audit log: writing and reading its rows.
 
 pub(crate) mod entry;
 pub(crate) mod log;

@@ -1,7 +1,7 @@
-//! The catalog in memory, the only data that is cached: it changes rarely, is the same for every caller, and its pinned
-//! payees and prices are only compared with the offer.
+//! The in-memory cache of the catalog. The catalog changes rarely, is the same for every caller, and its pinned payees
+//! and prices are only compared with the offer.
 //!
-//! Always true: an edition is at most five seconds behind the table, or a minute more while the table can't be read.
+//! Invariant: a cached edition is at most five seconds old, or 65 seconds while the table can't be read.
 
 use crate::catalog::{sightings::Sightings, table::CatalogTable};
 use purser_domain::{Catalog, Duration, Result, Timestamp};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const AGES: Ages = Ages {
     fresh: Duration::from_secs_u32(5),
-    // 60 s more while the table can't be read.
+    // 60 s longer while the table can't be read.
     longest: Some(Duration::from_secs_u32(5 + 60)),
     every: Duration::from_secs_u32(5),
     every_at_first: Duration::from_secs_u32(0),
@@ -21,9 +21,9 @@ const AGES: Ages = Ages {
 pub struct Edition {
     /// The table's version, for `ETag`.
     pub version: u64,
-    /// The services, with what probes have seen of them.
+    /// The services, with the labels of the probe results.
     pub catalog: Catalog,
-    /// What that is; nothing in a cache that decides about payments.
+    /// The summary of probe results; empty in a cache that is used for payment decisions.
     pub sightings: Sightings,
 }
 
@@ -31,13 +31,13 @@ pub struct Edition {
 #[derive(Clone, Debug)]
 pub struct CatalogCache {
     table: CatalogTable,
-    /// Whether what probes have seen is read.
+    /// Whether probe results are read.
     shows_sightings: bool,
     edition: Arc<Refreshed<Arc<Edition>>>,
 }
 
 impl CatalogCache {
-    /// A cache of this table to show, with what probes have seen; the first request fills it.
+    /// A cache of this table for display, with probe results. The first request fills it.
     pub fn new(table: CatalogTable) -> Self {
         Self {
             shows_sightings: true,
@@ -45,7 +45,8 @@ impl CatalogCache {
         }
     }
 
-    /// As [`CatalogCache::new`], to decide by: without what probes have seen, which decides nothing.
+    /// A cache of this table for decisions, without probe results, which don't affect decisions. The first request
+    /// fills it.
     pub fn without_sightings(table: CatalogTable) -> Self {
         let edition = Refreshed::new("reading the catalog", AGES, |error| {
             tracing::warn!(%error, "the catalog can't be refreshed; an older edition is served");
@@ -57,20 +58,21 @@ impl CatalogCache {
         }
     }
 
-    /// The cached edition, of any age: to guess which rows to read while [`CatalogCache::current`] confirms it. No
-    /// decision is made on it.
+    /// The cached edition, of any age. Used to guess which rows to read while [`CatalogCache::current`] confirms it; no
+    /// decision is based on it.
     pub fn latest(&self) -> Option<Arc<Edition>> {
         self.edition.latest()
     }
 
-    /// The cached edition, refreshed when it is old.
+    /// The cached edition, refreshed if it is stale.
     pub async fn current(&self, now: Timestamp) -> Result<Arc<Edition>> {
         self.edition.current(now, || self.fetch()).await
     }
 
     /// The newest edition: the cached one if its version is still current.
     async fn fetch(&self) -> Result<Arc<Edition>> {
-        // The version is read first: services loaded after it can only be newer, and the next refresh loads them again.
+        // The version is read before the services, so services loaded afterwards can only be newer, and the next
+        // refresh loads them again.
         let (version, sightings) = tokio::join!(self.table.version(), self.sightings());
         let version = version?;
         match self.latest() {

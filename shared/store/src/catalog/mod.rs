@@ -1,4 +1,4 @@
-//! The catalog's table, and each environment's cache of it.
+//! The catalog table, and the cache of it in each environment.
 
 pub(crate) mod cache;
 pub(crate) mod object;

@@ -1,13 +1,13 @@
-//! The catalog as one compressed object, which a function reads instead of scanning the table. An item holds 400 KB, so it
-//! is a head and as many chunks as are needed.
+//! The catalog as one compressed object, which a function reads instead of scanning the table. An item holds 400 KB, so
+//! the object consists of a head and as many chunks as needed.
 //!
-//! Always true:
-//! - the object is exactly the services of the version in its head: that was the table's before and after they were
-//!   read, and every change of a service moves it in the same transaction;
-//! - a head is written after its chunks, and only over one of a lower version. A chunk's key names version and hash of
-//!   its object, so a reader has one whole object or none;
-//! - it is a copy: whoever changes the catalog makes it anew afterwards, and where it is missing, of a lower version,
-//!   damaged or can't be read, the table is scanned.
+//! Invariants:
+//! - the object contains exactly the services of the version in its head. That was the table's version before and after
+//!   they were read, and every change of a service increments it in the same transaction;
+//! - a head is written after its chunks, and only replaces a head of a lower version. A chunk's key contains the
+//!   version and hash of its object, so a reader gets one whole object or none;
+//! - the object is a copy. Every function that changes the catalog rebuilds it afterwards. If it is missing, outdated,
+//!   damaged or unreadable, the table is scanned.
 
 use crate::{
     catalog::{
@@ -32,17 +32,18 @@ use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
 use tokio::time::timeout;
 
-/// The bytes of a chunk: an item of 409,600 less its key, and some room.
+/// The most bytes of a chunk: an item's 409,600, less its key and some headroom.
 const CHUNK_BYTES: usize = 400_000;
-/// The most chunks: as many as one answer of `BatchGetItem` holds (16 MB).
+/// The most chunks: as many as one response of `BatchGetItem` holds (16 MB).
 const MOST_CHUNKS: u32 = 40;
-/// The most bytes of all services, unpacked: three times what 10,000 of them are.
+/// The most bytes of all services, uncompressed: three times the size of 10,000 services.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// zlib's level. Higher ones take twice the time for a tenth less.
+/// The zlib level. Higher levels take twice the time for a tenth less.
 const LEVEL: u8 = 6;
-/// How long reading the object may take: with the version before it and the scan after it, a function still answers.
+/// The timeout for reading the object. A function that reads the version before and scans the table afterwards can
+/// still answer in time.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often an object is read that is replaced meanwhile.
+/// The number of attempts to read an object that is replaced while it is read.
 const ATTEMPTS: u32 = 3;
 
 const STORING: &str = "storing the catalog's object";
@@ -50,12 +51,12 @@ const STORING: &str = "storing the catalog's object";
 /// The result of storing the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectStored {
-    /// It is stored.
+    /// The object is stored.
     Stored,
-    /// The stored one is of the table's version.
+    /// The stored object already has the table's version.
     Present,
-    /// The catalog was changed meanwhile, or a newer object stored; nothing is left of this one. Whoever made that change
-    /// stores the object.
+    /// The catalog was changed meanwhile, or a newer object was stored; nothing of this object remains. The function
+    /// that made the change stores the object.
     Overtaken,
 }
 
@@ -63,7 +64,7 @@ pub enum ObjectStored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Head {
     version: u64,
-    /// The hash of the packed bytes.
+    /// The hash of the compressed bytes.
     digest: Fingerprint,
     chunks: u32,
 }
@@ -81,7 +82,7 @@ impl Head {
 }
 
 impl CatalogTable {
-    /// The catalog at this version or later, with what probes have seen: from the object, else by a scan.
+    /// The catalog at this version or later, with the probe results, from the object or otherwise by a scan.
     pub(crate) async fn edition(&self, version: u64, sightings: Sightings) -> Result<Edition> {
         let (version, services) = match self.object(version).await {
             Some(found) => found,
@@ -95,7 +96,7 @@ impl CatalogTable {
         })
     }
 
-    /// The services in the object and their version, if that is this one or a later one and can be read.
+    /// The services in the object and their version, if it is at least `least` and the object can be read.
     async fn object(&self, least: u64) -> Option<(u64, Vec<Service>)> {
         let told = match timeout(PATIENCE, self.read_object(least)).await {
             Ok(Ok(found)) => return found,
@@ -114,7 +115,7 @@ impl CatalogTable {
             let Some(head) = head.filter(|head| head.version >= least) else {
                 return Ok(None);
             };
-            // Chunks go after a newer head was written: without one they are lost.
+            // Chunks are removed only after a newer head was written. If the head is unchanged, they are lost.
             if lost.as_ref() == Some(&head) {
                 return Err(damaged("a chunk is missing"));
             }
@@ -128,7 +129,7 @@ impl CatalogTable {
         Err(damaged("it was replaced each time that it was read"))
     }
 
-    /// The object's bytes; `None` where a chunk is missing.
+    /// The object's bytes; `None` if a chunk is missing.
     async fn read_chunks(&self, head: &Head) -> Result<Option<Vec<u8>>> {
         let keys = head.keys();
         let wanted = keys.iter().map(|key| Draft::of_partition(key.clone()).into_item());
@@ -149,12 +150,12 @@ impl CatalogTable {
         Ok(Some(packed))
     }
 
-    /// Makes the object of the table as it is now. To be called after every change, or after several; a call that was cut
-    /// off is made up for by the next.
+    /// Builds and stores the object of the table's current version. Call it after every change, or after several. The
+    /// next call makes up for an interrupted one.
     pub async fn store_object(&self) -> Result<ObjectStored> {
         let version = self.version().await?;
         let stored = self.get(key::OBJECT.to_owned()).await?;
-        // One that can't be read is replaced.
+        // An unreadable head is replaced.
         let stored = stored.and_then(|item| self.read_head(&item).ok());
         if stored.is_some_and(|head| head.version >= version) {
             return Ok(ObjectStored::Present);
@@ -193,7 +194,7 @@ impl CatalogTable {
         })
     }
 
-    /// Writes this head over one of a lower version; returns the one that is stored then.
+    /// Writes this head over one of a lower version. Returns the head that is stored afterwards.
     async fn put_head(&self, head: &Head) -> Result<Head> {
         let row = Draft::of_partition(key::OBJECT.to_owned())
             .with("ver", &head.version)
@@ -209,14 +210,15 @@ impl CatalogTable {
         if was_made(put.send().await, STORING)? {
             return Ok(head.clone());
         }
-        // Another's, or this one, by an attempt whose answer was lost.
+        // The stored head is another's, or this one if an attempt's response was lost.
         let item = self.get(key::OBJECT.to_owned()).await?;
         let item = item.ok_or_else(|| Error::internal(STORING, Fault::new("the head is gone")))?;
         self.read_head(&item)
     }
 
-    /// Removes those of these chunks that no head will name again: heads only move to higher versions, so chunks of this
-    /// one's version and of lower ones, unless they are its own. Those of higher ones are just being written.
+    /// Removes the chunks in `keys` that no head will refer to again. Heads only move to higher versions, so those are
+    /// the chunks of the current version or lower that don't belong to the current head. Chunks of higher versions are
+    /// still being written.
     async fn remove_chunks(&self, keys: impl Iterator<Item = String>, current: &Head) -> Result<()> {
         let own = current.prefix();
         for key in keys {
@@ -247,8 +249,8 @@ impl CatalogTable {
 
 const BYTES: &str = "bytes";
 
-/// The services' items, packed; in order of their keys, so that one catalog is packed in one way. They are not read: what
-/// a later version of this code keeps in them is kept.
+/// Compresses the services' items, in order of key, so that the same catalog always gives the same bytes. The items are
+/// not decoded, so attributes that a later version of this code adds are preserved.
 fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
     services.sort_by(|a, b| partition(a).cmp(partition(b)));
     let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
@@ -260,7 +262,7 @@ fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
     Ok(compress_to_vec_zlib(text.as_bytes(), LEVEL))
 }
 
-/// The items that [`pack`] packed.
+/// The items that [`pack`] compressed.
 fn unpack(packed: &[u8]) -> Result<Vec<Item>> {
     let text = decompress_to_vec_zlib_with_limit(packed, MOST_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;

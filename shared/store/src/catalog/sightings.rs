@@ -1,8 +1,8 @@
-//! What probes have seen of the whole catalog, in one item: readers of the catalog show it with the services. The probe
-//! alone writes it, and it writes no service.
+//! The summary of probe results of the whole catalog, in one item. Readers of the catalog show it with the services.
+//! Only the probe writes it, and the probe writes no service.
 //!
-//! Always true: it says nothing but the labels of [`ProbeRecord::shown`], by which nothing is paid. It is a copy: what the
-//! records say that it doesn't, the next run of the probe writes; where it can't be read, readers keep the one before.
+//! It contains only the labels of [`ProbeRecord::shown`], which have no effect on payments. It is a copy of the probe
+//! records: the next run of the probe updates it, and while it can't be read, readers keep the previous summary.
 
 use crate::{
     catalog::table::{CatalogTable, READING},
@@ -15,26 +15,26 @@ use crate::{
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{Availability, Fingerprint, ProbeRecord, Result, Service};
 
-/// What stands for an operation at its address, or for a service: the beginning of a hash. That two of ten thousand are
-/// alike has a chance of one in 10^11; then one label is wrong.
+/// The first bytes of the hash of a service, or of an operation at its address. The probability of a collision among
+/// ten thousand is below one in 10^11; its effect would be one wrong label.
 type Token = [u8; TOKEN];
 const TOKEN: usize = 8;
-/// The most tokens: an item holds 400 KB. What is beyond is shown as never probed.
+/// The most tokens, because an item holds 400 KB. Operations and services beyond that are shown as never probed.
 const MOST: usize = 48_000;
 
-/// What probes have seen of the catalog.
+/// The summary of probe results of the catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sightings {
-    /// Operations that ask for a payment, in order.
+    /// Operations that ask for a payment, sorted.
     paid: Vec<Token>,
-    /// Operations that answer without, in order.
+    /// Operations that answer without a payment, sorted.
     free: Vec<Token>,
-    /// Services that have passed, in order.
+    /// Services that have passed, sorted.
     passed: Vec<Token>,
 }
 
 impl Sightings {
-    /// What these records say of their services.
+    /// The summary of these services' probe records.
     pub fn of<'a>(probed: impl IntoIterator<Item = (&'a Service, &'a ProbeRecord)>) -> Self {
         let mut seen = Self::default();
         for (service, record) in probed {
@@ -59,7 +59,7 @@ impl Sightings {
         seen
     }
 
-    /// The service as readers show it.
+    /// The service with the labels that readers show.
     pub(crate) fn shown(&self, mut service: Service) -> Service {
         if *self == Self::default() {
             return service;
@@ -96,10 +96,10 @@ fn token(text: &str) -> Token {
 }
 
 impl CatalogTable {
-    /// What the probe wrote last; nothing before its first run.
+    /// The last stored summary; empty before the first run of the probe.
     pub async fn sightings(&self) -> Result<Sightings> {
         let get = self.db.get_item().table_name(&*self.table);
-        // Half a unit for 4 KB: what is a moment old is as good.
+        // Eventually consistent, at half a read unit per 4 KB: a slightly old summary is good enough.
         let get = get.set_key(Some(Draft::of_partition(key::SIGHTINGS.to_owned()).into_item()));
         let Some(item) = get.send().await.map_err(failed(READING))?.item else {
             return Ok(Sightings::default());
@@ -119,7 +119,7 @@ impl CatalogTable {
         })
     }
 
-    /// Writes what probes have seen.
+    /// Stores the summary.
     pub async fn put_sightings(&self, seen: &Sightings) -> Result<()> {
         let list = |tokens: &[Token]| AttributeValue::B(Blob::new(tokens.as_flattened()));
         let item = Draft::of_partition(key::SIGHTINGS.to_owned())

@@ -1,9 +1,9 @@
-//! The catalog table: one item per service, one per claimed slug, one per service with its probe record, one that counts
-//! the versions, a copy of all services in one object (`object.rs`), and what probes have seen in one item (`sightings.rs`).
+//! The catalog table: one item per service, one per claimed slug, one per service with its probe record, the version
+//! counter, a copy of all services in one object (`object.rs`), and a summary of probe results (`sightings.rs`).
 //!
-//! Always true: a slug belongs to one service; every change of a service is conditional on the version that it was made
+//! Invariants: a slug belongs to one service. Every change of a service is conditional on the version that it was made
 //! on, and increments the catalog's version in the same transaction, so services read after a version are at least as
-//! new as that version. The probe record is not part of the service: recording it writes that item alone.
+//! new as that version. The probe record is not part of the service; recording a probe writes only the probe record.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -38,16 +38,16 @@ pub struct CatalogTable {
 /// The result of storing a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// It is stored.
+    /// The service is stored.
     Stored,
-    /// Another service has its slug; nothing was written.
+    /// Another service has the slug; nothing was written.
     SlugTaken {
-        /// That service.
+        /// The other service.
         by: ServiceId,
     },
     /// The stored version is not the one that the change was made on; nothing was written.
     Changed {
-        /// The stored version; zero where there is none.
+        /// The stored version; zero if the service is not stored.
         version: u64,
     },
 }
@@ -73,7 +73,7 @@ impl CatalogTable {
         }
     }
 
-    /// The number of changes so far; equal numbers mean equal catalogs.
+    /// The number of changes so far. Equal numbers mean equal catalogs.
     pub async fn version(&self) -> Result<u64> {
         match self.get(key::VERSION.to_owned()).await? {
             None => Ok(0),
@@ -86,7 +86,7 @@ impl CatalogTable {
         self.services().await.map(Catalog::new)
     }
 
-    /// Every service in no order, strongly consistent.
+    /// Every service, in any order, strongly consistent.
     pub async fn services(&self) -> Result<Vec<Service>> {
         let items = self.scan(&[key::SERVICES]).await?;
         items.iter().map(|item| self.read_service(item)).collect()
@@ -126,7 +126,8 @@ impl CatalogTable {
         Ok(record.unwrap_or_default())
     }
 
-    /// Stores a service and claims its slug: as version 1 if it is new, else as the version after the stored one.
+    /// Stores a service and claims its slug. The version must be 1 for a new service, otherwise the one after the
+    /// stored version.
     pub async fn put(&self, service: &Service, audit: &AuditEntry) -> Result<Listed> {
         let mut backoff = Backoff::new();
         loop {
@@ -160,8 +161,8 @@ impl CatalogTable {
         }
     }
 
-    /// Stores the results of a probe run, if the record is the one that the run started from; false where another run
-    /// was faster, and nothing was written.
+    /// Stores the results of a probe run, if the record is still the one that the run started from. Returns `false` if
+    /// another run was faster; nothing was written then.
     pub async fn put_probes(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
         let probes = record.operations.iter();
         let probes = probes
@@ -182,7 +183,7 @@ impl CatalogTable {
         if update_once_free(&update, "recording probes").await? {
             return Ok(true);
         }
-        // The response to an earlier attempt may have been lost; only one run writes a version of the record.
+        // The response to an earlier attempt may have been lost. Each version of the record is written by only one run.
         let met = self.probes(id).await?;
         Ok((met.version, &met.operations) == (record.version, &record.operations))
     }
@@ -197,7 +198,7 @@ impl CatalogTable {
         let mut transaction = Transaction::new();
         transaction.update(Role::Probes, update)?;
         transaction.audit(Role::Audit, audit)?;
-        // Only its own row, of an attempt whose response was lost, can refuse it.
+        // Only its own audit row can refuse it, written by an attempt whose response was lost.
         transaction
             .send_until_known(&self.db, &mut Backoff::new())
             .await
@@ -228,7 +229,7 @@ impl CatalogTable {
         Ok(transaction)
     }
 
-    /// The write of a service, conditional on the version before it.
+    /// The put of a service, conditional on the previous version.
     fn next_edition(&self, service: &Service) -> PutBuilder {
         let put = PutBuilder::default()
             .table_name(&*self.table)
@@ -250,10 +251,10 @@ impl CatalogTable {
             .expression_attribute_values(":one", 1_u32.write())
     }
 
-    /// Every item whose key begins with one of these.
+    /// Every item whose key starts with one of `prefixes`.
     pub(crate) async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
         let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
-        // Page by page: the paginator over items passes each item through the async runtime.
+        // Page by page, because the paginator over items passes each item through the async runtime.
         let mut pages = scan.into_paginator().send();
         let mut items = Vec::new();
         while let Some(page) = pages.next().await {
@@ -288,7 +289,7 @@ impl CatalogTable {
             category: row.get("category")?,
             source: row.get("source")?,
             trust_status: row.get("trust_status")?,
-            // Entries older than the curated set are not in it until an operator adds them.
+            // Entries that predate the curated set are not in it until an operator adds them.
             curated: row.get_optional("curated")?.unwrap_or(false),
             operations: row.get("operations")?,
             history: ListingHistory {
@@ -301,7 +302,7 @@ impl CatalogTable {
     fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
         let row = Row::new(&self.table, item);
         let operations = match item.get("probes") {
-            // Requested, but not probed yet.
+            // A probe was requested, but none has run yet.
             None => Some(BTreeMap::default()),
             Some(AttributeValue::L(probes)) => probes.iter().map(read_probe).collect(),
             Some(_) => None,
@@ -314,7 +315,7 @@ impl CatalogTable {
     }
 }
 
-/// The version of entries that were written before versions were stored.
+/// The version of entries that predate stored versions.
 const UNCOUNTED: u64 = 1;
 
 /// The condition that an entry is at the version `:old`.

@@ -1,7 +1,7 @@
-//! How each domain type is written as an attribute, and read back.
+//! The encoding of each domain type as an attribute.
 //!
-//! Always true: a written value reads back equal; anything else reads as `None`. Numbers are whole; times are
-//! microseconds; hashes are bytes; names and ids are text, so that a person can search for them in the console.
+//! Invariants: a written value reads back equal; any other attribute reads as `None`. Numbers are integers, times are
+//! microseconds, hashes are bytes. Names and ids are text, so that a person can search for them in the console.
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
 use uuid::Uuid;
 
-/// An item in DynamoDB's form, or a map inside one.
+/// A DynamoDB item, or a map inside one.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// A value that is stored as one attribute.
@@ -123,7 +123,7 @@ written_as_text! {
     AgentStatus, |status| status.name().to_owned(), Self::from_name;
     OperatorReason, |reason| reason.as_str().to_owned(), Self::parse;
     PersonId, ToString::to_string, Self::parse;
-    // A provider's JSON may have numbers and depths that a DynamoDB map does not support.
+    // A provider's JSON may have numbers and nesting depths that a DynamoDB map does not support.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
     Map<String, Value>, |members| Value::Object(members.clone()).to_string(), |text| serde_json::from_str(text).ok();
 }
@@ -146,7 +146,7 @@ impl Attribute for BTreeSet<PersonId> {
     }
 }
 
-/// In bytes: every decision reads a set of them.
+/// Encoded as bytes to keep it small: every decision reads such a set.
 impl Attribute for BTreeSet<AgentId> {
     fn write(&self) -> AttributeValue {
         let bytes = self.iter().map(|id| Blob::new(id.uuid().into_bytes()));

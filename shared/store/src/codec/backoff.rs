@@ -1,16 +1,18 @@
-//! How long an operation retries under contention, and how long under throttling.
+//! Backoff under contention and under throttling.
 //!
 //! DynamoDB cancels a transaction that conflicts with another one on an item, and the SDK doesn't retry a cancelled one
-//! (developer guide, "Transaction conflict handling"). So the backoff and the limit on attempts are ours.
+//! (developer guide, "Transaction conflict handling"). The backoff and the limit on attempts are therefore implemented
+//! here.
 //!
-//! A conflict passes within milliseconds, and to try again costs little. Throttling passes when a second's throughput
-//! is there again, and each try adds to it: so its pauses are long and few, and then the caller is told to come back.
+//! A conflict passes within milliseconds, and a retry costs little. Throttling lasts until the next second's throughput
+//! is available, and each retry adds to the load. So its pauses are long and few, after which the caller gets a
+//! retryable error.
 
 use crate::codec::fault::Fault;
 use purser_domain::{Error, Result};
 use std::time::Duration;
 
-/// Counts the retries of one operation. Create one per request and pass it along.
+/// The number of retries of one operation. Create one per request and pass it along.
 #[derive(Debug, Default)]
 pub struct Backoff {
     attempts: u32,
@@ -18,11 +20,11 @@ pub struct Backoff {
 
 impl Backoff {
     /// The longest first pause. Measured under DynamoDB's conflict rule: 1 to 2 ms cause 1.3 to 1.6 times as many
-    /// transactions, 16 to 32 ms raise the 99th percentile 1.5 to 2 times; 4 to 8 ms lie between.
+    /// transactions, and 16 to 32 ms raise the 99th percentile 1.5 to 2 times. 4 to 8 ms are a compromise.
     const BASE_MICROS: u64 = 6_000;
     /// The pause grows up to 2^5 times the base, 192 ms.
     const DOUBLINGS: u32 = 5;
-    /// Eighty pauses take 7.3 s on average, (6 + 12 + 24 + 48 + 96)/2 + 75 × 192/2 ms: half of a function's timeout.
+    /// Eighty pauses take 7.3 s on average, half of a function's timeout: (6 + 12 + 24 + 48 + 96)/2 + 75 × 192/2 ms.
     const ATTEMPTS: u32 = 80;
 
     /// A backoff with no retries yet.
@@ -30,7 +32,8 @@ impl Backoff {
         Self { attempts: 0 }
     }
 
-    /// Waits for a random time, longer on average after each attempt (full jitter); an error after the last attempt.
+    /// Waits for a random time that grows on average with each attempt (full jitter). Returns an error after the last
+    /// attempt.
     pub async fn wait(&mut self) -> Result<()> {
         if self.attempts >= Self::ATTEMPTS {
             return Err(Error::temporarily_unavailable(
@@ -49,14 +52,14 @@ impl Backoff {
         Ok(())
     }
 
-    /// Whether to rebuild a transaction that only conflicted with others: every fourth time, since the state it was
-    /// built on is getting old.
+    /// Whether a transaction that only conflicted with others should be rebuilt: on every fourth attempt, because the
+    /// state it was built on is getting old.
     pub(crate) const fn needs_fresh_read(&self) -> bool {
         self.attempts > 0 && self.attempts.is_multiple_of(4)
     }
 }
 
-/// The number of retries is logged once, when the operation is over.
+/// Logs the number of retries once, when the operation ends.
 impl Drop for Backoff {
     fn drop(&mut self) {
         if self.attempts > 0 {
@@ -65,19 +68,19 @@ impl Drop for Backoff {
     }
 }
 
-/// How often a throttled call is sent again: with [`throttling_pause`] it ends within a second of pauses.
+/// The number of retries of a throttled call. Their pauses ([`throttling_pause`]) add up to at most a second.
 pub(crate) const THROTTLING_PAUSES: u32 = 2;
 
-/// The pause before a throttled call is sent again, between 100 and 500 ms at random. DynamoDB counts throughput by the
-/// second (developer guide, "Burst and adaptive capacity"), so anything shorter meets the same second.
+/// A random pause of 100 to 500 ms before a throttled call is retried. DynamoDB counts throughput by the second
+/// (developer guide, "Burst and adaptive capacity"), so a shorter pause would end within the same second.
 pub(crate) fn throttling_pause() -> Duration {
     const SHORTEST_MILLIS: u64 = 100;
     const SPREAD_MILLIS: u64 = 400;
     Duration::from_millis(SHORTEST_MILLIS.saturating_add(up_to(SPREAD_MILLIS)))
 }
 
-/// A random number from zero to `most`. It need not be unpredictable, so it comes from the thread's generator, which
-/// the SDK uses for its own backoff too: the simulation seeds it and reproduces the same pauses.
+/// A random number from zero to `most`. It need not be unpredictable. It comes from the thread's generator, which the
+/// SDK uses for its own backoff too, so a simulation that seeds it reproduces the same pauses.
 fn up_to(most: u64) -> u64 {
     fastrand::u64(..=most)
 }

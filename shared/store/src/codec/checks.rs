@@ -1,7 +1,7 @@
-//! A decision's checks as one attribute of a few bytes, so that all twelve fit into a settlement's 1 KB.
+//! A decision's checks, encoded as one short binary attribute, so that all twelve fit into a settlement's 1 KB.
 //!
-//! Each check is its code, a byte with the outcome and flags for the numbers that follow, and these numbers as LEB128.
-//! A check's code never changes: stored rows contain it.
+//! Each check consists of its code, a byte with the outcome and flags for the numbers that follow, and these numbers as
+//! LEB128. Codes never change, because stored rows contain them.
 
 use crate::codec::attribute::Attribute;
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
@@ -93,7 +93,7 @@ const fn outcome_code(outcome: CheckOutcome) -> u8 {
     }
 }
 
-/// Seven bits a byte, lowest first; the high bit is set if more bytes follow.
+/// Writes seven bits per byte, lowest first; the high bit is set if more bytes follow.
 fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();
@@ -107,7 +107,7 @@ fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
 
 fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
-    // An amount is below 2^53: eight groups of seven bits.
+    // An amount is below 2^53, which fits into eight groups of seven bits.
     for group in 0..8_u32 {
         let byte = take(bytes)?;
         let bits = u64::from(byte & 0x7f).checked_shl(group.checked_mul(7)?)?;

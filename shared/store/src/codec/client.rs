@@ -1,7 +1,8 @@
-//! The DynamoDB client: how long a call may take, and how it is sent again.
+//! The DynamoDB client, with its timeouts and retries.
 //!
-//! Throttling is waited for here alone, for reads, writes and cancelled transactions alike; what still fails for it
-//! afterwards is `temporarily_unavailable` (`fault.rs`). Conflicts are waited for by whoever writes (`backoff.rs`).
+//! Only this client retries throttled calls, whether reads, writes or cancelled transactions. A call that is still
+//! throttled afterwards fails with `temporarily_unavailable` (`fault.rs`). Conflicts are retried by the writing
+//! operation (`backoff.rs`).
 
 use crate::codec::{
     backoff::{THROTTLING_PAUSES, throttling_pause},
@@ -26,7 +27,7 @@ use aws_types::{
 };
 use std::time::Duration;
 
-/// A client that times out early enough for its caller to answer.
+/// A client that times out early enough for the calling function to answer.
 ///
 /// One attempt may take 2 s; a transaction usually takes a few hundredths of a second. Three attempts fit into 6 s, and
 /// two such operations in a row fit into the 15 s of a function. The SDK's default pause before a second attempt, up to
@@ -39,8 +40,8 @@ pub fn client(config: &SdkConfig) -> Client {
     let retries = RetryConfig::standard()
         .with_max_attempts(THROTTLING_PAUSES.saturating_add(1))
         .with_initial_backoff(Duration::from_millis(50));
-    // The SDK's quota of retries is one for all calls. Throttling takes nothing from it, since its pauses limit it
-    // already: one agent's hot partition must not use up what everybody else's lost calls are sent again by.
+    // All calls share the SDK's retry quota. Throttling takes nothing from it, because its pauses already limit it, and
+    // one agent's hot partition must not use up the retries of all other calls.
     let quota = TokenBucket::builder().throttling_retry_cost(0).build();
     Client::from_conf(
         Builder::from(config)
@@ -52,19 +53,19 @@ pub fn client(config: &SdkConfig) -> Client {
     )
 }
 
-/// The same for calls that are not worth waiting for: one that is throttled fails at once.
+/// The same client for calls that are not worth waiting for: a throttled call fails at once.
 pub(crate) fn without_throttling_pauses(db: &Client) -> Client {
     let config = db.config().to_builder();
     Client::from_conf(config.retry_classifier(Throttling::GivenUp).build())
 }
 
-/// What becomes of throttled calls. The SDK knows the exceptions; it does not look into a cancelled transaction. A call
-/// that any classifier forbids to retry is not retried.
+/// The handling of throttled calls. The SDK recognizes throttling exceptions, but not a transaction cancelled for
+/// throttling. A call is not retried if any classifier forbids it.
 #[derive(Clone, Copy, Debug)]
 enum Throttling {
-    /// They are sent again after a pause.
+    /// Throttled calls are retried after a pause.
     Paused,
-    /// They have failed.
+    /// Throttled calls fail at once.
     GivenUp,
 }
 
@@ -107,7 +108,7 @@ impl ClassifyRetry for Throttling {
         "throttling"
     }
 
-    /// After the SDK's own.
+    /// Runs after the SDK's own classifiers.
     fn priority(&self) -> RetryClassifierPriority {
         RetryClassifierPriority::run_after(RetryClassifierPriority::transient_error_classifier())
     }

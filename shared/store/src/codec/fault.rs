@@ -1,7 +1,7 @@
-//! What is logged when DynamoDB fails.
+//! Errors of DynamoDB calls, reduced to text that is safe to log.
 //!
-//! The SDK's error keeps the raw response, items included, and prints it in its debug form. None of that may be logged,
-//! so an error is reduced to safe text here, immediately.
+//! The SDK's error keeps the raw response, including items, and prints it in its debug form. None of that may be
+//! logged, so every error is reduced to safe text here at once.
 
 use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
@@ -16,7 +16,7 @@ use std::error::Error as StdError;
 pub struct Fault(String);
 
 impl Fault {
-    /// A fault with a text of our own.
+    /// A fault with the given text.
     pub(crate) fn new(words: impl Into<String>) -> Self {
         Self(words.into())
     }
@@ -38,8 +38,8 @@ impl Fault {
     }
 }
 
-/// Converts an SDK error into an internal error, for `map_err`; one that throttling caused, after the client's pauses
-/// (`client.rs`), into `temporarily_unavailable`.
+/// Converts an SDK error into an internal error, for `map_err`. A call that is still throttled after the client's
+/// retries (`client.rs`) becomes `temporarily_unavailable`.
 pub(crate) fn failed<E>(doing: &'static str) -> impl FnOnce(SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// Whether an exception says that the table's, the index's or the account's throughput is used up (developer guide,
+/// Whether an exception means that the throughput of the table, the index or the account is exceeded (developer guide,
 /// "Error handling with DynamoDB").
 fn is_throttling(code: &str) -> bool {
     matches!(

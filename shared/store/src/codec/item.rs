@@ -1,4 +1,4 @@
-//! From items to domain types, and back. No intermediate form leaves this crate.
+//! Conversion between items and domain types. No intermediate form leaves this crate.
 
 pub(crate) use crate::codec::attribute::Item;
 
@@ -12,7 +12,7 @@ use purser_domain::{Error, Result};
 pub struct Corrupt {
     /// The table.
     pub table: String,
-    /// The item's key: ids and hashes, nothing secret.
+    /// The item's key. It consists of ids and hashes, nothing secret.
     pub key: String,
     /// The attribute that is missing or wrong.
     pub attribute: &'static str,
@@ -61,12 +61,12 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A member of an item or map; `None` when it is missing or can't be read.
+/// A member of an item or map; `None` if it is missing or can't be read.
 pub(crate) fn member<T: Attribute>(map: &Item, name: &str) -> Option<T> {
     map.get(name).and_then(T::read)
 }
 
-/// A member that may be missing; `None` when it is present but can't be read.
+/// An optional member: `Some(None)` if it is missing, `None` if it is present but can't be read.
 #[expect(clippy::option_option, reason = "absent and wrong are two things")]
 pub(crate) fn optional_member<T: Attribute>(map: &Item, name: &str) -> Option<Option<T>> {
     match map.get(name) {
@@ -85,7 +85,7 @@ impl Draft {
         Self(key.attributes())
     }
 
-    /// An item with this key, in a table without sort key.
+    /// An item with this key, in a table without a sort key.
     pub(crate) fn of_partition(pk: String) -> Self {
         Self(Item::from([("pk".to_owned(), AttributeValue::S(pk))]))
     }
@@ -95,12 +95,12 @@ impl Draft {
         Self(Item::new())
     }
 
-    /// With this attribute.
+    /// Adds an attribute.
     pub(crate) fn with<T: Attribute>(self, name: &'static str, value: &T) -> Self {
         self.with_value(name, value.write())
     }
 
-    /// With this attribute if there is a value.
+    /// Adds an attribute if there is a value.
     pub(crate) fn with_optional<T: Attribute>(self, name: &'static str, value: Option<&T>) -> Self {
         match value {
             Some(value) => self.with(name, value),
@@ -108,7 +108,7 @@ impl Draft {
         }
     }
 
-    /// With this attribute, already converted.
+    /// Adds an attribute that is already encoded.
     pub(crate) fn with_value(mut self, name: &'static str, value: AttributeValue) -> Self {
         self.0.insert(name.to_owned(), value);
         self

@@ -1,13 +1,13 @@
-//! Items as plain JSON, for the catalog's object: texts, whole numbers, booleans, lists and maps, each as JSON's own.
+//! Items as plain JSON, for the catalog's object. Strings, integers, booleans, lists and maps map to the JSON types.
 //!
-//! Always true: what is written reads back equal. An attribute of another kind is not written, so nothing is lost.
+//! Invariant: a written item reads back equal. An item with an attribute of another type is not written at all.
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
-/// The item as JSON, its members in order, so that equal items are equal texts; `None` where an attribute has no form.
+/// The item as JSON. Members are sorted, so that equal items are equal texts. `None` if an attribute has no JSON form.
 pub(crate) fn write_item(item: &Item) -> Option<Value> {
     let members: BTreeMap<_, _> = item.iter().collect();
     let members = members
@@ -38,7 +38,7 @@ fn write(value: &AttributeValue) -> Option<Value> {
         AttributeValue::Bool(value) => Some(Value::Bool(*value)),
         AttributeValue::L(values) => values.iter().map(write).collect::<Option<_>>().map(Value::Array),
         AttributeValue::M(item) => write_item(item),
-        // Bytes, sets and null: no service has them.
+        // Bytes, sets and null. No service has these types.
         _ => None,
     }
 }

@@ -1,12 +1,12 @@
 //! The format of every key, defined once.
 //!
-//! Items that other functions write have another prefix: IAM tells them apart by the partition key alone
-//! (`dynamodb:LeadingKeys`). Two functions write a window's totals, its stamps and its sum, which IAM tells apart by the
-//! attributes (`dynamodb:Attributes`).
+//! IAM restricts a function to items by the prefix of their partition key (`dynamodb:LeadingKeys`), so items that
+//! different functions write have different prefixes. Where several functions write the same item, such as a window's
+//! totals, IAM restricts each to its attributes (`dynamodb:Attributes`).
 //!
-//! Text order matters in two places: in a window's partition `#W` comes before the entries, and entries, settlements and
-//! decisions sort by time. Times are zero-padded for that: 16 digits hold the microseconds until the year 2286, 12 digits
-//! the seconds.
+//! Sort keys rely on text order: in a window's partition `#W` sorts before the entries, and entries, settlements and
+//! decisions sort by time. Times are therefore zero-padded: to 16 digits for microseconds, enough until the year 2286,
+//! and to 12 digits for seconds.
 
 use crate::codec::attribute::Item;
 use crate::people::throttle::ThrottleKind;
@@ -25,7 +25,7 @@ pub(crate) struct Key {
     pub(crate) sk: String,
 }
 
-/// The sort key of an item that is alone or first in its partition.
+/// The sort key of the only item, or the first item, of a partition.
 const ONLY: &str = "#";
 /// The sort key of a window's totals.
 pub(crate) const WINDOW: &str = "#W";
@@ -47,12 +47,11 @@ impl Key {
         Self::new(format!("I#{agent}"), key.to_string())
     }
 
-    /// The ids of the agent's approvals that may wait for a person.
+    /// The set of ids of the agent's approvals that may be waiting for a person.
     pub(crate) fn waiting(agent: AgentId) -> Self {
         Self::new(format!("O#{agent}"), ONLY)
     }
 
-    /// A settlement.
     pub(crate) fn settlement(agent: AgentId, id: SettlementId) -> Self {
         Self::new(settlement_partition(agent), id.to_string())
     }
@@ -67,7 +66,8 @@ impl Key {
         Self::new(payout_partition(agent), ONLY)
     }
 
-    /// What a payout's idempotency key was used for. Agents' own keys are elsewhere, so neither can meet the other.
+    /// The record of a payout's idempotency key. Agents' idempotency keys are in another partition, so the two can't
+    /// collide.
     pub(crate) fn payout_key(agent: AgentId, key: &Fingerprint) -> Self {
         Self::new(payout_partition(agent), format!("K#{key}"))
     }
@@ -87,7 +87,6 @@ impl Key {
         Self::new(audit_partition(actor), id.to_string())
     }
 
-    /// A policy.
     pub(crate) fn policy(agent: AgentId, service: ServiceId) -> Self {
         Self::new(policy_partition(agent), service.to_string())
     }
@@ -105,13 +104,13 @@ impl Key {
         )
     }
 
-    /// An approval, in one partition with the earlier ones of the same request.
+    /// An approval. All approvals of one request share a partition.
     pub(crate) fn approval(id: ApprovalId) -> Self {
         Self::new(approval_partition(id), format!("{:010}", id.sequence()))
     }
 
-    /// The claim of a settlement on the transaction that confirmed it, in this block; with a log index, on one transfer
-    /// of a transaction that has confirmed another settlement.
+    /// A settlement's claim on the transaction in this block that confirmed it. With a log index, the claim is on one
+    /// transfer of a transaction that has already confirmed another settlement.
     pub(crate) fn claim(network: Network, block: u64, hash: TxHash, log_index: Option<u64>) -> Self {
         let shard = hash.b256().first().copied().unwrap_or_default() % CLAIM_SHARDS;
         let sk = match log_index {
@@ -126,17 +125,17 @@ impl Key {
         Self::new(format!("R#{agent}#{replay_key}"), ONLY)
     }
 
-    /// The last block whose confirmations were checked once more.
+    /// The last block whose confirmations reconcile has checked again.
     pub(crate) fn checked_block() -> Self {
         Self::new(PLACES.to_owned(), ONLY)
     }
 
-    /// The last block up to which a part of the wallets was searched for outflows.
+    /// The last block up to which part `index` of `of` parts of the wallets was searched for outflows.
     pub(crate) fn outflow_place(index: u8, of: u8) -> Self {
         Self::new(PLACES.to_owned(), format!("{OUTFLOW_PLACES}{index}#{of}"))
     }
 
-    /// The agent after whose wallet the look at what wallets hold goes on.
+    /// The agent whose wallet's balance was checked last; the next check continues after it.
     pub(crate) fn level_place() -> Self {
         Self::new(PLACES.to_owned(), "LEVELS")
     }
@@ -146,7 +145,7 @@ impl Key {
         Self::new(level_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
     }
 
-    /// An agent's wallet, among all wallets.
+    /// An agent's entry in the list of all wallets.
     pub(crate) fn wallet(agent: AgentId) -> Self {
         Self::new(wallet_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
     }
@@ -156,22 +155,21 @@ impl Key {
         Self::new(MARKED.to_owned(), format!("{agent}#{id}"))
     }
 
-    /// A request to evict what has rolled out of a window.
+    /// A request to evict a window's expired entries.
     pub(crate) fn eviction_request(scope: WindowScope) -> Self {
         Self::new(EVICT.to_owned(), window_partition(scope))
     }
 
-    /// A starting set.
     pub(crate) fn starting_set(digest: &Fingerprint) -> Self {
         Self::new(format!("START#{digest}"), ONLY)
     }
 
-    /// A copy of what operators have frozen.
+    /// One copy of the operators' freezes.
     pub(crate) fn freezes(copy: u8) -> Self {
         Self::new(format!("FREEZES#{copy}"), ONLY)
     }
 
-    /// Who has frozen this, when and why.
+    /// The record of who froze `target`, when and why.
     pub(crate) fn freeze(target: &FreezeTarget) -> Self {
         let sk = match target {
             FreezeTarget::Agent(agent) => format!("{FROZEN_AGENT}{agent}"),
@@ -191,7 +189,7 @@ impl Key {
         Self::new("WALLETS".to_owned(), ONLY)
     }
 
-    /// What is known of a person: who they are at their issuer, and when all their sessions were last ended.
+    /// A person's record: their identity at the issuer, and the time at which all their sessions were last ended.
     pub(crate) fn person(person: &PersonId) -> Self {
         Self::new(person_partition(person), ONLY)
     }
@@ -201,7 +199,7 @@ impl Key {
         Self::new(person_partition(person), format!("{SESSIONS}{session}"))
     }
 
-    /// A webhook, in one of its person's places.
+    /// A webhook, in one of its owner's slots.
     pub(crate) fn webhook(person: &PersonId, slot: u8) -> Self {
         Self::new(webhooks::partition(person), slot.to_string())
     }
@@ -211,7 +209,7 @@ impl Key {
         Self::new(format!("K#{webhook}"), secret.to_string())
     }
 
-    /// That a webhook is gone.
+    /// The marker of a removed webhook.
     pub(crate) fn webhook_gone(webhook: WebhookId) -> Self {
         Self::new(format!("G#{webhook}"), ONLY)
     }
@@ -221,7 +219,7 @@ impl Key {
         Self::new(webhooks::deliveries(webhook), id.to_string())
     }
 
-    /// That a delivery waits for another call.
+    /// The marker of a delivery that waits for its next attempt.
     pub(crate) fn waiting_delivery(person: &PersonId, id: DeliveryId) -> Self {
         Self::new(webhooks::waiting(person), id.to_string())
     }
@@ -231,7 +229,7 @@ impl Key {
         Self::new(webhooks::pauses(notices::shard_of(person)), format!("{ends_at}#{id}"))
     }
 
-    /// What a person says of their notices.
+    /// A person's notice settings.
     pub(crate) fn notice_settings(person: &PersonId) -> Self {
         Self::new(notices::recipients(notices::shard_of(person)), person.as_str())
     }
@@ -241,22 +239,22 @@ impl Key {
         Self::new(format!("U#{person}"), url.to_string())
     }
 
-    /// That a channel has ended.
+    /// The marker of an ended channel.
     pub(crate) fn ended_channel(person: &PersonId, channel: NoticeChannel) -> Self {
         Self::new(notices::ended(person), channel.name())
     }
 
-    /// When a channel's next message may go.
+    /// The time from which a channel's next message may be sent.
     pub(crate) fn notice_pace(person: &PersonId, channel: NoticeChannel) -> Self {
         Self::new(format!("F#{}#{person}", channel.name()), ONLY)
     }
 
-    /// What waits to be told.
+    /// An event that waits to be sent on a channel.
     pub(crate) fn waiting_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
         Self::new(notices::waiting(person, channel), key)
     }
 
-    /// That it was told, or need not be.
+    /// The marker of an event that was sent on a channel, or need not be.
     pub(crate) fn told_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
         Self::new(format!("T#{}#{person}", channel.name()), key)
     }
@@ -266,7 +264,7 @@ impl Key {
         Self::new(attested::partition(attested::shard_of(service)), service.to_string())
     }
 
-    /// When the payees of the whole catalog were first attested, in the usage table.
+    /// The time at which the payees of the whole catalog were first attested, in the usage table.
     pub(crate) fn attested_since() -> Self {
         Self::new("PAYEES#SINCE".to_owned(), ONLY)
     }
@@ -315,7 +313,8 @@ const BY_PERSON: &str = "P#";
 const BY_OPERATORS: &str = "OPERATORS";
 const OUTFLOWS: &str = "OUTFLOWS";
 
-/// The partition of what a person did, of what operators did, or of what reconcile found, in the audit table.
+/// The partition of the actor's acts in the audit table: one for each person, one for all operators, and one for
+/// reconcile's findings.
 pub(crate) fn audit_partition(actor: &Actor) -> String {
     match actor {
         Actor::Person { id, .. } => format!("{BY_PERSON}{id}"),
@@ -324,8 +323,9 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
     }
 }
 
-/// The partition in which a person is told what another did, or reconcile found, of what is theirs: each function that
-/// tells has its own. A person's own acts are told nowhere else.
+/// The partition of the audit rows that inform a person of an operator's act on what the person owns, or of a finding
+/// of reconcile. Each function that writes such rows has its own partition. `None` for a person's own acts, which have
+/// a single row.
 pub(crate) fn told_partition(actor: &Actor, person: &PersonId) -> Option<String> {
     match actor {
         Actor::Person { .. } => None,
@@ -334,7 +334,7 @@ pub(crate) fn told_partition(actor: &Actor, person: &PersonId) -> Option<String>
     }
 }
 
-/// The partitions of a part of the audit log.
+/// The partitions of the audit log that make up this scope.
 pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     match scope {
         AuditScope::Person(person) => ["P", "O", "W"].map(|kind| format!("{kind}#{person}")).into(),
@@ -343,12 +343,12 @@ pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     }
 }
 
-/// The person whose act a row of the audit log is.
+/// The person whose act a row of the audit log records.
 pub(crate) fn actor_of(item: &Item) -> Option<PersonId> {
     PersonId::parse(part(item, "pk")?.strip_prefix(BY_PERSON)?)
 }
 
-/// The agent whose record, settlement or set of waiting approvals an item is.
+/// The agent in the key of its record, settlement or set of waiting approvals.
 pub(crate) fn agent_of(item: &Item) -> Option<AgentId> {
     let (_, agent) = part(item, "pk")?.split_once('#')?;
     AgentId::parse(agent)
@@ -370,18 +370,18 @@ pub(crate) fn window_partition(scope: WindowScope) -> String {
     }
 }
 
-/// The partition of how far reconcile has come.
+/// The partition of reconcile's cursors.
 pub(crate) const PLACES: &str = "RECONCILE";
-/// The prefix of the sort keys of how far the wallets were searched for outflows.
+/// The prefix of the sort keys of the cursors of the search for outflows.
 pub(crate) const OUTFLOW_PLACES: &str = "OUTFLOWS#";
 
-/// Which part, of how many, in the sort key of such a place.
+/// The part of the wallets, and the number of parts, in such a sort key.
 pub(crate) fn parse_outflow_place(sk: &str) -> Option<(u8, u8)> {
     let (index, of) = sk.strip_prefix(OUTFLOW_PLACES)?.split_once('#')?;
     index.parse().ok().zip(of.parse().ok())
 }
 
-/// Into how many partitions the wallets go: each of four runs of reconcile reads its own.
+/// The number of partitions of the wallets: each of four runs of reconcile reads its own.
 pub(crate) const WALLET_SHARDS: u8 = 4;
 
 /// A partition of the wallets.
@@ -389,12 +389,12 @@ pub(crate) fn wallet_partition(shard: u8) -> String {
     format!("WALLET#{shard}")
 }
 
-/// A partition of whether wallets are low, by the same division.
+/// A partition of the records of whether wallets are low, sharded as the wallets are.
 pub(crate) fn level_partition(shard: u8) -> String {
     format!("LEVEL#{shard}")
 }
 
-/// The last hexadecimal digit of an agent's id, which is random: by it wallets are divided.
+/// The digit that shards wallets: the last hexadecimal digit of the agent's id, which is random.
 pub(crate) fn wallet_digit(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last & 0xf
@@ -428,8 +428,8 @@ pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
     ApprovalId::of_lineage(lineage, sort_key(item).parse().ok()?)
 }
 
-/// Into how many partitions the claims of one block go: at a thousand payments a second two thousand may be made at
-/// once, and a partition takes a thousand writes a second.
+/// The number of partitions of the claims of one block: at a thousand payments a second, two thousand claims may be
+/// made at once, and a partition takes a thousand writes a second.
 pub(crate) const CLAIM_SHARDS: u8 = 4;
 
 /// A partition of the claims on transactions in one block.
@@ -451,23 +451,23 @@ pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId
     Some((AgentId::parse(agent)?, SettlementId::parse(settlement)?))
 }
 
-/// How many copies there are of what operators have frozen. Each decision reads one, and a partition takes 3,000 units a
-/// second: a thousand decisions should not meet in one.
+/// The number of copies of the operators' freezes. Each decision reads one, and a partition serves 3,000 read units a
+/// second; a thousand decisions a second should not all read the same one.
 pub(crate) const FREEZES_COPIES: u8 = 4;
 
-/// The copy that an agent's decisions read: the last bits of its id are random.
+/// The copy that an agent's decisions read, by the last bits of its id, which are random.
 pub(crate) fn freezes_copy(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last % FREEZES_COPIES
 }
 
-/// The partition of who has frozen what.
+/// The partition of the records of who froze what, when and why.
 pub(crate) const FREEZE_REASONS: &str = "FREEZES#WHY";
 const FROZEN_AGENT: &str = "agent#";
 const FROZEN_OWNER: &str = "owner#";
 const FROZEN_DEPLOYMENT: &str = "deployment";
 
-/// What is frozen, by the sort key of its reason.
+/// The frozen target in the sort key of such a record.
 pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
     if sk == FROZEN_DEPLOYMENT {
         Some(FreezeTarget::Deployment)
@@ -482,20 +482,20 @@ pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
 pub(crate) mod hold {
     use super::{SettlementId, Timestamp};
 
-    /// The index.
+    /// The name of the index.
     pub(crate) const INDEX: &str = "hold";
-    /// How many partitions the index has.
+    /// The number of partitions of the index.
     pub const PARTITIONS: u8 = 16;
 
-    /// The index partition of a settlement: the last hexadecimal digit of its id, which is random, so all are filled
-    /// evenly. A payment writes the index twice, and one partition takes 1,000 writes a second. The key is short, since
-    /// it is part of the settlement's row, which has to stay below 1 KB.
+    /// The index partition of a settlement: the last hexadecimal digit of its id, which is random, so the partitions
+    /// fill evenly. A payment writes the index twice, and one partition takes 1,000 writes a second. The key is short,
+    /// since it is part of the settlement's row, which has to stay below 1 KB.
     pub(crate) fn partition(id: SettlementId) -> String {
         format!("{:x}", id.uuid().as_u128() & 0xf)
     }
 
-    /// The index sort key of a hold: the time from which on the chain decides it, its payment's `validBefore`, or the
-    /// time at which to try again. Several may have the same one.
+    /// The index sort key of a hold: the time from which the chain decides its outcome (its payment's `validBefore`),
+    /// or the time of the next attempt. It is not unique.
     pub(crate) fn due(at: Timestamp) -> String {
         format!("{:012}", at.secs())
     }
@@ -511,7 +511,7 @@ pub(crate) mod owned {
     use purser_domain::{AgentId, ApprovalId, Timestamp};
     use uuid::Uuid;
 
-    /// The index.
+    /// The name of the index.
     pub(crate) const INDEX: &str = "owner";
     /// The prefix of the index sort keys of agents.
     pub(crate) const AGENTS: &str = "A#";
@@ -523,7 +523,7 @@ pub(crate) mod owned {
         format!("{AGENTS}{:016}#{id}", created_at.micros())
     }
 
-    /// After every index sort key of agents, whatever time one names, and before those of approvals.
+    /// An index sort key after those of all agents and before those of approvals.
     pub(crate) const AFTER_AGENTS: &str = "A#~";
 
     /// The agent and its creation in an index sort key. `None` for any other.
@@ -537,14 +537,14 @@ pub(crate) mod owned {
         format!("{APPROVALS}{:016}#{id}", created_at.micros())
     }
 
-    /// The first and the last index sort key of approvals that were asked for from this time on.
+    /// The first and last possible index sort keys of approvals created at or after this time.
     pub(crate) fn approvals_from(asked_at: Timestamp) -> (String, String) {
         let first = ApprovalId::from_uuid(Uuid::nil());
         let last = ApprovalId::from_uuid(Uuid::max());
         (approval(first, asked_at), approval(last, Timestamp::MAX))
     }
 
-    /// The prefix of the index sort keys of offers of agents, of which the owner is who may accept.
+    /// The prefix of the index sort keys of offers of agents. The `owner` of an offer is the person who may accept it.
     pub(crate) const HANDOVERS: &str = "HO#";
 
     /// An offer's index sort key.
@@ -552,14 +552,14 @@ pub(crate) mod owned {
         format!("{HANDOVERS}{:016}#{agent}", offered_at.micros())
     }
 
-    /// The upper bound of the index sort keys before an approval's: no id lies between the two.
+    /// The inclusive upper bound of the index sort keys before an approval's. No id lies between the two.
     pub(crate) fn just_before_approval(id: ApprovalId, created_at: Timestamp) -> String {
         let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
         approval(ApprovalId::from_uuid(previous), created_at)
     }
 }
 
-/// A query for the newest items of a partition whose sort keys are `UUIDv7`s; only those before `before`, if it is given.
+/// A query for the newest items of a partition whose sort keys are `UUIDv7`s, or for the newest items before `before`.
 pub(crate) fn newest(
     query: QueryFluentBuilder,
     partition: String,
@@ -616,14 +616,13 @@ pub(crate) mod catalog {
     pub(crate) const SERVICES: &str = "SVC#";
     /// The prefix of the keys of probe records.
     pub(crate) const PROBES: &str = "PROBE#";
-    /// What probes have seen of all services.
+    /// The summary of probe results of all services.
     pub(crate) const SIGHTINGS: &str = "SIGHTINGS";
     /// The head of the catalog's object.
     pub(crate) const OBJECT: &str = "OBJECT";
     /// The prefix of the keys of the object's chunks.
     pub(crate) const CHUNKS: &str = "CHUNK#";
 
-    /// A service.
     pub(crate) fn service(id: ServiceId) -> String {
         format!("{SERVICES}{id}")
     }
@@ -633,7 +632,7 @@ pub(crate) mod catalog {
         format!("{PROBES}{id}")
     }
 
-    /// The prefix of the keys of the chunks of one object, which is of this version and has this hash.
+    /// The prefix of the keys of the chunks of the object with this version and this hash.
     pub(crate) fn chunks_of(version: u64, digest: &Fingerprint) -> String {
         format!("{CHUNKS}{version}#{digest}#")
     }
@@ -662,7 +661,7 @@ pub(crate) mod attested {
         format!("PAYEES#{shard}")
     }
 
-    /// The partition of a service: the last bits of its id are random.
+    /// The partition of a service, by the last bits of its id, which are random.
     pub(crate) fn shard_of(service: ServiceId) -> u8 {
         let [.., last] = service.uuid().into_bytes();
         last % SHARDS
@@ -679,17 +678,17 @@ pub(crate) mod webhooks {
         format!("P#{person}")
     }
 
-    /// The place in a webhook's sort key.
+    /// The slot in a webhook's sort key.
     pub(crate) fn slot(item: &Item) -> Option<u8> {
         sort_key(item).parse().ok().filter(|slot| *slot < Webhook::MOST)
     }
 
-    /// The partition of a person's deliveries that wait for another call.
+    /// The partition of a person's deliveries that wait for their next attempt.
     pub(crate) fn waiting(person: &PersonId) -> String {
         format!("W#{person}")
     }
 
-    /// The partition of the long pauses of the people in a part.
+    /// The partition of the long pauses of one shard of people.
     pub(crate) fn pauses(part: char) -> String {
         format!("N#{part}")
     }
@@ -704,12 +703,13 @@ pub(crate) mod webhooks {
 pub(crate) mod notices {
     use super::{NoticeChannel, PersonId};
 
-    /// Whose notices are in which part: sixteen, by the person's first digit, so that all can be gone through.
+    /// The partition of one shard of notice settings. There are sixteen shards, by the first digit of the person's id,
+    /// so that all recipients can be listed.
     pub(crate) fn recipients(shard: char) -> String {
         format!("R#{shard}")
     }
 
-    /// The part of a person.
+    /// The shard of a person.
     pub(crate) fn shard_of(person: &PersonId) -> char {
         person.as_str().chars().next().unwrap_or('0')
     }
@@ -719,7 +719,7 @@ pub(crate) mod notices {
         format!("X#{person}")
     }
 
-    /// The partition of what waits to be told.
+    /// The partition of the events that wait to be sent on a channel.
     pub(crate) fn waiting(person: &PersonId, channel: NoticeChannel) -> String {
         format!("Q#{}#{person}", channel.name())
     }

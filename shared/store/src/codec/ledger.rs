@@ -1,6 +1,6 @@
-//! The ledger: agents, policies, windows, settlements, idempotency keys and approvals; and the decisions table.
+//! The ledger table (agents, policies, windows, settlements, idempotency keys and approvals) and the decisions table.
 //!
-//! Each operation has its own file. This one has only what they share.
+//! Each operation has its own file; this file has the code they share.
 
 use crate::{
     codec::backoff::{THROTTLING_PAUSES, throttling_pause},
@@ -32,7 +32,7 @@ pub struct Ledger {
 /// The result of an edit that names the version it was made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
-    /// It is stored, now or by an earlier attempt of the same edit.
+    /// The edit is stored, by this or an earlier attempt.
     Stored,
     /// Another edit came first, or the item does not exist; nothing was written.
     Conflict,
@@ -40,7 +40,8 @@ pub enum Edited {
 
 const READING: &str = "reading the ledger";
 
-/// Items of a table by their keys, which must be distinct, in any order; `consistent`: strongly consistent.
+/// Reads items of a table by their keys, which must be distinct, and returns them in any order. `consistent` makes the
+/// read strongly consistent.
 pub(crate) async fn get_all(
     db: &Client,
     table: &str,
@@ -63,10 +64,10 @@ pub(crate) async fn get_all(
         let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
         let answer = answer.map_err(failed(doing))?;
         found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
-        // Keys beyond the table's throughput are returned unprocessed: throttling that is no error.
+        // Keys beyond the table's throughput are returned unprocessed: throttling without an error.
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         wanted = left.flat_map(|left| left.keys).collect();
-        // What advances is waited for as long as it takes.
+        // Only rounds without progress count towards the limit.
         if wanted.len() < asked {
             pauses = 0;
         }
@@ -96,7 +97,7 @@ impl Ledger {
         }
     }
 
-    /// The ledger in this table, for a function that uses no decisions: adding or reading one fails.
+    /// The ledger in this table, for a function that doesn't use decisions. Adding or reading a decision fails.
     pub fn without_decisions(db: Client, ledger: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -136,12 +137,12 @@ impl Ledger {
         get_all(&self.db, &self.table, keys, true, READING).await
     }
 
-    /// A write of a whole item of the ledger.
+    /// A put that replaces a whole item of the ledger.
     pub(crate) fn put(&self, item: Item) -> PutBuilder {
         PutBuilder::default().table_name(&*self.table).set_item(Some(item))
     }
 
-    /// A write of an item that must not exist yet.
+    /// A put of an item that must not exist yet.
     pub(crate) fn put_new(&self, item: Item) -> PutBuilder {
         self.put(item).condition_expression("attribute_not_exists(pk)")
     }

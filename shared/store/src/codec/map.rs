@@ -1,4 +1,4 @@
-//! The domain types that are stored as a map of other attributes.
+//! The encoding of domain types that are stored as a map of other attributes.
 
 use crate::codec::attribute::{Attribute, read_text, text};
 use crate::codec::item::{Draft, Item, member, optional_member};
@@ -45,8 +45,8 @@ written_as_map! {
     Wallet, write_wallet, read_wallet;
 }
 
-/// Structs that are stored as a map of their fields: the required ones; after the bar, the optional ones; after the
-/// second, what is not stored, with its value.
+/// Structs that are stored as a map of their fields: first the required fields; after `|`, the optional ones; after
+/// `||`, the fields that are not stored, each with the value it reads as.
 macro_rules! written_as_fields {
     ($($name:ty {
         $($field:ident: $member:literal,)*
@@ -141,11 +141,11 @@ fn read_wallet(map: &Item) -> Option<Wallet> {
     })
 }
 
-/// The custodies, as a wallet's item names them.
+/// The values of a wallet's `custody` attribute.
 const SEED: &str = "seed";
 const KMS: &str = "kms";
 
-/// One operation of a probe record. An answer without payment means that the operation is free.
+/// Writes one operation of a probe record. An answer without a payment means that the operation is free.
 pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
     let draft = Draft::nested()
         .with("id", &operation)
@@ -172,7 +172,7 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
     let answer = optional_member(map, "since")?.map(|since| Answer { quote, since });
     let seen = match optional_member(map, "obstacle")? {
         Some(obstacle) => Err(obstacle),
-        // Without an obstacle, the last answer is the answer of this probe.
+        // Without an obstacle, the last answer is this probe's answer.
         None => Ok(answer.as_ref()?.quote.clone()),
     };
     let probe = Probe {
@@ -184,7 +184,7 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
     Some((member(map, "id")?, probe))
 }
 
-/// What a scope does not limit has no attribute.
+/// A dimension that the scope does not limit has no attribute.
 fn write_key(key: &AgentKey) -> Draft {
     Draft::nested()
         .with("id", &key.id)
@@ -258,7 +258,7 @@ fn read_rule(map: &Item) -> Option<Rule> {
     })
 }
 
-/// Names are short, since the map is part of rows that should stay below 1 KB.
+/// The names are short because the map is part of rows that should stay below 1 KB.
 fn write_call(call: &CallDescription) -> Draft {
     let price = call.catalog_price.as_ref();
     Draft::nested()

@@ -1,8 +1,8 @@
-//! Sending a transaction, and interpreting the reasons of a cancelled one.
+//! Sends transactions and interprets the cancellation reasons.
 //!
-//! Always true: a refusal names the conditions that failed, each with the item it was evaluated on; a transaction that
-//! only conflicted with others can be sent again unchanged, since every condition is evaluated again; one whose
-//! response was lost is sent again too, and finds its own rows if it had committed.
+//! A refusal names the conditions that failed, each with the item it was evaluated on. A transaction that only
+//! conflicted with others can be sent again unchanged, because every condition is evaluated again. A transaction whose
+//! response was lost is sent again too, and is refused by its own rows if it had committed.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -29,7 +29,7 @@ use std::error::Error as StdError;
 /// The most actions of one transaction (developer guide, "`TransactWriteItems` API").
 pub(crate) const MOST_ACTIONS: usize = 100;
 
-/// Writes that are applied together or not at all. `Role` identifies each of them in a refusal.
+/// Writes that are applied together or not at all. `Role` identifies each write in a refusal.
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction<Role> {
     writes: Vec<(Role, TransactWriteItem)>,
@@ -39,22 +39,22 @@ pub(crate) struct Transaction<Role> {
 /// The final result of a transaction.
 #[derive(Debug)]
 pub(crate) enum Known<Role> {
-    /// Everything was written.
+    /// All writes were applied.
     Committed,
-    /// Nothing was, because conditions failed.
+    /// Nothing was written, because conditions failed.
     Refused(FailedConditions<Role>),
 }
 
 /// The result of sending a transaction once.
 #[derive(Debug)]
 pub(crate) enum Sent<Role> {
-    /// Everything was written.
+    /// All writes were applied.
     Committed,
-    /// Nothing was, because conditions failed.
+    /// Nothing was written, because conditions failed.
     Refused(FailedConditions<Role>),
     /// Nothing was written, because of a conflicting transaction.
     Contended,
-    /// The response was lost: everything was written, nothing was, or it still will be.
+    /// The response was lost: the transaction was applied, was not, or still will be.
     Unknown(Error),
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Sent<Role> {
 pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
 
 impl<Role: Copy + PartialEq> FailedConditions<Role> {
-    /// The item that this role's failed condition was evaluated on, if the condition failed and returns it.
+    /// The item that this role's condition was evaluated on, if the condition failed and its write returns the item.
     pub(crate) fn met(&self, role: Role) -> Option<&Item> {
         self.0
             .iter()
@@ -98,7 +98,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds a put of what this function may not read: no existing item is returned.
+    /// Adds a put of an item that this function may not read. If its condition fails, no item is returned.
     pub(crate) fn put_unseen(&mut self, role: Role, put: PutBuilder) -> Result<()> {
         let put: Put = put.build().map_err(incomplete)?;
         self.writes.push((role, TransactWriteItem::builder().put(put).build()));
@@ -123,7 +123,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds the deletion of an item that must exist: its amount must not be subtracted twice.
+    /// Adds the deletion of an item that must exist, so that its amount is not subtracted twice.
     pub(crate) fn delete_existing(&mut self, role: Role, table: &str, key: Item) -> Result<()> {
         let delete = Delete::builder()
             .table_name(table)
@@ -147,7 +147,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds the rows of the audit log that tell of it. They are logged once they are known to be committed.
+    /// Adds the audit rows of this transaction. The act is logged once the transaction is known to have committed.
     pub(crate) fn audit(&mut self, role: Role, entry: &AuditEntry) -> Result<()> {
         for put in entry.puts() {
             self.put(role, put)?;
@@ -156,7 +156,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Sends it once. The SDK's retries use the same client token, so it commits at most once.
+    /// Sends the transaction once. The SDK's retries use the same client token, so it commits at most once.
     pub(crate) async fn send(&self, db: &Client) -> Result<Sent<Role>> {
         let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
         let answer = db.transact_write_items().set_transact_items(Some(items)).send().await;
@@ -164,7 +164,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         if let Some((role, entry)) = &self.audit {
             let is_committed = match &sent {
                 Sent::Committed => true,
-                // Its row is there: an attempt whose response was lost had committed.
+                // The audit row exists, so an attempt whose response was lost had committed.
                 Sent::Refused(refusal) => refusal.names(*role),
                 Sent::Contended | Sent::Unknown(_) => false,
             };
@@ -175,7 +175,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(sent)
     }
 
-    /// Sends it until it is committed or refused, for writes that recognize their own rows when repeated.
+    /// Sends the transaction until it is committed or refused, for writes that recognize their own rows when repeated.
     pub(crate) async fn send_until_known(&self, db: &Client, backoff: &mut Backoff) -> Result<Known<Role>> {
         loop {
             if let Some(known) = self.send_while_fresh(db, backoff).await? {
@@ -184,7 +184,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// The same, but `None` after so many conflicts that the state it was built on is getting old.
+    /// Sends the transaction until it is committed or refused. Returns `None` once [`Backoff::needs_fresh_read`] asks
+    /// for a rebuild.
     pub(crate) async fn send_while_fresh(&self, db: &Client, backoff: &mut Backoff) -> Result<Option<Known<Role>>> {
         let mut lost_before = false;
         loop {
@@ -192,7 +193,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 Sent::Committed => return Ok(Some(Known::Committed)),
                 Sent::Refused(refusal) => return Ok(Some(Known::Refused(refusal))),
                 Sent::Contended => {}
-                // Sent again unchanged, it either commits or is refused by its own rows.
+                // A second attempt, sent unchanged, either commits or is refused by its own rows.
                 Sent::Unknown(error) if lost_before => return Err(error),
                 Sent::Unknown(_) => lost_before = true,
             }
@@ -222,14 +223,15 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// One reason per action, in order. A failed condition takes precedence: it names what has changed.
+    /// Interprets the reasons, one per action, in order. A failed condition takes precedence, because it names what has
+    /// changed.
     fn reasons(&self, reasons: &[CancellationReason]) -> Result<Sent<Role>> {
         let mut refused = Vec::new();
         for ((role, _), reason) in self.writes.iter().zip(reasons) {
             match reason.code() {
                 None | Some("None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED) => {}
                 Some(CONDITION_FAILED) => refused.push((*role, reason.item().cloned())),
-                // A bug of ours: a validation error, or an item that is too large.
+                // A bug in this crate: a validation error, or an item that is too large.
                 Some(other) => {
                     let words = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
                     return Err(Error::internal(DOING, Fault::new(words)));
@@ -252,14 +254,14 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
 
 const DOING: &str = "writing a transaction";
 
-/// The reasons of a cancelled transaction (API reference, `TransactWriteItems`).
+/// The cancellation reasons (API reference, `TransactWriteItems`).
 const CONDITION_FAILED: &str = "ConditionalCheckFailed";
 const CONFLICT: &str = "TransactionConflict";
 const THROTTLED: &str = "ThrottlingError";
 const THROUGHPUT_EXCEEDED: &str = "ProvisionedThroughputExceeded";
 
-/// Whether a transaction was cancelled for throttling: no other reason would cancel it again at once. A conflict beside
-/// it is over by the time that throttling is.
+/// Whether a transaction was cancelled for throttling, and for no reason that would cancel it again at once. A conflict
+/// does not count as such a reason: it ends before the throttling does.
 pub(crate) fn is_throttled(reasons: &[CancellationReason]) -> bool {
     let mut codes = reasons.iter().filter_map(CancellationReason::code);
     let lasts = |code| !matches!(code, "None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED);
@@ -270,12 +272,12 @@ fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
     Error::internal("building a transaction", error)
 }
 
-/// Whether a single write failed because a transaction is in progress on its item; the SDK doesn't retry that.
+/// Whether a single write failed because a transaction is in progress on its item. The SDK doesn't retry it.
 pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
     error.code() == Some("TransactionConflictException")
 }
 
-/// Whether a single write succeeded; false if its condition failed.
+/// Whether a single write was applied; `false` if its condition failed.
 pub(crate) fn was_made<T, E>(answer: Result<T, SdkError<E>>, doing: &'static str) -> Result<bool>
 where
     E: ProvideErrorMetadata + StdError + 'static,
@@ -287,7 +289,7 @@ where
     }
 }
 
-/// Sends a single update until it doesn't conflict with a transaction; false if its condition failed.
+/// Sends a single update until it doesn't conflict with a transaction. Returns `false` if its condition failed.
 pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, doing: &'static str) -> Result<bool> {
     let mut backoff = Backoff::new();
     loop {

@@ -1,4 +1,4 @@
-//! What people are told: what they say of it, what waits, and when each channel's next message may go.
+//! Notices to people: their settings, the waiting events, and the pace of each channel.
 
 pub(crate) mod pace;
 pub(crate) mod pending;

@@ -1,4 +1,5 @@
-//! When a channel's next message may go. Its version is the turn: of two that take it, one is refused.
+//! The pace of a channel: the time from which its next message may be sent. Its version ensures that only one of two
+//! concurrent runs sends.
 
 use crate::{
     codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, codec::transact::was_made,
@@ -6,11 +7,11 @@ use crate::{
 };
 use purser_domain::{NoticeChannel, NoticePace, PersonId, Result, Timestamp};
 
-/// How long it is kept without use, in seconds: longer than what waits.
+/// The time in seconds for which an unused pace is kept: longer than waiting events are.
 const KEPT_SECS: u64 = 7 * 86_400;
 
 impl WebhooksTable {
-    /// When a channel's next message may go, strongly consistent.
+    /// The pace of a channel, strongly consistent.
     pub async fn notice_pace(&self, person: &PersonId, channel: NoticeChannel) -> Result<NoticePace> {
         let item = self
             .get(&Key::notice_pace(person, channel), "reading when to tell")
@@ -28,7 +29,8 @@ impl WebhooksTable {
         })
     }
 
-    /// Stores the next version, if the one before is stored, or none where it is the first: whether it was.
+    /// Stores the next version, if the previous one is stored, or nothing for the first version. Returns whether it was
+    /// stored.
     pub async fn put_notice_pace(
         &self,
         person: &PersonId,

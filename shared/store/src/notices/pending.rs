@@ -1,5 +1,5 @@
-//! What waits to be told on a channel, and what was told or need not be: a repeated event neither waits twice nor comes
-//! back, and the answer to a question closes it even where it comes first.
+//! Events that wait to be sent on a channel, and markers of events that were sent or need not be. A redelivered event
+//! neither waits twice nor is sent again. The answer to a question closes it even if the answer arrives first.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -13,17 +13,17 @@ use crate::{
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, PutBuilder};
 use purser_domain::{Event, NoticeChannel, PersonId, Result, Timestamp};
 
-/// How long a row is kept, in seconds: what is a day old is told no more, whoever repeats it.
+/// The time in seconds for which a row is kept. An event that is a day old is never sent, even if redelivered.
 const KEPT_SECS: u64 = 2 * 86_400;
-/// How many rows one transaction settles: each takes two of its hundred writes (API reference).
+/// The most events settled in one transaction. Each takes two of its hundred writes (API reference).
 const AT_ONCE: usize = 50;
 
-/// An event that waits to be told.
+/// An event that waits to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The key that it waits under.
     pub key: String,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
@@ -34,7 +34,7 @@ enum Role {
 }
 
 impl WebhooksTable {
-    /// Lets an event wait, unless it does already, was told, or is over: whether it waits now.
+    /// Queues an event, unless it is already queued, was sent, or need not be sent. Returns whether it is queued now.
     pub async fn let_wait(
         &self,
         person: &PersonId,
@@ -61,8 +61,8 @@ impl WebhooksTable {
         }
     }
 
-    /// Some of what waits on a channel, what matters most and is oldest first, strongly consistent: each key with its
-    /// event, of which one that can't be read is an error of its own.
+    /// Up to `limit` events that wait on a channel with their keys, the most important and oldest first, strongly
+    /// consistent. Each unreadable event gives a separate error.
     pub async fn waiting_notices(
         &self,
         person: &PersonId,
@@ -82,7 +82,7 @@ impl WebhooksTable {
         Ok(answer.items().iter().map(read).collect())
     }
 
-    /// Settles what was told, or need not be: it waits no more, and does not come back.
+    /// Settles events that were sent or need not be: they no longer wait, and are not queued again.
     pub async fn settle_notices(
         &self,
         person: &PersonId,
@@ -96,7 +96,7 @@ impl WebhooksTable {
                 transaction.put_unseen(Role::Told, self.told(person, channel, key, now))?;
                 transaction.delete(Role::Waiting, self.delete(&Key::waiting_notice(person, channel, key)))?;
             }
-            // Nothing in it has a condition.
+            // It can't be refused, because it has no condition.
             transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         }
         Ok(())

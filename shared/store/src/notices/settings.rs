@@ -1,8 +1,8 @@
-//! What people say of their notices: one row for each, in one of sixteen parts, so that all can be gone through by pages.
+//! People's notice settings: one row for each person, in one of sixteen shards, so that all can be listed in pages.
 //!
-//! `people` alone writes them. The address comes from an issuer's word and is no edit of the person's, so it has no
-//! version. That a channel has ended is another row, of `notices`. A URL is a row that is put once, encrypted: `people`, which
-//! puts it, can't decrypt one.
+//! Only `people` writes them. The mail address comes from the issuer and is not an edit by the person, so it has no
+//! version. The function `notices` records ended channels in separate rows. A URL is stored once, encrypted; `people`,
+//! which stores it, can't decrypt it.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -22,16 +22,16 @@ use purser_domain::{
 };
 use std::collections::BTreeMap;
 
-/// The parts that people's rows are in.
+/// The shards of people's rows.
 pub const PERSON_PARTS: [char; 16] = [
     '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
 ];
 
-/// A URL that is to be stored.
+/// A URL to store.
 pub struct NewNoticeUrl {
-    /// Its id.
+    /// The id of the URL.
     pub id: NoticeUrlId,
-    /// The URL, encrypted: whoever knows it can post there.
+    /// The URL, encrypted because anyone who knows it can post to it.
     pub url: Ciphertext,
 }
 
@@ -43,7 +43,7 @@ enum Role {
 }
 
 impl WebhooksTable {
-    /// A person's notices, strongly consistent.
+    /// A person's notice settings, strongly consistent.
     pub async fn notices_of(&self, person: &PersonId) -> Result<NoticeSettings> {
         let item = self.get(&Key::notice_settings(person), "reading notices").await?;
         match item {
@@ -52,7 +52,8 @@ impl WebhooksTable {
         }
     }
 
-    /// Some people of a part, in order, those after `after`. A row that can't be read is an error of its own.
+    /// Up to `limit` people of a shard after `after`, in order, with their settings. Each row with unreadable settings
+    /// gives a separate error.
     pub async fn recipients(
         &self,
         part: char,
@@ -65,7 +66,7 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk > :after")
             .expression_attribute_values(":pk", notices::recipients(part).write())
-            // Before every id: a key can't be empty.
+            // `#` sorts before every id. A key can't be empty.
             .expression_attribute_values(":after", after.map_or("#", PersonId::as_str).to_owned().write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = query.send().await.map_err(failed("listing whom to tell"))?;
@@ -77,8 +78,8 @@ impl WebhooksTable {
         read.collect()
     }
 
-    /// Keeps the address that an issuer says is verified, as of that time, or that none is any more: whether this was
-    /// said later than what is known.
+    /// Stores the address that the issuer reports as verified at `said_at`, or removes it if there is no longer one.
+    /// Returns whether this report is newer than the stored one.
     pub async fn keep_address(
         &self,
         person: &PersonId,
@@ -97,7 +98,7 @@ impl WebhooksTable {
                 .update_expression("SET mail = :mail, said = :at")
                 .condition_expression(LATER)
                 .expression_attribute_values(":mail", address.write()),
-            // Who never had one gets no row for it.
+            // A person without an address gets no row for it.
             None => update
                 .update_expression("SET said = :at REMOVE mail")
                 .condition_expression(format!("attribute_exists(mail) AND {LATER}")),
@@ -105,7 +106,7 @@ impl WebhooksTable {
         was_made(update.send().await, "keeping a mail address")
     }
 
-    /// Stores the next version, if the one before is stored, with a new URL, and without the one that it replaces.
+    /// Stores the next version if the previous one is stored. Also stores a new URL and removes the one it replaces.
     pub async fn edit_notices(
         &self,
         next: &NoticeSettings,
@@ -138,13 +139,13 @@ impl WebhooksTable {
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             Known::Committed => Ok(Edited::Stored),
-            // Its own row is there: an attempt whose response was lost had stored it.
+            // The audit row exists, so an attempt whose response was lost had stored the edit.
             Known::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
             Known::Refused(_) => Ok(Edited::Conflict),
         }
     }
 
-    /// A person's URL, encrypted, strongly consistent; a missing one was replaced.
+    /// A person's URL, encrypted, strongly consistent. A missing URL was replaced or removed.
     pub async fn notice_url(&self, person: &PersonId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
         let item = self
             .get(&Key::notice_url(person, id), "reading where notices go")
@@ -152,7 +153,7 @@ impl WebhooksTable {
         item.map(|item| self.row(&item).get("c")).transpose()
     }
 
-    /// Notes that a channel leads nowhere any more.
+    /// Records that a channel can no longer deliver messages.
     pub async fn note_ended(&self, person: &PersonId, channel: NoticeChannel, ended: &EndedChannel) -> Result<()> {
         let row = Draft::of(&Key::ended_channel(person, channel))
             .with("place", &ended.place)
@@ -167,7 +168,7 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// Which of a person's channels have ended as they are now, strongly consistent.
+    /// The channels of a person that have ended with their current address or URL, strongly consistent.
     pub async fn ended_channels(&self, settings: &NoticeSettings) -> Result<BTreeMap<NoticeChannel, EndedChannel>> {
         let query = self
             .db
@@ -196,7 +197,7 @@ impl WebhooksTable {
         Ok(ended)
     }
 
-    /// Forgets that a channel had ended: it was of use again.
+    /// Removes the marker of an ended channel, because the channel has delivered again.
     pub async fn revive_channel(&self, person: &PersonId, channel: NoticeChannel) -> Result<()> {
         let delete = self
             .db

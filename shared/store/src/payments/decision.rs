@@ -1,7 +1,7 @@
-//! Decisions: what was blocked or escalated and why, and which confirmations were reverted, for the agent's owner.
+//! Decisions: blocked and escalated requests with their reasons, and reverted confirmations, for the agent's owner.
 //!
-//! A row is added once and never changed. A refusal's row keeps the numbers of every check, which say more than its one
-//! reason. An allow has no row; its settlement keeps the numbers. The log ([`Ledger::decisions`]) shows all of them.
+//! A row is added once and never changed. A refusal's row keeps the numbers of every check, which say more than its
+//! single reason. An allow has no row; its settlement keeps the numbers. The log ([`Ledger::decisions`]) shows both.
 
 use crate::{
     codec::attribute::text,
@@ -28,11 +28,11 @@ impl Ledger {
             .table_name(self.decisions_table()?)
             .set_item(Some(write_decision(decision)))
             .condition_expression("attribute_not_exists(pk)");
-        // The id is random: an existing row is this one, written by an attempt whose response was lost.
+        // The id is random, so an existing row is this decision, written by an attempt whose response was lost.
         was_made(put.send().await, "recording a decision").map(|_| ())
     }
 
-    /// The agent's decisions, newest first: those that are before `before` in the log, or the newest.
+    /// The agent's decisions before `before` in the log, or the newest ones; newest first, up to `limit`.
     pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let (allowed, recorded) = tokio::try_join!(
             self.settlements(agent, before, limit),
@@ -45,7 +45,7 @@ impl Ledger {
         Ok(log)
     }
 
-    /// The calls that settlements pay for, as their agents described them, by settlement.
+    /// The calls that these settlements pay for, as the agents described them, by settlement id.
     pub async fn calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
         let terms = settlements.iter().map(|settlement| &settlement.terms);
         let keys: Vec<Key> = terms
@@ -71,8 +71,8 @@ impl Ledger {
             .transpose()
     }
 
-    /// The agent's decisions that have rows of their own (all but the allows), newest first: those before `before`, or
-    /// the newest.
+    /// The agent's decisions that have rows of their own (all but the allows) before `before`, or the newest ones;
+    /// newest first, up to `limit`.
     pub async fn recorded(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
         let query = self.db.query().table_name(table);

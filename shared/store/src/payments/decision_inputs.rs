@@ -1,9 +1,9 @@
-//! Everything that a decision reads, in one round trip: a `BatchGetItem` of single rows, the policy among them, beside a
-//! Query of the window.
+//! Everything that a decision reads, in one round trip: a `BatchGetItem` of single rows, including the policy, and a
+//! concurrent Query of the window.
 //!
-//! Reads of several items are not a snapshot, so any of them may be torn. That is safe: a condition of the resulting
-//! write checks every fact again. Only a policy and the totals with its stamp must agree to be judged at all; they are
-//! read again until they do.
+//! Reads of several items are not a snapshot, so they may be torn. That is safe, because the conditions of the
+//! resulting write check every fact again. Only a policy and the stamp on its window's totals must agree before the
+//! decision; they are read again until they do.
 
 use crate::{
     codec::backoff::Backoff,
@@ -19,40 +19,40 @@ use purser_domain::{
     Result, RuleId, ServiceId, Timestamp, Window, WindowScope,
 };
 
-/// What to read in addition to the calling agent's record.
+/// The items to read in addition to the calling agent's record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DecisionKeys {
-    /// The service; without it no window is read.
+    /// The service. Without it no window is read.
     pub service: Option<ServiceId>,
     /// The hash of the idempotency key.
     pub key: Option<Fingerprint>,
     /// The approval that the request carries.
     pub approval: Option<ApprovalId>,
-    /// Whether to read what operators have frozen: without it nothing can be decided.
+    /// Whether to read the operators' freezes, which a decision needs.
     pub freezes: bool,
 }
 
-/// What was read; nothing in it is older than the call.
+/// The inputs of a decision, none older than the call that read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionInputs {
     /// The idempotency record.
     pub record: Option<IdempotencyRecord>,
     /// The approval; it may belong to another agent.
     pub approval: Option<Approval>,
-    /// Policy and windows; `None` when no service was requested.
+    /// Policy and windows; `None` if no service was requested.
     pub service_state: Option<ServiceState>,
-    /// What operators have frozen; `None` when it was not asked for.
+    /// The operators' freezes; `None` if they were not requested.
     pub freezes: Option<Freezes>,
 }
 
 /// The policy and the windows of an agent and a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceState {
-    /// The service's record on the agent, stored or by default; `None` when it was never enabled.
+    /// The agent's policy for the service, stored or by default; `None` if the service was never enabled.
     pub enabled: Option<EnabledService>,
-    /// Whether that is a default that no row holds yet. Nothing can be reserved before [`Ledger::write_default`].
+    /// Whether `enabled` is a default that is not stored yet. Nothing can be reserved before [`Ledger::write_default`].
     pub is_unwritten: bool,
-    /// The day window; empty when nothing was ever authorized.
+    /// The day window; empty if nothing was ever authorized.
     pub day: Window,
     /// The window of each of the agent's budgets.
     pub budgets: Vec<(RuleId, Window)>,
@@ -80,7 +80,7 @@ impl DecisionInputs {
         self.service_state.as_mut().ok_or_else(missing)
     }
 
-    /// The freeze by operators that the agent is under, if any; an error if freezes were not asked for.
+    /// The operators' freeze that applies to the agent, if any; an error if freezes were not requested.
     pub fn frozen_by_operators(&self, agent: &Agent) -> Result<Option<Freeze>> {
         let missing = || Error::internal("reading the freezes", Fault::new("they were not asked for"));
         Ok(self.freezes.as_ref().ok_or_else(missing)?.of(agent))
@@ -93,7 +93,7 @@ impl ServiceState {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
 
-    /// A window of which more has rolled out at `at` than [`Ledger::read_live`] reads, so that what counts is not known.
+    /// A window from which more has rolled out at `at` than [`Ledger::read_live`] reads, so that its spend is unknown.
     pub fn too_long(&self, at: Timestamp) -> Option<&Window> {
         self.windows().find(|window| window.hides_expired(at))
     }
@@ -115,7 +115,7 @@ impl Ledger {
         };
         let mut backoff = Backoff::new();
         loop {
-            // Boxed, since `join` copies a finished future, and the SDK's take kilobytes.
+            // Boxed because `join` copies a finished future, and the SDK's futures take kilobytes.
             let rows = Box::pin(self.single_rows(agent, ask));
             let (rows, day) = tokio::try_join!(rows, Box::pin(self.day(agent, ask)))?;
             let SingleRows {
@@ -154,8 +154,8 @@ impl Ledger {
         }
     }
 
-    /// Reads more of each window that hides expired entries, so that what counts at `at` is exact; unless more has rolled
-    /// out than one call reads: [`ServiceState::too_long`].
+    /// Reads more of each window that may have unread expired entries, so that its spend at `at` is exact, unless more
+    /// has rolled out than one call reads ([`ServiceState::too_long`]).
     pub async fn read_live(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
         let left = PagesLeft::of_a_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
@@ -165,15 +165,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// The service state from the day window and the agent's budgets; `None` when a policy or budget and its window
-    /// were read at different versions.
+    /// The service state from the day window and the agent's budgets; `None` if a policy or budget and its window were
+    /// read at different versions.
     async fn service_state(
         &self,
         policy: Option<EnabledService>,
         mut day: Window,
         agent: Option<&Agent>,
     ) -> Result<Option<ServiceState>> {
-        // Neither is stored without the other: then a default may hold, and the window begins at its version.
+        // Policy and window are stored together. If neither is, a default may apply, and the window begins at its
+        // version.
         let is_stored = day.stamp != 0;
         if policy.is_some() != is_stored || policy.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
             return Ok(None);
@@ -238,7 +239,7 @@ impl Ledger {
         self.head(scope, Duration::DAY).await.map(Some)
     }
 
-    /// The windows of the agent's budgets, read concurrently; `None` when one does not have its rule's stamp.
+    /// The windows of the agent's budgets, read concurrently; `None` if one does not have its rule's stamp.
     async fn budgets(&self, agent: Option<&Agent>) -> Result<Option<Vec<(RuleId, Window)>>> {
         let mut reads = tokio::task::JoinSet::new();
         let Some(agent) = agent else {

@@ -1,9 +1,8 @@
-//! The escalation: the approval, the idempotency record that names it and the decision, in one transaction.
+//! The escalation: writes the approval, the idempotency record that names it, and the decision, in one transaction.
 //!
-//! Always true: at most one approval of a request is open. Identical requests share one partition, where the first
-//! approval has number 0 and each later one the number after the newest; a number can be taken once. An escalation that
-//! finds its number taken by an open approval joins that one. At most a given number of an agent's approvals wait for a
-//! person (`waiting.rs`). Nothing is reserved.
+//! Invariant: at most one approval of a request is open. The approvals of identical requests share one partition and
+//! are numbered from 0; each number can be used once. An escalation whose number is used by an open approval joins that
+//! approval. The number of an agent's waiting approvals is limited (`waiting.rs`). Nothing is reserved.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -27,11 +26,11 @@ use purser_domain::{
 pub enum Escalated {
     /// A new approval waits for a person.
     Staged(Approval),
-    /// An identical request is waiting already, under another key; this one waits for the same approval.
+    /// An identical request is already waiting under another idempotency key; this one waits for the same approval.
     Joined(Approval),
     /// The idempotency key was used already. The caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
-    /// The agent's limit of waiting approvals is reached, and none that is open is for this request. Nothing was
+    /// The agent's limit of waiting approvals is reached, and no open approval is for this request. Nothing was
     /// written, so the caller records the refusal under the same id.
     TooMany,
 }
@@ -40,7 +39,7 @@ pub enum Escalated {
 enum Role {
     Key,
     Approval,
-    /// The set of the agent's approvals that may wait.
+    /// The set of the agent's approvals that may be waiting.
     Waiting,
     Decision,
 }
@@ -69,12 +68,12 @@ impl Place {
 }
 
 impl Ledger {
-    /// Creates the approval that a decision asks for, or joins the open one, and binds the key to it; the decision is
-    /// recorded in the same transaction, with the approval's id. A new approval expires at `expires_at`, and is created
-    /// only if fewer than `most` of the agent's approvals wait.
+    /// Creates the approval that a decision asks for, or joins the open one, and binds the idempotency key to it. The
+    /// decision is recorded in the same transaction, with the approval's id. A new approval expires at `expires_at`. It
+    /// is created only if fewer than `most` of the agent's approvals are waiting.
     ///
     /// If several conditions failed, the first of these determines the result: the key is used, the approval's number
-    /// is taken, too many wait. So the limit never refuses a repeated or joining request.
+    /// is used, too many approvals wait. So the limit never refuses a repeated or joining request.
     pub async fn escalate(
         &self,
         key: &Fingerprint,
@@ -83,7 +82,7 @@ impl Ledger {
         most: u32,
     ) -> Result<Escalated> {
         let mut backoff = Backoff::new();
-        // Nearly every request is escalated for the first time: try number 0 without reading.
+        // Nearly every escalated request is new, so number 0 is tried without reading.
         let mut place = Place::New(asked(decision, expires_at, 0)?);
         loop {
             let transaction = self.escalation(key, decision, &place, most)?;
@@ -153,7 +152,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Reads the newest approval of this request: joins it if it is open, else takes the next number.
+    /// Reads the newest approval of this request, and joins it if it is open, or takes the next number otherwise.
     async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
         let Some(newest) = self.newest_approval(decision.agent, &decision.fingerprint).await? else {
             return Ok(Place::New(asked(decision, expires_at, 0)?));
@@ -189,7 +188,7 @@ fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
     approval.status(decision.at).is_open()
 }
 
-/// Whether the key was bound by this same escalation, in an attempt whose response was lost.
+/// Whether this same escalation bound the key, in an attempt whose response was lost.
 fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place) -> bool {
     matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
         if *transaction == decision.transaction && *approval == place.approval().id)

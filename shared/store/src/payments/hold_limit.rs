@@ -1,27 +1,27 @@
-//! The cap on the holds of one agent: what one agent makes wait for the chain must not fill what reconcile ends in time.
+//! The cap on the holds of one agent. One agent's holds must not exhaust the number that reconcile can resolve in time.
 //!
-//! A hold is open until its payment is confirmed or can no longer be made, which takes as long as the longest
-//! authorization. So payments of a span of that length are counted, however they end: at a hold's end nothing more has
-//! to be written. Spans are fixed, so two that follow each other may have twice the cap in one span's length, and each
-//! environment may add a chunk. How they are counted: `people/chunked_counter.rs`.
+//! A hold is open until its payment is confirmed or can no longer be made, which takes at most as long as the longest
+//! authorization. So all payments within a span of that length are counted, whatever their outcome, and the end of a
+//! hold needs no write. Spans are fixed, so an interval of one span's length that crosses a boundary may contain twice
+//! the cap, and each environment may exceed it by a chunk. `people/chunked_counter.rs` implements the counters.
 
 use crate::people::chunked_counter::ChunkedCounter;
 use aws_sdk_dynamodb::Client;
 use purser_domain::{AgentId, Duration, Result, Timestamp};
 use std::{num::NonZeroU64, sync::Arc};
 
-/// The cap on the payments that one agent is allowed while one of them can be open.
+/// The cap on an agent's payments within one span.
 #[derive(Clone, Debug)]
 pub struct HoldLimit(ChunkedCounter<AgentId, ()>);
 
 impl HoldLimit {
-    /// The counters in the throttle's table, each limited to `most` in a span as long as the longest authorization.
+    /// The counters in the throttle table, each limited to `most` in a span as long as the longest authorization.
     pub fn new(db: Client, table: impl Into<Arc<str>>, most: u32, longest: Duration) -> Self {
         let span = NonZeroU64::new(longest.secs()).unwrap_or(NonZeroU64::MIN);
         Self(ChunkedCounter::new(db, table.into(), most, span))
     }
 
-    /// 429 until the span ends, if the agent was allowed that many.
+    /// Returns 429 until the span ends if the agent has reached the cap.
     pub fn check(&self, agent: AgentId, now: Timestamp) -> Result<()> {
         self.0.check(agent, now, |()| true)
     }

@@ -1,21 +1,21 @@
-//! The idempotency record: what a key was used for.
+//! The record of an idempotency key's use.
 
 use crate::codec::item::Row;
 use purser_domain::{ApprovalId, BoundPayment, Fingerprint, Result, TransactionId};
 
-/// What an idempotency key was used for. An authorization is permanent.
+/// The use of an idempotency key. An authorization is permanent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdempotencyRecord {
     /// An authorization.
     Allowed {
-        /// The request.
+        /// The fingerprint of the request.
         fingerprint: Fingerprint,
-        /// What it authorized.
+        /// The authorized payment.
         payment: BoundPayment,
     },
     /// An escalation. The approved retry replaces this record.
     Escalated {
-        /// The request.
+        /// The fingerprint of the request.
         fingerprint: Fingerprint,
         /// The approval it waits for.
         approval: ApprovalId,
@@ -25,7 +25,7 @@ pub enum IdempotencyRecord {
 }
 
 impl IdempotencyRecord {
-    /// The request that the key was first used for.
+    /// The fingerprint of the request that the key was first used for.
     pub const fn fingerprint(&self) -> &Fingerprint {
         match self {
             Self::Allowed { fingerprint, .. } | Self::Escalated { fingerprint, .. } => fingerprint,

@@ -1,5 +1,4 @@
-//! One payment: its decision's inputs, the reservation, the settlement, and the decision's record; payouts; and which
-//! wallet was attested for which agent.
+//! Payments (decision inputs, reservation, settlement, decision record), payouts, and the claims of agents on wallets.
 
 pub(crate) mod decision;
 pub(crate) mod decision_inputs;

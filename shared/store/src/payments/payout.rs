@@ -1,12 +1,12 @@
 //! An agent's payout address, and the reservation of a payout to it.
 //!
-//! Always true: the address and its wait are written by `payments` alone, by its own clock; a payout is one transaction
-//! with the record that it was decided on, so it goes to the stored address after its wait, and of two at once one is
-//! reserved; a payout's key is bound for good. None is reserved while the latest one is open; a revert can open an earlier
-//! one beside it (`revert_confirmation.rs`).
+//! Invariants: only `payments` writes the address and its waiting period, by its own clock. A payout is one transaction
+//! with the record that it was decided on, so it goes to the stored address after the waiting period, and only one of
+//! two concurrent payouts is reserved. A payout's idempotency key is bound permanently. No payout is reserved while the
+//! latest one is open; a revert can reopen an earlier one (`revert_confirmation.rs`).
 //!
-//! The record names the latest payout, which is open while its settlement is authorized: so nothing here has to be
-//! written when the chain ends it.
+//! The record names the latest payout, which is open while its settlement is authorized. So the record need not change
+//! when the payout ends on chain.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -23,34 +23,34 @@ use purser_domain::{
     Agent, AgentId, Fingerprint, Freezes, PayoutAddress, PayoutGrant, PayoutRecord, Result, SettlementId, Terms,
 };
 
-/// What a payout's idempotency key was used for.
+/// The record of a payout's idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayoutKey {
-    /// The request.
+    /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// What it reserved.
+    /// The reserved settlement.
     pub settlement: SettlementId,
 }
 
-/// What a payout is decided on, strongly consistent.
+/// The inputs of a payout's decision, strongly consistent.
 #[derive(Clone, Debug)]
 pub struct PayoutInputs {
     /// The agent.
     pub agent: Option<Agent>,
     /// Its payout address.
     pub record: PayoutRecord,
-    /// What operators have frozen.
+    /// The operators' freezes.
     pub freezes: Freezes,
-    /// What the key was used for.
+    /// The record of the idempotency key, if it was used.
     pub key: Option<PayoutKey>,
 }
 
 /// The result of reserving a payout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayoutReserved {
-    /// It is reserved, with the given terms.
+    /// The payout is reserved, with the given terms.
     Done,
-    /// Something has changed since it was decided, or may have: read and decide again.
+    /// An input of the decision has changed, or may have. The caller reads and decides again.
     Raced,
 }
 
@@ -72,8 +72,8 @@ impl Ledger {
         item.map_or_else(|| Ok(PayoutRecord::default()), |item| self.read_payout_record(&item))
     }
 
-    /// The agent, its payout address, operators' freezes, and what this key was used for: four read units, one round
-    /// trip.
+    /// Reads the agent, its payout address, the operators' freezes and the record of this idempotency key: four read
+    /// units, one round trip.
     pub async fn payout_inputs(&self, agent: AgentId, used: &Fingerprint) -> Result<PayoutInputs> {
         let keys = [
             Key::agent(agent),
@@ -91,7 +91,7 @@ impl Ledger {
         })
     }
 
-    /// Replaces the record by its next version: 4 write units.
+    /// Replaces the record with its next version: 4 write units.
     pub async fn put_payout_record(&self, agent: AgentId, next: &PayoutRecord, audit: &AuditEntry) -> Result<Edited> {
         let mut transaction = Transaction::new();
         let put = self
@@ -114,8 +114,8 @@ impl Ledger {
         }
     }
 
-    /// Reserves a payout: 9 write units, and 2 more where the agent had one before. A transaction that only conflicted
-    /// with others is sent again after a pause; after four pauses the caller reads again.
+    /// Reserves a payout: 9 write units, and 2 more if the agent had a payout before. A transaction that only
+    /// conflicted with others is sent again after a pause; after four pauses the caller reads again.
     pub async fn reserve_payout(
         &self,
         grant: &PayoutGrant,
@@ -142,7 +142,7 @@ impl Ledger {
             .with("sid", &terms.id);
         transaction.put(Role::Key, self.put_new(key.into_item()))?;
         if let Some(latest) = grant.record().latest {
-            // A reorganization may have opened it again since it was read.
+            // A reorg may have reopened it since it was read.
             let check = ConditionCheck::builder()
                 .table_name(&*self.table)
                 .set_key(Some(Key::settlement(terms.agent, latest).attributes()))
@@ -155,7 +155,7 @@ impl Ledger {
             Some(Known::Committed) => Ok(PayoutReserved::Done),
             Some(Known::Refused(refusal)) => {
                 let used = refusal.met(Role::Key).map(|item| self.read_payout_key(item));
-                // Written by an attempt whose response was lost.
+                // An attempt whose response was lost wrote the record.
                 if used.transpose()?.is_some_and(|used| used.settlement == terms.id) {
                     return Ok(PayoutReserved::Done);
                 }

@@ -1,5 +1,5 @@
-//! Replay keys of preflights: one row each, with the fingerprint of the request. Nothing depends on them: authorize
-//! never reads them, and DynamoDB deletes them by TTL.
+//! Replay keys of preflights, one row each, with the fingerprint of the request. Spending does not depend on them:
+//! authorize never reads them, and DynamoDB deletes them by TTL.
 
 use crate::{
     codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, codec::ledger::Ledger,
@@ -7,12 +7,12 @@ use crate::{
 };
 use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 
-/// Which request a replay key belongs to.
+/// The request that a replay key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayKey {
-    /// This request, for a day from now.
+    /// This request holds the key, for a day from now.
     Held,
-    /// Another request, which used it less than a day ago.
+    /// Another request used the key less than a day ago.
     Taken,
 }
 
@@ -27,7 +27,7 @@ impl Ledger {
     ) -> Result<ReplayKey> {
         let row = Draft::of(&Key::preflight(agent, replay_key))
             .with("rh", fingerprint)
-            // In seconds, as TTL requires. Deletion takes days, so the condition below compares the time itself.
+            // In seconds, as TTL requires. Deletion can lag by days, so the condition below compares the time itself.
             .with("ttl", &now.after(Duration::DAY).secs());
         let put = self
             .db

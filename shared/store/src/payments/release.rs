@@ -1,9 +1,9 @@
-//! The release: gives back the spend of a payment that can never be made.
+//! The release of the spend of a payment that can never be made.
 //!
-//! Always true: the settlement expires and its entries are deleted, with their amount in each total, in one
-//! transaction, so a spend is given back once, even by concurrent releases. The condition names the time of the entries
-//! too: a payment that was released, confirmed late and reverted since it was read has other entries. If an entry was evicted before, its amount
-//! has already been subtracted from the total: that window is not changed.
+//! Invariant: one transaction expires the settlement, deletes its entries and subtracts their amounts from the totals,
+//! so a spend is released once, even by concurrent releases. The condition includes the time of the entries, because a
+//! payment that was released, confirmed late and reverted since it was read has other entries. If an entry was evicted
+//! before, its amount is no longer in the total, and that window is not changed.
 //!
 //! Deliberately elsewhere: the proof that the payment can never be made ([`Unusable`] comes from the domain alone).
 
@@ -31,7 +31,8 @@ enum Role {
 const RELEASING: &str = "releasing a hold";
 
 impl Ledger {
-    /// Gives back the spend of a held settlement: 7 write units, and 4 more for each budget. A payout counts nowhere: 3.
+    /// Releases the spend of a held settlement: 7 write units, and 4 more for each budget; 3 for a payout, which counts
+    /// in no window.
     pub async fn release(&self, settlement: &Settlement, unusable: &Unusable) -> Result<Moved> {
         let terms = &settlement.terms;
         if unusable.settlement() != terms.id {
@@ -60,7 +61,7 @@ impl Ledger {
 
     fn giving_back(&self, settlement: &Settlement, counted_in: &[WindowScope]) -> Result<Transaction<Role>> {
         let terms = &settlement.terms;
-        // Absent where it is the time of the authorization.
+        // `ct` may be absent if it equals the time of the authorization.
         let same_entries = if settlement.counted_at == terms.authorized_at {
             "attribute_not_exists(ct) OR ct = :counted"
         } else {

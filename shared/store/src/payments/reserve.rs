@@ -1,9 +1,9 @@
-//! The reservation: one transaction that creates the payment, or nothing.
+//! The reservation of a payment, in one transaction.
 //!
-//! Its conditions check everything that the decision was made on: the agent's record, the policy and the rules by their
-//! stamps on the windows, the room by `total`, evictions by `hz`, the key by its absence, the approval by its state.
-//! The failed condition says why; the order of precedence is in [`Ledger::reserve`]. Afterwards the settlement, its
-//! idempotency record and its entries all exist, or none does.
+//! Its conditions check everything that the decision was based on: the agent's record, the policy and the rules by
+//! their stamps on the windows, the room by `total`, evictions by `hz`, the idempotency key by its absence, the
+//! approval by its state. The failed condition determines the result, in the order given at [`Ledger::reserve`].
+//! Afterwards either the settlement, its idempotency record and its entries all exist, or none of them does.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -30,7 +30,7 @@ pub enum Reserved {
         /// The settlement that used it.
         settlement: SettlementId,
     },
-    /// An input of the decision has changed, or may have: read the decision inputs and decide again, with
+    /// An input of the decision has changed, or may have. The caller reads the decision inputs and decides again, with
     /// [`purser_domain::Eviction::Needed`].
     Raced,
 }
@@ -41,16 +41,18 @@ enum Role {
     Approval,
     /// The idempotency key.
     Key,
-    /// Everything else: if its condition failed, the decision is out of date.
+    /// Any other input of the decision. If its condition failed, the decision is out of date.
     Basis,
 }
 
 impl Ledger {
-    /// Reserves a granted payment: 9 write units, 2 more for each evicted entry and an approval, 4 for each budget.
+    /// Reserves a granted payment: 9 write units, plus 2 for each evicted entry, 2 for an approval, and 4 for each
+    /// budget.
     ///
-    /// If several conditions failed, the first of these determines the result: the approval was used, the key was used,
-    /// anything else. A transaction that only conflicted with others is sent again after a pause; after four pauses the
-    /// caller reads again. `backoff` counts all attempts and ends them with an error, without a reservation.
+    /// If several conditions failed, the first of these determines the result: the approval was used, the idempotency
+    /// key was used, any other. A transaction that only conflicted with others is sent again after a pause; after four
+    /// pauses the caller reads again. `backoff` limits the total number of attempts, after which an error is returned
+    /// and nothing is reserved.
     pub async fn reserve(
         &self,
         grant: &Grant<'_>,
@@ -96,9 +98,10 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Binds the key to the settlement. An approved retry may replace the record of a key that waits for its approval.
+    /// Binds the idempotency key to the settlement. An approved retry replaces the record that its escalation wrote.
     ///
-    /// The call's description is kept here and not in the settlement, which is written again and has no room for it.
+    /// The call's description is stored here rather than in the settlement, which is rewritten later and has no room
+    /// for it.
     fn bind_key(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> PutBuilder {
         let row = Draft::of(&Key::idempotency(terms.agent, &terms.idempotency_key))
             .with_value("kind", text(ALLOW))
@@ -121,7 +124,7 @@ impl Ledger {
         }
     }
 
-    /// Consumes an approval. It must be approved, for this request, and not expired.
+    /// Consumes an approval, which must be approved for this request and not expired.
     fn use_up(&self, approval: ApprovalId, terms: &Terms, fingerprint: &Fingerprint) -> UpdateBuilder {
         self.update(&Key::approval(approval))
             .update_expression("SET st = :executed, sid = :settlement")

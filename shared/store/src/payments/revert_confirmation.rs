@@ -1,8 +1,8 @@
-//! Reverts a confirmation whose transfer is gone from the chain: the settlement is held again as before, and a decision
-//! records it.
+//! The revert of a confirmation whose transfer is gone from the chain: the settlement is held again, and a decision
+//! records the revert.
 //!
-//! Always true: both are one transaction. The window entry is not changed: it counted all the time. The claim on the
-//! transaction stays until its block is checked: it names a block that is no longer on the chain.
+//! Both are written in one transaction. The window entry is not changed, because it has counted all along. The claim on
+//! the transaction names a block that is no longer on the chain; it stays until that block is checked.
 //!
 //! Deliberately elsewhere: the proof ([`TransferGone`] comes from the domain alone), and what happens to the hold.
 
@@ -67,7 +67,7 @@ impl Ledger {
         let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await? else {
             return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
         };
-        // The id is random: it is this same decision, written by an attempt whose response was lost.
+        // The id is random, so the existing row is this decision, written by an attempt whose response was lost.
         if refusal.names(Role::Decision) {
             return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
         }

@@ -1,13 +1,13 @@
-//! The confirmation: stores the transfer that was found on chain, and the settlement's claim on it.
+//! The confirmation: stores the transfer found on chain, and the settlement's claim on it.
 //!
-//! Always true: a confirmed settlement has a claim in the partition of its block, written before the settlement and with
-//! the block's hash; a claim whose settlement is not confirmed is of a payment that is on chain, and reconcile confirms
-//! it. By its own agent's proof a settlement is confirmed only if it is the first that claims the transaction (the
-//! contract's 409); reconcile confirms each by its own transfer, since two transfers are two payments. No transfer
-//! confirms two settlements: each is matched by its settlement's own nonce.
+//! Invariants: a confirmed settlement has a claim in the partition of its block, with the block's hash, written before
+//! the settlement. If a claim's settlement is not confirmed, the payment is on chain and reconcile confirms the
+//! settlement. An agent's proof confirms a settlement only if it is the first that claims the transaction (the
+//! contract's 409). Reconcile confirms each settlement by its own transfer, because two transfers are two payments. No
+//! transfer confirms two settlements: each is matched by its settlement's own nonce.
 //!
 //! Confirming a held settlement does not change its window: the entry counts until it rolls out. A spend that had been
-//! given back is counted again from now on, even above the caps: the money is spent.
+//! released is counted again from now on, even above the caps, because the money is spent.
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
@@ -29,12 +29,12 @@ use purser_domain::{
     Timestamp, Transfer, TxHash, WindowScope,
 };
 
-/// What a settlement claims of the transaction that confirms it.
+/// The part of a transaction that a settlement claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// All of it: it must not have confirmed another settlement.
+    /// The whole transaction, which must not have confirmed another settlement.
     Transaction,
-    /// Its own transfer, whatever else the transaction has confirmed.
+    /// The settlement's own transfer, even if the transaction has confirmed another settlement.
     Transfer,
 }
 
@@ -43,7 +43,7 @@ pub enum Claim {
 pub enum Confirmed {
     /// The settlement is confirmed with this transfer.
     Done(Settlement),
-    /// It was confirmed before; the stored state.
+    /// The settlement was confirmed before; the stored state.
     Already(Settlement),
     /// The transaction confirmed another settlement. Nothing was written.
     TransactionUsed {
@@ -55,7 +55,7 @@ pub enum Confirmed {
 /// The result of another transition of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// It is done; the stored state.
+    /// The transition was made; the stored state.
     Done(Settlement),
     /// The settlement was already in another state, perhaps by an earlier attempt of this transition; the stored state.
     /// Nothing was written.
@@ -65,9 +65,9 @@ pub enum Moved {
 /// A settlement's claim on a transaction, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredClaim {
-    /// Whose settlement.
+    /// The agent of the settlement.
     pub agent: AgentId,
-    /// Which.
+    /// The settlement.
     pub settlement: SettlementId,
     /// The transaction.
     pub tx_hash: TxHash,
@@ -86,7 +86,8 @@ enum Role {
 const CONFIRMING: &str = "confirming a settlement";
 
 impl Ledger {
-    /// An agent and one of its settlements, each if it exists: one round trip, one read unit each; strongly consistent.
+    /// Reads an agent and one of its settlements, if they exist, strongly consistent: one round trip, one read unit
+    /// each.
     pub async fn presented(
         &self,
         agent: AgentId,
@@ -113,8 +114,8 @@ impl Ledger {
         item.map(|item| self.row(&item).get("sid")).transpose()
     }
 
-    /// All claims on transactions in this block, strongly consistent: one read unit for each of four partitions, and one
-    /// per 4 KB.
+    /// All claims on transactions in this block, strongly consistent: at least one read unit for each of four
+    /// partitions, and one per 4 KB.
     pub async fn claims_in(&self, network: Network, block: u64) -> Result<Vec<StoredClaim>> {
         let mut reads = tokio::task::JoinSet::new();
         for shard in 0..CLAIM_SHARDS {
@@ -162,7 +163,7 @@ impl Ledger {
         })
     }
 
-    /// Removes a claim on a transaction in a block that is no longer on the chain, unless it was made again since.
+    /// Removes a claim on a transaction in a block that is no longer on the chain, unless the claim was renewed since.
     pub async fn remove_claim(&self, claim: &StoredClaim) -> Result<()> {
         let delete = self
             .db
@@ -175,7 +176,7 @@ impl Ledger {
     }
 
     /// Confirms a settlement with the transfer that was found on chain: 3 write units, one for the claim, one for the
-    /// settlement and one for the index. If its spend had been given back: 3, and 4 for each window.
+    /// settlement and one for the index. If its spend had been released: 3, and 4 for each window.
     pub async fn confirm(
         &self,
         settlement: &Settlement,
@@ -202,8 +203,8 @@ impl Ledger {
         }
     }
 
-    /// Records that a settlement's transaction is in another block by now: 2 write units. One that is no longer
-    /// confirmed by this transaction is not changed.
+    /// Records that a settlement's transaction is now in another block: 2 write units. A settlement that this
+    /// transaction no longer confirms is not changed.
     pub async fn move_confirmation(&self, settlement: &Settlement, transfer: &Transfer) -> Result<()> {
         let terms = &settlement.terms;
         self.claim(terms, transfer, Claim::Transfer, &mut Backoff::new())
@@ -218,7 +219,8 @@ impl Ledger {
         update_once_free(&update, "moving a confirmation").await.map(|_| ())
     }
 
-    /// Claims the transaction or the transfer for the settlement; the other settlement, if that has the transaction.
+    /// Claims the transaction or the transfer for the settlement. Returns the other settlement that holds the claim, if
+    /// any.
     async fn claim(
         &self,
         terms: &Terms,
@@ -236,7 +238,7 @@ impl Ledger {
         }
     }
 
-    /// Writes a claim, with the hash of the block; the settlement that has it, if that is another one.
+    /// Writes a claim, with the hash of the block. Returns the other settlement that holds the claim, if any.
     async fn put_claim(
         &self,
         terms: &Terms,
@@ -310,7 +312,7 @@ impl Ledger {
         }
     }
 
-    /// Confirms a settlement whose spend was given back; it counts again from a time on to which no window has been
+    /// Confirms a settlement whose spend was released. It counts again, at a time up to which no window has been
     /// cleared yet.
     async fn confirm_released(
         &self,
@@ -340,7 +342,7 @@ impl Ledger {
             if refusal.names(Role::Settlement) || !refusal.names(Role::Window) {
                 return Err(no_such_settlement());
             }
-            // A window was cleared beyond the chosen time: choose a later one.
+            // A window was cleared beyond the chosen time, so a later time is needed.
             backoff.wait().await?;
         }
     }
@@ -363,10 +365,10 @@ impl Ledger {
             .expression_attribute_values(":counted", counted_at.write())
     }
 
-    /// Counts a payment in its windows as if it were authorized now, without checking the caps; returns the time at
-    /// which it counts, to which no window has been cleared yet.
+    /// Counts a payment in its windows as if it were authorized now, without checking the caps. Returns the time at
+    /// which it counts, up to which no window has been cleared yet.
     ///
-    /// A budget whose rule was removed limits nothing any more and is skipped.
+    /// A budget whose rule was removed is skipped, because it no longer limits anything.
     async fn count_anew(
         &self,
         transaction: &mut Transaction<Role>,

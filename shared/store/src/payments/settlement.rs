@@ -1,7 +1,7 @@
-//! Settlements: one row each in a partition of the agent, with an id that sorts by time.
+//! Settlements: one row each in the agent's partition, with an id that sorts by time.
 //!
-//! A row stays below 1 KB, so that each write costs one unit: neither the payment header nor the nonce is stored, as
-//! both are derived from it. A row is in the index `hold` exactly while the spend is held.
+//! A row stays below 1 KB, so that each write costs one unit. The payment header and the nonce are not stored, because
+//! both can be derived from the row. A row is in the index `hold` exactly while the spend is held.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -18,12 +18,12 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// The `rs` of each state.
+/// The values of `rs`, one for each state.
 pub(crate) const AUTHORIZED: &str = "authorized";
 pub(crate) const CONFIRMED: &str = "confirmed";
 pub(crate) const EXPIRED: &str = "expired";
 
-/// The `kind` of a payout. A purchase has none.
+/// The `kind` of a payout. A purchase has no `kind`.
 const PAYOUT: &str = "payout";
 
 impl Ledger {
@@ -33,11 +33,12 @@ impl Ledger {
         item.map(|item| self.read_settlement(agent, &item)).transpose()
     }
 
-    /// The agent's settlements, strongly consistent, newest first: those before the id `before`, or the newest.
+    /// The agent's settlements before the id `before`, or the newest ones; newest first, up to `limit`, strongly
+    /// consistent.
     pub async fn settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
         let query = self.db.query().table_name(&*self.table);
         let query = key::newest(query, key::settlement_partition(agent), before, limit).consistent_read(true);
-        // One page holds 1 MB, a thousand of these rows; `limit` is a hundred at most.
+        // A Query page holds 1 MB, a thousand of these rows; `limit` is at most a hundred.
         let answer = query.send().await.map_err(failed("listing settlements"))?;
         answer
             .items()
@@ -46,7 +47,7 @@ impl Ledger {
             .collect()
     }
 
-    /// An update of a settlement by itself, in no transaction.
+    /// An update of a single settlement, outside a transaction.
     pub(crate) fn update_settlement(&self, agent: AgentId, id: SettlementId) -> UpdateItemFluentBuilder {
         self.db
             .update_item()
@@ -54,7 +55,7 @@ impl Ledger {
             .set_key(Some(Key::settlement(agent, id).attributes()))
     }
 
-    /// Counts a proof that the chain did not show to be the payment, unless it was counted last: 1 write unit.
+    /// Counts a proof that the chain did not confirm, unless it is the one counted last: 1 write unit.
     pub async fn note_failed_proof(&self, settlement: &Settlement, tx_hash: TxHash) -> Result<()> {
         if settlement.failed_proofs.last == Some(tx_hash) {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Which wallet was attested for which agent: two rows, which only `payments` can write.
+//! The claims that bind a wallet to the agent it was attested for: two rows, which only `payments` can write.
 //!
-//! Always true: a wallet is claimed by one agent, an agent claims one wallet, and neither row is changed or removed.
-//! `payments` writes both before it signs an attestation, so there is at most one agent that a wallet's key has attested.
+//! Invariants: a wallet is claimed by one agent, an agent claims one wallet, and neither row is changed or removed.
+//! `payments` writes both before it signs an attestation, so a wallet's key attests at most one agent.
 
 use crate::{
     codec::attribute::Attribute as _,

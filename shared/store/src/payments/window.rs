@@ -1,12 +1,14 @@
-//! Windows: the totals, and one small item for each authorization that counts.
+//! Windows: their totals, and one small entry for each authorization that counts.
 //!
-//! Always true: `total` is the sum of the existing entries; every write that adds, evicts or releases one changes
-//! `total` and `ver` in the same transaction. The horizon is the time of the newest entry that was evicted because it had
-//! rolled out of a window of this length; no entry that old is ever added again. `pver` and `aver` bind every charge to
-//! the version of the policy and of the agent's record. An entry must never expire by TTL: `total` would not be lowered.
+//! Invariants: `total` is the sum of the existing entries; every write that adds, evicts or releases an entry changes
+//! `total` and `ver` in the same transaction. The horizon is the time of the newest entry that was evicted because it
+//! had rolled out of a window of this length; no entry that old is ever added again. `pver` and `aver` bind every
+//! charge to the versions of the policy and of the agent's record. Entries must not expire by TTL, because `total`
+//! would not be lowered.
 //!
-//! The stamps `pver` and `aver` are people's, everything else is payments' and reconcile's: roles hold both to their own
-//! attributes, so a stamp must name no others. A window begins with its first stamp; what nothing was added to has no sum.
+//! The function `people` writes the stamps `pver` and `aver`; `payments` and `reconcile` write everything else. Their
+//! IAM roles restrict both to their own attributes, so a write of a stamp must name no others. A window begins with its
+//! first stamp, and has no `total` until an entry is added.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -26,44 +28,44 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// How many of the oldest entries a decision reads. An authorization adds one and evicts up to this many, so expired
-/// entries do not accumulate; with policy and totals, ten items of some 150 bytes fit into the 4 KB of one read unit.
+/// The number of oldest entries that a decision reads. An authorization adds one and evicts up to this many, so expired
+/// entries do not accumulate. With policy and totals, ten items of some 150 bytes fit into the 4 KB of one read unit.
 const OLDEST: u16 = 8;
-/// How many more are read in one query when those are not enough: `LOOKED_AT` of the domain.
+/// The number of entries read in each further query: `LOOKED_AT` of the domain.
 const PAGE: u16 = 1_000;
-/// How many pages one call reads of its windows to say what counts: 20,000 entries, more than authorize can evict within
-/// its time, for some 740 read units. A window that is longer waits for reconcile to evict ([`crate::EvictionRequest`]).
+/// The most pages one call reads to compute its windows' spend: 20,000 entries, more than authorize can evict within
+/// its timeout, for some 740 read units. A longer window waits until reconcile evicts ([`crate::EvictionRequest`]).
 const MOST_PAGES: u32 = 20;
-/// How many expired entries one transaction evicts. Of its 100 actions the totals take one; the rest is headroom.
+/// The most expired entries that one transaction evicts. The totals take one of its 100 actions; the rest is headroom.
 const DRAIN: u16 = 90;
 
-/// The versions that a charge was judged by must still be current: the same policy or rule, and no narrowing edit of
-/// the agent's record after the version that was read.
+/// Requires that the versions a charge was judged by are still current: the same policy or rule, and no narrowing edit
+/// of the agent's record after the version that was read.
 const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
-/// The window was not cleared beyond the time that follows.
+/// Requires that the window was not cleared beyond the time that follows.
 const NOT_CLEARED: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
-/// There is room for what is added.
+/// Requires room for the added amount.
 const ROOM: &str = "(attribute_not_exists(#total) OR #total <= :room)";
 
-/// How many of a window's expired entries were evicted.
+/// The result of evicting a window's expired entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleared {
-    /// All of them.
+    /// All expired entries were evicted.
     All,
-    /// As many as fit into one transaction; there may be more.
+    /// As many entries as fit into one transaction were evicted; there may be more.
     More,
-    /// None, because of a concurrent write to the same window.
+    /// None were evicted, because of a concurrent write to the same window.
     Superseded,
-    /// None, because the policy or rule has been edited since the window was read; its length may differ.
+    /// None were evicted, because the policy or rule has been edited since the window was read; its length may differ.
     Outdated,
 }
 
-/// How many pages a call may still read. Clones share the number.
+/// The number of pages that a call may still read. Clones share the number.
 #[derive(Clone, Debug)]
 pub(crate) struct PagesLeft(Arc<AtomicU32>);
 
 impl PagesLeft {
-    /// All that one call may read.
+    /// The pages that one call may read.
     pub(crate) fn of_a_call() -> Self {
         Self(Arc::new(AtomicU32::new(MOST_PAGES)))
     }
@@ -83,13 +85,13 @@ enum Role {
 }
 
 impl Ledger {
-    /// A window's totals and oldest entries, in one Query, which is not a snapshot: see [`crate::DecisionInputs`].
+    /// Reads a window's totals and oldest entries in one Query, which is not a snapshot: see [`crate::DecisionInputs`].
     pub(crate) async fn head(&self, scope: WindowScope, length: Duration) -> Result<Window> {
         self.head_with(scope, length, OLDEST).await
     }
 
     async fn head_with(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Window> {
-        // One more, for the totals, which come before the entries.
+        // One more for the totals, which come before the entries.
         let (items, complete) = self.partition(scope, None, oldest.saturating_add(1)).await?;
         let mut window = empty(scope, length, complete);
         for item in &items {
@@ -111,16 +113,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// The horizon of a window of this length, from its totals; the epoch where nothing was evicted.
+    /// The horizon of a window of this length, from its totals; the epoch if nothing was evicted.
     pub(crate) fn read_horizon(&self, totals: &Item, length: Duration) -> Result<Timestamp> {
         let horizon = optional_member(totals, &horizon_name(length)).ok_or_else(|| self.row(totals).corrupt("hz"))?;
         Ok(horizon.unwrap_or(Timestamp::EPOCH))
     }
 
-    /// Whether the window is unchanged since it was read, and the idempotency key has authorized nothing. If so, the
-    /// read of the window was consistent, and its content was true between the two reads.
+    /// Whether the window is unchanged since it was read and the idempotency key has authorized nothing. If so, the
+    /// read of the window was a consistent snapshot, valid between the two reads.
     ///
-    /// The key is read again since it may have been read before the window: what takes the room may be this same
+    /// The key is read again because it may have been read before the window: the room may be taken by this same
     /// payment, authorized by a concurrent duplicate of the call.
     pub async fn unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
@@ -150,11 +152,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Those of these windows whose total is not zero. What counts of them at `at` is exact, or an upper bound where
-    /// more has rolled out than one call reads ([`Window::spend`]). For display only: no decision depends on it, and
-    /// the reads are not a snapshot.
+    /// The given windows whose total is not zero. Their spend at `at` ([`Window::spend`]) is exact, or an upper bound
+    /// if more has rolled out than one call reads. For display only: no decision depends on it, and the reads are not a
+    /// snapshot.
     pub async fn windows_in_use(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
-        /// How many windows are read concurrently.
+        /// The most windows read concurrently.
         const AT_ONCE: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
         let left = PagesLeft::of_a_call();
@@ -191,8 +193,8 @@ impl Ledger {
         Ok(window)
     }
 
-    /// Reads a window that hides expired entries until it hides none, or no page is left. What has expired is subtracted
-    /// and forgotten page by page, so neither memory nor arithmetic grows with the window.
+    /// Reads on while the window may have unread expired entries and pages are left. Expired entries are subtracted and
+    /// forgotten page by page, so neither memory nor arithmetic grows with the window.
     pub(crate) async fn read_expired(&self, window: &mut Window, at: Timestamp, left: &PagesLeft) -> Result<()> {
         let last = window.oldest.last().map(|last| key::of_entry(window.scope, last));
         let mut after = last.unwrap_or_else(|| Key::window(window.scope));
@@ -210,8 +212,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Evicts entries that have rolled out at `at`, oldest first, as many as fit into one transaction. For a window
-    /// with more expired entries than a decision reads. Only its scope, length and stamp are used; the rest is read.
+    /// Evicts the entries that have rolled out at `at`, oldest first, as many as fit into one transaction. Used for a
+    /// window with more expired entries than a decision reads. Only its scope, length and stamp are used; the rest is
+    /// read again.
     pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<Cleared> {
         let current = self.head_with(window.scope, window.length, DRAIN).await?;
         if current.stamp != window.stamp {
@@ -230,8 +233,9 @@ impl Ledger {
         })
     }
 
-    /// Evicts the first of these entries of a window and writes nothing else; false if a concurrent write prevents it.
-    /// They have expired by the length of this version of the policy or rule; under another they may count again.
+    /// Evicts up to [`DRAIN`] of these entries of a window and writes nothing else. Returns `false` if a concurrent
+    /// write prevents it. The entries have expired by the window length of this version of the policy or rule; under
+    /// another version they may still count.
     pub(crate) async fn evict(
         &self,
         scope: WindowScope,
@@ -276,8 +280,8 @@ impl Ledger {
         terms: &Terms,
     ) -> Result<()> {
         let delta = add(0, charge.amount).saturating_sub(add(0, charge.evicted));
-        // A condition can't do arithmetic: `total + delta <= cap` is written as `total <= cap - delta`. Where there is no
-        // sum yet it is zero, and the evaluation has compared the amount with the cap.
+        // A condition can't do arithmetic: `total + delta <= cap` is written as `total <= cap - delta`. A missing total
+        // is zero, and the evaluation has compared the amount with the cap.
         let room = add(0, charge.cap).saturating_sub(delta);
         let update = self
             .update(&Key::window(charge.scope))
@@ -288,7 +292,7 @@ impl Ledger {
             .expression_attribute_values(":room", room.write())
             .expression_attribute_values(":agent", agent_version.write())
             .expression_attribute_values(":one", 1_u32.write());
-        // A write that evicts advances the horizon; one that doesn't leaves it unchanged, so that those commute.
+        // A write that evicts advances the horizon. Writes that don't leave it unchanged, so they commute.
         let update = match charge.evict.last() {
             Some(newest) => update
                 .update_expression("SET #horizon = :newest ADD #total :delta, ver :one")
@@ -310,7 +314,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Fences a window: it rejects every decision that was made on an earlier version of the agent's record.
+    /// Fences a window: makes it reject every decision that was made on an earlier version of the agent's record.
     pub(crate) async fn fence_older_versions(&self, scope: WindowScope, agent_version: u64) -> Result<()> {
         let update = self
             .db
@@ -325,8 +329,8 @@ impl Ledger {
     }
 
     /// The update that begins a window, or stamps a new version of its policy or rule on it. A new window rejects
-    /// decisions on versions of the agent's record before `agent_version`: an edit that completed earlier could not fence
-    /// it.
+    /// decisions on versions of the agent's record before `agent_version`, because an edit that completed before the
+    /// window existed could not fence the window.
     pub(crate) fn stamp(&self, scope: WindowScope, version: u64, agent_version: u64) -> UpdateBuilder {
         self.update(&Key::window(scope))
             .update_expression("SET pver = :stamp, aver = if_not_exists(aver, :agent)")
@@ -334,7 +338,8 @@ impl Ledger {
             .expression_attribute_values(":agent", agent_version.write())
     }
 
-    /// Items of a window's partition in order, after a key, and whether they include the last.
+    /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether the last item is
+    /// included.
     async fn partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
         let query = self
             .db
@@ -369,13 +374,14 @@ pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: Settlem
         .into_item()
 }
 
-/// The attribute with the horizon of a window of this length. The horizon plus the length is the earliest time to record:
-/// by a changed length the one of another could push the recorded time into the future, so each has its own.
+/// The attribute with the horizon of a window of this length. The horizon plus the length is the earliest time that an
+/// entry may have. Each length has its own horizon: combined with a changed length, an old horizon could push an
+/// entry's time into the future.
 pub(crate) fn horizon_name(length: Duration) -> String {
     format!("hz{}", length.secs())
 }
 
-/// A window that was never written: version and stamp are zero, as in no stored window.
+/// A window that was never written. Its version and stamp are zero, which no stored window has.
 const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
     Window {
         scope,
@@ -389,7 +395,8 @@ const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
     }
 }
 
-/// A sum that may be negative. Amounts are below 2^53 and the sum of a hundred below 2^60, so nothing saturates.
+/// Adds an amount to a sum that may be negative. Amounts are below 2^53 and the sum of a hundred below 2^60, so the
+/// addition never saturates.
 pub(crate) fn add(sum: i64, amount: Amount) -> i64 {
     sum.saturating_add_unsigned(amount.units())
 }

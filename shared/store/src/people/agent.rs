@@ -1,5 +1,5 @@
-//! An agent's record: one item with its identity, its keys, its status and its rules, so that one read authenticates
-//! the caller and returns the current rules.
+//! An agent's record: one item with its identity, keys, status and rules, so that one read authenticates the caller and
+//! returns the current rules.
 //!
 //! A rule of kind `budget_limit` also has a window. Its totals are written in the same transaction as the rule, so that
 //! a charge is conditional on the rule's version, as on a policy's. A removed rule's window stays, unused.
@@ -17,9 +17,9 @@ use purser_domain::{Agent, AgentId, AgentStatus, Error, Result, Rule, WindowScop
 /// The result of creating an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// It is stored, now or by an earlier attempt with the same record.
+    /// The agent is stored, by this or an earlier attempt with the same record.
     Stored,
-    /// An agent with this id exists already.
+    /// Another agent with this id exists.
     Exists,
 }
 
@@ -31,14 +31,15 @@ enum Role {
     Audit,
 }
 
-/// The layout of an agent's record and of all that belongs to it (`docs/data-model.md`). A record of another layout can't be
-/// read, so nothing is decided by it: the next change of the layout moves one agent at a time.
+/// The version of the layout of an agent's record and of everything that belongs to the agent (`docs/data-model.md`). A
+/// record with another layout can't be read, so no decision uses it. That allows a future layout change to migrate one
+/// agent at a time.
 const LAYOUT: u32 = 1;
 
-/// How many windows are written concurrently.
+/// The most windows written concurrently.
 const AT_ONCE: usize = 32;
 
-/// Whether an edit narrows: it may refuse what the version before allowed.
+/// Whether an edit narrows, so that it may refuse what the previous version allowed.
 fn narrows(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));
@@ -52,7 +53,7 @@ impl Ledger {
         item.map(|item| self.read_agent(id, &item)).transpose()
     }
 
-    /// Stores a new agent, and its wallet among all wallets: what leaves those is compared with the settlements.
+    /// Stores a new agent, and adds its wallet to the list of wallets whose outflows are compared with the settlements.
     pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Created> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Agent, self.put_new(write_agent(agent)))?;
@@ -76,15 +77,15 @@ impl Ledger {
         }
     }
 
-    /// Replaces an agent's record by its next version.
+    /// Replaces an agent's record with its next version.
     ///
     /// After a narrowing edit has returned, nothing is authorized on an earlier version, not even by a decision in
-    /// progress: the edit is stamped on the windows that every authorization writes.
+    /// progress, because the edit is stamped on the windows that every authorization writes.
     ///
-    /// A changed budget is enforced from this write on. The entries in its window still count; what was authorized
-    /// before the rule existed, or rolled out of a shorter window, does not.
+    /// A changed budget is enforced from this write on. The entries in its window still count. Payments authorized
+    /// before the rule existed, or evicted from a shorter window, do not.
     ///
-    /// An edit that is found done adds no row to the audit log.
+    /// An edit that is already stored adds no row to the audit log.
     pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
         let Some(old) = self.agent(agent.id).await? else {
             return Ok(Edited::Conflict);
@@ -128,9 +129,9 @@ impl Ledger {
         }
     }
 
-    /// Fences the agent's windows: they reject every decision on a version before this record's, which must be stored.
-    /// [`Ledger::put_agent`] does so for a narrowing edit. A caller that finds the edit already stored by another one
-    /// calls it too, since that one may have failed before this step.
+    /// Fences the agent's windows: makes them reject every decision on a version before this record's, which must be
+    /// stored. [`Ledger::put_agent`] does so for a narrowing edit. A caller that finds the edit already stored must
+    /// call it too, because the request that stored the edit may have failed before this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.services_with_policy(agent.id).await?;
         for batch in services.chunks(AT_ONCE) {

@@ -1,7 +1,7 @@
-//! Approvals: one row each, in one partition with the earlier ones of the same request.
+//! Approvals: one row each. All approvals of one request share a partition.
 //!
-//! The row stores what a person decided; expiry follows from the time and is never written. Every transition is
-//! conditional on the state before it, and on the time.
+//! The row stores a person's decision; expiry follows from the time and is never written. Every transition is
+//! conditional on the previous state and on the time.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -14,23 +14,23 @@ use crate::{
 };
 use purser_domain::{Approval, ApprovalId, Resolution, Result, Ruling};
 
-/// What a person decides.
+/// A person's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalDecision {
-    /// The retry with the approval may be authorized, once.
+    /// The retry that carries the approval may be authorized once.
     Approve,
-    /// It may not.
+    /// The request may not be authorized.
     Reject,
 }
 
 /// The result of resolving an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {
-    /// It is stored.
+    /// The decision is stored.
     Done(Approval),
     /// The approval was no longer pending: decided, used or expired. Nothing was written.
     Already(Approval),
-    /// There is no such approval, or it is another person's.
+    /// There is no such approval, or it belongs to another person.
     NotFound,
 }
 
@@ -52,9 +52,9 @@ impl Ledger {
         item.map(|item| self.read_approval(id, &item)).transpose()
     }
 
-    /// Stores a person's decision on a pending approval, which is theirs.
+    /// Stores a person's decision on a pending approval that belongs to that person.
     ///
-    /// Repeating the same ruling after a lost response returns `Done`; any other returns `Already`.
+    /// Repeating the same ruling after a lost response returns `Done`; any other ruling returns `Already`.
     pub async fn resolve_approval(
         &self,
         id: ApprovalId,

@@ -18,11 +18,11 @@ use std::fmt;
 /// Authenticates agents by their keys.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
-    /// Where calls are counted.
+    /// The counters of calls by source.
     pub throttle: Throttle,
-    /// Where the calls of each key are counted.
+    /// The counters of calls by key.
     pub key_limit: KeyLimit,
-    /// Where the use of keys is recorded.
+    /// The record of the last use of keys.
     pub key_uses: KeyUses,
 }
 
@@ -31,14 +31,14 @@ pub struct Authenticator {
 pub struct Authenticated<T> {
     /// The agent's record that the key was verified against.
     pub agent: Agent,
-    /// The key that it called with.
+    /// The key of the call.
     pub key: KeyId,
-    /// What else was read in the same round trip.
+    /// The rest of what was read in the same round trip.
     pub read: T,
 }
 
 impl<T> Authenticated<T> {
-    /// What the caller's key may do.
+    /// The scope of the caller's key.
     pub fn scope(&self) -> Result<&KeyScope> {
         scope_of(&self.agent, self.key)
     }

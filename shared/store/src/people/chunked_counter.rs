@@ -1,10 +1,11 @@
-//! Counters that all environments share for a span of time, such as a minute, and add to in chunks: a limit that costs a
-//! call nothing but a sum in memory.
+//! Counters per span of time, such as a minute, that all Lambda environments share and add to in chunks. For most
+//! calls, such a limit costs only an addition in memory.
 //!
-//! What is counted is kept in memory and added to the stored counter a fiftieth of the limit at a time, in the
-//! background. The counter's answer tells whether all environments together have reached the limit; from then on this
-//! one knows it from memory. So between limit and limit + environments × chunk are let through, and what arrives while a
-//! chunk is being added. What can't be added stops nobody: no limit of money may depend on it.
+//! Calls are counted in memory and added to the stored counter in the background, in chunks of a fiftieth of the limit.
+//! The updated counter shows whether all environments together have reached the limit; from then on this environment
+//! refuses from memory. So between limit and limit + environments × chunk calls are let through, plus those that arrive
+//! while a chunk is being added. If a chunk can't be added, no call is refused, so no spending limit may depend on
+//! these counters.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -22,13 +23,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// How many chunks make up the limit.
+/// The number of chunks that make up the limit.
 const CHUNKS: u32 = 50;
-/// How many counters one environment remembers; beyond that it keeps those that have reached their limit, if these are
-/// fewer.
+/// The most counters that one environment remembers. Beyond that it keeps only those that have reached their limit, or
+/// none if all have.
 const MOST_REMEMBERED: usize = 10_000;
 
-/// Counters by `K`, each with the same limit; once one has reached it, a record `R` is kept. Clones share them.
+/// Counters by `K` with a common limit. A record `R` is kept for each counter that has reached it. Clones share the
+/// counters.
 #[derive(Debug)]
 pub(crate) struct ChunkedCounter<K, R> {
     db: Client,
@@ -38,7 +40,7 @@ pub(crate) struct ChunkedCounter<K, R> {
     counts: Arc<Mutex<Counts<K, R>>>,
 }
 
-/// What this environment has counted in one span of time.
+/// The calls that this environment has counted in one span of time.
 #[derive(Debug)]
 struct Counts<K, R> {
     span: u64,
@@ -47,9 +49,9 @@ struct Counts<K, R> {
 
 #[derive(Debug)]
 struct Count<R> {
-    /// Since the last chunk.
+    /// The number of calls since the last chunk.
     uncounted: u32,
-    /// Once the limit is reached.
+    /// The record, once the limit is reached.
     reached: Option<R>,
 }
 
@@ -63,7 +65,7 @@ impl<K, R> Counts<K, R> {
 }
 
 impl<K: Copy + Eq + Hash, R> Counts<K, R> {
-    /// Those of this span: another one's don't count.
+    /// The counts of this span; those of another span are discarded.
     fn of(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
         if self.span != span {
             *self = Self::new(span);
@@ -78,7 +80,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
         })
     }
 
-    /// Counts one; true if it fills a chunk.
+    /// Counts one call; `true` if it fills a chunk.
     fn add(&mut self, key: K, span: u64, chunk: u32) -> bool {
         let keys = self.of(span);
         if keys.len() >= MOST_REMEMBERED && !keys.contains_key(&key) {
@@ -97,7 +99,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     }
 
     fn reach(&mut self, key: K, span: u64, record: R) {
-        // An answer that comes after its span stops nobody.
+        // A response that arrives after its span has no effect.
         if self.span == span {
             self.entry(key, span).reached = Some(record);
         }
@@ -120,7 +122,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         }
     }
 
-    /// 429 until the span ends if the counter has reached its limit, and its record `is_meant`.
+    /// Returns 429 until the span ends if the counter has reached its limit and `is_meant` accepts its record.
     pub(crate) fn check(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
         if !self.counts().reached(key, self.span(now)).is_some_and(is_meant) {
             return Ok(());
@@ -128,8 +130,8 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         Err(too_many_requests(now, self.span_secs).into())
     }
 
-    /// Counts one, under the name `scope` in the table. If that fills a chunk, it is added in the background; if Lambda
-    /// freezes the environment first, with the next request.
+    /// Counts one call, under the name `scope` in the table. A full chunk is added in the background; if Lambda freezes
+    /// the environment first, it is added when the next request resumes it.
     pub(crate) fn count(
         &self,
         key: K,
@@ -153,7 +155,8 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         });
     }
 
-    /// Adds a chunk to a stored counter; what all environments have counted in this span so far.
+    /// Adds a chunk to a stored counter. Returns the number of calls that all environments have counted in this span so
+    /// far.
     async fn add(&self, scope: &str, span: u64, chunk: u32, now: Timestamp) -> Result<u32> {
         let update = self
             .db
@@ -180,7 +183,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
     }
 }
 
-/// Derived, it would ask for records that can be cloned.
+/// Not derived, because a derived implementation would require `K: Clone` and `R: Clone`.
 impl<K, R> Clone for ChunkedCounter<K, R> {
     fn clone(&self) -> Self {
         Self {
@@ -207,7 +210,7 @@ mod tests {
             ('a', 0, true),
             ('b', 0, false),
             ('a', 0, false),
-            // What was not counted is over with its span.
+            // A partial chunk is dropped when its span ends.
             ('a', 1, false),
             ('b', 1, false),
             ('a', 1, false),
@@ -228,7 +231,7 @@ mod tests {
             assert!(counts.of_keys.len() <= MOST_REMEMBERED, "{key}");
         }
         assert_eq!(counts.reached(0, 0), Some(&"record"));
-        // Unless all have.
+        // If all of them have reached it, all are forgotten.
         for key in 0..=10_000 {
             counts.add(key, 0, 3);
             counts.reach(key, 0, "record");
@@ -243,7 +246,7 @@ mod tests {
         assert_eq!(counts.reached('a', 1), Some(&"record"));
         assert_eq!(counts.reached('b', 1), None);
         assert_eq!(counts.reached('a', 2), None);
-        // The answer to a chunk of the span before.
+        // The response to a chunk of the previous span.
         counts.reach('a', 1, "record");
         assert_eq!(counts.reached('a', 2), None);
     }

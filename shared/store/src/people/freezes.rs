@@ -1,8 +1,9 @@
-//! What operators have frozen. Every decision reads it, so it is one small item, in copies: an agent's decisions read the
-//! copy of its id. Beside them a row says for each freeze who put it on, when and why.
+//! Freezes by operators. Every decision reads them, so they are kept in one small item with several copies; the agent's
+//! id selects the copy that its decisions read. In addition, each freeze has a row that records who froze the target,
+//! when and why.
 //!
-//! Always true: one transaction writes all copies and the row, so every decision that begins after it is refused; a copy
-//! that is missing says that nothing is frozen, one that can't be read is an error.
+//! Invariants: one transaction writes all copies and the row, so every decision that begins after it is refused. A
+//! missing copy means that nothing is frozen; a copy that can't be read is an error.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -24,9 +25,9 @@ use std::collections::BTreeSet;
 /// The result of freezing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frozen {
-    /// It is frozen, in every copy.
+    /// The freeze is stored, in every copy.
     Stored,
-    /// [`Freezes::MOST`] agents, or owners, are frozen already; nothing was written.
+    /// [`Freezes::MOST`] agents or owners are already frozen; nothing was written.
     TooMany,
 }
 
@@ -37,9 +38,9 @@ enum Role {
     Audit,
 }
 
-/// What is frozen, as the items have it.
+/// A frozen target as the items store it.
 enum Entry {
-    /// A set, and the one element.
+    /// The name of a set attribute, and a set with the one element.
     Of(&'static str, AttributeValue),
     Deployment,
 }
@@ -55,7 +56,8 @@ impl Entry {
 }
 
 impl Ledger {
-    /// Freezes, or writes anew who has and why. Every decision that begins after this has returned is refused.
+    /// Stores a freeze, or replaces the record of an existing one. Every decision on the target that begins after this
+    /// has returned is refused.
     pub async fn freeze(&self, freeze: &OperatorFreeze, audit: &AuditEntry) -> Result<Frozen> {
         let entry = Entry::of(&freeze.target);
         let mut transaction = Transaction::new();
@@ -91,7 +93,7 @@ impl Ledger {
             .set_key(Some(Key::freeze(target).attributes()));
         transaction.delete(Role::Reason, delete)?;
         transaction.audit(Role::Audit, audit)?;
-        // It can be refused only by its own row, of an attempt whose response was lost.
+        // Only its own audit row can refuse it, written by an attempt whose response was lost.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
@@ -113,19 +115,19 @@ impl Ledger {
         items.iter().map(|item| self.read_freeze(item)).collect()
     }
 
-    /// What operators have frozen, strongly consistent: one read unit.
+    /// The operators' freezes, strongly consistent: one read unit.
     pub async fn freezes(&self) -> Result<Freezes> {
         let item = self.get(&Key::freezes(0)).await?;
         self.read_freezes(item.as_ref())
     }
 
-    /// The freeze of this, strongly consistent; `None` where it ended meanwhile.
+    /// The freeze of a target, strongly consistent; `None` if there is none.
     pub async fn operator_freeze(&self, target: &FreezeTarget) -> Result<Option<OperatorFreeze>> {
         let item = self.get(&Key::freeze(target)).await?;
         item.map(|item| self.read_freeze(&item)).transpose()
     }
 
-    /// What a copy says; without one nothing was ever frozen.
+    /// The freezes in a copy. Without a copy nothing was ever frozen.
     pub(crate) fn read_freezes(&self, item: Option<&Item>) -> Result<Freezes> {
         let Some(item) = item else {
             return Ok(Freezes::default());
@@ -150,7 +152,7 @@ impl Ledger {
     }
 }
 
-/// An update of a copy that adds the entry, if it is there or there is room.
+/// An update of a copy that adds the entry if it is already there or there is room.
 fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => {

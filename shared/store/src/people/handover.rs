@@ -1,8 +1,8 @@
-//! Handing an agent to another owner: the operator's offer is a row that operators write alone, and its acceptance one
-//! transaction that changes the agent's owner and removes the offer.
+//! The handover of an agent to another owner. Only operators write the offer. Its acceptance is one transaction that
+//! changes the agent's owner and removes the offer.
 //!
-//! Approvals name their owner too, for the index of what is whose. Each is moved after the transaction, where it is
-//! looked at at the latest: whose an approval is, its agent's record says.
+//! Approvals name their owner too, for the index `owner`. They are moved after the transaction, at the latest when they
+//! are next used: the agent's record determines the owner of its approvals.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -20,11 +20,11 @@ use purser_domain::{Agent, AgentId, Approval, Handover, PersonId, Result};
 /// The result of handing an agent over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandedOver {
-    /// The agent is its new owner's, by this or an earlier attempt.
+    /// The agent belongs to its new owner, by this or an earlier attempt.
     Done,
     /// The agent was edited meanwhile; nothing was written.
     Conflict,
-    /// The offer was taken back, or replaced; nothing was written.
+    /// The offer was withdrawn or replaced; nothing was written.
     NoOffer,
 }
 
@@ -37,12 +37,12 @@ enum Role {
 }
 
 impl Ledger {
-    /// Stores an offer, in place of an earlier one of the agent.
+    /// Stores an offer of an agent and replaces an earlier one.
     pub async fn offer_agent(&self, offer: &Handover, audit: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Offer, self.put(write_offer(offer)))?;
         transaction.audit(Role::Audit, audit)?;
-        // It can be refused only by its own row, of an attempt whose response was lost.
+        // Only its own audit row can refuse it, written by an attempt whose response was lost.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
@@ -53,19 +53,19 @@ impl Ledger {
         let delete = DeleteBuilder::default().table_name(&*self.table);
         transaction.delete(Role::Offer, delete.set_key(Some(Key::handover(agent).attributes())))?;
         transaction.audit(Role::Audit, audit)?;
-        // As above.
+        // Only its own audit row can refuse it, as above.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// The offer of an agent, strongly consistent; its time is not judged.
+    /// The offer of an agent, strongly consistent. Its expiry is not checked.
     pub async fn offer_of(&self, agent: AgentId) -> Result<Option<Handover>> {
         let item = self.get(&Key::handover(agent)).await?;
         item.map(|item| self.read_offer(&item)).transpose()
     }
 
-    /// The offers to a person with their agents, the oldest first; their time is not judged. One that was just made may
-    /// be missing for a moment.
+    /// The offers to a person with their agents, oldest first. Their expiry is not checked. A new offer may be missing
+    /// for a moment.
     pub async fn offers_to(&self, person: &PersonId) -> Result<Vec<(Handover, Agent)>> {
         let agents = self.ids_of(person.as_str(), owned::HANDOVERS, None).await?;
         let both: Vec<Key> = agents
@@ -84,7 +84,7 @@ impl Ledger {
         Ok(offers)
     }
 
-    /// Makes an agent its new owner's, if its record is at the version that was read and the offer is the one that was.
+    /// Changes an agent's owner, if its record and the offer are unchanged since they were read.
     pub async fn hand_over(&self, old: &Agent, offer: &Handover, audit: &AuditEntry) -> Result<HandedOver> {
         let new = Agent {
             owner: offer.to.to_string(),
@@ -121,9 +121,9 @@ impl Ledger {
         }
     }
 
-    /// Moves every approval of the agent that may wait for a person to the agent's owner.
+    /// Moves every approval of the agent that may be waiting to the agent's owner.
     pub async fn move_approvals(&self, agent: &Agent) -> Result<()> {
-        // One item, in a batch as for everybody who reads these sets.
+        // A single item, but read in a batch, as everywhere else these sets are read.
         for item in self.get_all(&[Key::waiting(agent.id)]).await? {
             for approval in self.approvals(self.may_wait(&item)?).await? {
                 self.move_approval(&approval, &agent.owner).await?;
@@ -144,7 +144,7 @@ impl Ledger {
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":old", approval.owner.write())
             .expression_attribute_values(":new", owner.to_owned().write());
-        // In a transaction, as every write of an approval by people.
+        // In a transaction, like every write of an approval by `people`.
         let mut transaction = Transaction::new();
         transaction.update(Role::Approval, update)?;
         let _moved = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;

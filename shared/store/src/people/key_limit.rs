@@ -1,7 +1,7 @@
-//! The cap on an agent key's requests, from whatever addresses they come: what one agent does must cost nobody else.
+//! The cap on an agent key's requests, across all source addresses, so that one agent's load does not affect others.
 //!
-//! Always true: only a key that was verified is counted, and only its secret is refused: who knows just the public half
-//! learns nothing and can't use up the limit. How calls are counted: `chunked_counter.rs`.
+//! Invariant: only calls with a verified key are counted, and only calls with its secret are refused. A caller who
+//! knows just the public half learns nothing and can't use up the limit. `chunked_counter.rs` implements the counters.
 
 use crate::people::{chunked_counter::ChunkedCounter, throttle::A_MINUTE};
 use aws_sdk_dynamodb::Client;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 pub struct KeyLimit(ChunkedCounter<(AgentId, KeyId), AgentKey>);
 
 impl KeyLimit {
-    /// The counters in this table, each limited to `limit_per_minute`.
+    /// Creates the limit with its counters in this table, each limited to `limit_per_minute`.
     pub fn new(db: Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self(ChunkedCounter::new(db, table.into(), limit_per_minute, A_MINUTE))
     }
 
-    /// 429 if the key has reached the limit of this minute.
+    /// Returns 429 if the key has reached this minute's limit.
     pub(crate) fn check(&self, presented: &PresentedKey, now: Timestamp) -> Result<()> {
-        // Of a key that has ended it is no business of the limit what it is answered.
+        // The limit does not apply to a key that has ended: authentication rejects it.
         let is_its_secret = |key: &AgentKey| presented.is_the_secret_of(key, now);
         self.0.check((presented.agent, presented.key), now, is_its_secret)
     }

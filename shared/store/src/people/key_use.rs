@@ -1,7 +1,7 @@
-//! When each agent key was last used, for the people who manage keys.
+//! The time at which each agent key was last used, for the people who manage keys.
 //!
-//! Best effort: it is written in the background, at most once a minute by each environment, and a failed write is
-//! ignored. It is in the throttle's table, which has nothing that money depends on.
+//! Best effort: each environment writes it in the background, at most once a minute, and ignores a failed write. It is
+//! in the throttle table, on which no spending depends.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -26,13 +26,13 @@ pub struct KeyUses {
 
 /// The precision of a time of use.
 const PRECISION: Duration = Duration::from_secs_u32(60);
-/// How long a use is kept.
+/// The time for which a use is kept.
 const KEPT: Duration = Duration::from_secs_u32(400 * 86_400);
-/// How many keys one environment remembers; beyond that it clears them.
+/// The most keys that one environment remembers; beyond that it forgets all of them.
 const MOST_NOTED: usize = 10_000;
 
 impl KeyUses {
-    /// The last uses in this table.
+    /// Creates it for this table.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -41,8 +41,8 @@ impl KeyUses {
         }
     }
 
-    /// Records the use of a key in the background. If Lambda freezes the environment first, it is written when the next
-    /// request resumes it.
+    /// Records the use of a key in the background. If Lambda freezes the environment first, the write happens when the
+    /// next request resumes it.
     pub fn note(&self, agent: AgentId, key: KeyId, now: Timestamp) {
         if !self.is_due(agent, key, now) {
             return;
@@ -73,7 +73,7 @@ impl KeyUses {
         true
     }
 
-    /// When each of these keys was last used, as far as known.
+    /// The time at which each of these keys was last used, where known.
     pub async fn last(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
         let wanted = keys
             .iter()

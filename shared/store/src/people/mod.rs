@@ -1,4 +1,4 @@
-//! What a person manages: agents, their keys and policies, approvals.
+//! Agents with their keys and policies, approvals, sessions, freezes, and request limits.
 
 pub(crate) mod agent;
 pub(crate) mod approval;

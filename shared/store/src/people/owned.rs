@@ -1,4 +1,4 @@
-//! What belongs to an owner: agents, and the approvals that they asked for.
+//! An owner's agents, and the approvals that they asked for.
 //!
 //! The index `owner` only returns keys. It may lag, so a new agent or approval may be missing for a moment; the listed
 //! items are read from the table, strongly consistent.
@@ -14,12 +14,12 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use purser_domain::{Agent, AgentId, Approval, ApprovalId, Result, ServiceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The position of an approval among all of its owner's.
+/// The position of an approval among all approvals of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApprovalPlace {
-    /// When it was asked for.
+    /// The time at which it was asked for.
     pub created_at: Timestamp,
-    /// Distinguishes approvals of the same microsecond.
+    /// The id, which distinguishes approvals of the same microsecond.
     pub id: ApprovalId,
 }
 
@@ -33,17 +33,17 @@ impl ApprovalPlace {
     }
 }
 
-/// The position of an agent among all of its owner's, in order of creation.
+/// The position of an agent among all agents of its owner, in order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AgentPlace {
-    /// When it was created.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// Distinguishes agents of the same microsecond.
+    /// The id, which distinguishes agents of the same microsecond.
     pub id: AgentId,
 }
 
 impl Ledger {
-    /// These agents, distinct, strongly consistent, in any order; unknown ids are skipped.
+    /// The agents with these ids, which must be distinct, strongly consistent, in any order. Unknown ids are skipped.
     pub async fn agents(&self, ids: impl IntoIterator<Item = AgentId>) -> Result<Vec<Agent>> {
         let keys: Vec<Key> = ids.into_iter().map(Key::agent).collect();
         let mut agents = Vec::with_capacity(keys.len());
@@ -54,7 +54,7 @@ impl Ledger {
         Ok(agents)
     }
 
-    /// Every approval that an owner's agents asked for from this time on, in any order.
+    /// Every approval that an owner's agents asked for at or after `from`, in any order.
     pub async fn approvals_since(&self, owner: &str, from: Timestamp) -> Result<Vec<Approval>> {
         let (from, to) = owned::approvals_from(from);
         let query = self
@@ -66,7 +66,7 @@ impl Ledger {
         self.approvals_at(&listed.map_err(failed(LISTING))?).await
     }
 
-    /// The approvals that entries of the index are of.
+    /// The approvals of these index entries.
     async fn approvals_at(&self, listed: &[Item]) -> Result<Vec<Approval>> {
         let keys = listed.iter();
         let keys = keys.map(|item| Key::of(item).ok_or_else(|| self.row(item).corrupt("pk")));
@@ -74,14 +74,14 @@ impl Ledger {
         items.iter().map(|item| self.listed_approval(item)).collect()
     }
 
-    /// The ids of an owner's agents in order of creation: all, or the `first` so many. By the index alone, so whose an
-    /// agent is is for its record to say.
+    /// The ids of an owner's agents in order of creation: all, or up to `first`. Read from the index alone, so the
+    /// caller must check the owner in the agent's record.
     pub async fn ids_of_agents(&self, owner: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
         self.ids_of(owner, owned::AGENTS, first).await
     }
 
-    /// The places of so many agents of an owner, in order of creation: from this one on, or the first. By the index alone,
-    /// so whose an agent is is for its record to say.
+    /// The places of up to `most` agents of an owner, in order of creation, starting with `from` or the first. Read
+    /// from the index alone, so the caller must check the owner in the agent's record.
     pub async fn agents_from(&self, owner: &str, from: Option<AgentPlace>, most: u32) -> Result<Vec<AgentPlace>> {
         let first = from.map_or_else(
             || owned::AGENTS.to_owned(),
@@ -110,8 +110,8 @@ impl Ledger {
         Ok(agents)
     }
 
-    /// Whether any agent of an owner has this service enabled: by its policy, or by its starting set. Agents are read some at
-    /// a time, until one has it.
+    /// Whether any agent of an owner has this service enabled, by its policy or its starting set. Agents are read in
+    /// batches until one has it.
     pub async fn has_service_enabled(&self, owner: &str, service: ServiceId) -> Result<bool> {
         const AT_ONCE: usize = 50;
         for ids in self.ids_of_agents(owner, None).await?.chunks(AT_ONCE) {
@@ -138,8 +138,8 @@ impl Ledger {
         Ok(false)
     }
 
-    /// These agents, in order of creation, with the ids of each one's approvals that may wait for a person: those that do,
-    /// and maybe some that no longer do.
+    /// These agents in order of creation, each with the ids of its approvals that may be waiting: every waiting
+    /// approval, and possibly some that no longer wait.
     pub async fn asking(&self, ids: Vec<AgentId>) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
         let ids = ids.into_iter();
         let both: Vec<Key> = ids.flat_map(|id| [Key::agent(id), Key::waiting(id)]).collect();
@@ -160,7 +160,8 @@ impl Ledger {
         Ok(asking.collect())
     }
 
-    /// The approvals of an owner's agents, newest first: those before `before`, or the newest. A hundred at most.
+    /// The approvals of an owner's agents before `before`, or the newest ones; newest first, up to `limit` and at most
+    /// a hundred.
     pub async fn approvals_of(&self, owner: &str, before: Option<ApprovalPlace>, limit: u8) -> Result<Vec<Approval>> {
         let query = self
             .owned(owner, owned::APPROVALS)
@@ -181,12 +182,13 @@ impl Ledger {
         Ok(approvals)
     }
 
-    /// The agents of which a person has an item of this kind: the record, or an offer. All, or the `first` so many.
+    /// The agents for which the index lists an item of this kind (a record or an offer) under a person: all, or up to
+    /// `first`.
     pub(crate) async fn ids_of(&self, owner: &str, kind: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
         let most = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
         let query = self.owned(owner, kind).set_limit(most);
         let listed = if first.is_some() {
-            // Keys are so short that one answer has hundreds.
+            // Keys are short, so one response holds hundreds.
             query.send().await.map_err(failed(LISTING))?.items.unwrap_or_default()
         } else {
             let listed: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
@@ -204,7 +206,7 @@ impl Ledger {
             .expression_attribute_values(":kind", kind.to_owned().write())
     }
 
-    /// A query of an owner's index; its key condition is still to be said.
+    /// A query of the index for an owner, without a key condition.
     fn owner_index(&self, owner: &str) -> QueryFluentBuilder {
         self.db
             .query()

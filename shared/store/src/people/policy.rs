@@ -1,8 +1,8 @@
-//! An agent's policies, one for each service, in a partition of their own.
+//! An agent's policies, one for each service, in their own partition.
 //!
-//! Every edit stamps its version on the totals of the window that it limits, in the same transaction. So a reservation
-//! checks the version of its policy on the item that it writes anyway. Services of the agent's starting set have a policy
-//! without a row until it is written (`starting_set.rs`).
+//! Every edit stamps the policy's version on the totals of the window that it limits, in the same transaction. So a
+//! reservation checks the version of its policy on an item that it writes anyway. A service of the agent's starting set
+//! has a default policy until one is stored (`starting_set.rs`).
 
 use crate::{
     audit::entry::AuditEntry,
@@ -27,11 +27,11 @@ pub(crate) enum Role {
 }
 
 impl Ledger {
-    /// Stores an agent's policy for a service: the first version, or the one after the version that holds. Where that is
-    /// the default of the agent's starting set, it is written first.
+    /// Stores an agent's policy for a service: the first version, or the one after the current version. If the current
+    /// version is the default of the agent's starting set, the default is stored first.
     ///
     /// The first version also creates the window, and is conditional on the version of the agent's record that fences
-    /// it: otherwise a concurrent edit of the agent would not apply to this window.
+    /// the window. Otherwise a concurrent edit of the agent would not apply to the window.
     pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService, audit: &AuditEntry) -> Result<Edited> {
         let mut backoff = Backoff::new();
         loop {
@@ -69,8 +69,8 @@ impl Ledger {
         }
     }
 
-    /// The write of a version. Of the first it creates the window too, if the agent's record is at this version; an agent
-    /// that is not created yet will have version 1.
+    /// The write of a policy version. The first version also creates the window, if the agent's record is at
+    /// `agent_version`; an agent that is not created yet will have version 1.
     pub(crate) fn policy_edit(
         &self,
         agent: AgentId,
@@ -101,7 +101,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// An agent's policy for one service, strongly consistent: as stored, or the default of its starting set.
+    /// An agent's policy for one service, strongly consistent: the stored one, or the default of its starting set.
     pub async fn enabled_service(&self, agent: AgentId, service: ServiceId) -> Result<Option<EnabledService>> {
         if let Some(item) = self.get(&Key::policy(agent, service)).await? {
             return self.read_policy(&item).map(Some);
@@ -112,7 +112,7 @@ impl Ledger {
         }
     }
 
-    /// An agent's policies for all services, those of its starting set and disabled ones included, in order of service
+    /// An agent's policies for all services, including those of its starting set and disabled ones, in order of service
     /// id.
     pub async fn enabled_services(&self, agent: &Agent) -> Result<Vec<EnabledService>> {
         let (items, set) = tokio::try_join!(self.policies(agent.id), self.starting_services(agent))?;

@@ -1,8 +1,8 @@
-//! The sessions of people: one row each, in the partition of their person, under the digest of its secret.
+//! Sessions of people: one row each, in the person's partition, under the digest of the session's secret.
 //!
-//! A session is where its row is: it ends by its deletion, in every environment at once, since each request reads it. The
-//! person's own item says when all of them were ended, so that no sign-in of before begins one after. Nothing else
-//! depends on what TTL deletes here: a row that it has not deleted yet is judged by its times.
+//! A session exists while its row does. Every request reads the row, so deleting it ends the session in all
+//! environments at once. The person's own item records when all sessions were ended, so that no earlier sign-in starts
+//! a session afterwards. Correctness does not depend on TTL: a row that it has not deleted yet is judged by its times.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -16,21 +16,21 @@ use crate::{
 };
 use purser_domain::{Error, PersonId, Result, Session, SessionId, Timestamp};
 
-/// Who a person is at their issuer: what their id is the hash of.
+/// A person's identity at the issuer. The person's id is its hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     /// The issuer.
     pub issuer: &'a str,
-    /// Its name for the person.
+    /// The issuer's name for the person.
     pub subject: &'a str,
 }
 
 /// The result of starting a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// It is stored.
+    /// The session is stored.
     Stored,
-    /// All sessions were ended after its sign-in; nothing was written.
+    /// All of the person's sessions were ended at or after this sign-in; nothing was written.
     SignedInTooEarly,
 }
 
@@ -41,13 +41,13 @@ enum Role {
     Audit,
 }
 
-/// How many sessions are ended concurrently.
+/// The most sessions ended concurrently.
 const AT_ONCE: usize = 32;
-/// How long a row is kept after its end, for environments whose clocks are behind.
+/// The time for which a row is kept after the session's end, for environments whose clocks are behind.
 const KEPT_SECS: u64 = 3_600;
 
 impl Ledger {
-    /// Stores a new session, unless all of the person's were ended at or after its sign-in.
+    /// Stores a new session, unless all of the person's sessions were ended at or after its sign-in.
     pub async fn start_session(
         &self,
         session: &Session,
@@ -64,24 +64,24 @@ impl Ledger {
             .expression_attribute_values(":signed_in", session.signed_in_at.write());
         let mut transaction = Transaction::new();
         transaction.update(Role::Person, person)?;
-        // Its secret is random, so the only row that could be there is its own.
+        // The secret is random, so an existing row could only be this session's.
         transaction.put(Role::Session, self.put(write_session(session)))?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             Known::Committed => Ok(Started::Stored),
-            // Its own row is there: an attempt whose response was lost had stored it.
+            // The audit row exists, so an attempt whose response was lost had stored the session.
             Known::Refused(refusal) if refusal.names(Role::Audit) => Ok(Started::Stored),
             Known::Refused(_) => Ok(Started::SignedInTooEarly),
         }
     }
 
-    /// A person's session, strongly consistent; its times are not judged.
+    /// A person's session, strongly consistent. Its times are not checked.
     pub async fn session(&self, person: &PersonId, id: &SessionId) -> Result<Option<Session>> {
         let item = self.get(&Key::session(person, id)).await?;
         item.map(|item| self.read_session(person, &item)).transpose()
     }
 
-    /// Notes that a session is in use. One that was ended meanwhile stays ended.
+    /// Records the use of a session. A session that was ended meanwhile stays ended.
     pub async fn touch_session(&self, session: &Session, now: Timestamp) -> Result<()> {
         let update = self
             .db
@@ -113,19 +113,19 @@ impl Ledger {
         items.iter().map(|item| self.read_session(person, item)).collect()
     }
 
-    /// Ends a session: whether it was there.
+    /// Ends a session. Returns whether it existed.
     pub async fn end_session(&self, person: &PersonId, id: &SessionId, audit: &AuditEntry) -> Result<bool> {
         let mut transaction = Transaction::new();
         transaction.delete_existing(Role::Session, &self.table, Key::session(person, id).attributes())?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             Known::Committed => Ok(true),
-            // Its own row is there: an attempt whose response was lost had ended it.
+            // The audit row exists, so an attempt whose response was lost had ended the session.
             Known::Refused(refusal) => Ok(refusal.names(Role::Audit)),
         }
     }
 
-    /// Deletes a session that the person's own item has ended already.
+    /// Deletes a session that the person's own item has already ended.
     async fn delete_session(&self, session: &Session) -> Result<()> {
         let delete = self
             .db
@@ -136,9 +136,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Ends all sessions of a person, and lets none begin by a sign-in of before; how many there were.
+    /// Ends all sessions of a person and prevents new ones based on an earlier sign-in. Returns the number of ended
+    /// sessions.
     ///
-    /// The time is written first: a session that is started meanwhile is refused by it, or is found and deleted.
+    /// The time is written first. A session that is started concurrently is either refused because of it, or found and
+    /// deleted.
     pub async fn end_sessions(&self, person: &PersonId, now: Timestamp, audit: &AuditEntry) -> Result<usize> {
         let update = self
             .update(&Key::person(person))
@@ -148,7 +150,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.update(Role::Person, update)?;
         transaction.audit(Role::Audit, audit)?;
-        // A repetition finds its own time there, and goes on.
+        // A repeated attempt is refused by its own time, and continues.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         let sessions = self.sessions_of(person).await?;
         for batch in sessions.chunks(AT_ONCE) {
@@ -164,7 +166,8 @@ impl Ledger {
         Ok(sessions.len())
     }
 
-    /// When all sessions of a person were last ended, strongly consistent: no sign-in until then counts.
+    /// The time at which all sessions of a person were last ended, strongly consistent. Sign-ins up to then are
+    /// invalid.
     pub async fn sessions_ended_at(&self, person: &PersonId) -> Result<Option<Timestamp>> {
         match self.get(&Key::person(person)).await? {
             Some(item) => self.row(&item).get_optional("nb"),

@@ -1,10 +1,10 @@
-//! Starting sets: the services that an agent has from its creation, without a row for each.
+//! Starting sets: the services that are enabled for an agent from its creation, without a row for each.
 //!
-//! Where an agent has no policy for a service of its set, the permissive one of version 1 holds
+//! If an agent has no stored policy for a service of its set, a permissive default of version 1 applies
 //! ([`EnabledService::pre_enabled`]), and there is no window. The first edit or payment writes both
-//! ([`Ledger::write_default`]), so everything that is reserved is conditional on stored rows.
+//! ([`Ledger::write_default`]), so every reservation is conditional on stored rows.
 //!
-//! A set is stored once under its digest, and never changes or goes; so it may be kept in memory.
+//! A set is stored once under its digest and never changed or removed, so it can be cached in memory.
 
 use crate::{
     codec::{
@@ -24,7 +24,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// How many sets one environment keeps; beyond that it starts anew. A set has 16 bytes for each service.
+/// The most sets that one environment caches; beyond that the cache is cleared. A set has 16 bytes for each service.
 const MOST_KEPT: usize = 32;
 
 /// The sets that this environment has read or written.
@@ -47,7 +47,8 @@ impl KnownSets {
 }
 
 impl Ledger {
-    /// Stores a set, unless it is known to be stored, and returns its digest. An agent is created after its set.
+    /// Stores a set, unless it is known to be stored, and returns its digest. The set must be stored before an agent
+    /// that uses it.
     pub async fn keep_starting_set(&self, set: &StartingSet) -> Result<Fingerprint> {
         let digest = set.digest();
         if self.sets.get(&digest).is_none() {
@@ -65,7 +66,7 @@ impl Ledger {
         Ok(digest)
     }
 
-    /// The services that an agent has from its creation.
+    /// The services that are enabled for an agent from its creation.
     pub(crate) async fn starting_services(&self, agent: &Agent) -> Result<Arc<StartingSet>> {
         const READING: &str = "reading a starting set";
         let Some(digest) = agent.starting_set else {
@@ -84,17 +85,18 @@ impl Ledger {
         Ok(set)
     }
 
-    /// The record that holds for an agent and a service without a row.
+    /// The policy that applies to an agent and a service without a row.
     pub(crate) async fn default_of(&self, agent: &Agent, service: ServiceId) -> Result<Option<EnabledService>> {
         let set = self.starting_services(agent).await?;
         Ok(set.contains(service).then(|| EnabledService::pre_enabled(service)))
     }
 
-    /// Writes the record that held for the agent and the service without a row, with its window: 6 write units. It is
-    /// conditional on the agent's version, which then fences the window, so that no freeze or rule is passed by: it either
-    /// comes first, and nothing is written, or finds the policy, and with it the window.
+    /// Writes the default policy of the agent for the service, with its window: 6 write units. The write is conditional
+    /// on the agent's version, which then fences the window. So no concurrent freeze or rule is bypassed: either it
+    /// comes first and nothing is written, or it finds the policy and thus the window.
     ///
-    /// True if the row is there as it held, now or by a concurrent call; false if the agent or the policy was edited.
+    /// Returns `true` if the default is stored, by this or a concurrent call; `false` if the agent or the policy was
+    /// edited.
     pub async fn write_default(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
         let record = EnabledService::pre_enabled(service);
         let edit = self.policy_edit(agent.id, &record, Some(agent.version))?;
@@ -111,7 +113,7 @@ impl Ledger {
         }
     }
 
-    /// Writes the default where it is what holds, for an edit that found no row; false if no default holds.
+    /// Writes the default if it applies, for an edit that found no row. Returns `false` if no default applies.
     pub(crate) async fn write_default_for_edit(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
         let Some(agent) = self.agent(agent).await? else {
             return Ok(false);
@@ -119,7 +121,7 @@ impl Ledger {
         if self.default_of(&agent, service).await?.is_none() {
             return Ok(false);
         }
-        // If the agent was edited meanwhile, the edit finds no row again, and comes back.
+        // If the agent was edited meanwhile, the edit finds no row again and calls this again.
         self.write_default(&agent, service).await?;
         Ok(true)
     }

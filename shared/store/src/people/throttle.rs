@@ -1,9 +1,9 @@
 //! The throttle: one counter per scope and minute, one write per request.
 //!
-//! The counter is incremented while the first reads run, and its refusal takes precedence. A scope that was refused is
-//! refused from memory until the minute ends, without a read or a write: its counter can't go down. If it can't be
-//! written, the call continues: the tables that it guards report their own failures (`docs/decisions.md` §9). So one that
-//! is throttled is not waited for: the caller would wait too.
+//! The counter is incremented while the first reads run, and its refusal takes precedence. A refused scope is refused
+//! from memory until the minute ends, without a read or a write, because its counter can't go down. If the counter
+//! can't be written, the call continues: the tables that it guards report their own failures (`docs/decisions.md` §9).
+//! So a throttled write of the counter is not retried, as the caller would have to wait.
 
 use crate::{
     codec::attribute::Attribute as _, codec::client::without_throttling_pauses, codec::item::Draft, codec::key,
@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The throttle's counters.
+/// The throttle of requests by scope, such as a source address.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     db: Client,
@@ -28,30 +28,30 @@ pub struct Throttle {
     refused: Arc<Mutex<Refused>>,
 }
 
-/// A kind of counters. A function's role is limited to one kind.
+/// A kind of counters. A function's IAM role is limited to one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThrottleKind {
-    /// The API's.
+    /// The counters of the API.
     Api,
-    /// `mcp`'s, of its callers without a key.
+    /// The counters of `mcp`, for callers without a key.
     Mcp,
 }
 
-/// How long a counter is kept after its minute, for an environment whose clock is behind.
+/// The time in seconds for which a counter is kept, for environments whose clocks are behind.
 pub(crate) const KEPT: u64 = 3_600;
 /// The span of time of a counter, in seconds.
 pub(crate) const A_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
-/// How many scopes one environment remembers; beyond that the counters refuse.
+/// The most scopes that one environment remembers; others are refused by their counters.
 const MOST_REMEMBERED: usize = 10_000;
 
-/// The minute of a time.
+/// The number of minutes since the epoch.
 fn minute(now: Timestamp) -> u64 {
     now.secs() / A_MINUTE
 }
 
-/// The refusal of a call: it may be repeated in the next span of that length.
+/// The refusal of a call, which may be repeated in the next span of `span_secs` seconds.
 pub(crate) fn too_many_requests(now: Timestamp, span_secs: NonZeroU64) -> ErrorKind {
-    // At least one: the remainder is below the span.
+    // At least one, because the remainder is below the span.
     let retry_after = span_secs.get().saturating_sub(now.secs() % span_secs);
     ErrorKind::TooManyRequests { retry_after }
 }
@@ -64,7 +64,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// The scopes of this minute: those of another one are over.
+    /// The scopes of this minute; those of another minute are discarded.
     fn of(&mut self, minute: u64) -> &mut HashSet<String> {
         if self.minute != minute {
             *self = Self {
@@ -88,7 +88,7 @@ impl Refused {
 }
 
 impl Throttle {
-    /// The counters in this table, each limited to `limit_per_minute`.
+    /// Creates the throttle with its counters in this table, each limited to `limit_per_minute`.
     pub fn new(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
             db: without_throttling_pauses(db),
@@ -99,7 +99,7 @@ impl Throttle {
         }
     }
 
-    /// The same for `mcp`, which can't touch the counters of the API.
+    /// Creates the throttle of `mcp`, which can't access the counters of the API.
     pub fn of_mcp(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
             kind: ThrottleKind::Mcp,
@@ -107,9 +107,9 @@ impl Throttle {
         }
     }
 
-    /// Runs `work` while one request of a scope, such as a source address, is counted; 429 when the minute's requests
-    /// are used up. `work` has already run by then, so it may read but must not write. It doesn't run for a scope that
-    /// this environment has refused in the same minute.
+    /// Runs `work` while one request of a scope, such as a source address, is counted. Returns 429 if the scope has
+    /// used up the minute's requests. `work` has already run by then, so it may read but must not write. It doesn't run
+    /// for a scope that this environment has already refused in the same minute.
     pub async fn limit<T>(
         &self,
         scope: impl fmt::Display,
@@ -120,11 +120,11 @@ impl Throttle {
         if self.refused().has(&scope, now) {
             return Err(too_many_requests(now, A_MINUTE).into());
         }
-        // Boxed before they are passed on: the SDK's futures take kilobytes, and `join` copies a finished one.
+        // Boxed because the SDK's futures take kilobytes, and `join` copies a finished one.
         limited(Box::pin(self.count(scope, now)), now, Box::pin(work)).await
     }
 
-    /// Counts one request: whether it is allowed.
+    /// Counts one request. Returns whether it is allowed.
     async fn count(&self, scope: String, now: Timestamp) -> Result<bool> {
         let update = self
             .db
@@ -217,7 +217,7 @@ mod tests {
         for (scope, second, remembered) in [("a", 30, true), ("a", 59, true), ("b", 59, false), ("a", 60, false)] {
             assert_eq!(refused.has(scope, at(second)), remembered, "{scope} {second}");
         }
-        // A clock that was set back.
+        // After the clock was set back.
         assert!(!refused.has("a", at(59)));
     }
 

@@ -1,8 +1,8 @@
-//! An agent's approvals that may wait for a person: a set of ids. Its size limits how many can wait, and it lists them,
-//! however many others were decided.
+//! The set of ids of an agent's approvals that may be waiting for a person. Its size limits the number of waiting
+//! approvals, and it lists them without reading the decided ones.
 //!
-//! Always true: a waiting approval is in its agent's set, since one transaction creates and adds it. One that no longer
-//! waits stays until room is needed; it never waits again, so it can be removed at any time.
+//! Invariant: a waiting approval is in its agent's set, because one transaction creates and adds it. An approval that
+//! no longer waits stays in the set until room is needed; it never waits again, so it can be removed at any time.
 
 use crate::{
     codec::attribute::Attribute as _, codec::backoff::Backoff, codec::item::Item, codec::key::Key,
@@ -13,7 +13,7 @@ use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, Fingerprint, 
 use std::collections::BTreeSet;
 
 impl Ledger {
-    /// Approvals, strongly consistent, in any order; unknown ids are skipped.
+    /// The approvals with these ids, strongly consistent, in any order. Unknown ids are skipped.
     pub async fn approvals(&self, ids: impl IntoIterator<Item = ApprovalId>) -> Result<Vec<Approval>> {
         let ids: BTreeSet<ApprovalId> = ids.into_iter().collect();
         let keys: Vec<Key> = ids.into_iter().map(Key::approval).collect();
@@ -21,8 +21,8 @@ impl Ledger {
         items.iter().map(|item| self.listed_approval(item)).collect()
     }
 
-    /// Whether another escalation of the agent would be refused: `most` or more approvals wait, and no open one is for
-    /// this request. One read; up to two more if the set is full.
+    /// Whether another escalation of the agent would be refused, because `most` or more approvals wait and no open one
+    /// is for this request. One read; up to two more if the set is full.
     pub async fn asks_too_many(
         &self,
         agent: AgentId,
@@ -47,7 +47,7 @@ impl Ledger {
         Ok(self.row(item).get_optional("ids")?.unwrap_or_default())
     }
 
-    /// Adds a new approval, if the set has fewer than `most`.
+    /// Adds a new approval if the set has fewer than `most`.
     pub(crate) fn add_waiting(&self, approval: &Approval, most: u32) -> UpdateBuilder {
         self.update(&Key::waiting(approval.agent))
             .update_expression("ADD ids :id")
@@ -56,8 +56,8 @@ impl Ledger {
             .expression_attribute_values(":most", most.write())
     }
 
-    /// Removes from a full set the approvals that no longer wait; false if all do. In a transaction, like every write
-    /// of the calling function.
+    /// Removes the approvals that no longer wait from a full set; returns `false` if all still wait. The write is a
+    /// transaction, like every write of the calling function.
     pub(crate) async fn make_room(
         &self,
         agent: AgentId,
@@ -77,12 +77,12 @@ impl Ledger {
             .expression_attribute_values(":gone", gone.write());
         let mut transaction = Transaction::new();
         transaction.update((), update)?;
-        // It can't be refused, as it has no condition.
+        // It can't be refused, because it has no condition.
         let _done = transaction.send_until_known(&self.db, backoff).await?;
         Ok(true)
     }
 
-    /// Those that wait for a person at `at`.
+    /// The ids of the approvals that wait for a person at `at`.
     async fn still_waiting(&self, ids: &BTreeSet<ApprovalId>, at: Timestamp) -> Result<BTreeSet<ApprovalId>> {
         let approvals = self.approvals(ids.iter().copied()).await?;
         let waiting = approvals

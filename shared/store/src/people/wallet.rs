@@ -1,4 +1,4 @@
-//! Wallet indexes: each is assigned once.
+//! Wallet indexes, each assigned once.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -13,7 +13,7 @@ use purser_domain::{Error, Result};
 const LAST: u32 = 0x7fff_ffff;
 
 impl Ledger {
-    /// A new wallet index, counting from 0. One whose response is lost stays unused.
+    /// Assigns a new wallet index, counting from 0. If the response is lost, the index stays unused.
     pub async fn next_wallet_index(&self) -> Result<u32> {
         const DOING: &str = "numbering a wallet";
         let update = self

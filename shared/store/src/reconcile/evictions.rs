@@ -1,7 +1,7 @@
-//! Requests to evict what has rolled out of a window that no payment comes to.
+//! Requests to evict expired entries of a window.
 //!
-//! Whoever meets more expired entries than a call reads or evicts leaves one; reconcile evicts and removes it. Nothing
-//! depends on them: a window whose request is lost gets another from the next caller.
+//! A call that meets more expired entries than it can read or evict stores a request; reconcile evicts the entries and
+//! removes the request. Correctness does not depend on requests: if one is lost, the next call stores another.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -13,17 +13,17 @@ use crate::{
 };
 use purser_domain::{Duration, Result, Timestamp, Window, WindowScope};
 
-/// A request to evict what has rolled out of this window.
+/// A request to evict the expired entries of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionRequest {
-    /// Which window.
+    /// The window.
     pub scope: WindowScope,
-    /// When it was requested.
+    /// The time of the request.
     pub asked_at: Timestamp,
 }
 
 impl Ledger {
-    /// Stores a request, unless there is one: 1 write unit.
+    /// Stores a request for a window, unless there is one: 1 write unit.
     pub async fn request_eviction(&self, scope: WindowScope, now: Timestamp) -> Result<()> {
         let row = Draft::of(&Key::eviction_request(scope)).with("t", &now);
         let put = self
@@ -35,7 +35,7 @@ impl Ledger {
         was_made(put.send().await, "asking for an eviction").map(|_| ())
     }
 
-    /// The stored requests: as many as one query returns, thousands. A row that can't be read is an error of its own.
+    /// The stored requests, up to the thousands that one query returns. Each unreadable row gives a separate error.
     pub async fn eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
         let query = self
             .db
@@ -60,7 +60,7 @@ impl Ledger {
 
     /// The window of a request, for [`Ledger::clear_expired`]; `None` for a budget whose rule is gone.
     ///
-    /// A budget's stamp is its rule's version, so that nothing is evicted by a length that is no longer the rule's.
+    /// The stamp of a budget's window is set to its rule's version, so that nothing is evicted by an outdated length.
     pub async fn window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
         let (length, stamp) = match scope {
             WindowScope::Day { .. } => (Duration::DAY, None),
@@ -79,7 +79,7 @@ impl Ledger {
         Ok(Some(Window { stamp, ..window }))
     }
 
-    /// Removes a request; one that was made after another run had removed it stays.
+    /// Removes a request, unless it was made again since it was read.
     pub async fn clear_eviction_request(&self, request: &EvictionRequest) -> Result<()> {
         let delete = self
             .db

@@ -1,9 +1,9 @@
-//! What reconcile works on: the index `hold`, requests to reconcile a settlement now, and the last block whose
-//! confirmations were checked once more.
+//! The work items of reconcile: the index `hold`, requests to reconcile a settlement now, and the last block whose
+//! confirmations were checked again.
 //!
-//! The index is only used to find settlements: it may lag, so every row is read from the table, and every transition is
-//! conditional. A hold that was decided is no longer in the index, and one that could not be decided is put off in it: so
-//! a run needs no place to continue from, whatever ended the one before.
+//! The index is only used to find settlements. It may lag, so every row is read from the table, and every transition is
+//! conditional. A decided hold leaves the index, and an undecided hold is postponed in it. So a run needs no cursor,
+//! even if the previous run was interrupted.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -21,26 +21,26 @@ use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 /// A settlement in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Whose.
+    /// The agent of the settlement.
     pub agent: AgentId,
-    /// Which.
+    /// The settlement.
     pub settlement: SettlementId,
-    /// Since when it is due.
+    /// The time since which it is due.
     pub due_at: Timestamp,
 }
 
-/// A position in a partition of the index: directly after one settlement.
+/// A cursor in a partition of the index, directly after a settlement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexPosition(Item);
 
 /// A request to reconcile this settlement now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconcileRequest {
-    /// Whose.
+    /// The agent of the settlement.
     pub agent: AgentId,
-    /// Which.
+    /// The settlement.
     pub settlement: SettlementId,
-    /// When it was requested.
+    /// The time of the request.
     pub asked_at: Timestamp,
 }
 
@@ -51,9 +51,9 @@ enum Role {
 }
 
 impl Ledger {
-    /// The settlements in a partition of the index that are due at this time, the longest due first, `limit` at most,
-    /// and the next position; `None` at the end. An item that can't be read is an error of its own. Half a read unit per
-    /// 4 KB, some 25 settlements.
+    /// Up to `limit` settlements in a partition of the index that are due at this time, the longest due first, and the
+    /// cursor of the next page, if any. Each unreadable item gives a separate error. Half a read unit per 4 KB, which
+    /// is some 25 settlements.
     pub async fn due(
         &self,
         partition: u8,
@@ -76,7 +76,8 @@ impl Ledger {
         Ok((held, answer.last_evaluated_key.map(IndexPosition)))
     }
 
-    /// Puts a hold that can't be decided off until this time: 3 write units. One that is no longer held is not changed.
+    /// Postpones a hold that can't be decided yet until this time: 3 write units. A settlement that is no longer held
+    /// is not changed.
     pub async fn put_off(&self, settlement: &Settlement, until: Timestamp) -> Result<()> {
         let update = self
             .update_settlement(settlement.terms.agent, settlement.id())
@@ -87,7 +88,7 @@ impl Ledger {
         update_once_free(&update, "putting a hold off").await.map(|_| ())
     }
 
-    /// Settlements of any agents, strongly consistent, in any order; missing ones are left out.
+    /// Settlements of any agents, strongly consistent, in any order. Missing ones are left out.
     pub async fn settlements_of(&self, wanted: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
         let keys: Vec<Key> = wanted.iter().map(|(agent, id)| Key::settlement(*agent, *id)).collect();
         let items = self.get_all(&keys).await?;
@@ -98,13 +99,13 @@ impl Ledger {
         Ok(items.iter().map(read).collect())
     }
 
-    /// The last block whose confirmations were checked once more; `None` if none was yet.
+    /// The last block whose confirmations were checked again; `None` if there is none yet.
     pub async fn checked_block(&self) -> Result<Option<u64>> {
         let item = self.get(&Key::checked_block()).await?;
         item.map(|item| self.row(&item).get("blk")).transpose()
     }
 
-    /// Stores it. Of two concurrent runs the last write wins: the other's blocks are then checked again.
+    /// Stores the last checked block. The last write of concurrent runs wins, so some blocks may be checked again.
     pub async fn save_checked_block(&self, number: u64) -> Result<()> {
         let row = Draft::of(&Key::checked_block()).with("blk", &number);
         let put = self
@@ -122,12 +123,12 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.put(Role::Mark, self.put(row.into_item()))?;
         transaction.audit(Role::Audit, audit)?;
-        // Only its own row, of an attempt whose response was lost, can refuse it.
+        // Only its own audit row can refuse it, written by an attempt whose response was lost.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// The stored reconcile requests, a hundred at most. A row that can't be read is an error of its own.
+    /// The stored reconcile requests, up to a hundred. Each unreadable row gives a separate error.
     pub async fn reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
         const MOST: i32 = 100;
         let query = self

@@ -1,5 +1,5 @@
-//! What reconcile works on: the index of holds, the last block that was checked, reconcile requests, requests for
-//! evictions, wallets, and whether those are low.
+//! The work items of reconcile: the index of holds, the last checked block, reconcile requests, eviction requests,
+//! wallets, and their levels.
 
 pub(crate) mod evictions;
 pub(crate) mod holds;

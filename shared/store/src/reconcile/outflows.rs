@@ -1,7 +1,8 @@
-//! What the search for outflows works on: every wallet, each part's place, and the settlements of an agent around a time.
+//! The data of the search for outflows: all wallets, the cursor of each part of them, and an agent's settlements around
+//! a time.
 //!
-//! A wallet's row is written with its agent and never changes. A place is the last block up to which a part of the wallets
-//! was searched, kept by how many parts there were: so it says the same whatever the parts are later.
+//! A wallet's row is written with its agent and never changes. A cursor is the last block up to which a part of the
+//! wallets was searched. Its key includes the number of parts, so it stays valid if that number changes.
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
@@ -13,12 +14,12 @@ use crate::{
 use purser_domain::{Address, AgentId, Result, Settlement, SettlementId, Timestamp};
 use std::collections::BTreeSet;
 
-/// Which of how many equal parts of the wallets.
+/// One of `of` equal parts of the wallets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalletPart {
-    /// Counted from 0.
+    /// The index of the part, counted from 0.
     pub index: u8,
-    /// How many there are: a divisor of [`crate::PARTITIONS`].
+    /// The number of parts: a divisor of [`crate::PARTITIONS`].
     pub of: u8,
 }
 
@@ -27,15 +28,15 @@ impl WalletPart {
         key::wallet_digit(agent).checked_rem(self.of) == Some(self.index)
     }
 
-    /// Whether every wallet of the other part is one of this.
+    /// Whether this part contains every wallet of the other part.
     fn covers(self, other: Self) -> bool {
         other.of.checked_rem(self.of) == Some(0) && other.index.checked_rem(self.of) == Some(self.index)
     }
 }
 
 impl Ledger {
-    /// The wallets of a part and whose they are, strongly consistent: four read units in all, and one per 4 KB, some
-    /// forty wallets. A row that can't be read is an error of its own.
+    /// The wallets of a part with their agents, strongly consistent: up to four queries, one read unit per 4 KB, which
+    /// is some forty wallets. Each unreadable row gives a separate error.
     pub async fn wallets(&self, part: WalletPart) -> Result<Vec<Result<(Address, AgentId)>>> {
         let shards = (0..crate::PARTITIONS).filter(|digit| digit.checked_rem(part.of) == Some(part.index));
         let shards: BTreeSet<u8> = shards.map(|digit| digit % WALLET_SHARDS).collect();
@@ -67,8 +68,8 @@ impl Ledger {
 
     /// The last block up to which this part was searched, strongly consistent; `None` if nothing was searched yet.
     ///
-    /// A larger part's place is this one's too. Where there is none, as after a change of the number of parts, the lowest
-    /// place of all is: what was searched already is searched again.
+    /// The cursor of a part that contains this one applies to it too. If there is none, as after a change of the number
+    /// of parts, the lowest of all cursors applies, and some blocks are searched again.
     pub async fn outflow_place(&self, part: WalletPart) -> Result<Option<u64>> {
         let query = self
             .db
@@ -92,7 +93,8 @@ impl Ledger {
         Ok(own.or(lowest))
     }
 
-    /// Stores it. Of two concurrent runs the last write wins: the other's blocks are then searched again.
+    /// Stores the last block up to which this part was searched. The last write of concurrent runs wins, so some blocks
+    /// may be searched again.
     pub async fn save_outflow_place(&self, part: WalletPart, block: u64) -> Result<()> {
         let row = Draft::of(&Key::outflow_place(part.index, part.of)).with("blk", &block);
         let put = self
@@ -104,8 +106,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// A page of an agent's settlements authorized between these times, newest first, and the next page's start; `None`
-    /// at the end. Half a read unit per 4 KB: that it may lag is no matter for what was paid a while ago.
+    /// A page of an agent's settlements authorized between these times, newest first, and the cursor of the next page,
+    /// if any. Eventually consistent, at half a read unit per 4 KB, because the payments in question are not recent.
     pub async fn settlements_between(
         &self,
         agent: AgentId,

@@ -1,5 +1,5 @@
-//! Whether wallets are low. A wallet has a row from when it was first seen with money, which is written only when it
-//! becomes low or ceases to be: the table's stream tells the first (`stream/wallets.rs`).
+//! The levels of wallets. A wallet gets a row when it is first seen with money. The row is rewritten only when the
+//! wallet becomes low or is no longer low; the table's stream publishes the former (`stream/wallets.rs`).
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
@@ -12,8 +12,8 @@ use crate::{
 use purser_domain::{AgentId, Result, WalletLevel};
 
 impl Ledger {
-    /// The level of every wallet that has one, strongly consistent: four read units in all, and one per 4 KB, some forty
-    /// wallets. A row that can't be read is an error of its own.
+    /// The level of every wallet that has one, strongly consistent: four queries, one read unit per 4 KB, which is some
+    /// forty wallets. Each unreadable row gives a separate error.
     pub async fn wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
         let mut levels = Vec::new();
         for shard in 0..WALLET_SHARDS {
@@ -34,7 +34,7 @@ impl Ledger {
         Ok(levels)
     }
 
-    /// Stores an agent's level, if the one before is stored, or none where there was none: whether it was.
+    /// Stores an agent's level if the stored level is still `before`. Returns whether it was stored.
     pub async fn put_wallet_level(
         &self,
         agent: AgentId,
@@ -62,7 +62,7 @@ impl Ledger {
         was_made(put.send().await, "keeping a wallet's level")
     }
 
-    /// An agent's level in its row.
+    /// The agent and level in a row.
     pub(crate) fn read_wallet_level(&self, item: &Item) -> Result<(AgentId, WalletLevel)> {
         let row = self.row(item);
         let agent = AgentId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
@@ -77,7 +77,8 @@ impl Ledger {
         Ok((agent, level))
     }
 
-    /// The agent after whose wallet the last look was cut off, strongly consistent; `None` if it came to the end.
+    /// The agent whose wallet was the last one checked by an interrupted run, strongly consistent; `None` if the run
+    /// was complete.
     pub async fn level_place(&self) -> Result<Option<AgentId>> {
         let Some(item) = self.get(&Key::level_place()).await? else {
             return Ok(None);
@@ -85,7 +86,7 @@ impl Ledger {
         self.row(&item).get_optional("agent")
     }
 
-    /// Stores it. Of two concurrent looks the last write wins: some wallets are looked at twice, or an hour later.
+    /// Stores the cursor. The last write of concurrent runs wins, so some wallets are checked twice, or an hour later.
     pub async fn save_level_place(&self, place: Option<AgentId>) -> Result<()> {
         let row = Draft::of(&Key::level_place()).with_optional("agent", place.as_ref());
         let put = self

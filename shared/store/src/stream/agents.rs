@@ -1,4 +1,4 @@
-//! Agents: their records with keys and rules, their policies, and where their money may be taken back to.
+//! Facts about agents: their records with keys and rules, their policies, and their payout addresses.
 
 use crate::{
     codec::{attribute::Item, ledger::Ledger},
@@ -10,7 +10,8 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl Ledger {
-    /// What was done to an agent's record, which says whose it is. An edit has a version, so its facts have ids.
+    /// The facts of an edit of an agent's record, which names the owner. The edit's version makes the ids of its facts
+    /// unique.
     pub(crate) fn facts_of_agent(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.read_agent(self.agent_in(image)?, image);
         let Some(image) = &change.new else {
@@ -54,7 +55,7 @@ impl Ledger {
         Ok(facts)
     }
 
-    /// That a policy was created or edited; not that a default of the starting set was written down.
+    /// The fact that a policy was created or edited. Storing a default of the starting set gives no fact.
     pub(crate) fn facts_of_policy(&self, change: &Change) -> Result<Vec<Fact>> {
         let Some(image) = &change.new else {
             return Ok(Vec::new());
@@ -81,10 +82,10 @@ impl Ledger {
         Ok(vec![Fact::of_agent(agent, kind, id, change.at, data)])
     }
 
-    /// That a payout address was named or removed.
+    /// The fact that a payout address was named or removed.
     pub(crate) fn facts_of_payout_address(&self, change: &Change) -> Result<Vec<Fact>> {
         let Some(image) = change.new.as_ref().filter(|image| image.contains_key("ver")) else {
-            // The row of a payout's key.
+            // The row of a payout's idempotency key.
             return Ok(Vec::new());
         };
         let agent = self.agent_in(image)?;
@@ -120,7 +121,7 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    /// A fact of this edit; `what` tells it from others of its kind.
+    /// A fact of this edit; `what` distinguishes it from others of its kind.
     fn fact(&self, kind: EventKind, what: &dyn Display, data: EventData) -> Fact {
         let (agent, time) = match kind {
             EventKind::AgentCreated => (self.agent, self.agent.created_at),

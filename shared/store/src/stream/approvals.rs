@@ -1,4 +1,4 @@
-//! Approvals. That one has expired is no change of its row: `usage/told.rs` remembers when to look.
+//! Facts about approvals. Expiry does not change an approval's row, so reminders trigger a check (`usage/told.rs`).
 
 use crate::{
     codec::{attribute::Item, ledger::Ledger},
@@ -6,12 +6,13 @@ use crate::{
 };
 use purser_domain::{Approval, ApprovalStatus, Duration, EventData, EventId, EventKind, Resolution, Result, Timestamp};
 
-/// How long after its end an approval is told to have expired. A payment may use it until its end by the clock of the
-/// function that authorizes, which writes within its timeout of 15 seconds; no clock is off by the rest.
+/// The delay after an approval's end before its expiry is published. A payment may use the approval until its end by
+/// the clock of the authorizing function, which writes within its timeout of 15 seconds. The rest allows for clock
+/// skew.
 const CERTAIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
-    /// That it was asked, decided or used.
+    /// The fact that an approval was asked for, decided or used.
     pub(crate) fn facts_of_approval(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.listed_approval(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -39,7 +40,7 @@ impl Ledger {
                 let data = data(&new).text("settlement_id", settlement);
                 told(EventKind::ApprovalUsed, settlement.authorized_at(), data)
             }
-            // Its owner has changed.
+            // Only the owner has changed.
             Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
                 Vec::new()
             }
@@ -48,7 +49,7 @@ impl Ledger {
 }
 
 impl Fact {
-    /// That an approval expired, if it did for certain by `now`: unused, by its row.
+    /// The fact that an approval expired unused according to its row, if that is certain by `now`.
     pub fn expired(approval: &Approval, now: Timestamp) -> Option<Self> {
         if approval.status(now) != ApprovalStatus::Expired || !is_certain(approval.expires_at, now) {
             return None;
@@ -62,12 +63,12 @@ impl Fact {
     }
 }
 
-/// Whether no payment can use any more what ended at `end`.
+/// Whether payments can no longer use an approval that ended at `end`.
 fn is_certain(end: Timestamp, now: Timestamp) -> bool {
     end.after(CERTAIN) <= now
 }
 
-/// The latest end of an approval that is over for certain at `now`.
+/// The latest end of an approval that has certainly expired by `now`.
 pub(crate) fn certain_until(now: Timestamp) -> Timestamp {
     now.before(CERTAIN)
 }

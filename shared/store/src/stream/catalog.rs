@@ -1,4 +1,4 @@
-//! Services of the catalog: what agents may buy, whom that pays, and how much at most.
+//! Facts about services of the catalog: availability, payees and maximum prices.
 
 use crate::{
     catalog::table::CatalogTable,
@@ -15,8 +15,8 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl CatalogTable {
-    /// What an edit of a service changed for agents, at its time; and what had taken effect before it, of which the row no
-    /// longer says that it waited.
+    /// The changes for agents that an edit of a service made, at its time. Also the delayed changes that had taken
+    /// effect before the edit and that the row no longer lists as waiting.
     pub(crate) fn facts_of_service(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.read_service(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -49,7 +49,7 @@ impl CatalogTable {
 }
 
 impl Fact {
-    /// What has taken effect at this time, if it was not withdrawn, by the service's row.
+    /// The delayed changes in the service's row that take effect at `from`, unless they were withdrawn.
     pub fn in_effect(service: &Service, from: Timestamp) -> Vec<Self> {
         let operations = service.operations.iter().filter(|_| service.is_open());
         let waited = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
@@ -59,10 +59,10 @@ impl Fact {
     }
 }
 
-/// That a delayed change has taken effect: the same fact by the row that has it and by the edit that makes it the
-/// operation's own.
+/// The fact that a delayed change has taken effect. It has the same id whether it comes from the row with the waiting
+/// change or from the edit that merges it into the operation.
 fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Option<Fact> {
-    // Before anything that waits.
+    // The epoch is before any waiting change takes effect.
     let (past, present) = (operation.pricing(Timestamp::EPOCH), next.pricing());
     let kind = if payee(past) != payee(present) {
         EventKind::ServicePayeeChanged
@@ -79,7 +79,7 @@ fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Optio
     })
 }
 
-/// What had taken effect of a service when an edit made it the operations' own.
+/// The delayed changes of a service that had taken effect when an edit merged them into the operations.
 fn over(old: &Service, new: &Service, at: Timestamp) -> Vec<Fact> {
     let is_kept = |before: &Operation| {
         let mut operations = new.operations.iter();
@@ -112,7 +112,7 @@ fn of_operation(service: &Service, before: Option<&Operation>, now: &Operation, 
             let data = priced(next.pricing()).time("from", next.from);
             facts.push(tell(EventKind::ServiceChangeDelayed, data));
         }
-        // A second operator may have accepted it: then it is in effect.
+        // A change that a second operator accepted is in effect, not withdrawn.
         None if waited.is_some_and(|waited| waited.pricing() != present) => {
             facts.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
         }

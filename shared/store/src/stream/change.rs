@@ -1,4 +1,4 @@
-//! A record of a table's stream, in the JSON that Lambda passes (developer guide, "Using Lambda with `DynamoDB`").
+//! A record of a table's stream, in Lambda's JSON format (developer guide, "Using Lambda with `DynamoDB`").
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
@@ -6,26 +6,26 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use purser_domain::Timestamp;
 use serde_json::{Map, Value};
 
-/// One change of one row.
+/// A change of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The table's name.
     pub table: String,
-    /// The record's place in its shard.
+    /// The record's sequence number in its shard.
     pub sequence: String,
-    /// When the row was changed, to the second: the same for every reader of the record.
+    /// The time of the change, to the second. It is the same for every reader of the record.
     pub at: Timestamp,
     pub(crate) old: Option<Item>,
     pub(crate) new: Option<Item>,
 }
 
-/// A record that can't be read. It names members and keys, never what they hold.
+/// A record that can't be read. The error contains names of members and keys, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` of a stream's record can't be read")]
 pub struct Unreadable {
-    /// The member.
+    /// The name of the unreadable member.
     pub member: &'static str,
-    /// The record's place in its shard, if that is known.
+    /// The record's sequence number in its shard, if known.
     pub sequence: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Change {
         };
         let (old, new) = (image("OldImage")?, image("NewImage")?);
         if old.is_none() && new.is_none() {
-            // The stream of another view type.
+            // The stream has another view type.
             return Err(wrong("NewImage")());
         }
         Ok(Self {
@@ -62,7 +62,7 @@ impl Change {
         })
     }
 
-    /// The key of the row, for the log: ids and hashes.
+    /// The key of the row, for the log. It consists of ids and hashes.
     pub fn key(&self) -> String {
         let image = self.new.as_ref().or(self.old.as_ref());
         let part = |name| {
@@ -72,7 +72,7 @@ impl Change {
         format!("{} {}", part("pk"), part("sk")).trim_end().to_owned()
     }
 
-    /// Whether the row is the same as before: no record of AWS's says so, but one of the embedded database may.
+    /// Whether the row is unchanged. DynamoDB sends no such record, but the embedded database may.
     pub(crate) fn is_none(&self) -> bool {
         self.old == self.new
     }
@@ -85,14 +85,14 @@ fn table_of(arn: &str) -> Option<&str> {
     Some(table)
 }
 
-/// Seconds since the epoch, with or without a fraction, which says nothing.
+/// Parses seconds since the epoch and ignores a fraction, which carries no information.
 fn read_time(value: &Value) -> Option<Timestamp> {
     let text = value.as_number()?.to_string();
     let secs = text.split('.').next()?.parse().ok()?;
     Timestamp::from_secs(secs)
 }
 
-/// `DynamoDB`'s JSON, in which each value is an object with its type (API reference, `AttributeValue`).
+/// Parses DynamoDB JSON, in which each value is an object that names its type (API reference, `AttributeValue`).
 fn read_item(value: &Value) -> Option<Item> {
     read_map(value.as_object()?)
 }

@@ -1,39 +1,39 @@
-//! What happened, before it is known whose it is and who tells it.
+//! Facts: events before their owner is known and they are published.
 
 use purser_domain::{
     AgentId, Error, Event, EventData, EventId, EventKind, EventSource, EventSubject, PersonId, Result, Timestamp,
 };
 
-/// One fact.
+/// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// The same for the same fact.
+    /// The id, which is always the same for the same fact.
     pub id: EventId,
-    /// What happened.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// When.
+    /// The time of the event.
     pub time: Timestamp,
-    /// What it is about.
+    /// The subject of the event.
     pub subject: EventSubject,
-    /// Whose it is.
+    /// The owner, as far as the row names it.
     pub owner: FactOwner,
-    /// The rest.
+    /// The details, which depend on the kind.
     pub data: EventData,
 }
 
-/// Whose a fact is.
+/// The owner of a fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FactOwner {
-    /// Nobody's.
+    /// The fact has no owner.
     Nobody,
-    /// This person's: the row says so.
+    /// The owner that the row names.
     Person(PersonId),
-    /// The agent's owner's: the row does not name them.
+    /// The owner of this agent, whom the row does not name.
     OfAgent(AgentId),
 }
 
 impl Fact {
-    /// A fact about an agent, whose row does not say whose it is.
+    /// A fact about an agent from a row that does not name the owner.
     pub(crate) fn of_agent(agent: AgentId, kind: EventKind, id: EventId, time: Timestamp, data: EventData) -> Self {
         Self {
             id,
@@ -45,7 +45,7 @@ impl Fact {
         }
     }
 
-    /// The same, of this person.
+    /// The same fact, owned by this person.
     #[must_use]
     pub(crate) fn owned_by(self, owner: PersonId) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Fact {
         }
     }
 
-    /// The agent whose owner must be known to tell it.
+    /// The agent whose owner must be looked up before the fact can be published.
     pub const fn agent_of_owner(&self) -> Option<AgentId> {
         match self.owner {
             FactOwner::OfAgent(agent) => Some(agent),
@@ -62,7 +62,7 @@ impl Fact {
         }
     }
 
-    /// The event that tells it, where the agents have these owners.
+    /// The event for this fact, with the owner that `owner_of` returns for an agent.
     pub fn told(self, source: &EventSource, owner_of: impl FnOnce(AgentId) -> Option<PersonId>) -> Result<Event> {
         let owner = match self.owner {
             FactOwner::Nobody => None,

@@ -1,4 +1,4 @@
-//! Freezes by operators, by the row that says why.
+//! Facts about freezes by operators, from the row with the reason.
 
 use crate::{
     codec::ledger::Ledger,
@@ -10,7 +10,8 @@ use crate::{
 use purser_domain::{EventData, EventId, EventKind, EventSubject, FreezeTarget, OperatorFreeze, Result, Timestamp};
 
 impl Ledger {
-    /// That operators froze, or ended a freeze; not that they wrote its reason anew. The copies tell nothing.
+    /// The fact that operators began or ended a freeze. A new reason for an existing freeze gives no fact, nor do the
+    /// copies.
     pub(crate) fn facts_of_freeze(&self, change: &Change) -> Result<Vec<Fact>> {
         match (&change.old, &change.new) {
             (None, Some(new)) if new.contains_key("why") => {

@@ -1,19 +1,18 @@
-//! From a table's stream to what happened: a record's two images become facts.
+//! Conversion of stream records into facts, from the old and new image of each row.
 //!
-//! Always true: the conversion is pure, so a record that comes again becomes the same facts with the same ids; what
-//! changed nothing, or nothing that is told, becomes none. Facts name no secret: `kind.rs` of the events says what each
-//! has.
+//! The conversion is pure, so a record that is delivered again gives the same facts with the same ids. A record without
+//! a published change gives none. Facts contain no secrets; `kind.rs` of the events lists the data of each kind.
 //!
-//! | file | one line |
+//! | file | contents |
 //! |---|---|
 //! | `change.rs` | a record of the stream, as Lambda passes it |
-//! | `fact.rs` | what happened, before it is known whose it is |
-//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | one kind of row each |
-//! | `signs.rs` | the changes that raise an alarm |
-//! | `rows.rs` | which row is which |
-//! | `owners.rs` | who owns the agents now |
+//! | `fact.rs` | facts: events before their owner is known |
+//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | the facts of one kind of row each |
+//! | `signs.rs` | changes that raise an alarm |
+//! | `rows.rs` | dispatch by kind of row |
+//! | `owners.rs` | the current owners of agents |
 //!
-//! Deliberately elsewhere: telling and counting (`functions/events`).
+//! Deliberately elsewhere: publishing and counting (`functions/events`).
 
 mod agents;
 pub(crate) mod approvals;

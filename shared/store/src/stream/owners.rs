@@ -1,7 +1,7 @@
-//! Who owns the agents, for the facts whose rows do not say.
+//! The owners of agents, for facts whose rows do not name an owner.
 //!
-//! Read strongly consistent, after the facts happened and for one batch alone: so an owner of before a handover is never
-//! told what came after it.
+//! They are read strongly consistent, after the facts happened, and used for one batch only. So a former owner never
+//! receives an event that happened after the handover.
 
 use crate::codec::{backoff::Backoff, fault::failed, item::member, key::Key, ledger::Ledger};
 use aws_sdk_dynamodb::types::KeysAndAttributes;
@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 pub struct Owners(HashMap<AgentId, PersonId>);
 
 impl Owners {
-    /// The owner of an agent that was asked for, if there is such an agent.
+    /// The owner of an agent, if it was among those read and exists.
     pub fn of(&self, agent: AgentId) -> Option<PersonId> {
         self.0.get(&agent).cloned()
     }
@@ -24,7 +24,7 @@ const BATCH: usize = 100;
 const READING: &str = "reading agents' owners";
 
 impl Ledger {
-    /// The owners of these agents: a read unit each. Of their records only that is read.
+    /// Reads the owners of these agents, and nothing else of their records: one read unit each.
     pub async fn owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
         let mut owners = HashMap::new();
         let mut wanted: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
@@ -41,7 +41,7 @@ impl Ledger {
             let answer = self.db.batch_get_item().set_request_items(Some(asked)).send().await;
             let answer = answer.map_err(failed(READING))?;
             for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
-                // One that can't be read is nobody's: what is told of that agent alone is set aside.
+                // An agent whose owner can't be read is left out, so only the changes of that agent are quarantined.
                 if let (Ok(agent), Some(owner)) = (self.agent_in(&item), member(&item, "owner")) {
                     owners.insert(agent, owner);
                 }

@@ -1,4 +1,4 @@
-//! Settlements and decisions.
+//! Facts about settlements and decisions.
 
 use crate::{
     codec::{attribute::Item, item::Row, key, ledger::Ledger},
@@ -11,7 +11,8 @@ use purser_domain::{
 };
 
 impl Ledger {
-    /// A payment's steps, but for a reverted confirmation, which its decision tells: that has an id and a time.
+    /// The transitions of a payment, except a reverted confirmation. That fact comes from its decision, which has an id
+    /// and a time.
     pub(crate) fn facts_of_settlement(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| -> Result<Settlement> { self.read_settlement(self.agent_in(image)?, image) };
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -42,13 +43,14 @@ impl Ledger {
                     .text("tx_hash", tx_hash)
                     .number("block_number", *block_number)
                     .time("settled_at", *settled_at);
-                // A confirmation that was reverted may be made again, at another time.
+                // A reverted settlement may be confirmed again at another time, so the id includes the time.
                 let id = EventId::of(kind, &[&id, tx_hash, &settled_at.micros()]);
                 told(kind, id, *settled_at, data)
             }
             (Some(SettlementState::Authorized), SettlementState::Expired) => {
                 let kind = kind(EventKind::PaymentReleased, EventKind::PayoutReleased);
-                // It is released again only after it was confirmed late and reverted: then it counts from another time.
+                // A settlement is released again only after it was confirmed late and reverted, and then it counts from
+                // another time.
                 let id = EventId::of(kind, &[&id, &new.counted_at.micros()]);
                 told(kind, id, change.at, transfer(&new))
             }
@@ -58,13 +60,13 @@ impl Ledger {
         })
     }
 
-    /// The agent in the key of its row.
+    /// The agent in the row's key.
     pub(crate) fn agent_in(&self, image: &Item) -> Result<AgentId> {
         key::agent_of(image).ok_or_else(|| self.row(image).corrupt("pk"))
     }
 }
 
-/// What a decision's row tells: it is added once.
+/// The facts of a decision's row, which is added once and never changed.
 pub(crate) fn facts_of_decision(change: &Change) -> Result<Vec<Fact>> {
     let (None, Some(image)) = (&change.old, &change.new) else {
         return Ok(Vec::new());
@@ -74,7 +76,7 @@ pub(crate) fn facts_of_decision(change: &Change) -> Result<Vec<Fact>> {
     Ok(match read_decision(agent, row, image)? {
         LoggedDecision::Refused(refusal) => vec![refused(&refusal)],
         LoggedDecision::ConfirmationReverted(reverted) => vec![taken_back(&reverted)],
-        // Neither has a row of its own.
+        // Allows and payouts have no row of their own.
         LoggedDecision::Allowed(_) | LoggedDecision::PaidOut(_) => Vec::new(),
     })
 }

@@ -1,4 +1,4 @@
-//! Which row a change is of, by its key.
+//! Dispatch of changes by the kind of row, which its key determines.
 
 use crate::{
     catalog::table::{CatalogTable, partition},
@@ -12,7 +12,7 @@ use crate::{
 use purser_domain::{Result, ServiceId};
 
 impl Change {
-    /// The service whose row of the catalog it is of.
+    /// The service whose catalog row changed.
     pub fn service(&self) -> Option<ServiceId> {
         let image = self.new.as_ref().or(self.old.as_ref())?;
         ServiceId::parse(partition(image).strip_prefix(SERVICES)?)
@@ -20,7 +20,7 @@ impl Change {
 }
 
 impl Ledger {
-    /// What a change of the ledger, or of the decisions, tells. An error means that the row can't be read.
+    /// The facts of a change of the ledger or of the decisions. An error means that the row can't be read.
     pub fn facts_of(&self, change: &Change) -> Result<Vec<Fact>> {
         if change.is_none() {
             return Ok(Vec::new());
@@ -39,19 +39,19 @@ impl Ledger {
             "PO" => self.facts_of_payout_address(change),
             "FREEZES" => self.facts_of_freeze(change),
             "LEVEL" => self.facts_of_wallet_level(change),
-            // Windows, keys, claims, marks, sessions and counters: what they tell, another row tells.
+            // Windows, keys, claims, marks, sessions and counters. Their facts come from other rows.
             _ => Ok(Vec::new()),
         }
     }
 
-    /// Whether this is one of its tables.
+    /// Whether this is the name of the ledger or the decisions table.
     pub fn has_table(&self, name: &str) -> bool {
         *self.table == *name || self.decisions_table().is_ok_and(|decisions| decisions == name)
     }
 }
 
 impl CatalogTable {
-    /// What a change of the catalog tells. An error means that the row can't be read.
+    /// The facts of a change of the catalog. An error means that the row can't be read.
     pub fn facts_of(&self, change: &Change) -> Result<Vec<Fact>> {
         let image = change.new.as_ref().or(change.old.as_ref());
         if change.is_none() || !image.is_some_and(|image| partition(image).starts_with(SERVICES)) {
@@ -60,13 +60,13 @@ impl CatalogTable {
         self.facts_of_service(change)
     }
 
-    /// Whether this is its table.
+    /// Whether this is the name of the catalog table.
     pub fn has_table(&self, name: &str) -> bool {
         *self.table == *name
     }
 }
 
-/// What is before the first `#` of a partition's name.
+/// The part of the partition key before the first `#`.
 fn prefix(image: &Item) -> &str {
     key::partition_key(image).split('#').next().unwrap_or_default()
 }

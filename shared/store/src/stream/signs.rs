@@ -1,5 +1,5 @@
-//! The changes that a takeover of a function makes: raised by `events` from the rows themselves, so that the function
-//! that writes them can't hide them.
+//! Signs of a takeover of a function: security-relevant changes of rows. `events` detects them in the stream, so the
+//! function that writes the rows can't hide them.
 
 use crate::{
     codec::{attribute::Item, key, ledger::Ledger},
@@ -18,14 +18,14 @@ pub enum Sign {
     Owner,
     /// An agent's money may be paid out to another address.
     PayoutAddress,
-    /// Operators' freezes are different: one sign for each row that says so.
+    /// The operators' freezes have changed. Each changed row gives one sign.
     Freeze,
     /// An agent is offered to another owner.
     Handover,
 }
 
 impl Sign {
-    /// The value of the metric's dimension.
+    /// The value of the metric dimension.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Key => "key",
@@ -57,7 +57,7 @@ impl Ledger {
         })
     }
 
-    /// An agent without a previous record has no sign: it has no money yet.
+    /// The signs in a change of an agent's record. A new agent gives none, because it has no money yet.
     fn signs_of_agent(&self, change: &Change) -> Result<Vec<Sign>> {
         let read = |image: &Item| self.read_agent(self.agent_in(image)?, image);
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
@@ -78,7 +78,7 @@ impl Ledger {
 
     fn signs_of_payout_address(&self, change: &Change) -> Result<Vec<Sign>> {
         let address = |image: Option<&Item>| -> Result<_> {
-            // The row of a payout's key has no version.
+            // The row of a payout's idempotency key has no version.
             let image = image.filter(|image| image.contains_key("ver"));
             let record = image.map(|image| self.read_payout_record(image)).transpose()?;
             Ok(record.and_then(|record| record.address))

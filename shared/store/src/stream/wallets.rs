@@ -1,4 +1,4 @@
-//! Wallets: that one has become low.
+//! Facts about low wallets.
 
 use crate::{
     codec::{attribute::Item, ledger::Ledger},
@@ -7,7 +7,7 @@ use crate::{
 use purser_domain::{EventData, EventId, EventKind, Result};
 
 impl Ledger {
-    /// That a wallet is low, and was not before; not that it is so no more.
+    /// The fact that a wallet has become low. There is no fact for a wallet that is no longer low.
     pub(crate) fn facts_of_wallet_level(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.read_wallet_level(image);
         let Some((agent, level)) = change.new.as_ref().map(read).transpose()? else {

@@ -1,8 +1,8 @@
-//! The attested payees of each service (`shared/domain/src/catalog/attested.rs`), in the usage table, which `events`
-//! alone writes.
+//! The attested payees of each service (`shared/domain/src/catalog/attested.rs`), in the usage table. Only `events`
+//! writes them.
 //!
-//! Always true: a service's row is written only over the version that it was computed from. So two runs of `events`
-//! can't lose what the other has written.
+//! Invariant: a service's row only replaces the version that it was computed from. So concurrent runs of `events` can't
+//! overwrite each other's results.
 
 use crate::{
     codec::{
@@ -49,7 +49,7 @@ impl UsageTable {
         Ok(services)
     }
 
-    /// Writes the attested payees of a service over the previous version; false if that is not the stored one.
+    /// Replaces the previous version of a service's attested payees. Returns `false` if another version is stored.
     pub async fn put_attested(&self, service: &AttestedService) -> Result<bool> {
         let row = Draft::of(&Key::attested(service.service))
             .with("ver", &service.version)
@@ -69,7 +69,7 @@ impl UsageTable {
         was_made(put.send().await, WRITING)
     }
 
-    /// When the payees of the whole catalog were first attested; `None` before.
+    /// The time at which the payees of the whole catalog were first attested; `None` before that.
     pub async fn attested_since(&self) -> Result<Option<Timestamp>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
         let get = get.set_key(Some(Key::attested_since().attributes()));

@@ -1,10 +1,11 @@
-//! Which records of a shard were counted.
+//! Checkpoints: the records of a shard that were counted.
 //!
-//! Sequence numbers grow within a shard, and Lambda passes a shard's records in their order the first time. So the
-//! sequence number of the last counted record says of every record of the shard whether it was counted.
+//! Sequence numbers increase within a shard, and Lambda first delivers a shard's records in that order. So the sequence
+//! number of the last counted record determines for every record of the shard whether it was counted.
 //!
-//! A batch can touch more rows than a transaction takes. So a shard's records are divided into parts by agent, which
-//! no retry changes, and a checkpoint has a sequence number for each part. A transaction counts whole parts where it can.
+//! A batch can touch more rows than a transaction may write. So a shard's records are divided into parts by agent,
+//! which is the same on every retry, and a checkpoint has a sequence number for each part. A transaction counts whole
+//! parts if possible.
 
 use crate::codec::{
     attribute::{Attribute as _, Item},
@@ -13,10 +14,10 @@ use crate::codec::{
 use purser_domain::{AgentId, Result};
 use std::{cmp::Ordering, fmt};
 
-/// The number of parts: 16 sequence numbers of up to 40 digits and their names stay below 1 KB.
+/// The number of parts. 16 sequence numbers of up to 40 digits, with their names, stay below 1 KB.
 const PARTS: usize = 16;
 
-/// The names of the parts' attributes.
+/// The attribute names of the parts.
 const NAMES: [&str; PARTS] = [
     "p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "p10", "p11", "p12", "p13", "p14", "p15",
 ];
@@ -33,25 +34,25 @@ impl Part {
         Self(NAMES.get(usize::from(last) % PARTS).copied().unwrap_or("p0"))
     }
 
-    /// The attribute of the part.
+    /// The name of the part's attribute.
     pub(crate) const fn name(self) -> &'static str {
         self.0
     }
 }
 
-/// A sequence number of a stream: decimal digits.
+/// A sequence number of a stream, in decimal digits.
 #[derive(Clone, Debug)]
 pub struct SequenceNumber(String);
 
 impl SequenceNumber {
-    /// Reads decimal digits; `None` for any other text.
+    /// Parses decimal digits; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| Self(text.to_owned()))
     }
 }
 
-/// By value: it can exceed every integer type, and `DynamoDB`'s numbers.
+/// Compares by value. A sequence number can exceed every integer type and DynamoDB's numbers.
 impl Ord for SequenceNumber {
     fn cmp(&self, other: &Self) -> Ordering {
         let [one, two] = [self, other].map(|number| number.0.trim_start_matches('0'));
@@ -95,7 +96,7 @@ pub struct Checkpoint {
     all: Option<SequenceNumber>,
 }
 
-/// The attribute of the record up to which everything was counted.
+/// The attribute with the sequence number up to which all records were counted.
 pub(crate) const ALL: &str = "upto";
 
 impl Checkpoint {
@@ -120,12 +121,12 @@ impl Checkpoint {
         self.parts.iter().find(|(of, _)| *of == part).map(|(_, place)| place)
     }
 
-    /// Whether this record of the agent's was counted.
+    /// Whether this record of the agent was counted.
     pub fn has(&self, agent: AgentId, place: &SequenceNumber) -> bool {
         self.of(Part::of(agent)).is_some_and(|last| place <= last)
     }
 
-    /// A record up to which all records of the shard were counted. There may be later ones, by their parts.
+    /// A sequence number up to which all records of the shard were counted. Some parts may be further ahead.
     pub const fn all_until(&self) -> Option<&SequenceNumber> {
         self.all.as_ref()
     }

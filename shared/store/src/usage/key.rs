@@ -9,10 +9,10 @@ use crate::{
 };
 use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, Timestamp};
 
-/// The sort key of an item that is alone in its partition.
+/// The sort key of the only item of a partition.
 const ONLY: &str = "#";
 
-/// The last counted records of a shard.
+/// The checkpoint of a shard.
 pub(super) fn checkpoint(shard: &Shard) -> Key {
     Key {
         pk: format!("C#{}#{}", shard.table, shard.id),
@@ -20,7 +20,7 @@ pub(super) fn checkpoint(shard: &Shard) -> Key {
     }
 }
 
-/// The recount in progress: nothing else is counted while this row exists.
+/// The recount in progress. Nothing else is counted while this row exists.
 pub(super) fn recount() -> Key {
     Key {
         pk: "RECOUNT".to_owned(),
@@ -28,7 +28,7 @@ pub(super) fn recount() -> Key {
     }
 }
 
-/// The sums of one owner by day and by service.
+/// The partition of an owner's sums by day and by service.
 pub(super) fn owner_partition(owner: &PersonId) -> String {
     format!("O#{owner}")
 }
@@ -45,9 +45,9 @@ pub(super) fn agent_partitions(owner: &PersonId) -> [String; AGENT_PARTITIONS] {
     [0, 1, 2, 3].map(|part| format!("{}#{part}", owner_partition(owner)))
 }
 
-/// The partition of an owner's sums of this agent.
+/// The partition of an owner's sums for this agent.
 fn agent_partition(owner: &PersonId, agent: AgentId) -> String {
-    // The last bits of a UUID are random; the very last four choose the checkpoint's part.
+    // The last bits of a UUID are random. The very last four already select the checkpoint's part.
     let [.., last] = *agent.uuid().as_bytes();
     format!(
         "{}#{}",
@@ -56,12 +56,12 @@ fn agent_partition(owner: &PersonId, agent: AgentId) -> String {
     )
 }
 
-/// The kinds of an owner's sums, as their sort keys begin.
+/// The prefixes of the sort keys of an owner's sums, by kind.
 pub(super) const BY_DAY: &str = "D#";
 pub(super) const BY_AGENT: &str = "A#";
 pub(super) const BY_SERVICE: &str = "S#";
 
-/// An owner's sums of a day.
+/// An owner's sums for a day.
 pub(super) fn owner_day(owner: &PersonId, day: Day) -> Key {
     Key {
         pk: owner_partition(owner),
@@ -69,7 +69,7 @@ pub(super) fn owner_day(owner: &PersonId, day: Day) -> Key {
     }
 }
 
-/// The same, of one agent.
+/// An owner's sums for a day and an agent.
 pub(super) fn owner_agent(owner: &PersonId, day: Day, agent: AgentId) -> Key {
     Key {
         pk: agent_partition(owner, agent),
@@ -77,7 +77,7 @@ pub(super) fn owner_agent(owner: &PersonId, day: Day, agent: AgentId) -> Key {
     }
 }
 
-/// The same, of one service.
+/// An owner's sums for a day and a service.
 pub(super) fn owner_service(owner: &PersonId, day: Day, service: ServiceId) -> Key {
     Key {
         pk: owner_partition(owner),
@@ -85,15 +85,15 @@ pub(super) fn owner_service(owner: &PersonId, day: Day, service: ServiceId) -> K
     }
 }
 
-/// The kind of an agent's sums by hour.
+/// The prefix of the sort keys of an agent's sums by hour.
 pub(super) const BY_HOUR: &str = "H#";
 
-/// The sums of one agent by service.
+/// The partition of an agent's sums by service.
 pub(super) fn of_agent(agent: AgentId) -> String {
     format!("U#{agent}")
 }
 
-/// An agent's sums at a service, of a day.
+/// An agent's sums for a day and a service.
 pub(super) fn agent_day(agent: AgentId, day: Day, service: ServiceId) -> Key {
     Key {
         pk: of_agent(agent),
@@ -101,7 +101,7 @@ pub(super) fn agent_day(agent: AgentId, day: Day, service: ServiceId) -> Key {
     }
 }
 
-/// The same, of an hour.
+/// An agent's sums for an hour and a service.
 pub(super) fn agent_hour(agent: AgentId, at: Timestamp, service: ServiceId) -> Key {
     let time = at.to_string();
     let hour = time.split(':').next().unwrap_or_default();
@@ -111,19 +111,19 @@ pub(super) fn agent_hour(agent: AgentId, at: Timestamp, service: ServiceId) -> K
     }
 }
 
-/// The day in a sort key of an owner's sums, and what follows it.
+/// The day in a sort key of an owner's sums, and the rest of the key.
 pub(super) fn parse_owned(sk: &str) -> Option<(Day, &str)> {
     let (_, rest) = sk.split_once('#')?;
     let (day, other) = rest.split_once('#').unwrap_or((rest, ""));
     Some((Day::parse(day)?, other))
 }
 
-/// The partition of what will have happened without a write.
+/// The partition of reminders of events that happen without a write.
 pub(super) const REMINDERS: &str = "REMINDERS";
-/// What marks a service in the sort key of its reminder.
+/// The prefix of a service's id in the sort key of its reminder.
 const OF_SERVICE: &str = "S#";
 
-/// When to look at a row.
+/// A reminder to check a row at its time.
 pub(super) fn reminder(reminder: Reminder) -> Key {
     let of = match reminder.of {
         Awaited::Expiry(approval) => approval.to_string(),
@@ -135,7 +135,7 @@ pub(super) fn reminder(reminder: Reminder) -> Key {
     }
 }
 
-/// The reminder of this sort key.
+/// The reminder in a sort key.
 pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
     let (at, of) = sk.split_once('#')?;
     let of = match of.strip_prefix(OF_SERVICE) {
@@ -146,13 +146,13 @@ pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
     Some(Reminder { of, at })
 }
 
-/// The upper bound of the sort keys of what happens at or before this time.
+/// The upper bound of the sort keys of reminders at or before this time.
 pub(super) fn reminders_until(end: Timestamp) -> String {
     // `~` sorts after every character of a key.
     format!("{:016}#~", end.micros())
 }
 
-/// What could not be told, of one table.
+/// A quarantined change of a row of `table`.
 pub(super) fn set_aside(table: &str, sequence: &str) -> Key {
     Key {
         pk: "ASIDE".to_owned(),

@@ -1,13 +1,12 @@
-//! The usage table: the sums of what events counted, what of publishing them is still to do, and the payees that are
-//! attested. The function `events` alone writes it, and an operator's recount. Decisions read the attested payees and
-//! nothing else of it.
+//! The usage table: the counted usage, the open work of publishing events, and the attested payees. Only the function
+//! `events` and an operator's recount write it. Decisions read only the attested payees.
 //!
-//! | file | one line |
+//! | file | contents |
 //! |---|---|
 //! | `table.rs` | counting a batch, reading sums |
-//! | `checkpoint.rs` | which records of a shard were counted |
-//! | `recount.rs` | counting days anew |
-//! | `told.rs` | reminders, and rows that could not be read |
+//! | `checkpoint.rs` | the records of a shard that were counted |
+//! | `recount.rs` | recounting days |
+//! | `told.rs` | reminders, and quarantined changes |
 //! | `attested.rs` | the attested payees |
 //! | `key.rs` | the keys |
 

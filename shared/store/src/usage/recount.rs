@@ -1,14 +1,14 @@
-//! Counting usage anew from the ledger and the decisions.
+//! The recount of usage from the ledger and the decisions.
 //!
-//! While the row of a recount exists nothing else is counted, since each transaction that counts checks that it is absent.
-//! So the checkpoints stand still, and divide the changes of each row into those that are counted and those that will be.
-//! A recount writes the sums as of that division: of a settlement with changes that will be counted it takes the image
-//! before the first of them, of any other the row itself. Afterwards counting goes on from the checkpoints.
+//! While the row of a recount exists, nothing else is counted, because each counting transaction checks that it is
+//! absent. So the checkpoints don't move, and separate the changes that are already counted from those that are not. A
+//! recount writes the sums as of the checkpoints: for a settlement with uncounted changes it uses the image before the
+//! first of them, for any other the row itself. Afterwards counting continues from the checkpoints.
 //!
-//! Always true: each write checks that the recount is still this one's, and replaces sums instead of adding to them. So a
-//! recount that was killed is repeated, from the owner on that it had come to.
+//! Each write checks that this run still holds the recount, and replaces sums instead of adding to them. So an
+//! interrupted recount can be resumed after the last saved owner.
 //!
-//! The ledger keeps no history of one sequence: a payment that was released, confirmed late, reverted, released and
+//! One case can't be reconstructed from the ledger: a payment that was released, confirmed late, reverted, released and
 //! confirmed late again counts as released once.
 
 use crate::{
@@ -43,19 +43,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The partition and sort key of a row.
 type RowKey = (String, String);
 
-/// The changes of settlements and decisions that are still to be counted.
+/// The changes of settlements and decisions that are not counted yet.
 #[derive(Debug, Default)]
 pub struct Uncounted {
-    /// The image of each settlement before its first such change.
+    /// The sequence number of each settlement's first such change, and the image before it.
     settlements: HashMap<RowKey, (SequenceNumber, Option<Item>)>,
-    /// The changes among them that revert a confirmation.
+    /// The sequence numbers of those changes that revert a confirmation.
     reverts: HashMap<RowKey, BTreeSet<SequenceNumber>>,
     decisions: HashMap<RowKey, Item>,
 }
 
 impl Uncounted {
-    /// Adds a record of a shard with this checkpoint, in any order, if it is still to be counted. A record that can't be
-    /// read is left out: it is not counted later either.
+    /// Adds a record of a shard with this checkpoint if it is not counted yet. Records may be added in any order. A
+    /// record that can't be read is left out, as it is not counted later either.
     pub fn add(&mut self, ledger: &Ledger, checkpoint: &Checkpoint, change: &Change) {
         let Some(image) = change.new.as_ref().or(change.old.as_ref()) else {
             return;
@@ -101,24 +101,24 @@ fn is_revert(change: &Change) -> bool {
 pub struct Recount {
     usage: UsageTable,
     ledger: Ledger,
-    /// Who runs it. Another run of the same recount has another id, and ends this one.
+    /// The id of this run. Another run of the same recount has another id, and ends this run.
     id: String,
     /// The first and the last day.
     pub days: (Day, Day),
-    /// The last owner that is done.
+    /// The last owner whose sums are saved.
     after: Option<String>,
 }
 
 /// The result of a recount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recounted {
-    /// The owners whose sums were written.
+    /// The number of owners whose sums were written.
     pub owners: u64,
-    /// The rows of settlements and decisions that can't be read, which are counted nowhere.
+    /// The number of rows of settlements and decisions that can't be read and are not counted.
     pub unreadable: u64,
 }
 
-/// The rows of an owner's agents.
+/// The rows read for an owner's agents.
 struct Read {
     owner: PersonId,
     agents: Vec<AgentId>,
@@ -126,12 +126,12 @@ struct Read {
     decisions: Vec<(AgentId, Item)>,
 }
 
-/// The rows that are kept in memory before sums are written: some 50 MB.
+/// The number of rows that are kept in memory before sums are written, some 50 MB.
 const MOST_HELD: usize = 20_000;
 const DOING: &str = "recounting usage";
 
 impl Recount {
-    /// Begins a recount of these days, or takes over the one in progress, with its own days.
+    /// Begins a recount of these days, or takes over a recount in progress with the days it was begun with.
     pub async fn begin(
         usage: UsageTable,
         ledger: Ledger,
@@ -193,10 +193,10 @@ impl Recount {
         })
     }
 
-    /// Counts the days anew, and lets counting go on.
+    /// Recounts the days, and lets counting continue.
     ///
-    /// `read_streams` adds the records of all shards after their checkpoints. It is called after the tables were read and
-    /// returns when the streams show what was written by then.
+    /// `read_streams` adds the records of all shards after their checkpoints. It is called after the tables were read,
+    /// and returns once the streams contain everything written until then.
     pub async fn run(
         mut self,
         now: Timestamp,
@@ -232,7 +232,7 @@ impl Recount {
         Ok(done)
     }
 
-    /// All owners with their agents, in the order of their ids.
+    /// All owners with their agents, in order of id.
     async fn owners(&self) -> Result<BTreeMap<PersonId, Vec<AgentId>>> {
         let all = WalletPart { index: 0, of: 1 };
         let wallets: Result<Vec<_>> = self.ledger.wallets(all).await?.into_iter().collect();
@@ -258,7 +258,8 @@ impl Recount {
             );
             let found = rows_between(db, &self.ledger.table, keys::settlement_partition(*agent), ids).await?;
             settlements.extend(found.into_iter().map(|item| (*agent, item)));
-            // A confirmation of these days may have been reverted later.
+            // Decisions are read without an upper bound, because a confirmation of these days may have been reverted
+            // later.
             let ids = (TransactionId::at(first, [0; 8]).to_string(), "~".to_owned());
             let table = self.ledger.decisions_table()?;
             let found = rows_between(db, table, keys::decision_partition(*agent), ids).await?;
@@ -288,7 +289,7 @@ impl Recount {
                 add(&mut rows, rows_of(&count, now), &count.what);
             }
         };
-        // The confirmations that were reverted, by settlement.
+        // The number of reverted confirmations, by settlement.
         let mut reverted: HashMap<SettlementId, u64> = HashMap::new();
         let known: BTreeSet<RowKey> = read.decisions.iter().map(|(_, item)| key_of(item)).collect();
         let later = uncounted.decisions.iter().filter(|(key, _)| !known.contains(key));
@@ -339,7 +340,7 @@ impl Recount {
         rows
     }
 
-    /// Replaces the owner's sums of these days by others.
+    /// Replaces the owner's sums of these days with `rows`.
     async fn replace(&self, read: &Read, rows: Rows, now: Timestamp) -> Result<()> {
         let mut writes: Vec<Write> = Vec::new();
         for key in self.usage.sums_between(&read.owner, &read.agents, self.days).await? {
@@ -350,7 +351,7 @@ impl Recount {
         for (key, sums) in rows {
             writes.push(Write::Put(sums_item(key, &sums, now)));
         }
-        // One action is the check.
+        // The check takes one action.
         for writes in writes.chunks(MOST_ACTIONS.saturating_sub(1)) {
             let mut transaction = Transaction::new();
             transaction.check(Role::Mine, self.mine())?;
@@ -431,7 +432,7 @@ impl Recount {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
-    /// That the recount is still this one's.
+    /// The check that this run still holds the recount.
     Mine,
     Sums,
 }
@@ -445,7 +446,7 @@ fn another() -> Error {
     Error::temporarily_unavailable(DOING, Fault::new("another run has taken it over"))
 }
 
-/// The counts of a settlement of which `reverted` confirmations were reverted before.
+/// The counts of a settlement with `reverted` reverted confirmations.
 fn counted_of(settlement: &Settlement, reverted: u64) -> Vec<Counted> {
     let amount = settlement.terms.amount;
     let mut counted = vec![Counted::Authorized(amount)];
@@ -453,7 +454,7 @@ fn counted_of(settlement: &Settlement, reverted: u64) -> Vec<Counted> {
     for _ in 0..reverted.saturating_add(u64::from(is_confirmed)) {
         counted.push(Counted::Confirmed(amount));
     }
-    // Confirmed after its release, it counts from another time.
+    // A settlement that was confirmed after its release counts from another time.
     let was_released = settlement.counted_at != settlement.terms.authorized_at;
     let is_released = matches!(settlement.state, SettlementState::Expired);
     for _ in 0..u64::from(was_released).saturating_add(u64::from(is_released)) {

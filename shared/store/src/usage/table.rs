@@ -1,7 +1,7 @@
-//! Counting, and reading what was counted.
+//! Counting usage, and reading the sums.
 //!
-//! Always true: a record counts once. A transaction adds to the sums and advances the shard's checkpoint past the records
-//! that it counts, if the checkpoint is the one that chose these records.
+//! Invariant: each record is counted once. A transaction adds to the sums and advances the shard's checkpoint past the
+//! counted records, on the condition that the checkpoint has not changed since these records were chosen.
 
 use crate::{
     codec::{
@@ -35,31 +35,31 @@ pub struct UsageTable {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
-    /// That no recount is in progress.
+    /// The check that no recount is in progress.
     NoRecount,
     Checkpoint,
     Sums,
 }
 
-/// How long a checkpoint is kept after it was advanced. A stream keeps its records for a day.
+/// The time for which a checkpoint is kept after its last advance. A stream keeps its records for a day.
 const CHECKPOINT_KEPT: Duration = Duration::from_secs_u32(7 * 86_400);
-/// How long sums by hour are kept.
+/// The time for which sums by hour are kept.
 const HOURS_KEPT: Duration = Duration::from_secs_u32(2 * 86_400);
 
-/// The rows of sums that a transaction takes beside the checkpoint and the check for a recount.
+/// The most rows of sums in one transaction, besides the checkpoint and the check for a recount.
 const MOST_ROWS: usize = MOST_ACTIONS - 2;
 
-/// What a row gets: numbers by attribute.
+/// The numbers to add to a row, by attribute.
 pub(super) type Sums = BTreeMap<String, u64>;
 
-/// Rows by partition and sort key.
+/// Sums by the partition and sort key of their row.
 pub(super) type Rows = BTreeMap<(String, String), Sums>;
 
-/// The records of each part of a shard, in their order.
+/// The records of each part of a shard, in order.
 type Parts<'a> = BTreeMap<Part, BTreeMap<&'a SequenceNumber, &'a UsageCount>>;
 
 impl UsageTable {
-    /// The usage table of this name.
+    /// The usage table with this name.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -67,10 +67,10 @@ impl UsageTable {
         }
     }
 
-    /// Counts each of these records of a shard that was not counted before: one read unit, and for each transaction four
-    /// write units and two for each row.
+    /// Counts those of these records of a shard that were not counted before: one read unit, and for each transaction
+    /// four write units plus two for each row.
     ///
-    /// All records of the shard up to `end` must have been passed before, or be among these; or they count for nothing.
+    /// Every record of the shard up to `end` that counts must have been passed before or be among `counts`.
     pub async fn count(
         &self,
         shard: &Shard,
@@ -118,7 +118,7 @@ impl UsageTable {
                         Fault::new("a recount is in progress"),
                     ));
                 }
-                // Some were counted meanwhile, perhaps by this same transaction, whose answer was lost.
+                // Some records were counted meanwhile, perhaps by this same transaction if its response was lost.
                 Known::Refused(refusal) => {
                     checkpoint = match refusal.met(Role::Checkpoint) {
                         Some(item) => Checkpoint::read(Row::new(&self.table, item), item)?,
@@ -144,8 +144,8 @@ impl UsageTable {
         Checkpoint::read(Row::new(&self.table, &item), &item)
     }
 
-    /// The records that the next transaction counts: its rows, and the last record of each part that it has. Whole parts
-    /// where they fit, since a part that is cut writes its owners' rows twice.
+    /// Chooses the records that the next transaction counts. Returns its rows, and the last record of each part in it.
+    /// Whole parts are preferred, because a split part writes its owners' rows twice.
     fn choose<'a>(parts: &Parts<'a>, now: Timestamp) -> (Rows, Vec<(Part, &'a SequenceNumber)>) {
         let (mut rows, mut taken) = (Rows::new(), Vec::new());
         for (part, records) in parts {
@@ -172,7 +172,7 @@ impl UsageTable {
         (rows, taken)
     }
 
-    /// Advances these parts of a checkpoint, each if it is still where it was read.
+    /// The update that advances these parts of a checkpoint, if they are unchanged since they were read.
     fn advancing(
         &self,
         shard: &Shard,
@@ -234,7 +234,7 @@ impl UsageTable {
         }
     }
 
-    /// The keys of an owner's and their agents' rows of these days.
+    /// The keys of the rows of an owner and its agents for these days.
     pub(super) async fn sums_between(
         &self,
         owner: &PersonId,
@@ -261,8 +261,8 @@ impl UsageTable {
         Ok(found)
     }
 
-    /// An owner's sums of each day from the first to the last, where anything was counted; with the reasons of refusals.
-    /// One unit for 4 KB, which is some 30 days.
+    /// An owner's sums for each day from `first` to `last` on which anything was counted, with the reasons of refusals.
+    /// Half a read unit per 4 KB, which is some 30 days.
     pub async fn by_day(&self, owner: &PersonId, first: Day, last: Day) -> Result<Vec<(Day, UsageTotals, Reasons)>> {
         let items = self
             .owned(key::owner_partition(owner), key::BY_DAY, first, last)
@@ -275,8 +275,8 @@ impl UsageTable {
         days.collect()
     }
 
-    /// An owner's sums of these days by agent: half a unit for 4 KB of each of the four partitions. 4 KB are some 20
-    /// agents on one day.
+    /// An owner's sums of these days by agent: half a read unit per 4 KB in each of the four partitions. 4 KB hold some
+    /// 20 agents on one day.
     pub async fn by_agent(&self, owner: &PersonId, first: Day, last: Day) -> Result<BTreeMap<AgentId, UsageTotals>> {
         let [a, b, c, d] = key::agent_partitions(owner)
             .map(|partition| self.summed(partition, key::BY_AGENT, first, last, AgentId::parse));
@@ -284,7 +284,7 @@ impl UsageTable {
         Ok([a, b, c, d].into_iter().flatten().collect())
     }
 
-    /// The same by service.
+    /// An owner's sums of these days by service.
     pub async fn by_service(
         &self,
         owner: &PersonId,
@@ -319,7 +319,7 @@ impl UsageTable {
         Ok(sums)
     }
 
-    /// The rows of one kind in a partition. Eventually consistent: what is counted is behind the payments anyway.
+    /// The rows of one kind in a partition. Eventually consistent, because the sums lag behind the payments anyway.
     async fn owned(&self, partition: String, kind: &str, first: Day, last: Day) -> Result<Vec<Item>> {
         let query = self
             .db
@@ -336,7 +336,7 @@ impl UsageTable {
     }
 }
 
-/// How often each `error` was answered.
+/// The number of refusals with each `error`.
 pub type Reasons = BTreeMap<String, u64>;
 
 /// The prefix of the attributes that count reasons.
@@ -386,7 +386,7 @@ pub(super) fn add(rows: &mut Rows, keys: Vec<(String, String)>, what: &Counted) 
     }
 }
 
-/// What a count adds, by attribute.
+/// The numbers that a count adds, by attribute.
 fn added(what: &Counted) -> Vec<(String, u64)> {
     let amount =
         |units: &str, count: &str, amount: &Amount| vec![(units.to_owned(), amount.units()), (count.to_owned(), 1)];

@@ -1,4 +1,4 @@
-//! What of telling is still to do: what will have happened without a write, and rows that could not be read.
+//! Open work of publishing events: reminders of events that happen without a write, and quarantined changes.
 
 use crate::{
     codec::{
@@ -12,16 +12,16 @@ use crate::{
 };
 use purser_domain::{ApprovalId, Duration, Error, Result, ServiceId, Timestamp};
 
-/// When to look at a row for what happens to it without a write.
+/// A reminder to check a row for an event that happens without a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reminder {
-    /// What to look at.
+    /// The awaited event.
     pub of: Awaited,
-    /// When it happens, unless something else does before.
+    /// The time at which it happens, unless something else happens first.
     pub at: Timestamp,
 }
 
-/// What happens without a write.
+/// An event that happens without a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// An approval expires, unless it is used.
@@ -30,7 +30,7 @@ pub enum Awaited {
     Pricing(ServiceId),
 }
 
-/// The position of a reminder in its partition, after which the next page begins.
+/// The cursor of a page of reminders.
 #[derive(Clone, Debug)]
 pub struct ReminderPlace(Item);
 
@@ -39,30 +39,30 @@ pub struct ReminderPlace(Item);
 pub struct Reminders {
     /// The reminders, oldest first.
     pub found: Vec<Reminder>,
-    /// The error of the last row whose key can't be read, if there is one.
+    /// The error of the last row whose key can't be read, if any.
     pub unreadable: Option<Error>,
-    /// Where the next page begins; `None` after the last one.
+    /// The cursor of the next page; `None` after the last page.
     pub next: Option<ReminderPlace>,
 }
 
-/// A row whose change could not be told: where it is, and nothing of what it holds.
+/// A quarantined change: one that could not be published. It identifies the row but contains none of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
     /// The table.
     pub table: String,
-    /// The record's place in its shard.
+    /// The sequence number of the stream record in its shard.
     pub sequence: String,
     /// The row's key.
     pub key: String,
-    /// What could not be read.
+    /// A description of what could not be read.
     pub problem: String,
 }
 
-/// How long it is kept what was to do.
+/// The time for which reminders and quarantined changes are kept.
 const KEPT: Duration = Duration::from_secs_u32(90 * 86_400);
 
 impl UsageTable {
-    /// Remembers to look at a row. The same again changes nothing.
+    /// Stores a reminder. Storing it again changes nothing.
     pub async fn remind(&self, reminder: Reminder) -> Result<()> {
         let row = Draft::of(&key::reminder(reminder)).with("ttl", &reminder.at.after(KEPT).secs());
         let put = self
@@ -74,7 +74,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// A page of up to `most` reminders of what has happened for certain by `now`, oldest first, after the place `after`.
+    /// A page of up to `most` reminders after `after`, oldest first, of events that have certainly happened by `now`.
     pub async fn reminders(&self, now: Timestamp, after: Option<ReminderPlace>, most: u32) -> Result<Reminders> {
         let query = self
             .db
@@ -101,7 +101,7 @@ impl UsageTable {
         Ok(page)
     }
 
-    /// Forgets what was looked at.
+    /// Removes a reminder.
     pub async fn forget(&self, reminder: Reminder) -> Result<()> {
         let delete = self
             .db
@@ -112,7 +112,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Sets a row aside, for people.
+    /// Quarantines a change for a person to examine.
     pub async fn set_aside(&self, aside: &SetAside, now: Timestamp) -> Result<()> {
         let row = Draft::of(&key::set_aside(&aside.table, &aside.sequence))
             .with("key", &aside.key)

@@ -1,5 +1,5 @@
-//! Deliveries: the row of each says what came of the calls so far, so that a message that comes twice calls no one twice
-//! who has taken it. Nothing of an answer is kept but how it was.
+//! Deliveries. Each row records the result of the attempts so far, so that a redelivered message does not repeat a
+//! successful call. Of a response, only the result is kept.
 
 use crate::{
     codec::attribute::{Attribute, text},
@@ -16,7 +16,7 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// How long what came of a call is kept, in seconds: 30 days.
+/// The time in seconds for which a delivery is kept: 30 days.
 const KEPT_SECS: u64 = 30 * 86_400;
 
 impl WebhooksTable {
@@ -26,7 +26,8 @@ impl WebhooksTable {
         item.map(|item| self.read_delivery(webhook, &item)).transpose()
     }
 
-    /// Stores a delivery, if the version before is stored, or none where it is the first: whether it was.
+    /// Stores a delivery, if the previous version is stored, or nothing for the first version. Returns whether it was
+    /// stored.
     pub async fn put_delivery(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
         let put = self
             .db
@@ -42,7 +43,7 @@ impl WebhooksTable {
         was_made(put.send().await, "writing a delivery")
     }
 
-    /// A page of a webhook's deliveries, the latest event first.
+    /// A page of a webhook's deliveries, latest event first.
     pub async fn deliveries(&self, webhook: WebhookId, slice: Slice<Uuid>) -> Result<Page<Delivery, Uuid>> {
         let place = |delivery: &Delivery| delivery.id.uuid();
         let read = |before, count| self.read_deliveries(webhook, before, count);

@@ -1,4 +1,4 @@
-//! People's webhooks: where they call, the secrets of their calls, and what came of each.
+//! People's webhooks: their URLs, their secrets, and their deliveries.
 
 pub(crate) mod delivery;
 pub(crate) mod pause;

@@ -1,9 +1,9 @@
-//! Long pauses of deliveries: rows that a sweep turns into messages when they end.
+//! Long pauses of deliveries: rows that a sweep converts into queue messages when they end.
 //!
-//! A paused delivery is in no queue. SQS lets 120,000 received messages be in flight and then passes on none, so a message
-//! that is hidden for hours would take a place from everybody.
+//! A paused delivery is in no queue. SQS stops delivering at 120,000 in-flight messages, so messages hidden for hours
+//! would use up a limit that all webhooks share.
 //!
-//! The rows are in sixteen parts, by person. They have no `ttl`: only the sweep removes one.
+//! The rows are in sixteen shards, by person. They have no `ttl`: only the sweep removes them.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -14,16 +14,16 @@ use crate::{
 };
 use purser_domain::{DeliveryId, PersonId, Result, Timestamp, WebhookId};
 
-/// The pause of a delivery before its next call.
+/// The pause of a delivery before its next attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// The webhook's person.
+    /// The owner of the webhook.
     pub person: PersonId,
     /// The webhook.
     pub webhook: WebhookId,
     /// The delivery.
     pub delivery: DeliveryId,
-    /// When the next call is due.
+    /// The time at which the next attempt is due.
     pub ends_at: Timestamp,
 }
 
@@ -34,7 +34,7 @@ impl Pause {
 }
 
 impl WebhooksTable {
-    /// Stores a pause. Stored twice, it is one row.
+    /// Stores a pause. Storing it again changes nothing.
     pub async fn begin_pause(&self, pause: &Pause) -> Result<()> {
         let row = Draft::of(&pause.key())
             .with("person", &pause.person)
@@ -50,8 +50,8 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// Up to `limit` pauses of a part that end before `until`, the earliest first, those after the row of the key `after`.
-    /// Each has its row's key. A row that can't be read is an error of its own.
+    /// Up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, each with its
+    /// row's key. Each unreadable row gives a separate error.
     pub async fn pauses(
         &self,
         part: char,
@@ -65,7 +65,7 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk BETWEEN :after AND :until")
             .expression_attribute_values(":pk", key::webhooks::pauses(part).write())
-            // `!` is the character after a space: the smallest key that is not `after` itself.
+            // Appending `!`, which sorts before every character of a key, excludes `after` itself.
             .expression_attribute_values(
                 ":after",
                 after.map_or("#".to_owned(), |after| format!("{after}!")).write(),

@@ -1,7 +1,7 @@
-//! Webhooks: one row each, in one of ten places of its person's partition, so that nobody has more, whatever races.
+//! Webhooks: one row each, in one of ten slots of the owner's partition, so that no race can create more.
 //!
-//! `people` alone writes them. That one is gone is another row, of `webhooks`: it counts for the version that was called,
-//! so any edit of the webhook has it called again.
+//! Only `people` writes them. The function `webhooks` marks a webhook as gone in a separate row. The marker applies to
+//! the version that was called, so after any edit the webhook is called again.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -30,7 +30,7 @@ enum Role {
 }
 
 impl WebhooksTable {
-    /// A person's webhooks, the oldest first, strongly consistent.
+    /// A person's webhooks, oldest first, strongly consistent.
     pub async fn of(&self, person: &PersonId) -> Result<Vec<Webhook>> {
         let items = self
             .db
@@ -50,7 +50,7 @@ impl WebhooksTable {
         Ok(webhooks)
     }
 
-    /// Stores a new webhook with its secret, if its place is free.
+    /// Stores a new webhook with its secret, if its slot is free.
     pub async fn create(&self, webhook: &Webhook, secret: &NewWebhookSecret, audit: &AuditEntry) -> Result<Edited> {
         let put = self
             .put(write_webhook(webhook))
@@ -61,14 +61,14 @@ impl WebhooksTable {
         self.send(transaction, audit).await
     }
 
-    /// Stores the next version of a webhook, if the one before is stored.
+    /// Stores the next version of a webhook, if the previous one is stored.
     pub async fn edit(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<Edited> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Webhook, self.put(write_webhook(webhook)).next_of(webhook))?;
         self.send(transaction, audit).await
     }
 
-    /// The same, with its new secret, and without those that have ended.
+    /// Stores the next version of a webhook with a new secret, and removes the ended secrets.
     pub async fn rotate(
         &self,
         webhook: &Webhook,
@@ -85,7 +85,7 @@ impl WebhooksTable {
         self.send(transaction, audit).await
     }
 
-    /// Removes a webhook, if this version is stored, with its secrets. What came of its calls stays for its time.
+    /// Removes a webhook and its secrets, if this version is stored. Its deliveries are kept until they expire.
     pub async fn remove(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<Edited> {
         let delete = self
             .delete(&Key::webhook(&webhook.person, webhook.slot))
@@ -104,13 +104,13 @@ impl WebhooksTable {
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             Known::Committed => Ok(Edited::Stored),
-            // Its own row is there: an attempt whose response was lost had stored it.
+            // The audit row exists, so an attempt whose response was lost had made the edit.
             Known::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
             Known::Refused(_) => Ok(Edited::Conflict),
         }
     }
 
-    /// Notes that this version of a webhook was said to be gone.
+    /// Records that the receiver answered 410 Gone for this version of a webhook.
     pub async fn note_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
         let gone = Draft::of(&Key::webhook_gone(webhook.id))
             .with("ver", &webhook.version)
@@ -124,7 +124,8 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// Which of these webhooks are gone as they are, and since when, strongly consistent.
+    /// The subset of these webhooks that are gone in their current version, with the time of the mark, strongly
+    /// consistent.
     pub async fn gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const DOING: &str = "reading which webhooks are gone";
         let keys = webhooks.iter().map(|webhook| Key::webhook_gone(webhook.id));
@@ -164,7 +165,7 @@ impl WebhooksTable {
     }
 }
 
-/// The condition of a next version.
+/// The condition on a put of the next version.
 trait NextOf {
     fn next_of(self, webhook: &Webhook) -> Self;
 }

@@ -1,4 +1,4 @@
-//! The secrets of webhooks, encrypted: rows that are put and never change.
+//! The encrypted secrets of webhooks. A secret's row never changes.
 
 use crate::{
     codec::item::{Draft, Item},
@@ -8,12 +8,12 @@ use crate::{
 };
 use purser_domain::{Ciphertext, Result, WebhookId, WebhookSecretId};
 
-/// A secret that is to be stored.
+/// A secret to store.
 #[derive(Clone, Debug)]
 pub struct NewWebhookSecret {
-    /// Its id.
+    /// The id of the secret.
     pub id: WebhookSecretId,
-    /// The secret.
+    /// The secret, encrypted.
     pub secret: Ciphertext,
 }
 
@@ -26,7 +26,7 @@ impl NewWebhookSecret {
 }
 
 impl WebhooksTable {
-    /// These secrets of a webhook, in their order, strongly consistent. A missing one has ended.
+    /// The secrets of a webhook with these ids, in the order of `ids`, strongly consistent. A missing secret has ended.
     pub async fn secrets(
         &self,
         webhook: WebhookId,

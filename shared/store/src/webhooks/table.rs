@@ -1,4 +1,4 @@
-//! The table of webhooks and notices, and what its operations share.
+//! The table of webhooks and notices, with the code its operations share.
 
 use crate::{
     codec::fault::failed,
@@ -20,7 +20,7 @@ pub struct WebhooksTable {
 }
 
 impl WebhooksTable {
-    /// The webhooks in this table.
+    /// Creates it for this table.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -28,7 +28,7 @@ impl WebhooksTable {
         }
     }
 
-    /// An item of it, for reading.
+    /// An item of the table, for reading.
     pub(crate) fn row<'a>(&'a self, item: &'a Item) -> Row<'a> {
         Row::new(&self.table, item)
     }
@@ -51,7 +51,7 @@ impl WebhooksTable {
             .set_key(Some(key.attributes()))
     }
 
-    /// A write of a whole item.
+    /// A put of a whole item.
     pub(crate) fn put(&self, item: Item) -> PutBuilder {
         PutBuilder::default().table_name(&*self.table).set_item(Some(item))
     }

@@ -1,6 +1,6 @@
-//! The deliveries of a person that wait for another call: small rows beside those of the deliveries, so that counting them
-//! is cheap. They are the person's and not the webhook's, so that a webhook that is removed and made again begins with no
-//! new room. A row that outlives its delivery, after a crash, expires.
+//! Markers of a person's deliveries that wait for their next attempt: small rows in addition to the deliveries, so that
+//! counting them is cheap. They are kept by person and not by webhook, so that recreating a webhook does not reset the
+//! limit. A row that outlives its delivery, after a crash, expires.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -13,12 +13,14 @@ use crate::{
 use aws_sdk_dynamodb::types::Select;
 use purser_domain::{Delivery, DeliveryId, Duration, PersonId, Result, Timestamp};
 
-/// Longer than a delivery waits: seven pauses, each of six hours at most where the program asks for that.
+/// The time for which a marker is kept. A delivery waits less: seven pauses of up to six hours each, if the receiver
+/// asks for that.
 const KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
-    /// Lets a delivery wait, if fewer than [`Delivery::MOST_WAITING`] of its person do, or it did already: whether it does.
-    /// Of several at once a few more may. Half a read unit for each forty that wait, and a write unit.
+    /// Marks a delivery as waiting, if fewer than [`Delivery::MOST_WAITING`] of the person's deliveries wait or it is
+    /// already marked. Returns whether it is marked. Concurrent calls may exceed the limit slightly. Half a read unit
+    /// for every forty waiting deliveries, and a write unit.
     pub async fn wait(&self, person: &PersonId, id: DeliveryId, now: Timestamp) -> Result<bool> {
         let is_full = self.waiting(person, now).await? >= Delivery::MOST_WAITING;
         let row = Draft::of(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());
@@ -31,7 +33,7 @@ impl WebhooksTable {
         was_made(put.send().await, "noting that a delivery waits")
     }
 
-    /// Notes that a delivery waits no more.
+    /// Removes the marker of a delivery that no longer waits.
     pub async fn wait_no_more(&self, person: &PersonId, id: DeliveryId) -> Result<()> {
         let delete = self
             .db
@@ -45,7 +47,7 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// The number of a person's deliveries that wait; beyond [`Delivery::MOST_WAITING`] not all are counted.
+    /// The number of a person's waiting deliveries. Counting stops once [`Delivery::MOST_WAITING`] is reached.
     async fn waiting(&self, person: &PersonId, now: Timestamp) -> Result<u32> {
         let (mut count, mut from) = (0_u32, None);
         loop {
@@ -55,7 +57,7 @@ impl WebhooksTable {
                 .table_name(&*self.table)
                 .select(Select::Count)
                 .key_condition_expression("pk = :pk")
-                // What has expired may still be there for days.
+                // TTL may leave expired rows in place for days.
                 .filter_expression("#ttl > :now")
                 .expression_attribute_names("#ttl", "ttl")
                 .expression_attribute_values(":pk", text(&key::webhooks::waiting(person)))

@@ -188,7 +188,7 @@ async fn an_approval_is_for_its_request_and_its_time_only() {
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
     approve(&ledger, id, start).await;
-    // The store does not rely on its caller to compare the request: the condition does.
+    // The store does not rely on its caller to compare the request; the condition compares it.
     let other = Request {
         body: "another".to_owned(),
         ..retry("other", id)
@@ -243,7 +243,7 @@ async fn a_key_that_waits_is_not_taken_over_by_another_request() {
     assert_sound(&emulator).await;
 }
 
-/// The `n`th of distinct requests that escalate.
+/// The `n`th of a series of distinct requests that escalate.
 fn question(n: u32, key: &str) -> Request {
     Request {
         body: n.to_string(),
@@ -263,7 +263,7 @@ async fn fill(ledger: &Ledger, now: Timestamp) -> Vec<ApprovalId> {
     ids
 }
 
-/// The number of approvals in the agent's set.
+/// The number of approvals in the agent's set of waiting approvals.
 async fn kept(emulator: &Emulator) -> usize {
     let items = scan(&emulator.client, LEDGER, None).await;
     let set = items.iter().find(|item| item["pk"].as_s().unwrap().starts_with("O#"));
@@ -292,7 +292,7 @@ async fn no_more_questions_wait_than_may_and_what_no_longer_waits_makes_room() {
     let joined = authorize(&ledger, &question(3, "joins"), start).await.unwrap();
     assert_eq!(joined, Answer::Waits(ids[3]));
 
-    // An approved one is open but no longer waits: it can be joined, and makes room.
+    // An approved approval is open but no longer waits. It can be joined, and makes room.
     approve(&ledger, ids[0], start).await;
     assert!(!would_be_refused(&ledger, MOST_WAITING, start).await);
     assert!(matches!(
@@ -306,7 +306,7 @@ async fn no_more_questions_wait_than_may_and_what_no_longer_waits_makes_room() {
     assert!(!would_be_refused(&ledger, 0, start).await);
     assert_eq!(kept(&emulator).await, 20);
 
-    // Expiry makes room for all.
+    // Expiry removes all of them from the set.
     let late = start.after(Duration::DAY);
     assert!(matches!(
         authorize(&ledger, &another, late).await.unwrap(),

@@ -1,4 +1,4 @@
-//! Budgets: windows over all services, enforced in the same transaction as the day's.
+//! Budgets: windows over all services, enforced in the same transaction as the day window.
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{Agent, Rule, RuleKind, Timestamp};
@@ -93,7 +93,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
     );
     assert!(!is_allowed(&pay(&ledger, 1, 11, start).await));
 
-    // An hour later the first entry is evicted; then the window's length becomes a day.
+    // An hour later the first entry is evicted. Then the window's length becomes a day.
     let later = start.after(sample::secs(HOUR));
     assert!(is_allowed(&pay(&ledger, 1, 30, later).await));
     let day = Rule {
@@ -145,8 +145,8 @@ async fn many_budgets_with_much_to_evict_are_cleared_first() {
     assert_sound(&emulator).await;
 }
 
-/// A decision, or reconcile, may have read a rule before it was edited. What has rolled out of the shorter window counts
-/// again in the longer one, so nothing may be evicted by the old length, even by a write that is under way.
+/// A decision, or reconcile, may have read a rule before it was edited. An entry that has rolled out of the shorter
+/// window counts again in the longer one. So nothing may be evicted by the old length, even by a write in progress.
 #[tokio::test]
 async fn nothing_is_evicted_by_a_length_that_is_no_longer_the_rules() {
     for under_way in [false, true] {

@@ -1,5 +1,5 @@
-//! Costs that whole operations do not cover (`tests/src/costs.rs`): evictions and edits. The figures are in
-//! `docs/data-model.md`.
+//! Costs of evictions and edits, which the costs of whole operations (`tests/src/costs.rs`) do not cover. The figures
+//! are in `docs/data-model.md`.
 
 use crate::{ledger_with, request};
 use purser_domain::{Address, Duration, Endpoint, OperationUuid, ProbeRecord, Quote, Service, ServiceId, Timestamp};
@@ -11,7 +11,7 @@ use purser_testkit::{
 };
 use uuid::Uuid;
 
-/// A ledger with an agent that has these limits, and a meter of what is consumed from here on.
+/// A ledger with an agent that has these limits, and a meter of the units consumed from here on.
 async fn metered_with(max_per_day: u64, require_approval_above: u64) -> (Meter, Ledger) {
     let (emulator, _) = ledger_with(max_per_day, require_approval_above).await;
     let (emulator, meter) = emulator.metered().await;
@@ -49,7 +49,7 @@ async fn an_edit_costs_what_the_design_says() {
         .put_policy(agent, &sample::enabled(sample::service_id(2), 1, 1), &sample::audit())
         .await
         .unwrap();
-    // Of an edit two are its row of the audit log.
+    // The row of the audit log takes two units of each edit.
     assert_eq!(units(), (1, 8, 2), "policy of a new service");
     let budget = sample::budget(1, 100, sample::secs(3_600));
     let agent = purser_domain::Agent {
@@ -62,7 +62,7 @@ async fn an_edit_costs_what_the_design_says() {
     assert_eq!(budgeted, (6, 13, 4), "allow under a budget");
 }
 
-/// Services with one operation each. Ids and addresses do not repeat, as in practice; the rest does.
+/// Services with one operation each. As in practice, ids and addresses are distinct and the rest repeats.
 #[tokio::test]
 async fn an_object_costs_a_reader_a_fraction_of_the_scan() {
     const SERVICES: u32 = 500;
@@ -84,12 +84,12 @@ async fn an_object_costs_a_reader_a_fraction_of_the_scan() {
     assert_eq!(table.store_object().await.unwrap(), ObjectStored::Stored);
     let made = meter.take().units();
     let by_object = load().await;
-    // The version, the head and what there is: 500 items, or the chunk. What it was made of is read beside the version,
-    // twice, while no head is there; a unit is written for each KB, where four are read for one.
+    // A load reads the version, the head, and either 500 items or the chunk. Building the object reads the version
+    // twice, the missing head, and all items, and writes a unit per KB, where a read unit covers four.
     assert_eq!(by_scan, (67, 0, 3), "by a scan");
     assert_eq!(by_object, (13, 0, 3), "by the object");
     assert_eq!(made, (68, 43, 6), "made");
-    // What probes have seen of all: half a unit for 4 KB.
+    // The summary of all probe results costs half a unit per 4 KB.
     let services = table.services().await.unwrap();
     let probed = services.iter().map(|service| {
         let paid = Quote::Paid(service.operations[0].payment.clone().unwrap());

@@ -174,7 +174,7 @@ fn asks(units: u64) -> Quote {
     })
 }
 
-/// A service with two operations, `weather.current`, which is pinned, and `weather.free`, with ids of their own.
+/// A service with two operations that have distinct ids: `weather.current`, which is pinned, and `weather.free`.
 fn probed_service(n: u128, slug: &str) -> Service {
     let mut service = service(n, slug);
     for (operation, id) in service.operations.iter_mut().zip(7..) {
@@ -246,13 +246,13 @@ async fn a_cache_shows_what_probes_have_seen_and_keeps_it_while_it_can_not_be_re
     let all = ("probe_passed", "paid_x402 free_verified".to_owned());
     assert_eq!(labels(&cache, 5).await, all);
     assert_eq!(labels(&deciding, 5).await, unseen);
-    // Damaged: what was read before is shown.
+    // While the summary is damaged, the previous one is shown.
     let item =
         [("pk", "SIGHTINGS"), ("paid", "x")].map(|(name, text)| (name.to_owned(), AttributeValue::S(text.to_owned())));
     let put = emulator.client.put_item().table_name(CATALOG);
     put.set_item(Some(item.into())).send().await.unwrap();
     assert_eq!(labels(&cache, 10).await, all);
-    // What is called in another way was not seen.
+    // An operation whose method has changed counts as never probed.
     let mut moved = entry.clone();
     moved.version = 2;
     moved.operations[1].method = "POST".to_owned();
@@ -333,7 +333,7 @@ async fn a_catalog_that_can_not_be_read_is_served_for_a_minute() {
 #[tokio::test]
 async fn a_scope_is_let_through_as_often_as_its_minute_allows() {
     let throttle = Emulator::start().await.throttle(7);
-    // The tests start at a full minute.
+    // The sample time is at a full minute.
     let at = |secs| after(secs);
     let mut racing = tokio::task::JoinSet::new();
     for _ in 0..20 {

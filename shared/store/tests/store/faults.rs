@@ -1,4 +1,4 @@
-//! Lost requests and responses: everything is written once, and the caller gets the true result or an error.
+//! Lost requests and responses. Everything is written once, and the caller gets the true result or an error.
 
 use crate::{assert_sound, count, ledger_with, request};
 use purser_domain::{Agent, AgentStatus, ErrorKind};
@@ -14,7 +14,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::SeqCst},
 };
 
-/// The SDK makes three attempts; so it does while a call is throttled.
+/// The SDK makes three attempts, also for throttled calls.
 const ATTEMPTS: u32 = 3;
 
 fn losing(lost_answers: u32, lost_requests: u32) -> ProxyConfig {
@@ -85,7 +85,7 @@ async fn a_confirmation_or_edit_whose_answer_is_lost_is_found_done() {
     };
     let paid = direct.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
     let transfer = sample::transfer(&paid, sample::tx_hash(1));
-    // The answers to the claim are lost, each of them; then those to the settlement.
+    // First all responses to the claim are lost, then all responses to the settlement.
     for write in ["PutItem", "UpdateItem"] {
         let (ledger, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
         proxy.follow(move |step| match step.moment {
@@ -121,7 +121,7 @@ async fn a_confirmation_or_edit_whose_answer_is_lost_is_found_done() {
     assert_sound(&emulator).await;
 }
 
-/// Of what is asked for, each call reads one item.
+/// Makes each call read only one of the requested items.
 fn read_one(step: &Step<'_>) -> Fate {
     if step.moment != Moment::CarriedOut || !step.call.starts_with("BatchGetItem") {
         return Fate::PassOn;
@@ -197,7 +197,7 @@ async fn throttling_that_lasts_is_waited_for_twice_and_may_be_repeated_later() {
             "{operation}: {error}"
         );
         assert_eq!(attempts.load(SeqCst), ATTEMPTS, "{operation}");
-        // A moment of it is nobody's error.
+        // Brief throttling causes no error.
         throttle(ATTEMPTS - 1);
         let answer = authorize(&ledger, &request(10, &key), sample::start()).await.unwrap();
         assert!(matches!(answer, Answer::Allowed(_)), "{operation}: {answer:?}");
@@ -241,7 +241,7 @@ async fn a_counter_that_is_throttled_makes_nobody_wait_and_refuses_nobody() {
         throttle.limit("a", sample::start(), async { Ok(()) }).await.unwrap();
         assert_eq!(attempts.load(SeqCst), n);
     }
-    // Another failure is retried: a lost count would let a call through.
+    // Other failures are retried, because a lost count would let a call through.
     proxy.behave();
     throttle.limit("a", sample::start(), async { Ok(()) }).await.unwrap();
     let mut left = ATTEMPTS - 1;
@@ -281,12 +281,12 @@ async fn an_edit_and_its_row_of_the_audit_log_are_there_together_or_not_at_all()
             version: agent.version + 1,
             ..agent
         };
-        // Whether or not the caller learns of it.
+        // The edit may be stored even if the caller gets an error.
         let _ = ledger.put_agent(&frozen, &sample::audit()).await;
         let stored = first.agent(frozen.id).await.unwrap().unwrap();
         let is_made = stored == frozen;
         assert_eq!(rows(&emulator).await, written + usize::from(is_made), "{config:?}");
-        // The repetition makes it, or finds it made and adds no row.
+        // The repeated call makes the edit, or finds it stored and adds no row.
         let again = first.put_agent(&frozen, &sample::audit()).await.unwrap();
         assert_eq!(
             (again, rows(&emulator).await),

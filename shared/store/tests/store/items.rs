@@ -13,10 +13,10 @@ use purser_testkit::{
     sample,
 };
 
-/// One write unit: no item that a payment writes may be larger.
+/// The size of one write unit in bytes. No item that a payment writes may be larger.
 const ONE_UNIT: usize = 1_024;
 
-/// The longest scope that a key can have, by the length of what is stored.
+/// The scope of a key with the largest stored size.
 fn longest_scope() -> KeyScope {
     let network = |n: usize| SourceNetwork::parse(&format!("2001:db8:aaaa:bbbb:cccc:dddd:eeee:fff{n:x}/128")).unwrap();
     KeyScope {
@@ -27,7 +27,7 @@ fn longest_scope() -> KeyScope {
     }
 }
 
-/// Every payment reads the agent: up to 4 KB for one unit.
+/// Every payment reads the agent's record, which costs one unit up to 4 KB.
 #[tokio::test]
 async fn an_agent_with_two_keys_of_the_longest_scope_is_read_for_one_unit() {
     let emulator = Emulator::start().await;
@@ -250,7 +250,7 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
     check_sizes(&emulator).await;
 }
 
-/// No item exceeds 1 KB, except the agent's record: up to 4 KB, which a decision reads with one unit.
+/// Asserts that no item exceeds 1 KB. An agent's record may have up to 4 KB, which a decision reads with one unit.
 async fn check_sizes(emulator: &Emulator) {
     for table in [LEDGER, DECISIONS, CATALOG] {
         for item in scan(&emulator.client, table, None).await {

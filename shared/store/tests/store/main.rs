@@ -1,4 +1,4 @@
-//! The store on an emulated DynamoDB: what it stores, and what it refuses under concurrency.
+//! Tests of the store on an emulated DynamoDB, with concurrency and faults.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -29,7 +29,7 @@ use purser_testkit::{
     invariants, sample,
 };
 
-/// A ledger with one agent and its policy for one service: the daily cap, and the amount that needs no approval.
+/// A ledger with one agent and its policy for one service, with this daily cap and this approval threshold.
 async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator, purser_store::Ledger) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
@@ -45,7 +45,7 @@ async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator
     (emulator, ledger)
 }
 
-/// A request of this agent.
+/// A request of the first agent to the first service.
 fn request(amount: u64, key: &str) -> Request {
     Request::new(sample::agent_id(1), sample::service_id(1), amount, key)
 }
@@ -60,12 +60,12 @@ async fn at_once(ledger: &purser_store::Ledger, requests: Vec<Request>, now: pur
     running.join_all().await
 }
 
-/// How many of the answers are wanted.
+/// The number of answers that `wanted` accepts.
 fn count(answers: &[Answer], wanted: impl Fn(&Answer) -> bool) -> usize {
     answers.iter().filter(|answer| wanted(answer)).count()
 }
 
-/// Every invariant holds.
+/// Asserts that every invariant holds.
 async fn assert_sound(emulator: &Emulator) {
     invariants::assert_hold(&emulator.client, LEDGER).await;
 }

@@ -1,4 +1,4 @@
-//! The catalog's object: what readers get of it, through every fault of its writers.
+//! The catalog's object: readers get a correct catalog, whatever faults its writers have.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -14,13 +14,13 @@ use std::sync::{
 };
 
 type Item = HashMap<String, AttributeValue>;
-/// What a call contains, and what happens to it.
+/// A text that a call contains, and the fate of that call.
 type Case = (&'static str, fn(&Step<'_>) -> Fate);
 
 const BY_OBJECT: [&str; 3] = ["GetItem", "GetItem", "BatchGetItem"];
 const BY_SCAN: [&str; 3] = ["GetItem", "GetItem", "Scan"];
 
-/// A catalog, and a proxy in front of it.
+/// A catalog with a proxy in front of it.
 struct Place {
     emulator: Emulator,
     table: CatalogTable,
@@ -38,7 +38,7 @@ impl Place {
         }
     }
 
-    /// With `count` services so large that their object has several chunks, stored.
+    /// A catalog of `count` services so large that their object has several chunks, with the object stored.
     async fn with_chunks(count: u32) -> Self {
         let place = Self::start().await;
         for n in 1..=count {
@@ -53,12 +53,12 @@ impl Place {
         assert_eq!(self.table.put(service, &sample::audit()).await.unwrap(), Listed::Stored);
     }
 
-    /// What a function that starts gets through the proxy, and its calls.
+    /// The edition that a newly started function reads through the proxy, and its calls.
     async fn read(&self) -> (Arc<Edition>, Vec<String>) {
         read(&self.emulator, &self.proxy).await
     }
 
-    /// What a reader is answered now, by the keys of single items.
+    /// The current responses to reads of single items, by key.
     async fn answers(&self) -> HashMap<String, Value> {
         let told = Arc::new(Mutex::new(HashMap::new()));
         let noted = Arc::clone(&told);
@@ -77,7 +77,7 @@ impl Place {
         told.clone()
     }
 
-    /// From now on the first reads of single items are answered by these.
+    /// Answers the next reads of single items with these responses.
     fn answer(&self, answers: Vec<&Value>) {
         let mut answers: Vec<Value> = answers.into_iter().rev().cloned().collect();
         self.proxy.follow(move |step| {
@@ -89,7 +89,7 @@ impl Place {
         });
     }
 
-    /// Asserts that a reader gets what a scan gives, by these calls.
+    /// Asserts that a reader makes these calls and gets the same services as a scan.
     async fn assert_read(&self, calls: &[&str], why: &str) {
         self.proxy.behave();
         let (edition, made) = self.read().await;
@@ -114,7 +114,7 @@ impl Place {
         self.items("OBJECT").await.remove(0)
     }
 
-    /// Asserts that there are the chunks of the object, and no others.
+    /// Asserts that the chunks of the object exist, and no others.
     async fn assert_clean(&self, why: &str) {
         let head = self.head().await;
         let count: usize = head["chunks"].as_n().unwrap().parse().unwrap();
@@ -141,12 +141,12 @@ async fn read(emulator: &Emulator, proxy: &Proxy) -> (Arc<Edition>, Vec<String>)
     let edition = cache.current(sample::start()).await.unwrap();
     let calls = proxy.calls().take().into_iter().map(|call| call.operation);
     let mut calls: Vec<String> = calls.collect();
-    // A scan is as many calls as it has pages.
+    // A scan makes one call per page.
     calls.dedup_by(|next, call| next == call && next == "Scan");
     (edition, calls)
 }
 
-/// A service with 280 KB that can't be compressed to less than half: three have two chunks.
+/// A service of 280 KB that can't be compressed to less than half. Three of them need two chunks.
 fn large(n: u32, version: u64) -> Service {
     let mut rng = Rng::of(u64::from(n) * 1_000 + version);
     let words: Vec<String> = (0..17_500).map(|_| format!("{:016x}", rng.draw())).collect();
@@ -156,7 +156,7 @@ fn large(n: u32, version: u64) -> Service {
     service
 }
 
-/// Any service with this number.
+/// A random service with this number.
 fn any_service(rng: &mut Rng, n: u32) -> Service {
     let mut service = sample::service(sample::service_id(n.into()), &format!("lab-{n}"));
     (*rng.pick(&["Lab", "", "\u{2600} \"quoted\"\n\\ \u{0}", "\u{10ffff}"])).clone_into(&mut service.name);
@@ -214,7 +214,7 @@ async fn an_object_of_an_older_version_is_not_used() {
 #[tokio::test]
 async fn a_reader_whose_object_is_replaced_gets_the_new_one_or_scans() {
     let place = Place::with_chunks(3).await;
-    // What a reader is answered that asks before the change, and for the chunks after it.
+    // A reader that gets these responses reads the head before the change and the chunks after it.
     let before = place.answers().await;
     place.put(&large(1, 2)).await;
     place.table.store_object().await.unwrap();
@@ -241,12 +241,12 @@ async fn a_writer_that_another_change_overtakes_leaves_nothing() {
     place.put(&large(1, 2)).await;
     let second = place.answers().await;
     place.put(&large(1, 3)).await;
-    // The change came after it had read the version.
+    // The change came after the writer had read the version.
     place.answer(vec![&second["VERSION"]]);
     assert_eq!(writer.store_object().await.unwrap(), ObjectStored::Overtaken);
     place.assert_clean("of the services").await;
     place.assert_read(&BY_SCAN, "the object is the first one").await;
-    // The change and its object came before it wrote its own.
+    // The change was made and its object stored before the writer stored its own.
     place.table.store_object().await.unwrap();
     place.answer(vec![&second["VERSION"], &first["OBJECT"], &second["VERSION"]]);
     assert_eq!(writer.store_object().await.unwrap(), ObjectStored::Overtaken);
@@ -254,7 +254,8 @@ async fn a_writer_that_another_change_overtakes_leaves_nothing() {
     place.assert_read(&BY_OBJECT, "the object is the last one").await;
 }
 
-/// Each edit numbers the catalog in the name of one service. An object is exactly its version; a scan may be newer.
+/// Each edit writes its number into the name of one service. An object contains exactly its version; a scan may be
+/// newer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_during_rewrites_get_one_whole_edition() {
     const SERVICES: u64 = 3;
@@ -297,7 +298,7 @@ async fn readers_during_rewrites_get_one_whole_edition() {
     }
     for edit in SERVICES..EDITS {
         place.put(&entry(edit)).await;
-        // Two writers at once, as two functions are.
+        // Two concurrent writers, as two functions would be.
         let (one, other) = tokio::join!(place.table.store_object(), place.table.store_object());
         let stored = [one.unwrap(), other.unwrap()];
         assert!(stored.contains(&ObjectStored::Stored), "{stored:?}");
@@ -311,7 +312,7 @@ async fn readers_during_rewrites_get_one_whole_edition() {
     place.assert_clean("at the end").await;
 }
 
-/// The writer dies before or after each of its calls; nothing of it arrives from then on.
+/// The writer dies before or after each of its calls. None of its later calls arrive.
 #[tokio::test]
 async fn a_writer_that_dies_at_any_step_leaves_what_a_scan_gives_and_no_rubbish_for_long() {
     let place = Place::with_chunks(3).await;
@@ -333,7 +334,7 @@ async fn a_writer_that_dies_at_any_step_leaves_what_a_scan_gives_and_no_rubbish_
             place
                 .assert_read(if written { &BY_OBJECT } else { &BY_SCAN }, &why)
                 .await;
-            // The same writer again, which finds its head or writes it; and the next one, which cleans up.
+            // The same writer again finds its head or writes it. The next writer cleans up.
             let again = place.table.store_object().await.unwrap();
             assert_eq!(again == ObjectStored::Present, written, "{why}");
             place.assert_read(&BY_OBJECT, &why).await;
@@ -347,11 +348,12 @@ async fn a_writer_that_dies_at_any_step_leaves_what_a_scan_gives_and_no_rubbish_
         }
         steps = step;
     }
-    // The version, twice, the head and the scan; two chunks and the head; two old chunks.
+    // Reads of the version (twice), the head and the scan; writes of two chunks and the head; deletes of two old
+    // chunks.
     assert!(steps >= 8, "{steps}");
 }
 
-/// Breaks every connection from the moment of this call on.
+/// Breaks every connection from this moment of call number `step` on.
 fn dying_at(step: u32, at: Moment, cut: Arc<AtomicBool>) -> impl FnMut(&Step<'_>) -> Fate + Send + 'static {
     let mut arrived = 0;
     move |met| {
@@ -365,7 +367,7 @@ fn dying_at(step: u32, at: Moment, cut: Arc<AtomicBool>) -> impl FnMut(&Step<'_>
     }
 }
 
-/// What is logged by this thread.
+/// The log lines of this thread.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -397,7 +399,7 @@ async fn a_damaged_object_is_told_in_the_log_and_the_table_is_scanned() {
 
     let place = Place::with_chunks(3).await;
     let (head, chunks) = (place.head().await, place.chunks().await);
-    // What was written is told too.
+    // Discards the log lines of the writes.
     lines.take();
     place.assert_read(&BY_OBJECT, "undamaged").await;
     assert_eq!(lines.take(), "");

@@ -1,4 +1,4 @@
-//! What owners see of their agents: lists, the decision log, the use of the caps, and the last use of keys.
+//! The owner's view of agents: lists, the decision log, the use of the caps, and the last use of keys.
 
 use crate::{ledger_with, request};
 use purser_domain::{
@@ -44,7 +44,7 @@ async fn a_user_sees_exactly_their_own_agents_in_the_order_of_creation() {
     ledger.create_agent(&foreign, &sample::audit()).await.unwrap();
     assert_eq!(ledger.agents_of(sample::OWNER).await.unwrap(), expected);
     assert_eq!(ledger.agents_of("owner2").await.unwrap(), [foreign]);
-    // Page by page, each from its first place on.
+    // Pages, each starting at its first place.
     let places: Vec<AgentPlace> = expected.iter().map(place).collect();
     let list = async |from, most| ledger.agents_from(sample::OWNER, from, most).await.unwrap();
     assert_eq!(list(None, 60).await, places[..60]);
@@ -214,13 +214,13 @@ async fn the_latest_use_of_a_key_is_known_to_the_minute() {
     environment.note(agent, used, at(59));
     environment.note(agent, used, at(60));
     assert!(seen(at(60)).await);
-    // Another environment, whose clock is behind.
+    // Another environment with a clock that is behind.
     emulator.key_uses().note(agent, used, at(30));
     tokio::time::sleep(time::Duration::from_millis(100)).await;
     assert!(seen(at(60)).await);
 }
 
-/// First the transaction alone, as if what moves the approvals had been interrupted.
+/// First only the transaction, as if the move of the approvals had been interrupted.
 #[tokio::test]
 async fn an_approval_of_an_agent_that_was_handed_over_is_its_new_owners_to_decide() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
@@ -276,7 +276,7 @@ async fn an_approval_of_an_agent_that_was_handed_over_is_its_new_owners_to_decid
         ledger.move_approvals(&handed).await.unwrap();
     }
     assert!(ledger.approvals_of(sample::OWNER, None, 9).await.unwrap().is_empty());
-    // A decision of the old owner that was under way.
+    // A decision of the old owner that was in progress.
     let late = sample::ruling(at(1));
     let row = sample::audit();
     let late = ledger.resolve_approval(id, ApprovalDecision::Approve, &late, &row);

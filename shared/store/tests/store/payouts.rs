@@ -1,4 +1,4 @@
-//! Payouts are reserved on the record that they were decided on, or not at all.
+//! Payouts: reserved only on the record that they were decided on.
 
 use crate::assert_sound;
 use purser_domain::{
@@ -13,7 +13,7 @@ fn owner() -> PersonId {
     PersonId::of("https://issuer.example", "someone")
 }
 
-/// A payout of one unit, decided on this record.
+/// A grant of a payout of one unit, decided on this record.
 fn decided(record: &PayoutRecord) -> PayoutGrant {
     let facts = PayoutFacts {
         agent: sample::agent_id(1),
@@ -28,7 +28,7 @@ fn decided(record: &PayoutRecord) -> PayoutGrant {
     decide_payout(&facts).unwrap()
 }
 
-/// Reserves it under a key of its own.
+/// Reserves the payout under its own idempotency key.
 async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutReserved {
     let terms = Terms {
         id: SettlementId::from_uuid(Uuid::from_u128(number)),
@@ -61,10 +61,10 @@ async fn of_payouts_decided_on_one_record_one_is_reserved_and_none_once_its_addr
 
     let grant = decided(&ledger.payout_record(agent).await.unwrap());
     assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
-    // The same one once more, as after a lost answer; and another one.
+    // The same payout again, as after a lost response, and then another payout.
     assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
     assert_eq!(reserve(&ledger, &grant, 2).await, PayoutReserved::Raced);
-    // Decided on the newest record, but as if the chain had ended the first: it has not.
+    // Decided on the newest record, but on the false assumption that the first payout has ended.
     let record = ledger.payout_record(agent).await.unwrap();
     assert_eq!(reserve(&ledger, &decided(&record), 3).await, PayoutReserved::Raced);
 

@@ -1,4 +1,4 @@
-//! Concurrent payments, with and without DynamoDB's conflict rule: never above the cap, never paid twice.
+//! Concurrent payments, with and without DynamoDB's conflict rule: no spend above the cap, and no double payment.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, Timestamp};
@@ -17,7 +17,7 @@ use std::{
     time,
 };
 
-/// Transactions that hold their items for as long as in DynamoDB.
+/// A proxy whose transactions hold their items for as long as in DynamoDB.
 const CONFLICTS: ProxyConfig = ProxyConfig {
     hold: Some(time::Duration::from_millis(4)),
     latency: time::Duration::ZERO,
@@ -136,12 +136,12 @@ async fn of_many_edits_of_one_version_one_is_stored() {
     assert_sound(&emulator).await;
 }
 
-/// From `-most` to `most`.
+/// A random number from `-most` to `most`.
 fn sway(rng: &mut Rng, most: i64) -> i64 {
     i64::try_from(rng.below(u64::try_from(2 * most + 1).unwrap())).unwrap() - most
 }
 
-/// Workers with different clocks spend, evict and confirm for several days in one window.
+/// Lets workers with different clocks spend, evict and confirm for several days in one window.
 async fn chaos(seed: u64, skew: Duration, conflicts: bool) {
     const CAP: u64 = 2_000;
     let (emulator, direct) = ledger_with(CAP, CAP).await;
@@ -194,7 +194,7 @@ async fn the_cap_holds_with_clocks_apart_where_transactions_meet() {
     chaos(4, sample::secs(1_800), true).await;
 }
 
-/// Every decision equals that of a reference model, a plain list of the spends.
+/// Compares every decision with that of a reference model, a plain list of the spends.
 #[tokio::test]
 async fn decisions_equal_those_of_a_plain_list() {
     const CAP: u64 = 1_000;
@@ -205,7 +205,7 @@ async fn decisions_equal_those_of_a_plain_list() {
         let mut now = sample::start().micros();
         let mut spends: Vec<(i64, u64)> = Vec::new();
         for round in 0..200 {
-            // Sometimes exactly to the time when an entry rolls out, or one microsecond before it.
+            // Sometimes the clock advances exactly to the time when an entry rolls out, or to one microsecond earlier.
             let next = spends.iter().map(|(at, _)| at + day).find(|free| *free > now);
             now = match (rng.below(8), next) {
                 (0, Some(free)) => free,

@@ -1,5 +1,5 @@
-//! Releases, late confirmations and reverted confirmations, concurrently and on a database with conflicts and lost
-//! responses; and the index that finds them.
+//! Releases, late confirmations and reverted confirmations, concurrently and with conflicts and lost responses; and the
+//! index of holds.
 
 use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -50,7 +50,7 @@ async fn revert_confirmation(ledger: &Ledger, confirmed: &Settlement) -> Moved {
         .unwrap()
 }
 
-/// A ledger whose agent also has a budget, in which every payment counts too.
+/// A ledger whose agent also has a budget in which every payment counts.
 async fn ledger_with_budget(max: u64) -> (Emulator, Ledger) {
     let (emulator, ledger) = ledger_with(max, max).await;
     let agent = Agent {
@@ -61,7 +61,7 @@ async fn ledger_with_budget(max: u64) -> (Emulator, Ledger) {
     (emulator, ledger)
 }
 
-/// The totals of the day window and of the budget's.
+/// The totals of the day window and of the budget's window, sorted.
 async fn totals(emulator: &Emulator) -> Vec<u64> {
     let mut totals: Vec<u64> = scan(&emulator.client, LEDGER, None)
         .await
@@ -102,7 +102,7 @@ async fn a_released_spend_can_be_spent_again_under_every_window() {
 async fn a_window_that_has_evicted_the_entry_is_left_alone() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
-    // After an hour it has rolled out of the budget's window, but not of the day window.
+    // After an hour the payment has rolled out of the budget's window, but not of the day window.
     let later = sample::start().after(sample::secs(3_600));
     pay(&ledger, 40, "b", later).await;
     assert_eq!(totals(&emulator).await, [40, 100]);
@@ -144,7 +144,7 @@ async fn releases_and_confirmations_at_once_move_a_settlement_once() {
         for racer in 0..6 {
             let (ledger, paid) = (proxied.clone(), paid.clone());
             racing.spawn(async move {
-                // The order of the two alternates with the rounds.
+                // The first to start alternates with the rounds.
                 if (racer + round) % 2 == 0 {
                     matches!(release(&ledger, &paid).await, Moved::Done(_))
                 } else {
@@ -153,7 +153,7 @@ async fn releases_and_confirmations_at_once_move_a_settlement_once() {
             });
         }
         racing.join_all().await;
-        // A proof after the release is still counted.
+        // A proof that arrives after the release still counts.
         let last = stored(&direct, paid.id()).await;
         assert!(last.tx_hash().is_some(), "{last:?}");
         assert_eq!(totals(&emulator).await, [100, 100]);
@@ -205,7 +205,7 @@ async fn a_late_proof_counts_from_now_on_whatever_the_caps_say() {
     assert_eq!(again, Confirmed::Already(confirmed));
     assert_eq!(totals(&emulator).await, [160, 160]);
 
-    // It rolls out one window length after it was counted, not after it was authorized.
+    // The payment rolls out one window length after it was counted, not after it was authorized.
     let out = late.after(sample::secs(3_600));
     let full = authorize(&ledger, &request(1, "c"), out).await.unwrap();
     assert!(
@@ -280,7 +280,7 @@ async fn a_proof_that_was_late_can_be_taken_back_and_released_again() {
     assert_sound(&emulator).await;
 }
 
-/// Another run read the settlement before it was released, confirmed late and reverted, and releases it now.
+/// Another run read the settlement before it was released, confirmed late and reverted, and now tries to release it.
 #[tokio::test]
 async fn a_release_decided_before_a_late_proof_gives_nothing_back() {
     let (emulator, ledger) = ledger_with_budget(100).await;
@@ -321,7 +321,7 @@ async fn what_is_taken_back_is_held_again_and_told_and_its_transaction_may_confi
     let recorded = ledger.recorded_decision(sample::agent_id(1), told.transaction).await;
     assert_eq!(recorded.unwrap().as_ref(), Some(&log[0]));
 
-    // A second one finds nothing to revert, and records no decision.
+    // A second revert finds nothing to revert, and records no decision.
     assert_eq!(
         revert_confirmation(&ledger, &confirmed).await,
         Moved::Superseded(paid.clone())
@@ -361,7 +361,7 @@ async fn a_confirmation_is_taken_back_once_whoever_tries_and_whatever_is_lost() 
     }
 }
 
-/// All that is due in the index, partition by partition, in pages of three.
+/// The due settlements in the index, partition by partition, read in pages of three.
 async fn due(ledger: &Ledger, at: Timestamp) -> Vec<SettlementId> {
     let mut due = Vec::new();
     for partition in 0..PARTITIONS {
@@ -390,7 +390,7 @@ async fn what_is_due_is_found_once_and_nothing_that_is_not() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut paid = Vec::new();
     for n in 0..40 {
-        // Every two are due at the same time.
+        // Two settlements at a time are due together.
         let at = sample::start().after(sample::secs(n / 2));
         paid.push(pay(&ledger, 10, &n.to_string(), at).await);
     }
@@ -409,7 +409,7 @@ async fn what_is_due_is_found_once_and_nothing_that_is_not() {
     );
     assert_eq!(due(&ledger, at.before(Duration::DAY)).await, []);
 
-    // What is put off is due later, and what has ended meanwhile is not put off.
+    // A postponed hold is due later. A settlement that is no longer held is not postponed.
     let (at, mut expected) = due_of(39, 60);
     ledger.put_off(&paid[2], at.after(sample::secs(1))).await.unwrap();
     ledger.put_off(&paid[0], at).await.unwrap();
@@ -457,7 +457,7 @@ async fn each_transfer_of_a_transaction_confirms_its_own_settlement_and_a_proof_
     assert!(claimed.iter().all(|claim| claim.tx_hash == sample::tx_hash(1)));
     assert_eq!(ledger.claims_in(network, sample::BLOCK + 1).await.unwrap(), []);
     assert_sound(&emulator).await;
-    // A claim that was read before its block was replaced goes; one that was made again since stays.
+    // A claim that is unchanged since it was read is removed. A claim that was made again since stays.
     for claim in &claimed {
         ledger.remove_claim(claim).await.unwrap();
     }

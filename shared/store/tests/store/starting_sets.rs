@@ -1,4 +1,4 @@
-//! Policies that hold without a row: what they are, what writes them, and that no edit is passed by.
+//! Default policies without a row: their content, the writes that store them, and that no edit is bypassed.
 
 use crate::{assert_sound, request};
 use purser_domain::{
@@ -12,7 +12,7 @@ use purser_testkit::{
     sample,
 };
 
-/// A ledger with one agent, which starts with the services 1 to 3 and has no row of any.
+/// A ledger with one agent that starts with the services 1 to 3 and has no policy rows.
 async fn ledger() -> (Emulator, Ledger, Agent) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
@@ -50,7 +50,7 @@ fn tighter(version: u64) -> EnabledService {
 #[tokio::test]
 async fn a_service_of_the_set_has_its_policy_without_a_row_and_no_other_has_one() {
     let (emulator, _, agent) = ledger().await;
-    // An environment that has not seen the set.
+    // An environment that has not cached the set.
     let ledger = emulator.ledger();
     let default = |number| EnabledService::pre_enabled(sample::service_id(number));
     let one = sample::service_id(1);
@@ -105,7 +105,7 @@ async fn the_first_edit_is_the_second_version_and_a_first_version_is_the_default
         EnabledService::pre_enabled(sample::service_id(3)),
     ];
     assert_eq!(ledger.enabled_services(&agent).await.unwrap(), all);
-    // A service that is not of the set begins with its first version.
+    // A service outside the set begins with its first version.
     let other = sample::enabled(sample::service_id(4), 5, 5);
     let second = EnabledService {
         version: 2,
@@ -130,7 +130,7 @@ async fn a_first_payment_is_held_to_the_edit_that_came_before_it_whenever_it_cam
         ..agent.clone()
     };
     let request = request(10, "first");
-    // Without an edit it is reserved.
+    // Without an edit the payment is reserved.
     let (emulator, ledger, agent) = ledger().await;
     let granted = grant(&ledger, &request, sample::start()).await;
     assert!(ledger.write_default(&agent, request.service).await.unwrap());
@@ -179,14 +179,14 @@ async fn a_first_payment_is_held_to_the_edit_that_came_before_it_whenever_it_cam
                 }
             };
             assert_eq!(written, moment == 2, "freeze {is_freeze}, moment {moment}");
-            // Even a caller that went on would reserve nothing.
+            // Even a caller that continued would reserve nothing.
             assert_eq!(reserve(&ledger, &request, &granted).await, Reserved::Raced);
             assert_sound(&emulator).await;
         }
     }
 }
 
-/// A renamed agent is a new version, which fences nothing: the payment is decided again, and made.
+/// A renamed agent has a new version, which fences nothing. The payment is decided again, and reserved.
 #[tokio::test]
 async fn a_window_begins_at_the_version_of_the_agent_that_it_was_judged_by() {
     let (emulator, ledger, agent) = ledger().await;

@@ -1,4 +1,4 @@
-//! Windows: the conditions of a reservation, what rolls out, and when an amount fits.
+//! Windows: the conditions of a reservation, the entries that roll out, and the time at which an amount fits.
 
 use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -16,7 +16,7 @@ async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Answer 
     authorize(ledger, &request(amount, key), now).await.unwrap()
 }
 
-/// Reserves with a grant that was made before `meanwhile`.
+/// Reserves with a grant that was made before `meanwhile` runs.
 async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl AsyncFnOnce()) -> Reserved {
     let request = request(amount, "late");
     let (grant, terms) = grant(ledger, &request, now).await;
@@ -52,7 +52,7 @@ async fn a_reservation_is_held_to_the_policy_that_allowed_it() {
     assert_sound(&emulator).await;
 }
 
-/// Every narrowing edit of the agent's record, and one that narrows nothing.
+/// Tries every narrowing edit of the agent's record, and one that does not narrow.
 #[tokio::test]
 async fn a_reservation_is_held_to_the_agents_record_that_allowed_it() {
     let narrowing: [fn(&mut Agent); 4] = [
@@ -81,7 +81,7 @@ async fn a_reservation_is_held_to_the_agents_record_that_allowed_it() {
         });
         assert_eq!(reserved.await, expected);
         assert_sound(&emulator).await;
-        // Decisions on the new record are reserved again, if it allows them.
+        // Decisions on a new record that allows them can be reserved again.
         let mut agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
         (agent.version, agent.status, agent.rules) = (agent.version + 1, AgentStatus::Active, Vec::new());
         assert_eq!(
@@ -129,7 +129,7 @@ async fn a_slow_clock_does_not_spend_what_a_fast_one_has_cleared() {
         ));
     });
     assert_eq!(reserved.await, Reserved::Raced, "decided on a window that is gone");
-    // Decided again, it is recorded at the time that the window was cleared to.
+    // After a new decision, the payment is recorded at the time that the window was cleared to.
     let Answer::Allowed(id) = pay(&ledger, 100, "slow", start).await else {
         panic!()
     };
@@ -238,7 +238,7 @@ async fn an_agent_that_was_never_enabled_has_an_empty_window() {
     );
 }
 
-/// The answer to a repeated request, from the first answer.
+/// Converts the answer to a repeated request into the first answer.
 fn replayed(answer: Answer) -> Answer {
     match answer {
         Answer::Replayed(id) => Answer::Allowed(id),
@@ -302,7 +302,7 @@ async fn whether_a_window_held_still_is_seen() {
     assert!(ledger.unchanged_since(&window, &key("k")).await.unwrap());
     pay(&ledger, 1, "k", sample::start()).await;
     assert!(!ledger.unchanged_since(&window, &key("other")).await.unwrap());
-    // Read again, it is unchanged; but what takes the room is this same payment.
+    // Read again, the window is unchanged, but the room is taken by this same payment.
     let window_now = service_state(&ledger, 1).await.unwrap().day;
     assert!(ledger.unchanged_since(&window_now, &key("other")).await.unwrap());
     assert!(!ledger.unchanged_since(&window_now, &key("k")).await.unwrap());
@@ -319,8 +319,8 @@ async fn whether_a_window_held_still_is_seen() {
     assert!(ledger.unchanged_since(&never, &key("other")).await.unwrap());
 }
 
-/// A decision reads the agent's record and the policy in two reads. The first may be from before a freeze, and the
-/// second may see a policy created after it, whose window the freeze could not fence.
+/// A decision reads the agent's record and the policy in two reads. The first may precede a freeze, and the second may
+/// see a policy created after the freeze, whose window the freeze could not fence.
 #[tokio::test]
 async fn a_window_that_comes_after_an_edit_is_shut_for_decisions_from_before_it() {
     let request = request(10, "late");
