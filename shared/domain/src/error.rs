@@ -1,10 +1,10 @@
 //! The one error vocabulary: every way a request can fail, and what is returned to its caller.
 //!
 //! An [`Error`] has two audiences. [`ErrorKind`] is for the caller: the slug and the context fields of `docs/spec.md`
-//! §7, and nothing else. The [`Cause`] is for the log: what we were doing and why it failed. The second can't reach the
-//! first, because the envelope is written from the kind alone. Status numbers are in `shared/api`.
+//! §7, and nothing else. The [`Cause`] is for the log: the attempted operation and its failure. The cause can't reach
+//! the caller, because the envelope is written from the kind alone. Status numbers are in `shared/api`.
 //!
-//! Refusals under a policy are not failures: they are values ([`Refusal`]) that only become an error when they are
+//! Refusals by a policy are not failures: they are values ([`Refusal`]) that become an error only when they are
 //! answered.
 
 use crate::{ApprovalId, ApprovalStatus, KeyLack, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId};
@@ -20,7 +20,7 @@ pub struct Error {
     cause: Option<Cause>,
 }
 
-/// What is returned to the caller. One variant per slug of `docs/spec.md` §7.
+/// The part of an error that its caller sees. One variant per slug of `docs/spec.md` §7.
 #[derive(Debug)]
 pub enum ErrorKind {
     /// The body or query is malformed, with every problem.
@@ -29,14 +29,14 @@ pub enum ErrorKind {
     FieldRequired {
         /// The first one that is missing, in the order in which the body is documented.
         field: &'static str,
-        /// Every problem of the body, this included; empty where only the decision found the field missing.
+        /// Every problem of the body, including this one; empty if only the decision found the field missing.
         problems: Vec<Problem>,
     },
     /// The key is missing, malformed, unknown, revoked or expired; the answer does not say which.
     InvalidAgentKey,
-    /// The key is valid, and not for this call.
+    /// The key is valid, but not for this call.
     KeyNotAllowed {
-        /// What it lacks.
+        /// The missing permission.
         missing: KeyLack,
     },
     /// The header is not of the form `Bearer <public>:<secret>`.
@@ -45,41 +45,41 @@ pub enum ErrorKind {
     InvalidSession,
     /// The operator's token is missing or wrong; the answer does not say which.
     InvalidInternalToken,
-    /// The issuer vouches for the person, and they lack the claim that entitles.
+    /// The issuer vouches for the person, who lacks the entitling claim.
     NotEntitled {
         /// The claim's name.
         claim: String,
     },
-    /// The person's sign-in is too long ago for what they ask.
+    /// The person's sign-in is too old for this request.
     RecentSignInRequired {
-        /// How long ago it may be.
+        /// The longest age of a sign-in.
         max_age_seconds: u64,
     },
-    /// An operator accepts a change of their own.
+    /// An operator accepts their own change.
     SecondOperatorRequired,
-    /// A form of our pages was sent from another site.
+    /// A form was sent from another site.
     CrossSiteRequest,
     /// The policy refuses or escalates.
     Refused(Box<Refusal>),
     /// The service is not in the catalog, or disabled.
     ServiceNotFound,
-    /// Unknown route, unknown id, or somebody else's.
+    /// Unknown route, unknown id, or another person's object.
     NotFound,
     /// The idempotency key was used with another request.
     IdempotencyKeyReused {
-        /// What the first use authorized, if it got that far.
+        /// The settlement of the first use, if there is one.
         settlement: Option<SettlementId>,
     },
     /// The approval was already used.
     IdempotentReplay {
         /// The approval.
         approval: ApprovalId,
-        /// What it authorized.
+        /// The settlement that it authorized.
         settlement: SettlementId,
     },
     /// The transaction already finalized another settlement.
     SettlementTransactionAlreadyUsed,
-    /// A person decides too late, or again.
+    /// The decision comes too late, or for the second time.
     ApprovalNotPending {
         /// The approval.
         approval: ApprovalId,
@@ -91,16 +91,16 @@ pub enum ErrorKind {
         /// That service.
         service: ServiceId,
     },
-    /// Nothing is paid out.
+    /// The payout is refused.
     PayoutRefused(PayoutRefusal),
-    /// As many agents, or owners, are frozen by operators as may be.
+    /// Operators have frozen as many agents, or owners, as they may.
     TooManyFreezes {
-        /// How many may.
+        /// The limit.
         limit: usize,
     },
     /// The write names another version than the present one.
     VersionConflict {
-        /// The present one.
+        /// The present version.
         version: u64,
     },
     /// The write does not name a version.
@@ -114,38 +114,38 @@ pub enum ErrorKind {
     ProviderProofRequired,
     /// The proof names no transaction.
     SettlementTransactionHashRequired,
-    /// The chain shows, finally, that the payment was not made as authorized; or it is not looked for any more.
+    /// The chain shows finally that the payment was not made as authorized, or it is no longer looked for.
     SettlementNotVerified {
-        /// Why, in snake case.
+        /// The reason, in snake case.
         reason: &'static str,
     },
-    /// The chain does not show the payment yet, and still may.
+    /// The chain does not show the payment yet, but may later.
     SettlementNotYetVerified {
-        /// Why, in snake case.
+        /// The reason, in snake case.
         reason: &'static str,
-        /// Whole seconds until a retry makes sense.
+        /// The delay before a retry, in whole seconds.
         retry_after: u64,
     },
     /// The chain can't be asked whether it shows the payment.
     ChainUnavailable {
-        /// Whole seconds until a retry makes sense.
+        /// The delay before a retry, in whole seconds.
         retry_after: u64,
     },
-    /// A throttle, by address, key or person; or the cap on an agent's open payments.
+    /// A throttle by address, key or person, or the limit of an agent's open payments.
     TooManyRequests {
-        /// Whole seconds until the next request is accepted.
+        /// The time until the next request is accepted, in whole seconds.
         retry_after: u64,
     },
-    /// It takes too long right now. Nothing was done that a repetition of the request would do again.
+    /// The service is overloaded. A repetition of the request does nothing twice.
     TemporarilyUnavailable {
-        /// Whole seconds until a retry makes sense.
+        /// The delay before a retry, in whole seconds.
         retry_after: u64,
     },
-    /// Anything that is our fault.
+    /// A fault of the service.
     Internal,
 }
 
-/// What is logged: what we were doing, and the error underneath.
+/// The logged part: the attempted operation, and the underlying error.
 #[derive(Debug)]
 pub struct Cause {
     doing: &'static str,
@@ -153,14 +153,14 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// The error underneath.
+    /// The underlying error.
     pub fn source(&self) -> &(dyn std::error::Error + 'static) {
         &*self.source
     }
 }
 
 impl Error {
-    /// Something of ours failed while `doing` something; the caller is told no more than that.
+    /// A fault of the service while `doing` something; the caller learns no more.
     pub fn internal(doing: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             kind: ErrorKind::Internal,
@@ -194,13 +194,13 @@ impl Error {
         }
     }
 
-    /// `doing` something takes too long right now: there is too much of it, others do the same, or the database is
-    /// throttled. `source` is logged as the reason.
+    /// The service is overloaded while `doing` something: there is too much work, others do the same, or the database
+    /// throttles. `source` is logged as the reason.
     pub fn temporarily_unavailable(
         doing: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        /// The call itself has waited for a second or more.
+        /// The call has already waited for a second or more.
         const RETRY_AFTER: u64 = 1;
         Self {
             kind: ErrorKind::TemporarilyUnavailable {
@@ -213,12 +213,12 @@ impl Error {
         }
     }
 
-    /// What is returned to the caller.
+    /// The part that the caller sees.
     pub const fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// What is logged besides the kind, if anything.
+    /// The logged part, if there is any.
     pub const fn cause(&self) -> Option<&Cause> {
         self.cause.as_ref()
     }
@@ -277,7 +277,7 @@ impl ErrorKind {
     }
 }
 
-/// For the log: the slug, what we were doing, and the chain of errors underneath.
+/// For the log: the slug, the attempted operation, and the chain of underlying errors.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind.slug())?;
@@ -288,7 +288,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// For the log: an error, and the chain of errors underneath.
+/// For the log: an error, and the chain of underlying errors.
 pub struct Causes<'a>(pub &'a (dyn std::error::Error + 'static));
 
 impl fmt::Display for Causes<'_> {

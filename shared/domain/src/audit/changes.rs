@@ -1,7 +1,7 @@
-//! What an edit changed: the members that differ, before and after.
+//! The changes of an edit: the members that differ, before and after.
 //!
-//! A thing is told as a list of members, each a name and a value in JSON. The lists are written out here, so that what
-//! may be in the log is decided in one place: a key's digest is in none.
+//! An object is represented by a list of members, each a name and a JSON value. The lists are defined here, so that
+//! one place decides the content of the log: no list has a key's digest.
 
 use crate::{
     Agent, AgentKey, CatalogPayment, Category, EnabledService, Operation, PayoutGrant, PayoutRecord, Rule, RuleKind,
@@ -9,27 +9,27 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// A thing's members, the most important first.
+/// An object's members, the most important first.
 pub type Members = Vec<(String, Value)>;
 
-/// The members that an act changed. What was not there before, or is not after, is only on one side.
+/// The members that an act changed. A member that was absent before, or is absent after, is only on one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditChanges {
-    /// As they were.
+    /// The values before.
     pub before: Map<String, Value>,
-    /// As they are.
+    /// The values after.
     pub after: Map<String, Value>,
 }
 
-/// The longest value, in bytes of JSON; of a longer one its beginning is kept, as text.
+/// The longest value, in bytes of JSON. A longer one is cut off, as text.
 const LONGEST_VALUE: usize = 2_000;
 /// The most bytes of JSON of either side. As text in text they are at most twice as many, and an item has 400 KB.
 const MOST_BYTES: usize = 60_000;
-/// The member that says how many changed members are left out.
+/// The member with the number of omitted changes.
 const MORE: &str = "more";
 
 impl AuditChanges {
-    /// The members that differ. `None`: there is no such thing.
+    /// The members that differ. `None`: the object does not exist.
     pub fn between(before: Option<Members>, after: Option<Members>) -> Self {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         let differing = |these: &Members, those: &Members| {
@@ -42,7 +42,7 @@ impl AuditChanges {
         }
     }
 
-    /// One member that changed.
+    /// A changed member.
     pub fn one(name: &str, before: impl Into<Value>, after: impl Into<Value>) -> Self {
         let side = |value: Value| Some(vec![(name.to_owned(), value)]);
         Self::between(side(before.into()), side(after.into()))
@@ -82,7 +82,7 @@ fn names(categories: &[Category]) -> Value {
 }
 
 impl Agent {
-    /// What the audit log tells of an agent. Of a key it is what its owner sees of it.
+    /// An agent's members in the audit log. A key has the members that its owner sees.
     pub fn audit_members(&self) -> Members {
         let mut members = vec![
             ("name".to_owned(), json!(self.name)),
@@ -138,7 +138,7 @@ fn rule_value(rule: &Rule) -> Value {
 }
 
 impl EnabledService {
-    /// What the audit log tells of an agent's policy for a service.
+    /// The members in the audit log of an agent's policy for a service.
     pub fn audit_members(&self) -> Members {
         let policy = &self.policy;
         let members = [
@@ -160,7 +160,7 @@ impl EnabledService {
 }
 
 impl PayoutRecord {
-    /// What the audit log tells of an agent's payout address.
+    /// The members in the audit log of an agent's payout address.
     pub fn audit_members(&self) -> Members {
         let named = self.address.as_ref();
         let members = named.map(|named| {
@@ -175,7 +175,7 @@ impl PayoutRecord {
 }
 
 impl PayoutGrant {
-    /// What the audit log tells of a payout.
+    /// The members in the audit log of a payout.
     pub fn audit_members(&self) -> Members {
         let members = [
             ("amount_units", json!(self.amount().units())),
@@ -186,7 +186,7 @@ impl PayoutGrant {
 }
 
 impl Service {
-    /// What the audit log tells of a catalog entry: whom it has paid how much first, which no length cuts off.
+    /// The members in the audit log of a catalog entry. Payees and prices come first, so that no limit cuts them off.
     pub fn audit_members(&self) -> Members {
         let payments = self.operations.iter().map(|operation| {
             let payment = operation.payment.as_ref().map(payment_value);

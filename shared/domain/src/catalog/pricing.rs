@@ -1,25 +1,25 @@
-//! An operation's pricing: whom a call pays, and how much at most; and when an edit of it takes effect.
+//! The pricing of an operation: the payee and the highest price of a call, and the time at which an edit takes effect.
 //!
-//! Whoever edits the catalog says where agents' money goes. So a pricing that pays somebody else than before, or more,
-//! waits ([`NextPricing`]) until the delay is over, or a second operator accepts it. What is paid is a function of the
-//! operation and the time ([`Operation::pricing`]): nothing has to happen when the time comes.
+//! The editor of the catalog determines where agents' money goes. So a pricing with another payee or a higher price is
+//! delayed ([`NextPricing`]) until the delay is over or a second operator accepts it. The pricing is a function of the
+//! operation and the time ([`Operation::pricing`]): no job has to run at that time.
 //!
-//! The rule, which [`Edit::apply`] alone decides by:
+//! The rule, which only [`Edit::apply`] implements:
 //!
-//! - A pricing takes effect at once where the same operation (id, method and address) pays the same payee at least as
-//!   much now, or where it allows no payment. Everything else waits. So what was removed and is added again, moved, listed
-//!   a second time or under another id is new, and waits as long as what is changed.
-//! - A service that opens for the first time is paid at once, since no agent has it enabled. Except calls that another
-//!   service lists that was ever open, and for which that does not pay the same payee as much; and all of it, if within
-//!   the delay such a service was left without a call.
-//! - A pricing that is written again while it waits keeps its time. Any other ends what waited.
+//! - A pricing takes effect at once if the same operation (id, method and address) pays the same payee at least as
+//! much now, or if it allows no payment. Every other pricing is delayed. So an operation that is removed and added
+//! again, moved, listed a second time or under another id is new, and delayed like a changed one.
+//! - A service that opens for the first time is in effect at once, since no agent has it enabled. Exceptions: calls
+//! that another service lists that was ever open, and for which that service does not pay the same payee as much; and
+//! the whole service, if within the delay such a service was left without a call.
+//! - A delayed pricing that is written again keeps its time. Any other pricing replaces it.
 
 use crate::{
     Amount, CatalogPayment, Duration, FIXED_PRICE, Network, Operation, OperationUuid, OperatorName, Payable, Service,
     Timestamp,
 };
 
-/// Whom a call pays, and how much.
+/// The payee of a call and its price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pricing<'a> {
     /// As [`Operation::price_model`].
@@ -30,38 +30,38 @@ pub struct Pricing<'a> {
     pub payment: Option<&'a CatalogPayment>,
 }
 
-/// The pricing that an operation will have.
+/// The delayed pricing of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextPricing {
     /// As [`Operation::price_model`].
     pub price_model: String,
     /// As [`Operation::max_price`].
     pub max_price: Option<Amount>,
-    /// As [`Operation::payment`]: without one there is nothing to wait for.
+    /// As [`Operation::payment`]; a pricing without a payment is not delayed.
     pub payment: CatalogPayment,
-    /// The first instant at which a call pays by it.
+    /// The first instant at which it is in effect.
     pub from: Timestamp,
-    /// Who asked for it.
+    /// The operator who requested it.
     pub by: OperatorName,
 }
 
-/// What is kept of a service's past for the rule.
+/// The parts of a service's past that the rule needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingHistory {
-    /// Whether a service that is not open was so before.
+    /// Whether a service that is not open was open before.
     pub was_open: bool,
-    /// When a method and address were last taken out of it, since it was open.
+    /// The time at which a method and address were last removed from it, since it was open.
     pub removed_at: Option<Timestamp>,
 }
 
 impl Pricing<'_> {
-    /// What a call may cost at most.
+    /// The most that a call may cost.
     pub fn most(self) -> Option<Amount> {
         let fixed = self.payment.filter(|_| self.price_model == FIXED_PRICE);
         self.max_price.or(fixed.map(|payment| payment.amount))
     }
 
-    /// What it allows to be paid, and on which network; `None` for nothing.
+    /// The allowed payment and its network; `None` if none is allowed.
     fn payable(self) -> Option<(Network, Payable)> {
         let payment = self.payment?;
         let payable = Payable {
@@ -71,7 +71,7 @@ impl Pricing<'_> {
         Some((payment.network, payable))
     }
 
-    /// Whether all that the other allows may be paid by this too.
+    /// Whether it allows every payment that the other one allows.
     fn covers(self, other: Self) -> bool {
         match (self.payable(), other.payable()) {
             (_, None) => true,
@@ -95,7 +95,7 @@ impl NextPricing {
 }
 
 impl Operation {
-    /// Whom a call at this time pays, and how much.
+    /// The payee and highest price of a call at this time.
     pub fn pricing(&self, at: Timestamp) -> Pricing<'_> {
         match &self.next {
             Some(next) if next.from <= at => next.pricing(),
@@ -107,12 +107,12 @@ impl Operation {
         }
     }
 
-    /// The pricing that waits at this time.
+    /// The pricing that is delayed at this time.
     pub fn waiting(&self, at: Timestamp) -> Option<&NextPricing> {
         self.next.as_ref().filter(|next| at < next.from)
     }
 
-    /// The operation as it is at this time: with what has taken effect as its own.
+    /// The operation as it is at this time: a pricing that has taken effect is its own.
     #[must_use]
     pub fn at(&self, at: Timestamp) -> Self {
         let mut operation = self.clone();
@@ -142,7 +142,7 @@ impl Service {
         }
     }
 
-    /// Whether agents may have it enabled: it is open, or was.
+    /// Whether agents may have it enabled: it is or was open.
     pub fn was_open(&self) -> bool {
         self.is_open() || self.history.was_open
     }
@@ -153,7 +153,7 @@ impl Service {
         operations.filter_map(|one| Some(one.waiting(at)?.from)).min()
     }
 
-    /// The service with an operation's waiting pricing in effect, which an operator accepts who did not ask for it.
+    /// The service with an operation's delayed pricing in effect, accepted by an operator who did not request it.
     pub fn accepted(&self, operation: OperationUuid, by: &OperatorName, at: Timestamp) -> Result<Self, NotAccepted> {
         let mut service = self.at(at);
         let accepted = service.operations.iter_mut().find(|one| one.id == operation);
@@ -167,36 +167,37 @@ impl Service {
     }
 }
 
-/// Why a pricing was not accepted.
+/// The reason that a pricing was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAccepted {
-    /// None waits there.
+    /// There is no delayed pricing.
     NothingWaits,
-    /// Who asked for it is no second operator.
+    /// The operator who requested it can't be the second operator.
     SameOperator,
 }
 
 /// An operator's edit of a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'a> {
-    /// Who edits.
+    /// The editing operator.
     pub by: &'a OperatorName,
-    /// When.
+    /// The time of the edit.
     pub at: Timestamp,
-    /// How long a pricing waits.
+    /// The delay of a pricing.
     pub delay: Duration,
-    /// The catalog's services, for a service that [opens for the first time](Edit::opens); without them all of it waits.
+    /// The catalog's services, for a service that [opens for the first time](Edit::opens); without them all of it is
+    /// delayed.
     pub catalog: Option<&'a [Service]>,
 }
 
 impl Edit<'_> {
-    /// Whether agents may have the service enabled from this edit on, and not before.
+    /// Whether agents may have the service enabled from this edit on.
     pub fn opens(before: Option<&Service>, written: &Service) -> bool {
         written.is_open() && !before.is_some_and(Service::was_open)
     }
 
-    /// The service as it is stored when one that is stored as `before` is written anew. An operation that is written
-    /// with its next pricing is written with that.
+    /// The service to store when `before` is the stored one. An operation that is written with its next pricing is
+    /// stored with it.
     pub fn apply(self, before: Option<&Service>, written: Service) -> Service {
         let was_open = before.is_some_and(Service::was_open);
         let opens = Self::opens(before, &written);
@@ -260,8 +261,8 @@ impl Edit<'_> {
         })
     }
 
-    /// Whether another service that agents may have enabled lists a call of this operation, and pays somebody else for
-    /// it or less; or has just ceased to list one.
+    /// Whether another service that agents may have enabled lists a call of this operation with another payee or a
+    /// lower price, or has recently ceased to list one.
     fn is_listed_elsewhere(self, service: &Service, operation: &Operation) -> bool {
         let Some(catalog) = self.catalog else { return true };
         let mut others = catalog

@@ -1,14 +1,15 @@
-//! What live probes observe of the catalog's operations.
+//! Observations of the catalog's operations by live probes.
 //!
 //! A probe calls a provider without paying and reads its 402. The answer may come from anybody who answers in the
-//! provider's name: the provider itself after its keys were stolen, the next owner of its domain, somebody on the
-//! network path. Authorize signs by what the catalog pins - the payee, the prices - so an answer changes nothing of an
-//! entry. It is kept beside it ([`ProbeRecord`]) and shown to operators, who pin what was seen, the first time too.
+//! provider's name: the provider, a thief of its keys, the next owner of its domain, somebody on the network path.
+//! Authorize signs for the payee and price that the catalog pins, so an answer changes no entry. It is stored beside
+//! the entry ([`ProbeRecord`]) and shown to operators, who pin a payment, the first one too.
 //!
-//! Readers add two labels, by which nothing is signed: an operation's availability, and the step to `probe_passed`.
+//! Readers add two labels, which have no effect on payments: an operation's availability, and the step to
+//! `probe_passed`.
 //!
-//! Deliberately elsewhere: whom a probe may call at all, and reading the answer (`functions/probe`); when what was pinned
-//! takes effect (`pricing.rs`).
+//! Elsewhere: the addresses that a probe may call, and reading the answer (`functions/probe`); the time at which a
+//! pinned payment takes effect (`pricing.rs`).
 
 use crate::{
     Availability, CatalogPayment, Duration, Fingerprint, Network, NoOfferReason, Offer, Operation, OperationUuid,
@@ -18,22 +19,22 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a provider wants for a call.
+/// The payment that a provider asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quote {
-    /// This payment, which is one that Purser can make.
+    /// This payment, which Purser can make.
     Paid(CatalogPayment),
-    /// Nothing: it answered without payment.
+    /// None: the provider answered without payment.
     Free,
 }
 
-/// The result of one probe of an operation: what the provider wants, or why that is not known.
+/// The result of one probe of an operation: the provider's payment, or the reason that it is unknown.
 pub type ProbeResult = Result<Quote, Obstacle>;
 
-/// Why a probe did not see what an operation costs. Each has a name, for operators and for storage.
+/// The reason that a probe did not see an operation's price. Each has a name, for operators and for storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Obstacle {
-    /// The method is not one that is safe to send.
+    /// The method is not safe to send.
     MethodNotProbed,
     /// The address has parameters, for which a probe has no values.
     PathParameters,
@@ -41,7 +42,7 @@ pub enum Obstacle {
     BlockedAddress,
     /// The host name has no address.
     UnknownHost,
-    /// No connection, or it was closed early.
+    /// The connection failed or was closed early.
     Unreachable,
     /// No answer in time.
     Timeout,
@@ -49,19 +50,19 @@ pub enum Obstacle {
     BadRedirect,
     /// One redirect too many.
     TooManyRedirects,
-    /// The answer is longer than what is read.
+    /// The answer is longer than the probe reads.
     TooLarge,
     /// Another status than success or 402.
     Status(u16),
     /// A 402 without a readable x402 requirement.
     NotX402,
-    /// Every payment it takes is of a scheme that is not paid.
+    /// Every payment it accepts has an unsupported scheme.
     OtherScheme,
-    /// Every payment it takes is on another network.
+    /// Every payment it accepts is on another network.
     OtherNetwork,
-    /// It wants another token than the pinned one.
+    /// It asks for another token than the pinned one.
     OtherToken,
-    /// It offers a payment that Purser makes, with something in it that is refused.
+    /// It offers a supported payment with a refused member.
     NotPayable,
 }
 
@@ -96,7 +97,7 @@ impl Obstacle {
     }
 }
 
-/// What a 402 asks for: the payment that authorize would choose and sign of it ([`Offer::choose`]).
+/// The payment that a 402 asks for: the one that authorize would choose and sign ([`Offer::choose`]).
 pub fn read_requirement(requirement: &Value, network: Network) -> ProbeResult {
     match Offer::choose(requirement, network) {
         Ok(offer) => Ok(Quote::Paid(CatalogPayment::of(&offer, network))),
@@ -127,42 +128,42 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The latest probe of one operation, and the last answer that any probe got.
+/// The latest probe of one operation, and the last answer of any probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What was called: [`Operation::target`]. A result for one address says nothing about another.
+    /// The called address: [`Operation::target`]. A result for one address proves nothing about another.
     pub target: Fingerprint,
-    /// When.
+    /// The time of the probe.
     pub at: Timestamp,
     /// Its result.
     pub seen: ProbeResult,
-    /// The last answer, of this probe or an earlier one: an outage must not hide that the price has changed.
+    /// The last answer, of this probe or an earlier one: an outage must not hide a changed price.
     pub answer: Option<Answer>,
 }
 
-/// What a provider wants, and since when.
+/// The payment that a provider asks for, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What it wants.
+    /// The payment.
     pub quote: Quote,
-    /// When the first of the equal answers came.
+    /// The time of the first of the equal answers.
     pub since: Timestamp,
 }
 
-/// What probes know of a service. It is stored beside the entry, so that a probe without news changes no version of the
-/// catalog and makes no cache reload.
+/// The probe results of a service. They are stored beside the entry, so that a probe without news changes no version
+/// of the catalog and makes no cache reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeRecord {
-    /// Counts the recorded runs; every write of a record is conditional on it.
+    /// The number of recorded runs; every write of a record is conditional on it.
     pub version: u64,
-    /// When an operator last asked for a probe.
+    /// The time of an operator's latest request for a probe.
     pub requested_at: Option<Timestamp>,
-    /// The operations that were probed.
+    /// The probed operations.
     pub operations: BTreeMap<OperationUuid, Probe>,
 }
 
 impl ProbeRecord {
-    /// What is known of an operation, at the address that it has now.
+    /// The results of an operation, at its present address.
     pub fn of(&self, operation: &Operation) -> Option<&Probe> {
         let target = operation.target();
         self.operations
@@ -170,20 +171,21 @@ impl ProbeRecord {
             .filter(|probe| probe.target == target)
     }
 
-    /// Whether an operator asked for a probe of this operation that has not been made yet.
+    /// Whether an operator's request for a probe of this operation is open.
     pub fn is_requested(&self, operation: &Operation) -> bool {
         let asked = |at| self.of(operation).is_none_or(|probe| probe.at < at);
         self.requested_at.is_some_and(asked)
     }
 
-    /// Whether an operation is due for a probe: it was never probed, or not for that long, or an operator asks.
+    /// Whether an operation is due for a probe: it was never probed, its probe is older than `interval`, or a request
+    /// is open.
     pub fn is_due(&self, operation: &Operation, now: Timestamp, interval: Duration) -> bool {
         let seen_lately = |probe: &Probe| now.since(probe.at) < interval;
         self.is_requested(operation) || !self.of(operation).is_some_and(seen_lately)
     }
 
-    /// What an operation's provider wants in place of what the catalog says at this time, and since when; `None` while
-    /// they agree, or nothing is known.
+    /// The payment that an operation's provider asks for instead of the listed one at this time, and since when;
+    /// `None` while they agree or nothing is known.
     pub fn change(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
         let answer = self.of(operation)?.answer.as_ref()?;
         let same = match (operation.pricing(at).payment, &answer.quote) {
@@ -196,7 +198,7 @@ impl ProbeRecord {
 }
 
 impl Operation {
-    /// What a probe calls: the method and the whole address.
+    /// The method and the whole address that a probe calls.
     pub fn target(&self) -> Fingerprint {
         Fingerprint::of_text(&format!("{} {}", self.method.to_ascii_uppercase(), self.endpoint))
     }
@@ -213,15 +215,15 @@ impl Availability {
 }
 
 impl Probe {
-    /// What it saw, as the catalog's label.
+    /// The result as the catalog's label.
     pub fn availability(&self) -> Availability {
         Availability::of(&self.seen)
     }
 }
 
 impl ProbeRecord {
-    /// The record after a run of probes of this service that began `at` that time. Results of operations that it does
-    /// not have are dropped, also from the record.
+    /// The record after a run of probes of this service that began at `at`. Results of operations that the service
+    /// lacks are dropped, also from the record.
     #[must_use]
     pub fn with(
         &self,
@@ -262,7 +264,7 @@ impl ProbeRecord {
         }
     }
 
-    /// What the latest probe of an operation saw.
+    /// The label of an operation's latest probe.
     pub fn availability(&self, operation: &Operation) -> Availability {
         self.of(operation).map_or(Availability::Unverified, Probe::availability)
     }
@@ -273,7 +275,7 @@ impl ProbeRecord {
         !service.operations.is_empty() && service.operations.iter().all(answered)
     }
 
-    /// The service as readers show it, with what probes have seen.
+    /// The service as readers show it, with its probe results.
     pub fn shown(&self, service: &Service) -> Service {
         let mut shown = service.clone();
         for operation in &mut shown.operations {
@@ -287,7 +289,7 @@ impl ProbeRecord {
 }
 
 impl TrustStatus {
-    /// The status of a service that passed its probes: what an operator said of it stays.
+    /// The status of a service that passed its probes. A status that an operator set stays.
     #[must_use]
     pub const fn passed(self) -> Self {
         match self {
@@ -420,7 +422,7 @@ mod tests {
             for (seen, expected) in rows {
                 let record = ProbeRecord::default().with(&entry, seen, at(1));
                 assert_eq!(record.shown(&entry).trust_status, expected);
-                // In two runs as well as in one; and a failure does not revert it.
+                // The runs may be one or two, and a failure does not revert the result.
                 let record = record.with(&entry, [(id(2), FREE)], at(2));
                 assert_eq!(record.shown(&entry).trust_status, passed);
                 let record = record.with(&entry, [(id(1), DOWN)], at(3));

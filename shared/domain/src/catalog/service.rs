@@ -1,4 +1,4 @@
-//! What agents can pay for: services and their operations (`docs/spec.md` §2.1 to §2.3).
+//! The catalog: services and their operations (`docs/spec.md` §2.1 to §2.3).
 
 use crate::{
     Address, Amount, Endpoint, ListingHistory, Network, NextPricing, Offer, OperationSlug, OperationUuid, ServiceId,
@@ -41,7 +41,7 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
-    /// What a service is about.
+    /// The subject of a service.
     Category {
         /// Web and knowledge search.
         Search = "search",
@@ -63,71 +63,71 @@ named! {
 
     /// How far a service has been checked.
     TrustStatus {
-        /// Entered by its owner.
+        /// Entered by an operator.
         Listed = "listed",
-        /// Found by us.
+        /// Discovered by the deployment.
         Discovered = "discovered",
         /// Its live probe passed.
         ProbePassed = "probe_passed",
         /// Checked by the platform.
         PlatformVerified = "platform_verified",
-        /// Not to be used; not in the list, and refused by authorize.
+        /// Disabled: not in the list, and refused by authorize.
         Disabled = "disabled",
     }
 
     /// The result of the latest live probe of an operation.
     Availability {
-        /// It asks for an x402 payment.
+        /// The provider asks for an x402 payment.
         PaidX402 = "paid_x402",
-        /// It answers without payment.
+        /// The provider answers without payment.
         FreeVerified = "free_verified",
         /// No probe has seen it work.
         Unverified = "unverified",
     }
 
-    /// Why no call of an operation can be paid.
+    /// The reason that no call of an operation can be paid.
     Unpayable {
         /// The catalog has no payment for it: no payee, network and token.
         NoPayment = "operation_has_no_payment",
-        /// Its payment is on another network than Purser pays on.
+        /// Its payment is on another network than the deployment's.
         OtherNetwork = "operation_is_paid_on_another_network",
         /// Its price is not fixed, and the catalog has no maximum price for it.
         NoMaximum = "operation_has_no_maximum_price",
-        /// It is called over plain http on a real network, where anybody on the way could read and use its payment.
+        /// It is called over plain HTTP on a real network, where anybody on the path could read and use its payment.
         PlainHttp = "operation_is_called_over_http",
     }
 }
 
-/// One provider.
+/// A provider's service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
     /// The service's UUID.
     pub id: ServiceId,
-    /// Counts the edits of this entry; every write is conditional on it.
+    /// The number of edits of this entry; every write is conditional on it.
     pub version: u64,
-    /// Unique in the catalog; accepted in place of the UUID.
+    /// The slug, unique in the catalog and accepted in place of the UUID.
     pub slug: ServiceSlug,
-    /// For people.
+    /// The display name.
     pub name: String,
-    /// For people.
+    /// The description.
     pub description: String,
     /// The provider's site.
     pub website: Url,
     /// A picture.
     pub logo_url: Option<Url>,
-    /// What it is about.
+    /// Its subject.
     pub category: Category,
-    /// Where the entry came from.
+    /// The origin of the entry.
     pub source: String,
-    /// How far it has been checked. Readers show what probes have seen in place of a step before that
+    /// How far it has been checked. Readers show a probe's result in place of an earlier step
     /// ([`ProbeRecord`](crate::ProbeRecord)).
     pub trust_status: TrustStatus,
-    /// Whether it is in the set that agents may use at all (`docs/spec.md` §7, `service_not_found`); new agents start
-    /// with that set.
+    /// Whether it is in the curated set, which agents may use (`docs/spec.md` §7, `service_not_found`); new agents
+    /// start with that set.
     pub curated: bool,
-    /// What can be called, in the order of the catalog.
+    /// Its operations, in the order of the catalog.
     pub operations: Vec<Operation>,
-    /// What is kept of its past.
+    /// The parts of its past that pricing needs.
     pub history: ListingHistory,
 }
 
@@ -136,11 +136,11 @@ pub struct Service {
 pub struct Operation {
     /// The operation's UUID.
     pub id: OperationUuid,
-    /// What agents send as `operation_id`; unique within the service.
+    /// The slug that agents send as `operation_id`; unique within the service.
     pub slug: OperationSlug,
-    /// The result of the latest live probe: added by readers, and no part of the stored entry.
+    /// The result of the latest live probe. Readers add it; it is not part of the stored entry.
     pub availability: Availability,
-    /// For people.
+    /// The display name.
     pub label: String,
     /// HTTP method of the provider endpoint.
     pub method: String,
@@ -150,28 +150,29 @@ pub struct Operation {
     pub category: Category,
     /// `sync` is a value.
     pub execution: String,
-    /// [`FIXED_PRICE`] is a value. As the next two, it holds until the `next` does: see [`Operation::pricing`].
+    /// [`FIXED_PRICE`] is a value. This field and the next two hold until `next` takes effect: see
+    /// [`Operation::pricing`].
     pub price_model: String,
-    /// What a call is expected to cost. No check uses it.
+    /// The expected price of a call. No check uses it.
     pub estimated_price: Amount,
-    /// What a call may cost at most; authorize enforces it. Without one, a fixed price may be at most the payment's
+    /// The most that a call may cost; authorize enforces it. Without it, a fixed price may be at most the payment's
     /// amount, and an operation with another price model can't be paid.
     pub max_price: Option<Amount>,
-    /// Description of the parameters, as the provider gives it.
+    /// The description of the parameters, as the provider publishes it.
     pub params: Value,
-    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: set by an operator, or `None` to
-    /// derive it from category and slug ([`Operation::fetches_target`]).
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies. `None`: derived from category
+    /// and slug ([`Operation::fetches_target`]).
     pub fetches_target: Option<bool>,
-    /// How it is paid; `None` for operations that are not paid.
+    /// The payment; `None` for operations that can't be paid.
     pub payment: Option<CatalogPayment>,
-    /// What takes the place of these in time.
+    /// The pricing that replaces these fields later.
     pub next: Option<NextPricing>,
 }
 
 /// The price model of operations whose calls all cost the same.
 pub const FIXED_PRICE: &str = "fixed";
 
-/// How an operation is paid, as the catalog has it. Its payee is the only one that authorize may sign for.
+/// The listed payment of an operation. Authorize signs for no other payee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogPayment {
     /// x402 scheme.
@@ -201,18 +202,18 @@ impl CatalogPayment {
 pub struct Aggregates {
     /// All operations.
     pub operations: usize,
-    /// Those that have a payment, or whose probe saw one.
+    /// The number with a payment, listed or seen by a probe.
     pub paid: usize,
-    /// Those that have none, and whose probe was answered without payment.
+    /// The number without a payment whose probe was answered without one.
     pub free: usize,
     /// The lowest price of an operation; zero without operations.
     pub min_price: Amount,
 }
 
-/// What a call of an operation may cost, and whom it pays, by the catalog.
+/// The payee of an operation's call and the most that it may cost, by the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payable {
-    /// The one payee.
+    /// The only payee.
     pub pay_to: Address,
     /// The highest price.
     pub most: Amount,
@@ -254,13 +255,13 @@ impl Operation {
         self.method.eq_ignore_ascii_case(method)
     }
 
-    /// What a call costs at this time, as far as the catalog knows: the payment's amount, else the estimate.
+    /// The known price of a call at this time: the payment's amount, else the estimate.
     pub fn price(&self, at: Timestamp) -> Amount {
         let payment = self.pricing(at).payment;
         payment.map_or(self.estimated_price, |payment| payment.amount)
     }
 
-    /// Whom a call on this network pays at this time, and what it may cost at most; or why no call can be paid.
+    /// The payee and the highest price of a call on this network at this time, or the reason that no call can be paid.
     pub fn payable(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
         let pricing = self.pricing(at);
         let payment = pricing.payment.filter(|payment| payment.scheme == SCHEME);
@@ -277,8 +278,9 @@ impl Operation {
         })
     }
 
-    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: what an operator has set, else
-    /// whether the operation or its service is of category `scrape`, or its slug says so (`docs/decisions.md` §9).
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: the operator's setting; without
+    /// one, whether the operation or its service is of category `scrape`, or its slug names scraping
+    /// (`docs/decisions.md` §9).
     pub fn fetches_target(&self, service: Category) -> bool {
         self.fetches_target.unwrap_or_else(|| {
             service == Category::Scrape || self.category == Category::Scrape || self.slug.says_that_it_fetches()
@@ -286,7 +288,7 @@ impl Operation {
     }
 }
 
-/// The whole catalog, as of one read; indexed by UUID, by slug and by the address that is called.
+/// The whole catalog as of one read, indexed by UUID, by slug and by the called address.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// In the order of their slugs.
@@ -371,14 +373,14 @@ impl Catalog {
         }
     }
 
-    /// The operations of open services that a call with this method to this address is a call of, each with its
-    /// service, in the order of the catalog. If endpoints of several forms match, only those of the most literal form.
+    /// The operations of open services that match a call with this method and address, each with its service, in the
+    /// order of the catalog. If endpoints of several forms match, only the operations of the most literal form.
     pub fn called<'a>(
         &'a self,
         method: &'a str,
         url: &'a Url,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
-        // If an endpoint without parameters matches, no other is searched for.
+        // An endpoint without parameters that matches ends the search.
         let with_parameters = std::iter::once_with(|| self.forms_with_parameters(url)).flatten();
         let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
         let found = forms.find_map(|form| {
@@ -643,7 +645,7 @@ mod tests {
                 expected,
                 "{operation:?}"
             );
-            // Over plain http none of these is paid, but on a test network.
+            // Over plain HTTP these can only be paid on a test network.
             operation.endpoint = Endpoint::parse("http://a.example/").unwrap();
             let plain = operation.payable(Network::Base, Timestamp::EPOCH);
             assert_eq!(

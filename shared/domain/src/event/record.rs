@@ -18,7 +18,7 @@ pub struct Event {
     data: EventData,
 }
 
-/// An event's id: the same fact always has the same. A `UUIDv8` of the hash of what makes the fact one.
+/// An event's id, the same for the same fact: a `UUIDv8` of the hash of the parts that identify the fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(Uuid);
 
@@ -29,7 +29,7 @@ impl EventId {
         hash.update(b"purser/event/v1\0");
         hash.update(kind.name());
         for part in parts {
-            // No part has a zero byte, so that two lists of parts can't be confused.
+            // No part has a zero byte, so two lists of parts can't be confused.
             hash.update([0]);
             hash.update(part.to_string());
         }
@@ -53,7 +53,7 @@ impl fmt::Display for EventId {
     }
 }
 
-/// The deployment that tells: `purser:` and its name, a URI.
+/// The publishing deployment: `purser:` and its name, a URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSource(String);
 
@@ -85,7 +85,7 @@ impl EventSource {
     }
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSubject {
     /// An agent.
@@ -94,7 +94,7 @@ pub enum EventSubject {
     Service(ServiceId),
     /// A person.
     Person(PersonId),
-    /// All of it.
+    /// The whole deployment.
     Deployment,
 }
 
@@ -120,7 +120,7 @@ impl EventSubject {
     }
 }
 
-/// As in `subject`.
+/// The form in `subject`.
 impl fmt::Display for EventSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -132,7 +132,7 @@ impl fmt::Display for EventSubject {
     }
 }
 
-/// What is wrong with an event: the member that is missing, unknown or of another form.
+/// An invalid event, by the member that is missing, unknown or of another form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` is missing, unknown or wrong")]
 pub struct EventProblem {
@@ -149,14 +149,14 @@ impl EventProblem {
 /// The version of `CloudEvents`.
 const SPEC_VERSION: &str = "1.0";
 const CONTENT_TYPE: &str = "application/json";
-/// Where the data's form is described: `docs/events.schema.json`. An absolute URI, as `CloudEvents` asks for.
+/// The schema of the data: `docs/events.schema.json`. `CloudEvents` asks for an absolute URI.
 pub(crate) const SCHEMA: &str = "purser:schemas/events.v1.json";
 
 impl Event {
     /// The media type of the textual form.
     pub const MEDIA_TYPE: &'static str = "application/cloudevents+json";
 
-    /// An event, if it has what its kind names and nothing else.
+    /// An event, if it has exactly the members of its kind.
     pub fn new(
         id: EventId,
         source: EventSource,
@@ -195,7 +195,7 @@ impl Event {
         })
     }
 
-    /// Reads the textual form. What no event of ours has is refused.
+    /// Reads the textual form. Members that Purser does not publish are refused.
     pub fn parse(bytes: &[u8]) -> Result<Self, EventProblem> {
         let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventProblem::at(""))?;
         let known = [
@@ -266,32 +266,32 @@ impl Event {
         self.id
     }
 
-    /// The deployment that tells.
+    /// The publishing deployment.
     pub const fn source(&self) -> &EventSource {
         &self.source
     }
 
-    /// What happened.
+    /// Its kind and data.
     pub const fn kind(&self) -> EventKind {
         self.kind
     }
 
-    /// When.
+    /// Its time.
     pub const fn time(&self) -> Timestamp {
         self.time
     }
 
-    /// What it is about.
+    /// Its subject.
     pub const fn subject(&self) -> &EventSubject {
         &self.subject
     }
 
-    /// Whose it is; `None` for what is nobody's.
+    /// Its owner; `None` for an event without one.
     pub const fn owner(&self) -> Option<&PersonId> {
         self.owner.as_ref()
     }
 
-    /// The agent that it is about.
+    /// The agent that it concerns.
     pub const fn agent(&self) -> Option<AgentId> {
         match self.subject {
             EventSubject::Agent(agent) => Some(agent),
@@ -299,7 +299,7 @@ impl Event {
         }
     }
 
-    /// The rest.
+    /// The remaining members.
     pub const fn data(&self) -> &EventData {
         &self.data
     }

@@ -1,45 +1,45 @@
-//! What an event counts for: the sums of what agents spend, by agent, service, owner and time.
+//! The sums that an event adds to: the spending of agents, by agent, service, owner and time.
 //!
-//! Always true: all that a payment counts for is counted at the time of its decision. So what a day authorized and what
-//! came of that stand side by side, whenever the chain showed it.
+//! Invariant: everything about a payment is counted at the time of its decision. So a day's authorized sum and its
+//! later outcomes stand side by side, whenever the chain showed them.
 
 use crate::{AgentId, Amount, Event, EventKind, PersonId, ServiceId, Timestamp};
 use std::fmt;
 
-/// What an event adds to.
+/// The sums that an event adds to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageCount {
-    /// Whose agent.
+    /// The agent's owner.
     pub owner: PersonId,
-    /// Which agent.
+    /// The agent.
     pub agent: AgentId,
-    /// Which service.
+    /// The service.
     pub service: ServiceId,
-    /// When it was decided.
+    /// The time of the decision.
     pub decided_at: Timestamp,
-    /// What is counted.
+    /// The counted amount.
     pub what: Counted,
 }
 
-/// What is counted.
+/// The counted amount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// Authorized.
     Authorized(Amount),
-    /// Confirmed, the second time too after it was taken back.
+    /// Confirmed; counted again after a revert.
     Confirmed(Amount),
     /// Released.
     Released(Amount),
-    /// A confirmation that was taken back.
+    /// A reverted confirmation.
     TakenBack(Amount),
-    /// Blocked, with the `error` that was answered.
+    /// Blocked, with the answered `error`.
     Blocked(String),
-    /// A person is asked, with the same.
+    /// Escalated, with the answered `error`.
     Escalated(String),
 }
 
 impl UsageCount {
-    /// What this event counts for; `None` for nothing. Payouts count nowhere: they buy nothing.
+    /// The sums that this event adds to; `None` if it is not counted. Payouts are not counted, since they buy nothing.
     pub fn of(event: &Event) -> Option<Self> {
         let data = event.data();
         let amount = || data.get_amount("amount_units");
@@ -63,22 +63,22 @@ impl UsageCount {
     }
 }
 
-/// Sums of a part of what was decided.
+/// The sums over some decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageTotals {
-    /// What was authorized.
+    /// The authorized amount.
     pub authorized: Amount,
-    /// What was confirmed of it.
+    /// The confirmed part of it.
     pub confirmed: Amount,
-    /// What was released.
+    /// The released part.
     pub released: Amount,
-    /// What was taken back after its confirmation.
+    /// The part that was confirmed and reverted.
     pub taken_back: Amount,
-    /// How many payments were allowed.
+    /// The number of allowed payments.
     pub allowed: u64,
-    /// How many were blocked.
+    /// The number of blocked payments.
     pub blocked: u64,
-    /// How many were escalated.
+    /// The number of escalated payments.
     pub escalated: u64,
 }
 
@@ -97,7 +97,7 @@ impl Default for UsageTotals {
 }
 
 impl UsageTotals {
-    /// The sums of both. An amount that no [`Amount`] holds is its maximum: it is for people to look at.
+    /// The sums of both. A sum above the largest [`Amount`] is that amount, since it is only displayed.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = |a: Amount, b: Amount| a.plus(b).unwrap_or(Amount::MAX);
@@ -138,7 +138,7 @@ impl Day {
         Timestamp::from_secs(secs).unwrap_or(Timestamp::MAX)
     }
 
-    /// The day so many days later.
+    /// The day `days` days later.
     #[must_use]
     pub const fn plus(self, days: u32) -> Self {
         Self(self.0.saturating_add(days))

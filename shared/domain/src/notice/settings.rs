@@ -1,4 +1,4 @@
-//! What a person says of notices: which channels, and which kinds on each.
+//! A person's settings of notices: the channels, and the kinds on each channel.
 
 use crate::{
     EventKind, Fingerprint, MailAddress, Members, NoticeUrlId, PersonId, Problem, Timestamp, catalog::service::named,
@@ -7,25 +7,24 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 named! {
-    /// A way to a person.
+    /// A channel to a person.
     NoticeChannel {
         /// A mail to the address that their issuer verified.
         Mail = "mail",
-        /// A message to an incoming webhook in Slack's form.
+        /// A message to an incoming webhook in Slack's format.
         Slack = "slack",
     }
 
-    /// Why a channel is used no more, until its person edits it.
+    /// The reason that a channel is disabled until its person edits it.
     NoticeEnd {
         /// The mail service takes no mail for the address.
         MailRefused = "mail_refused",
-        /// The incoming webhook is no more.
+        /// The incoming webhook is gone.
         WebhookGone = "webhook_gone",
     }
 }
 
-/// The kinds that a channel has unless its person says otherwise: what waits for them, and what they would not want to
-/// find out by chance.
+/// The default kinds of a channel: open questions, and events that its person would not want to discover by chance.
 pub const DEFAULT_NOTICES: [EventKind; 7] = [
     EventKind::ApprovalAsked,
     EventKind::AgentFrozen,
@@ -36,16 +35,16 @@ pub const DEFAULT_NOTICES: [EventKind; 7] = [
     EventKind::WalletLow,
 ];
 
-/// What a person says of one channel.
+/// The settings of one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelTerms {
-    /// Whether it is used at all.
+    /// Whether it is enabled.
     pub enabled: bool,
-    /// The kinds it has; `None` for [`DEFAULT_NOTICES`].
+    /// Its kinds; `None` for [`DEFAULT_NOTICES`].
     pub kinds: Option<BTreeSet<EventKind>>,
 }
 
-/// On, with the default kinds.
+/// Enabled, with the default kinds.
 impl Default for ChannelTerms {
     fn default() -> Self {
         Self {
@@ -56,12 +55,12 @@ impl Default for ChannelTerms {
 }
 
 impl ChannelTerms {
-    /// The kinds it has.
+    /// Its kinds.
     pub fn kinds(&self) -> BTreeSet<EventKind> {
         self.kinds.clone().unwrap_or_else(|| DEFAULT_NOTICES.into())
     }
 
-    /// Whether it has this kind, and is used. A test has no kind that could be chosen: whoever asks for it wants it.
+    /// Whether it is enabled and has this kind. A test has no kind, since its person asked for it.
     fn wants(&self, kind: EventKind) -> bool {
         self.enabled && (kind == EventKind::WebhookTest || self.kinds().contains(&kind))
     }
@@ -72,26 +71,26 @@ impl ChannelTerms {
     }
 }
 
-/// Where a person's incoming webhook is. The URL is a secret, and kept elsewhere.
+/// The incoming webhook of a person. Its URL is a secret and is stored elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlackPlace {
-    /// Which URL.
+    /// The id of the URL.
     pub url: NoticeUrlId,
-    /// Its host, to be recognized by.
+    /// Its host, by which the person recognizes it.
     pub host: String,
 }
 
-/// What a person says, without where their mail goes.
+/// The settings, without the mail address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoticeTerms {
-    /// Of mail.
+    /// The settings of mail.
     pub mail: ChannelTerms,
-    /// Of their incoming webhook, if they have one.
+    /// The settings of the incoming webhook, if there is one.
     pub slack: Option<(SlackPlace, ChannelTerms)>,
 }
 
 impl NoticeTerms {
-    /// Whether somebody else may be told what they are not told by the other terms. Mail goes to the person themselves.
+    /// Whether somebody else may receive a notice that the other settings do not send. Mail goes to the person.
     pub fn widen(&self, old: &Self) -> bool {
         let Some((place, terms)) = &self.slack else {
             return false;
@@ -102,7 +101,7 @@ impl NoticeTerms {
         place != old_place || terms.enabled && !old_terms.enabled || !terms.kinds().is_subset(&old_terms.kinds())
     }
 
-    /// What is wrong with them.
+    /// The invalid members.
     pub fn problems(&self) -> Vec<Problem> {
         let channels = [
             ("/mail/kinds", Some(&self.mail)),
@@ -120,29 +119,29 @@ impl NoticeTerms {
 /// A person's notices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeSettings {
-    /// Whose they are.
+    /// The person.
     pub person: PersonId,
-    /// Counts their edits, from zero.
+    /// The number of their edits.
     pub version: u64,
-    /// Where mail goes: known as soon as an issuer said that it is verified.
+    /// The mail address, once an issuer has verified it.
     pub address: Option<MailAddress>,
-    /// What the person says.
+    /// The person's settings.
     pub terms: NoticeTerms,
 }
 
-/// A channel that is used no more as it was.
+/// A channel that is disabled at its present place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedChannel {
-    /// Where it led to ([`NoticeSettings::place`]): anywhere else it counts for nothing.
+    /// The place ([`NoticeSettings::place`]). At another place the channel is enabled.
     pub place: Fingerprint,
-    /// Why.
+    /// The reason.
     pub reason: NoticeEnd,
-    /// Since when.
+    /// The time.
     pub at: Timestamp,
 }
 
 impl NoticeSettings {
-    /// Those of a person who has said nothing.
+    /// The settings of a person who never edited them.
     pub fn of(person: PersonId) -> Self {
         Self {
             person,
@@ -158,7 +157,7 @@ impl NoticeSettings {
         channels.filter(move |channel| self.terms_of(*channel).is_some_and(|terms| terms.wants(kind)))
     }
 
-    /// What is said of a channel that leads somewhere.
+    /// The settings of a channel that has an address.
     pub fn terms_of(&self, channel: NoticeChannel) -> Option<&ChannelTerms> {
         match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|_| &self.terms.mail),
@@ -166,7 +165,7 @@ impl NoticeSettings {
         }
     }
 
-    /// Where a channel leads to: what ended is used again after an edit, or at another address.
+    /// The place of a channel. A disabled channel is enabled again by an edit or at another address.
     pub fn place(&self, channel: NoticeChannel) -> Fingerprint {
         let place = match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|address| address.as_str().to_owned()),
@@ -185,7 +184,7 @@ impl NoticeSettings {
         }
     }
 
-    /// What the audit log tells of them: neither the address nor the URL.
+    /// The members in the audit log: neither the address nor the URL.
     pub fn audit_members(&self) -> Members {
         let slack = self.terms.slack.as_ref();
         let members = [

@@ -1,20 +1,20 @@
-//! A webhook: where a person's program is called, and with what.
+//! A webhook: the address of a person's program, and the events that it is called with.
 
 use crate::{AgentId, Duration, EventKind, Members, PersonId, Problem, Timestamp, Url, WebhookId, WebhookSecretId};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fmt};
 
-/// Where a webhook calls: https, or http where a host may have any address; without userinfo or fragment.
+/// The address that a webhook calls: https, or http if a host may have any address; without userinfo or fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl(Url);
 
 impl WebhookUrl {
     /// The longest, in bytes.
     pub const MAX: usize = 2_048;
-    /// What it must be.
+    /// The required form.
     pub const FORM: &str = "must be an https URL of at most 2048 bytes, without user, password or fragment";
 
-    /// Reads one; `None` for any other text. Whether it may be called is judged where names are resolved.
+    /// Reads an address; `None` for any other text. The resolver decides whether it may be called.
     pub fn parse(text: &str) -> Option<Self> {
         let url = Url::parse(text).ok().filter(|_| text.len() <= Self::MAX)?;
         let is_web = matches!(url.scheme(), "https" | "http") && url.host_str().is_some_and(|host| !host.is_empty());
@@ -22,7 +22,7 @@ impl WebhookUrl {
         (is_web && is_plain && url.as_str().len() <= Self::MAX).then_some(Self(url))
     }
 
-    /// Whether what is sent there is encrypted.
+    /// Whether the connection is encrypted.
     pub fn is_https(&self) -> bool {
         self.0.scheme() == "https"
     }
@@ -39,26 +39,26 @@ impl fmt::Display for WebhookUrl {
     }
 }
 
-/// What a person says of a webhook.
+/// A person's settings of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookTerms {
-    /// Where it calls.
+    /// The address.
     pub url: WebhookUrl,
-    /// In its person's words.
+    /// The person's description.
     pub description: Option<String>,
-    /// The kinds of events it is called with; `None` for all.
+    /// The kinds of events; `None` for all.
     pub kinds: Option<BTreeSet<EventKind>>,
-    /// The agents whose events it is called with; `None` for all, and for what is no agent's.
+    /// The agents whose events it is called with; `None` for all, and for events without an agent.
     pub agents: Option<BTreeSet<AgentId>>,
-    /// Whether it is called at all.
+    /// Whether it is enabled.
     pub enabled: bool,
 }
 
 impl WebhookTerms {
-    /// The most agents that one may name.
+    /// The most agents that a webhook may name.
     pub const MOST_AGENTS: usize = 100;
 
-    /// Whether they allow calls that the other terms don't.
+    /// Whether they allow a call that the other settings do not.
     pub fn widen(&self, old: &Self) -> bool {
         let more_enabled = self.enabled && !old.enabled;
         let more_kinds = widens(self.kinds.as_ref(), old.kinds.as_ref());
@@ -66,7 +66,7 @@ impl WebhookTerms {
         self.url != old.url || more_enabled || more_kinds || more_agents
     }
 
-    /// What is wrong with them.
+    /// The invalid members.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.kinds.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -84,7 +84,7 @@ impl WebhookTerms {
     }
 }
 
-/// Whether a choice allows anything that the old one did not.
+/// Whether a choice allows a value that the old one did not.
 fn widens<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
     match (new, old) {
         (_, None) => false,
@@ -93,14 +93,14 @@ fn widens<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool 
     }
 }
 
-/// When one of a webhook's secrets signs. The secret itself is kept elsewhere.
+/// The validity of one of a webhook's secrets. The secret is stored elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretTerm {
-    /// Which.
+    /// Its id.
     pub id: WebhookSecretId,
-    /// Since when.
+    /// The first instant.
     pub created_at: Timestamp,
-    /// Until when; `None` for the newest.
+    /// The end; `None` for the newest.
     pub ends_at: Option<Timestamp>,
 }
 
@@ -109,30 +109,30 @@ pub struct SecretTerm {
 pub struct Webhook {
     /// Its id.
     pub id: WebhookId,
-    /// Whose it is.
+    /// The person.
     pub person: PersonId,
-    /// Which of the person's places it has, below [`Webhook::MOST`].
+    /// Its number among the person's webhooks, below [`Webhook::MOST`].
     pub slot: u8,
-    /// Counts its edits.
+    /// The number of edits.
     pub version: u64,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Timestamp,
-    /// What its person says of it.
+    /// The person's settings.
     pub terms: WebhookTerms,
     /// Its secrets, the oldest first.
     pub secrets: Vec<SecretTerm>,
 }
 
 impl Webhook {
-    /// The most that one person may have.
+    /// The most webhooks of a person.
     pub const MOST: u8 = 10;
-    /// How long a secret signs beside the one that replaced it.
+    /// The time for which a replaced secret still signs.
     pub const OVERLAP: Duration = Duration::DAY;
-    /// The most secrets that sign one call; of more, the oldest end at once.
+    /// The most secrets that sign one call. Beyond that the oldest end at once.
     pub const MOST_SECRETS: usize = 3;
 
-    /// Whether it is to be called with an event of this owner. The owner is whose the agent was when it happened, so an
-    /// agent that was handed over tells each owner of their own time only.
+    /// Whether to call it with an event of this owner. The owner is the agent's at the time of the event, so a
+    /// handed-over agent's events go to the owner of their time.
     pub fn wants(&self, owner: &PersonId, kind: EventKind, agent: Option<AgentId>) -> bool {
         let terms = &self.terms;
         let of_kind = terms.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
@@ -160,8 +160,8 @@ impl Webhook {
         }
     }
 
-    /// The next version with a new secret, beside which the others go on for [`Webhook::OVERLAP`], and the secrets that
-    /// sign no more.
+    /// The next version with a new secret, beside which the other secrets are valid for [`Webhook::OVERLAP`], and the
+    /// secrets that have ended.
     pub fn rotated(self, new: WebhookSecretId, now: Timestamp) -> (Self, Vec<WebhookSecretId>) {
         let until = now.after(Self::OVERLAP);
         let mut kept = self.secrets.clone();
@@ -186,7 +186,7 @@ impl Webhook {
         (rotated, ended)
     }
 
-    /// What the audit log tells of it.
+    /// The members in the audit log.
     pub fn audit_members(&self) -> Members {
         let terms = &self.terms;
         let kinds = terms.kinds.as_ref();
@@ -359,14 +359,14 @@ mod tests {
         assert_eq!(signing(&rotated, 1_000), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_399), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2)]);
-        // Rotated again and again, the oldest end at once, and no end is put off.
+        // After many rotations the oldest secrets end at once, and no end is postponed.
         let (rotated, ended) = rotated.rotated(secret(3), at(2_000));
         assert_eq!(ended, []);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2), secret(3)]);
         let (rotated, ended) = rotated.rotated(secret(4), at(3_000));
         assert_eq!(ended, [secret(1)]);
         assert_eq!(signing(&rotated, 3_000), [secret(2), secret(3), secret(4)]);
-        // What has ended is not kept.
+        // Ended secrets are not kept.
         let (_, ended) = rotated.rotated(secret(5), at(200_000));
         assert_eq!(ended, [secret(2), secret(3)]);
     }
