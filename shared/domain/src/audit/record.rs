@@ -1,7 +1,7 @@
-//! One row of the audit log: an edit, a session, an act that was refused, or an outflow that no settlement explains.
+//! One row of the audit log: an edit, a session, a refused act, or an outflow that no settlement explains.
 //!
-//! Always true: a row is of one person, of one operator or of reconcile; its texts are cut to a length, so that it stays far below an
-//! item's largest size; no secret, digest of one or body is in it.
+//! Invariants: a row belongs to one person, one operator or reconcile. Its texts are cut to a length, so that it stays
+//! far below an item's largest size. It contains no secret, digest of a secret, or body.
 
 use crate::{
     AgentId, AuditChanges, AuditId, OperatorName, PersonId, ServiceId, SessionId, Timestamp, catalog::service::named,
@@ -39,7 +39,7 @@ named! {
         RuleRemoved = "rule_removed",
         /// An address for an agent's payouts was named.
         PayoutAddressNamed = "payout_address_named",
-        /// It was removed.
+        /// An address for an agent's payouts was removed.
         PayoutAddressRemoved = "payout_address_removed",
         /// Money of an agent was paid out.
         PaidOut = "paid_out",
@@ -49,13 +49,13 @@ named! {
         ApprovalRejected = "approval_rejected",
         /// A webhook was made.
         WebhookCreated = "webhook_created",
-        /// What a webhook is called with, or where, was edited.
+        /// A webhook's address or events were edited.
         WebhookEdited = "webhook_edited",
-        /// A webhook got another secret.
+        /// A webhook's secret was rotated.
         WebhookSecretRotated = "webhook_secret_rotated",
         /// A webhook was removed.
         WebhookRemoved = "webhook_removed",
-        /// What a person is told, or where, was edited.
+        /// A person's settings of notices were edited.
         NoticesEdited = "notices_edited",
         /// A person signed in.
         SessionStarted = "session_started",
@@ -65,57 +65,57 @@ named! {
         SessionsEnded = "sessions_ended",
         /// A catalog entry was created or replaced.
         CatalogEdited = "catalog_edited",
-        /// The payment that a probe saw became an operation's.
+        /// An operation's payment was pinned to the one that a probe saw.
         PaymentPinned = "payment_pinned",
         /// Another operator's change of a payee or price was accepted.
         PaymentChangeAccepted = "payment_change_accepted",
         /// A service's trust status was set.
         TrustStatusSet = "trust_status_set",
-        /// A service was taken into the curated set, or out of it.
+        /// A service was added to the curated set, or removed from it.
         CuratedSet = "curated_set",
-        /// A probe was asked for.
+        /// A probe was requested.
         ProbeRequested = "probe_requested",
-        /// The reconciliation of a settlement was asked for.
+        /// The reconciliation of a settlement was requested.
         ReconcileRequested = "reconcile_requested",
         /// An agent, an owner's agents or the deployment was frozen.
         FreezeSet = "freeze_set",
-        /// Such a freeze was ended.
+        /// A freeze by operators was ended.
         FreezeEnded = "freeze_ended",
         /// An agent was offered to another owner.
         HandoverOffered = "handover_offered",
-        /// Such an offer was taken back.
+        /// An offer of an agent was withdrawn.
         HandoverTakenBack = "handover_taken_back",
-        /// Its new owner accepted an agent.
+        /// An offered agent was accepted by its new owner.
         HandoverAccepted = "handover_accepted",
         /// Money left an agent's wallet, and no settlement explains it.
         OutflowFound = "outflow_found",
     }
 }
 
-/// A part of the log. Roles tell by it who may add to what.
+/// A part of the log. A role is limited to the parts that its function writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditScope {
-    /// What this person did, and what operators did and reconcile found of what is theirs.
+    /// The acts of this person, and the acts of operators and findings of reconcile that concern them.
     Person(PersonId),
-    /// What operators did.
+    /// The acts of operators.
     Operators,
-    /// Which outflows reconcile found.
+    /// The outflows that reconcile found.
     Outflows,
 }
 
-/// Who acted.
+/// The actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// A person.
     Person {
-        /// Who.
+        /// The person's id.
         id: PersonId,
-        /// In which session; `None` with an ID token.
+        /// The session; `None` with an ID token.
         session: Option<SessionId>,
     },
     /// An operator.
     Operator(OperatorName),
-    /// Nobody that we know: reconcile saw it on chain.
+    /// An unknown actor: reconcile found the act on chain.
     Reconcile,
 }
 
@@ -130,17 +130,17 @@ impl fmt::Display for Actor {
     }
 }
 
-/// Who acts, and from where.
+/// The actor and the source of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acting {
-    /// Who.
+    /// The actor.
     pub actor: Actor,
-    /// From where.
+    /// The source of the request.
     pub source: RequestSource,
 }
 
 impl Acting {
-    /// The row of what was done, or tried, at that time; `random` distinguishes rows of one microsecond.
+    /// The row of an act, done or refused, at that time; `random` distinguishes rows of one microsecond.
     pub fn record(&self, at: Timestamp, random: [u8; 8], act: &Act, outcome: AuditOutcome) -> AuditRecord {
         AuditRecord {
             id: AuditId::at(at, random),
@@ -153,19 +153,19 @@ impl Acting {
     }
 }
 
-/// Where a request came from.
+/// The source of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSource {
     /// The address, as the gateway saw it.
     pub address: Option<String>,
-    /// The caller's program, in its own words.
+    /// The caller's user agent.
     pub user_agent: Option<String>,
     /// The request's id, as in its answer and its log lines.
     pub request_id: String,
 }
 
 impl RequestSource {
-    /// The longest text that is kept of what a caller says, in characters.
+    /// The longest text of a caller that is stored, in characters.
     const LONGEST: usize = 200;
 
     /// A source, its texts cut to a length.
@@ -179,21 +179,21 @@ impl RequestSource {
     }
 }
 
-/// What was done, or tried, to what.
+/// An act and its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Act {
     /// The kind.
     pub kind: AuditKind,
-    /// The agent that it is about.
+    /// The agent that it concerns.
     pub agent: Option<AgentId>,
-    /// The service that it is about.
+    /// The service that it concerns.
     pub service: Option<ServiceId>,
-    /// The public id of the key, rule, approval, session or settlement that it is about, or the transfer.
+    /// The public id of the key, rule, approval, session or settlement that it concerns, or the transfer.
     pub object: Option<String>,
 }
 
 impl Act {
-    /// An act on nothing in particular.
+    /// An act without an object.
     pub const fn of(kind: AuditKind) -> Self {
         Self {
             kind,
@@ -231,21 +231,21 @@ impl Act {
     }
 }
 
-/// What came of an act.
+/// The result of an act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditOutcome {
-    /// It was done, and changed this.
+    /// The act was done, with these changes.
     Done(AuditChanges),
-    /// It was refused, and changed nothing.
+    /// The act was refused and changed nothing.
     Refused(AuditRefusal),
 }
 
-/// Why an act was refused.
+/// The reason that an act was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRefusal {
-    /// The slug that was answered.
+    /// The answered slug.
     pub error: String,
-    /// More about it, in words.
+    /// More details, as text.
     pub reason: String,
 }
 
@@ -253,7 +253,7 @@ impl AuditRefusal {
     /// The longest reason, in characters.
     const LONGEST: usize = 500;
 
-    /// A refusal, its words cut to a length.
+    /// A refusal, its text cut to a length.
     pub fn new(error: impl Into<String>, reason: &str) -> Self {
         Self {
             error: error.into(),
@@ -267,35 +267,35 @@ impl AuditRefusal {
 pub struct AuditRecord {
     /// Its id, which sorts by time.
     pub id: AuditId,
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// Who.
+    /// The actor.
     pub actor: Actor,
-    /// From where.
+    /// The source of the request.
     pub source: RequestSource,
-    /// What, to what.
+    /// The act and its object.
     pub act: Act,
-    /// What came of it.
+    /// The result.
     pub outcome: AuditOutcome,
 }
 
-/// Which rows of a part of the log.
+/// A filter for the rows of a part of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Only what is about this agent.
+    /// Only rows that concern this agent.
     pub agent: Option<AgentId>,
     /// Only this kind.
     pub kind: Option<AuditKind>,
-    /// Only what happened at this time or later.
+    /// Only rows at this time or later.
     pub from: Option<Timestamp>,
-    /// Only what happened before this time.
+    /// Only rows before this time.
     pub to: Option<Timestamp>,
-    /// Only what was refused.
+    /// Only refused acts.
     pub refused: bool,
 }
 
 impl AuditFilter {
-    /// Whether a row is wanted, its time aside.
+    /// Whether a row matches, apart from its time.
     pub fn includes(&self, record: &AuditRecord) -> bool {
         self.agent.is_none_or(|agent| record.act.agent == Some(agent))
             && self.kind.is_none_or(|kind| record.act.kind == kind)

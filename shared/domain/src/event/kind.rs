@@ -1,5 +1,5 @@
-//! The kinds of events, and what each one's data has. `docs/events.md` and `docs/events.schema.json` are made to agree
-//! with these tables by a test.
+//! The kinds of events and the members of their data. A test compares `docs/events.md` and `docs/events.schema.json`
+//! with these tables.
 
 use crate::{
     catalog::service::named,
@@ -7,49 +7,49 @@ use crate::{
 };
 
 named! {
-    /// What happened. The name is the `CloudEvents` `type`; its last part is the version of its data.
+    /// The kind of an event. Its name is the `CloudEvents` `type`, whose last part is the version of its data.
     EventKind {
         /// A payment was authorized and signed.
         PaymentAuthorized = "purser.payment.authorized.v1",
-        /// It was found on the chain.
+        /// Its payment was found on the chain.
         PaymentConfirmed = "purser.payment.confirmed.v1",
-        /// By the chain it can never be paid: its spend was given back.
+        /// By the chain it can never be paid: its spend was released.
         PaymentReleased = "purser.payment.released.v1",
-        /// The block that it was confirmed in is gone: it is authorized as before.
+        /// The block of its confirmation is gone: it is authorized as before.
         PaymentTakenBack = "purser.payment.taken_back.v1",
         /// A payment was blocked.
         PaymentRefused = "purser.payment.refused.v1",
-        /// It waits for a person, who was asked now or before.
+        /// A payment waits for a person's approval.
         PaymentEscalated = "purser.payment.escalated.v1",
-        /// The owner takes money back.
+        /// The owner withdraws money.
         PayoutAuthorized = "purser.payout.authorized.v1",
-        /// That was found on the chain.
+        /// The payout was found on the chain.
         PayoutConfirmed = "purser.payout.confirmed.v1",
-        /// By the chain it can never be paid.
+        /// By the chain the payout can never be made.
         PayoutReleased = "purser.payout.released.v1",
-        /// The block that it was confirmed in is gone.
+        /// The block of the payout's confirmation is gone.
         PayoutTakenBack = "purser.payout.taken_back.v1",
-        /// A person is asked.
+        /// An approval was requested.
         ApprovalAsked = "purser.approval.asked.v1",
-        /// They approved or rejected.
+        /// A person approved or rejected it.
         ApprovalDecided = "purser.approval.decided.v1",
         /// A payment used the approval.
         ApprovalUsed = "purser.approval.used.v1",
-        /// It was not decided, or not used, in time.
+        /// It was not decided or not used in time.
         ApprovalExpired = "purser.approval.expired.v1",
         /// An agent was created.
         AgentCreated = "purser.agent.created.v1",
-        /// It was frozen, by its owner or an operator.
+        /// The agent was frozen, by its owner or an operator.
         AgentFrozen = "purser.agent.frozen.v1",
-        /// One of those freezes ended.
+        /// A freeze of the agent ended.
         AgentUnfrozen = "purser.agent.unfrozen.v1",
-        /// Another person accepted it: told to the new owner.
+        /// Another person accepted the agent; for the new owner.
         AgentAccepted = "purser.agent.accepted.v1",
-        /// The same, told to the owner before.
+        /// The same, for the previous owner.
         AgentHandedOver = "purser.agent.handed_over.v1",
         /// A key was created.
         KeyCreated = "purser.key.created.v1",
-        /// Somebody ended a key, at once or after an overlap. A key that expires by its own scope is not told.
+        /// A key was ended, at once or after an overlap. A key that expires by its own scope has no event.
         KeyEnded = "purser.key.ended.v1",
         /// A policy was created or edited.
         PolicyChanged = "purser.policy.changed.v1",
@@ -59,37 +59,37 @@ named! {
         RuleChanged = "purser.rule.changed.v1",
         /// A rule was removed.
         RuleRemoved = "purser.rule.removed.v1",
-        /// A payout address was named; it is paid to from `good_from` on.
+        /// A payout address was named; it can be used from `good_from` on.
         PayoutAddressNamed = "purser.payout_address.named.v1",
-        /// It was removed.
+        /// The payout address was removed.
         PayoutAddressRemoved = "purser.payout_address.removed.v1",
-        /// Its wallet holds less than `below_units`: told when that begins, and again only after it held more.
+        /// The wallet holds less than `below_units`. Published when that begins, and again only after it held more.
         WalletLow = "purser.wallet.low.v1",
         /// Agents may have the service enabled from now on.
         ServiceOpened = "purser.service.opened.v1",
-        /// They may not any more.
+        /// Agents may no longer have the service enabled.
         ServiceClosed = "purser.service.closed.v1",
         /// An operation pays another payee.
         ServicePayeeChanged = "purser.service.payee_changed.v1",
         /// An operation may cost more or less.
         ServicePriceChanged = "purser.service.price_changed.v1",
-        /// An operation will have another payee or price from `from` on; that is told then too.
+        /// An operation will have another payee or price from `from` on, when a further event is published.
         ServiceChangeDelayed = "purser.service.change_delayed.v1",
-        /// A change that waited will not come.
+        /// A delayed change was withdrawn.
         ServiceChangeWithdrawn = "purser.service.change_withdrawn.v1",
         /// Operators froze the deployment.
         DeploymentFrozen = "purser.deployment.frozen.v1",
-        /// They ended that.
+        /// Operators ended the freeze of the deployment.
         DeploymentUnfrozen = "purser.deployment.unfrozen.v1",
         /// Operators froze all agents of a person.
         OwnerFrozen = "purser.owner.frozen.v1",
-        /// They ended that.
+        /// Operators ended the freeze of a person's agents.
         OwnerUnfrozen = "purser.owner.unfrozen.v1",
-        /// A person asked for it, to try an endpoint.
+        /// A test that a person requested for an endpoint.
         WebhookTest = "purser.webhook.test.v1",
     }
 
-    /// What an event is about: what its `subject` names.
+    /// The type of the subject.
     EventTopic {
         /// An agent, by its id.
         Agent = "agent",
@@ -97,16 +97,16 @@ named! {
         Service = "service",
         /// A person, by their hash.
         Person = "person",
-        /// All of it: the text `deployment`.
+        /// The whole deployment: the text `deployment`.
         Deployment = "deployment",
     }
 }
 
-/// Who made a freeze.
+/// The person or operator who froze.
 pub const FREEZERS: &[&str] = &["owner", "operator"];
 /// The verdicts on an approval.
 pub const VERDICTS: &[&str] = &["approved", "rejected"];
-/// What an approval was when it expired.
+/// The status of an approval when it expired.
 pub const UNUSED: &[&str] = &["pending", "approved"];
 
 const TRANSFER: &[Field] = &[
@@ -202,7 +202,7 @@ const FROM: &[Field] = &[Field::required("from", Form::Time)];
 const ENDPOINT: &[Field] = &[Field::required("endpoint_id", Form::Text)];
 
 impl EventKind {
-    /// What it is about.
+    /// The type of its subject.
     pub const fn topic(self) -> EventTopic {
         match self {
             Self::PaymentAuthorized
@@ -244,7 +244,7 @@ impl EventKind {
         }
     }
 
-    /// Every member that its data may have.
+    /// Every member of its data.
     pub fn fields(self) -> impl Iterator<Item = &'static Field> {
         self.groups().iter().copied().flatten()
     }
@@ -285,7 +285,7 @@ impl EventKind {
 }
 
 impl EventTopic {
-    /// Whether such an event is one person's, whom its `owner` names.
+    /// Whether the event has an owner, one person.
     pub const fn has_owner(self) -> bool {
         match self {
             Self::Agent | Self::Person => true,

@@ -1,38 +1,37 @@
-//! One message of everything that waits for a person: one sentence, or a digest.
+//! One message with a person's pending events: a sentence for one event, or a digest.
 
 use crate::{Event, EventKind, Notice, NoticeNames, notice::pending::NoticeRank};
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// The most events that one message tells by a sentence.
+/// The most events that have a sentence in a message.
 const MOST_TOLD: usize = 20;
 
-/// The page where notices are chosen and switched off.
+/// The page with the settings of notices.
 const SETTINGS: &str = "/dashboard/notices";
 
-/// What is sent to a person at once.
+/// A message to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeMessage {
-    /// What it is about: the subject of a mail.
+    /// Its subject.
     pub subject: String,
     notices: Vec<Notice>,
-    /// How many more there are.
+    /// The number of further events.
     more: usize,
 }
 
-/// The events that a message tells, in its order: what waits for its person first, then what everybody is told, then by
-/// time.
+/// The events of a message, in its order: questions first, then default kinds, then by time.
 pub fn told_first(events: &mut [Event]) {
     events.sort_by_key(|event| (NoticeRank::of(event.kind()), event.time(), event.id()));
 }
 
-/// Of what waits, as much as one message tells by a sentence: what it needs names for.
+/// The pending events that have a sentence in a message and need names.
 pub fn told_by_name(events: &[Event]) -> &[Event] {
     events.get(..MOST_TOLD).unwrap_or(events)
 }
 
 impl NoticeMessage {
-    /// The message of these events, which are ordered by [`told_first`]; `None` of none.
+    /// The message of these events, which are ordered by [`told_first`]; `None` if there are none.
     pub fn of(events: &[Event], names: &NoticeNames) -> Option<Self> {
         let told = told_by_name(events);
         let notices: Vec<Notice> = told.iter().map(|event| Notice::of(event, names)).collect();
@@ -55,7 +54,7 @@ impl NoticeMessage {
         })
     }
 
-    /// What there is more of, in words.
+    /// The number of further events as text.
     fn rest(&self) -> Option<String> {
         (self.more > 0).then(|| format!("And {} more.", self.more))
     }
@@ -113,7 +112,7 @@ impl NoticeMessage {
         json!({"text": text.trim_end(), "unfurl_links": false, "unfurl_media": false}).to_string()
     }
 
-    /// The URL where its person chooses what they are told.
+    /// The URL of the settings of notices.
     pub fn settings_url(origin: &str) -> String {
         format!("{origin}{SETTINGS}")
     }

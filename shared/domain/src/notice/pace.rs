@@ -1,24 +1,24 @@
-//! When the next message of a channel may go: not while one is being sent, not sooner than some minutes after the last,
-//! and after growing pauses where it failed.
+//! The time at which the next message of a channel may be sent: not during a flush, not sooner than some minutes after
+//! the last message, and after growing pauses once it failed.
 
 use crate::{AfterCall, CallResult, Duration, Fingerprint, RETRY_PAUSES, Timestamp, after_call};
 
-/// When a channel's next message may go.
+/// The pace of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticePace {
-    /// Counts its writes: whoever writes the next one has the turn.
+    /// The number of writes. The flush that makes the next write holds the channel.
     pub version: u64,
-    /// Not before.
+    /// The earliest time.
     pub next_at: Timestamp,
-    /// How many times in a row it failed.
+    /// The number of consecutive failures.
     pub failed: u32,
-    /// Where the channel leads to ([`crate::NoticeSettings::place`]): what was said of another place counts for nothing.
+    /// The place of the channel ([`crate::NoticeSettings::place`]). Failures at another place are ignored.
     pub place: Option<Fingerprint>,
-    /// The message of the queue that comes back then, by its id: so others need not wait.
+    /// The id of the queue's message that returns for the channel, so that the others can be deleted.
     pub waker: Option<String>,
 }
 
-/// Nothing was sent yet.
+/// No message was sent yet.
 impl Default for NoticePace {
     fn default() -> Self {
         Self {
@@ -32,13 +32,14 @@ impl Default for NoticePace {
 }
 
 impl NoticePace {
-    /// How long the first event of a burst waits for the others.
+    /// The time for which the first event of a burst waits for others.
     pub const GATHERING: Duration = Duration::from_secs_u32(10);
     /// The time from one message to the next.
     pub const BETWEEN: Duration = Duration::from_secs_u32(5 * 60);
-    /// How long a turn is: longer than a function runs, so that nobody else begins meanwhile.
+    /// The longest time that a flush holds the channel: longer than a run of the function, so that no other flush
+    /// begins meanwhile.
     const TURN: Duration = Duration::from_secs_u32(60);
-    /// The longest pause after a failure: a question is no use to a person who hears of it hours later.
+    /// The longest pause after a failure: a question is useless to a person who receives it hours later.
     const LONGEST_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
 
     /// The same, of a channel that leads there.

@@ -1,18 +1,18 @@
-//! What waits to be told: an event until it is told, is over, or is too old to be of use.
+//! The pending notices: an event is pending until it is sent, is over, or is too old to be useful.
 
 use crate::{DEFAULT_NOTICES, Duration, Event, EventKind, Timestamp};
 
-/// What is older than this is told no more.
+/// An older event is not sent.
 const OLDEST: Duration = Duration::DAY;
 
-/// How much an event matters to its person: the least is told first.
+/// The priority of an event; the lowest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NoticeRank {
     /// A question.
     Question,
-    /// What everybody is told.
+    /// A default kind.
     Usual,
-    /// What its person chose besides.
+    /// A kind that the person added.
     Chosen,
 }
 
@@ -26,8 +26,9 @@ impl NoticeRank {
     }
 }
 
-/// The key that an event waits under: its time and id, or, a question, the id of the approval, so that the answer finds
-/// it. In the order of keys what matters most comes first, and then the oldest: however much waits, that is read.
+/// The key of a pending event: its time and id, or, for a question, the id of the approval, so that its answer finds
+/// it. In the order of keys the highest priority comes first, then the oldest event, so these are read however many
+/// are pending.
 pub fn waiting_key(event: &Event) -> String {
     let timed = |rank: char| format!("{rank}#{}#{}", event.time(), event.id());
     match NoticeRank::of(event.kind()) {
@@ -37,7 +38,7 @@ pub fn waiting_key(event: &Event) -> String {
     }
 }
 
-/// The key of the question that an event closes, however it ended. It may come before the question does.
+/// The key of the question that an event closes. The event may be received before the question.
 pub fn closed_key(event: &Event) -> Option<String> {
     let ends = matches!(
         event.kind(),
@@ -50,7 +51,7 @@ fn approval_key(event: &Event) -> Option<String> {
     event.data().get_text("approval_id").map(|id| format!("A#{id}"))
 }
 
-/// Whether an event is still worth telling: it is not too old, and a question can still be answered.
+/// Whether an event is still useful: it is not too old, and a question can still be answered.
 pub fn is_worth_telling(event: &Event, now: Timestamp) -> bool {
     let is_over = event.kind() == EventKind::ApprovalAsked
         && event

@@ -5,11 +5,11 @@
 //! of each, so that a refused agent sees every failed check in one answer. The first failed check is the answer. An
 //! approval waives only the approval check: caps, scopes and freezes still apply.
 //!
-//! An allow allocates no memory: the checks are an array, and a grant borrows its facts. Only what a refusal returns is
-//! copied (`tests/bench/tests/allocations.rs` counts).
+//! An allow allocates no memory: the checks are an array, and a grant borrows its facts. Only the content of a refusal
+//! is copied (`tests/bench/tests/allocations.rs` counts).
 //!
-//! A [`Grant`] can only be made here. Deliberately elsewhere: authentication, idempotency and the state of an approval,
-//! which come before (`functions/payments`), and the reservation, which is conditional on the versions of the facts
+//! A [`Grant`] can only be made here. Elsewhere: authentication, idempotency and the state of an approval, which come
+//! before (`functions/payments`), and the reservation, which is conditional on the versions of the facts
 //! (`shared/store`).
 
 use crate::{
@@ -19,22 +19,22 @@ use crate::{
     catalog::service::named,
 };
 
-/// Everything that a decision rests on.
+/// The facts of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// Who asks.
+    /// The agent.
     pub agent: &'a Agent,
-    /// What is asked.
+    /// The request.
     pub intent: &'a Intent,
-    /// The service that is to be paid.
+    /// The service to pay.
     pub service: &'a Service,
-    /// The operation that is called; `None` if the call is no operation of the service.
+    /// The called operation; `None` if the service lists no such call.
     pub operation: Option<&'a Operation>,
-    /// The first instant at which the operation's payee and price may be paid, if they are attested since too short a time.
+    /// The first instant at which the operation's payee and price may be paid, if it is in the future.
     pub payee_from: Option<Timestamp>,
-    /// The network that Purser pays on.
+    /// The network of the deployment.
     pub network: Network,
-    /// The service's record on the agent; `None` when it was never enabled.
+    /// The agent's policy for the service; `None` if it was never enabled.
     pub enabled: Option<&'a EnabledService>,
     /// The day's window of the agent and service.
     pub day: &'a Window,
@@ -66,7 +66,7 @@ pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a W
 pub enum Decision<'a> {
     /// The payment may be reserved and signed.
     Allow(Grant<'a>),
-    /// It may not, or a person must decide first.
+    /// The payment may not be made, or a person must decide first.
     Refuse(Denial),
     /// The request lacks `metadata.target_url`, which this policy needs.
     NeedsTarget,
@@ -86,19 +86,19 @@ impl<'a> Grant<'a> {
     pub const fn at(&self) -> Timestamp {
         self.facts.at
     }
-    /// Who may pay.
+    /// The agent.
     pub const fn agent(&self) -> AgentId {
         self.facts.agent.id
     }
-    /// For whose service.
+    /// The service.
     pub const fn service(&self) -> ServiceId {
         self.facts.service.id
     }
-    /// For which operation.
+    /// The operation.
     pub const fn operation(&self) -> &'a OperationSlug {
         &self.operation.slug
     }
-    /// How much.
+    /// The amount.
     pub const fn amount(&self) -> Amount {
         self.facts.intent.offer.amount()
     }
@@ -119,7 +119,8 @@ impl<'a> Grant<'a> {
     pub const fn policy_version(&self) -> u64 {
         self.enabled.version
     }
-    /// What the reservation adds to each window, the day's first. No window is unknown, and each amount fits.
+    /// The charge that the reservation adds to each window, the day's first. No window is unknown, and each amount
+    /// fits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
         charges(self.facts, self.enabled).flatten()
     }
@@ -140,19 +141,19 @@ pub struct Denial {
     pub reason: Reason,
     /// Every check, in order.
     pub checks: Vec<Check>,
-    /// The policy version that refused it; `None` where the service is not enabled.
+    /// The policy version that refused it; `None` if the service is not enabled.
     pub policy_version: Option<u64>,
     /// The instant of the evaluation.
     pub at: Timestamp,
 }
 
 impl Denial {
-    /// Whether a person is asked.
+    /// Whether it escalates to a person.
     pub const fn escalates(&self) -> bool {
         matches!(self.reason, Reason::ApprovalRequired { .. })
     }
 
-    /// Whether the answer rests on a window's amounts at one instant, so that the window must be shown to be unchanged.
+    /// Whether the answer depends on a window's amounts at one instant, so that the window must be unchanged.
     pub const fn rests_on_windows(&self) -> bool {
         matches!(
             self.reason,
@@ -166,15 +167,15 @@ impl Denial {
 pub struct Refusal {
     /// The audit reference.
     pub transaction: crate::TransactionId,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// Every check, in order; empty where none was run.
+    /// Every check, in order; empty if none was made.
     pub checks: Vec<Check>,
-    /// How long the decision took.
+    /// The time that the decision took.
     pub latency_ms: u64,
 }
 
-/// Why a payment is refused, with the context that `docs/spec.md` §7 gives each slug.
+/// The reason that a payment is refused, with the context that `docs/spec.md` §7 gives each slug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// 403 `service_not_enabled`.
@@ -184,11 +185,11 @@ pub enum Reason {
     },
     /// 403 `operation_not_enabled_for_agent`.
     OperationNotEnabled {
-        /// The operation that is called or, if that is none of the service, the one that was named.
+        /// The called operation or, if the service lists none, the named one.
         operation: Option<OperationSlug>,
-        /// What is in scope; `None` means all that the catalog knows.
+        /// The operations in scope; `None` for all operations of the catalog.
         enabled: Option<Vec<OperationSlug>>,
-        /// The call, where it is no operation of the service.
+        /// The call, if the service lists no such operation.
         unlisted: Option<Box<UnlistedCall>>,
     },
     /// 403 `domain_not_allowed`.
@@ -216,13 +217,13 @@ pub enum Reason {
     PolicyBlocked(Block),
     /// 402 `daily_spend_limit_exceeded`.
     DailyLimit {
-        /// What counts now.
+        /// The present use.
         spend_today: Amount,
         /// The provider's price.
         amount: Amount,
         /// The cap.
         max_per_day: Amount,
-        /// When the same call fits.
+        /// The time at which the same call fits.
         retry_at: RetryAt,
     },
     /// 402 `approval_required`.
@@ -233,21 +234,21 @@ pub enum Reason {
         amount: Amount,
         /// The policy's threshold.
         threshold: Amount,
-        /// The rule that asked, if the threshold did not.
+        /// The rule that asks, if the threshold does not.
         rule: Option<AskingRule>,
     },
     /// 402 `insufficient_usdc_balance`.
     InsufficientBalance {
-        /// What the wallet holds.
+        /// The wallet's balance.
         balance: Amount,
-        /// What the call costs.
+        /// The required amount.
         required: Amount,
         /// The wallet.
         wallet: crate::Address,
     },
 }
 
-/// A call that is no operation of its service, and what the service lists instead.
+/// A call that its service does not list, and the listed operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnlistedCall {
     /// The service.
@@ -259,7 +260,7 @@ pub struct UnlistedCall {
 }
 
 impl UnlistedCall {
-    /// The most operations that are named.
+    /// The most operations in an answer.
     const MOST: usize = 3;
 
     fn of(facts: &Facts<'_>) -> Self {
@@ -301,18 +302,18 @@ pub enum Block {
     Category(Category),
     /// An allowlist does not name the vendor.
     Vendor(ServiceSlug),
-    /// The catalog does not say what a call of the operation costs, or whom it pays.
+    /// The catalog lists no price or payee for the operation.
     Unpayable(Unpayable),
     /// The offer pays another payee than the operation's.
     PayeeNotInCatalog,
-    /// The operation's payee or price is in the catalog too short a time.
+    /// The operation's payee or price has not been in the catalog for long enough.
     PayeeTooYoung {
         /// The first instant at which it may be paid.
         retry_at: Timestamp,
     },
     /// The offer pays the agent's own wallet.
     PayeeIsPayer,
-    /// The offer asks more than the catalog lets a call of the operation cost.
+    /// The offer is above the price that the catalog allows for the operation.
     PriceAboveCatalog {
         /// The operation's maximum or, without one, its fixed price.
         max: Amount,
@@ -323,9 +324,9 @@ pub enum Block {
         rule: RuleId,
         /// Its limit.
         limit: Amount,
-        /// What counts now.
+        /// The present use.
         used: Amount,
-        /// When the same call fits.
+        /// The time at which the same call fits.
         retry_at: RetryAt,
     },
     /// A person rejected the approval.
@@ -334,9 +335,9 @@ pub enum Block {
     ApprovalExpired,
     /// The approval is for another request.
     ApprovalMismatch,
-    /// The agent has as many pending approvals as it may have.
+    /// The agent has the most pending approvals.
     TooManyApprovals {
-        /// How many may.
+        /// The limit.
         limit: u32,
     },
 }
@@ -417,7 +418,7 @@ impl Reason {
         }
     }
 
-    /// When the same call fits; `None` for refusals that no passing of time ends.
+    /// The time at which the same call fits; `None` for refusals that time does not end.
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
             Self::DailyLimit { retry_at, .. } | Self::PolicyBlocked(Block::Budget { retry_at, .. }) => Some(*retry_at),
@@ -494,19 +495,19 @@ named! {
 /// One check's result, with its numbers if it has any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Which check.
+    /// The check.
     pub name: CheckName,
-    /// What it found.
+    /// Its result.
     pub outcome: CheckOutcome,
     /// The limit.
     pub limit: Option<Amount>,
-    /// How much of the limit is used, without this call.
+    /// The used part of the limit, without this call.
     pub used: Option<Amount>,
-    /// How much of the limit is left, without this call.
+    /// The remaining part of the limit, without this call.
     pub remaining: Option<Amount>,
 }
 
-/// All of them, in the order of [`CheckName::ALL`].
+/// All checks, in the order of [`CheckName::ALL`].
 type Checks = [Check; CheckName::ALL.len()];
 
 /// Decides; see the module's documentation.
@@ -586,7 +587,7 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
         Some(Finding::Reason(reason)) => return refuse(reason),
         None => {}
     }
-    // Every check passed, so there are a policy and an operation, and every charge fits; if one were missing
+    // Every check passed, so there are a policy and an operation, and every charge fits. If one were missing
     // nevertheless, the payment is refused.
     let Some(enabled) = facts.enabled else {
         return refuse(service_not_enabled(facts));
@@ -606,7 +607,8 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
     })
 }
 
-/// What a payment adds to each window, the day's first; `None` for a budget whose window is not among the facts.
+/// The charge that a payment adds to each window, the day's first; `None` for a budget whose window is not among the
+/// facts.
 fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
     let charge =
         move |window: &'a Window, cap| window.charge(facts.intent.offer.amount(), cap, facts.at, facts.eviction);
@@ -645,7 +647,7 @@ fn operation_not_enabled(facts: &Facts<'_>, policy: &SpendPolicy) -> Reason {
     }
 }
 
-/// Check 3: the call is an operation of the service, and in scope.
+/// Check 3: the service lists the call as an operation, and the operation is in scope.
 fn operation(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
@@ -658,7 +660,7 @@ fn operation(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&Spen
     )
 }
 
-/// Check 4: the page that a scrape or crawl is to fetch.
+/// Check 4: the page that a scrape or crawl fetches.
 fn domain(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let (Some(policy), Some(operation)) = (policy, facts.operation) else {
         return Check::unknown(CheckName::Domain);
@@ -668,7 +670,7 @@ fn domain(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPo
     }
     let target = facts.intent.target.as_ref();
     let allows = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
-    // A provider fetches what the call's query names, whatever the agent states beside it.
+    // A provider fetches the page that the call's query names, whatever the agent states beside it.
     let refused = match target {
         Some(target) if !allows(target) => Some(target.host().to_owned()),
         Some(_) | None => facts.intent.request.targets_in_query().find_map(|named| match named {
@@ -863,7 +865,7 @@ impl Check {
     }
 }
 
-/// The first failure of the checks so far. Only the first failure's finding is made, since making one may copy.
+/// The first failure of the checks so far. Only the first failure's reason is made, since making one may copy.
 struct FirstFailure {
     first: Option<Finding>,
 }

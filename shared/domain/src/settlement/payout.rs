@@ -1,51 +1,51 @@
-//! Payouts: a person takes an agent's money back, to the address that they named and to nothing else.
+//! Payouts: a person withdraws an agent's money to the address that they named.
 //!
-//! Always true: a payout is reserved only by a [`PayoutGrant`], which only [`decide_payout`] makes: of the stored
-//! address, once its wait is over, for no more than the wallet holds, and while no other payout of the agent is open.
-//! The caller's request has no address in it.
+//! Invariants: a payout is reserved only with a [`PayoutGrant`], which only [`decide_payout`] makes: to the stored
+//! address, after its wait, for at most the wallet's balance, and while no other payout of the agent is open. The
+//! caller's request has no address.
 //!
-//! An owner's own freeze stops no payout: that is what they want then. Operators' stops it: they may have frozen the
-//! agent since somebody else acts in its owner's name. An address is its namer's: to another owner of the agent it is
-//! none.
+//! An owner's own freeze stops no payout, since a withdrawal is what an owner wants then. A freeze by operators stops
+//! it: somebody else may act in the owner's name. An address belongs to the person who named it and is not valid for
+//! another owner of the agent.
 
 use crate::{Address, AgentId, Amount, Duration, Freeze, Network, PersonId, SettlementId, Timestamp};
 
-/// The address that an agent's money may be paid out to.
+/// The payout address of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayoutAddress {
     /// The address.
     pub address: Address,
-    /// When it was named.
+    /// The time at which it was named.
     pub named_at: Timestamp,
-    /// From when on it is paid to.
+    /// The end of its wait.
     pub good_from: Timestamp,
-    /// Who named it.
+    /// The person who named it.
     pub named_by: PersonId,
-    /// The one that it replaced.
+    /// The address that it replaced.
     pub replaced: Option<Address>,
 }
 
-/// What is stored of an agent's payouts. [`PayoutRecord::default`] is that of an agent for which nothing is stored.
+/// The stored state of an agent's payouts. [`PayoutRecord::default`] is that of an agent without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PayoutRecord {
-    /// The address, if one is named.
+    /// The address, if there is one.
     pub address: Option<PayoutAddress>,
-    /// The one that was removed.
+    /// The removed address.
     pub removed: Option<Address>,
     /// The latest payout, which may be open.
     pub latest: Option<SettlementId>,
-    /// Counts the writes.
+    /// The number of writes.
     pub version: u64,
 }
 
 impl PayoutRecord {
-    /// The address that this person named, if it stands.
+    /// The address that this person named, unless it was removed.
     pub fn address_of(&self, owner: &PersonId) -> Option<&PayoutAddress> {
         self.address.as_ref().filter(|address| address.named_by == *owner)
     }
 
-    /// The record after a person named this address: it waits for `delay` from now on. `None` where it is the one that
-    /// they named already, whose wait goes on.
+    /// The record after a person named this address, which waits for `delay` from now on. `None` if it is the present
+    /// address of the same person, whose wait continues.
     #[must_use]
     pub fn named(&self, address: Address, by: &PersonId, now: Timestamp, delay: Duration) -> Option<Self> {
         let present = self.address.as_ref().map(|present| present.address);
@@ -64,7 +64,7 @@ impl PayoutRecord {
         })
     }
 
-    /// The record without an address; `None` where it has none.
+    /// The record without an address; `None` if there is none.
     #[must_use]
     pub fn without_address(&self) -> Option<Self> {
         let removed = self.address.as_ref()?.address;
@@ -77,7 +77,7 @@ impl PayoutRecord {
     }
 }
 
-/// Why an address can't be named: money sent there would be lost, or stay.
+/// The reason that an address can't be named: money sent there would be lost, or not move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayoutAddressError {
     /// The agent's own wallet.
@@ -99,12 +99,12 @@ pub fn check_payout_address(address: Address, wallet: Address, network: Network)
     }
 }
 
-/// How much is to be paid out.
+/// The amount of a payout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayoutAmount {
-    /// All that the wallet holds.
+    /// The whole balance.
     Balance,
-    /// So much.
+    /// This amount.
     Units(Amount),
 }
 
@@ -119,30 +119,30 @@ impl PayoutAmount {
     }
 }
 
-/// Why a payout is refused.
+/// The reason that a payout is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayoutRefusal {
     /// The deployment has no facilitator.
     NotSetUp,
     /// Operators have frozen the agent, alone or with others.
     Frozen(Freeze),
-    /// No address is named.
+    /// There is no address.
     NoAddress,
-    /// The address still waits.
+    /// The address waits.
     AddressWaits {
-        /// Until then.
+        /// The end of the wait.
         good_from: Timestamp,
     },
     /// Another payout of the agent is open.
     PayoutOpen {
-        /// That one.
+        /// The open payout.
         settlement: SettlementId,
-        /// The chain refuses it from then on.
+        /// The time from which the chain refuses it.
         until: Timestamp,
     },
-    /// The wallet holds less, or nothing.
+    /// The balance is smaller, or zero.
     InsufficientBalance {
-        /// What it holds.
+        /// The balance.
         balance: Amount,
     },
 }
@@ -161,22 +161,22 @@ impl PayoutRefusal {
     }
 }
 
-/// What a payout is decided on.
+/// The facts of a payout's decision.
 #[derive(Clone, Copy, Debug)]
 pub struct PayoutFacts<'a> {
-    /// Whose.
+    /// The agent.
     pub agent: AgentId,
-    /// The agent's owner, who asks.
+    /// The agent's owner, who requests it.
     pub owner: &'a PersonId,
-    /// What is stored.
+    /// The stored record.
     pub record: &'a PayoutRecord,
     /// The freeze by operators that the agent is under.
     pub frozen_by_operators: Option<Freeze>,
-    /// The latest payout, if the chain has not ended it: until when it can be used.
+    /// The end of validity of the latest payout, if it is not final on the chain.
     pub open: Option<(SettlementId, Timestamp)>,
-    /// What the wallet holds.
+    /// The wallet's balance.
     pub balance: Amount,
-    /// How much is asked for.
+    /// The requested amount.
     pub asked: PayoutAmount,
     /// The time.
     pub now: Timestamp,
@@ -193,34 +193,34 @@ pub struct PayoutGrant {
 }
 
 impl PayoutGrant {
-    /// Whose money.
+    /// The agent.
     pub const fn agent(&self) -> AgentId {
         self.agent
     }
 
-    /// To whom: the stored address.
+    /// The stored address.
     pub const fn to(&self) -> Address {
         self.to
     }
 
-    /// How much.
+    /// The amount.
     pub const fn amount(&self) -> Amount {
         self.amount
     }
 
-    /// When.
+    /// The time.
     pub const fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// The record that it was decided on.
+    /// The record on which it was decided.
     pub const fn record(&self) -> &PayoutRecord {
         &self.record
     }
 }
 
-/// What is known before the wallet is asked: operators' freeze, the address and its wait, then whether another payout is
-/// open.
+/// The checks before the wallet's balance is read: the operators' freeze, the address and its wait, then an open
+/// payout.
 pub fn payout_address_of(
     record: &PayoutRecord,
     owner: &PersonId,
@@ -242,7 +242,8 @@ pub fn payout_address_of(
     }
 }
 
-/// Decides a payout. Of several reasons to refuse the first answers: freeze, address, wait, open payout, balance.
+/// Decides a payout. The first of several reasons to refuse is the answer: freeze, address, wait, open payout,
+/// balance.
 pub fn decide_payout(facts: &PayoutFacts<'_>) -> Result<PayoutGrant, PayoutRefusal> {
     let frozen = facts.frozen_by_operators;
     let to = payout_address_of(facts.record, facts.owner, frozen, facts.open, facts.now)?;
@@ -298,7 +299,7 @@ mod tests {
         );
         let removed = second.without_address().unwrap();
         assert_eq!((removed.address.clone(), removed.without_address()), (None, None));
-        // Who names it again after a removal waits again.
+        // An address that is named again after its removal waits again.
         let again = named(&removed, 2, 2_000).unwrap();
         assert_eq!(again.version, 4);
         assert_eq!(again.address.unwrap().good_from, at(2_100));
@@ -346,7 +347,7 @@ mod tests {
             let refused = decide_frozen(&PayoutRecord::default(), Some(freeze), some, 1_099, 4, five);
             assert_eq!(refused.map_err(|refusal| refusal.reason()), Err(reason));
         }
-        // Another owner names their own.
+        // Another owner names an address of their own.
         let other = PersonId::of("https://issuer.example", "another");
         let refused = payout_address_of(&record, &other, None, None, at(9_000));
         assert_eq!(refused, Err(PayoutRefusal::NoAddress));
