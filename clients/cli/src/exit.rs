@@ -54,6 +54,12 @@ pub(crate) enum Failure {
     Signature,
     #[error("the provider answered HTTP {status} to the paid call (settlement {})", .payment.settlement_id)]
     ProviderStatus { status: u16, payment: Box<PaymentMade> },
+    /// The paid call's answer was not received, or not written, completely.
+    #[error("{failure} (settlement {})", .payment.settlement_id)]
+    AnswerLost {
+        failure: Box<Failure>,
+        payment: Box<PaymentMade>,
+    },
     #[error("{what} can't be written: {source}")]
     Output { what: String, source: std::io::Error },
 }
@@ -65,7 +71,7 @@ impl Failure {
             Self::Pay(PayError::ApprovalRequired(_)) => Exit::ApprovalRequired,
             Self::Pay(PayError::AboveListed { .. }) => Exit::Blocked,
             Self::Pay(error) if error.payment().is_some() => Exit::AfterPayment,
-            Self::ProviderStatus { .. } => Exit::AfterPayment,
+            Self::ProviderStatus { .. } | Self::AnswerLost { .. } => Exit::AfterPayment,
             _ => match self.refusal() {
                 Some(refusal) if is_block(refusal) => Exit::Blocked,
                 _ => Exit::Failed,
@@ -87,7 +93,7 @@ impl Failure {
     fn payment(&self) -> Option<&PaymentMade> {
         match self {
             Self::Pay(error) => error.payment(),
-            Self::ProviderStatus { payment, .. } => Some(payment),
+            Self::ProviderStatus { payment, .. } | Self::AnswerLost { payment, .. } => Some(payment),
             _ => None,
         }
     }
@@ -96,7 +102,7 @@ impl Failure {
     fn what_to_do(&self) -> Option<&'static str> {
         match self {
             Self::Pay(error) => Some(error.what_to_do()),
-            Self::ProviderStatus { .. } => {
+            Self::ProviderStatus { .. } | Self::AnswerLost { .. } => {
                 Some("Run the same command again: it sends the same payment, and nothing is paid twice.")
             }
             Self::Api(ApiError::Refused(refusal)) if refusal.slug.as_str() == "invalid_internal_token" => {
@@ -137,6 +143,7 @@ impl Failure {
             (None, Self::ProviderStatus { status, .. }) => {
                 members(json!({"error": "provider_status", "status": status}))
             }
+            (None, Self::AnswerLost { .. }) => members(json!({"error": "answer_lost"})),
             (None, Self::Pay(error)) => members(json!({"error": slug(error)})),
             (None, _) => members(json!({"error": "failed"})),
         };

@@ -131,7 +131,15 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         }
     };
     let status = paid.response.status();
-    write(paid.response, pay.output.as_deref()).await?;
+    if let Err(failure) = write(paid.response, pay.output.as_deref()).await {
+        return Err(match paid.payment {
+            Some(payment) => Failure::AnswerLost {
+                failure: Box::new(failure),
+                payment: Box::new(payment),
+            },
+            None => failure,
+        });
+    }
     if status.is_success() {
         if let Some(payment) = &paid.payment {
             tell(payment, output);

@@ -262,6 +262,13 @@ async fn a_payment_without_a_proof_is_unproven_and_the_command_says_not_to_pay_a
             (0, &json!(id), &json!("confirmed"))
         );
     }
+    // The payment is made before the answer turns out not to be writable. The same command makes no other payment.
+    let address = format!("{weather}?number=lost");
+    let lost = home.run(&["--json", "pay", &address, "-o", "no/such/folder"]).await;
+    let json = lost.told();
+    assert_eq!((lost.code, &json["error"]), (5, &json!("answer_lost")), "{lost:?}");
+    let again = home.run(&["--json", "pay", &address]).await;
+    assert_eq!(again.told()["settlement_id"], json["settlement_id"]);
     relay.answers.lock().unwrap().push(("silent", |_| Some(silent(200))));
     let said = home.run(&["pay", &weather]).await;
     assert!(
