@@ -7,11 +7,11 @@
 //! The rule, which only [`Edit::apply`] implements:
 //!
 //! - A pricing takes effect at once if the same operation (id, method and address) pays the same payee at least as
-//! much now, or if it allows no payment. Every other pricing is delayed. So an operation that is removed and added
-//! again, moved, listed a second time or under another id is new, and delayed like a changed one.
+//!   much now, or if it allows no payment. Every other pricing is delayed. So an operation that is removed and added
+//!   again, moved, listed a second time or under another id is new, and delayed like a changed one.
 //! - A service that opens for the first time is in effect at once, since no agent has it enabled. Exceptions: calls
-//! that another service lists that was ever open, and for which that service does not pay the same payee as much; and
-//! the whole service, if within the delay such a service was left without a call.
+//!   that another service lists that was ever open, and for which that service does not pay the same payee as much; and
+//!   the whole service, if within the delay such a service was left without a call.
 //! - A delayed pricing that is written again keeps its time. Any other pricing replaces it.
 
 use crate::{
