@@ -32,18 +32,21 @@ struct Console<W> {
 /// The decision about a payment, kept with the span of its request until the request's own line.
 struct Decided(String);
 
+/// A colour, as the parameter of ECMA-48's "select graphic rendition".
 #[derive(Clone, Copy)]
-enum Colour {
-    Green = 32,
-    Yellow = 33,
-    Red = 31,
-    Grey = 90,
+struct Colour(u8);
+
+impl Colour {
+    const RED: Self = Self(31);
+    const GREEN: Self = Self(32);
+    const YELLOW: Self = Self(33);
+    const GREY: Self = Self(90);
 }
 
 impl<W> Console<W> {
     fn in_colour(&self, colour: Colour, text: &str) -> String {
         if self.colours {
-            format!("\x1b[{}m{text}\x1b[0m", colour as u8)
+            format!("\x1b[{}m{text}\x1b[0m", colour.0)
         } else {
             text.to_owned()
         }
@@ -52,9 +55,9 @@ impl<W> Console<W> {
     fn request(&self, fields: &Fields, decided: Option<&str>) -> String {
         let status = fields.of("status");
         let colour = match status.as_bytes().first() {
-            Some(b'1'..=b'3') => Colour::Green,
-            Some(b'4') => Colour::Yellow,
-            _ => Colour::Red,
+            Some(b'1'..=b'3') => Colour::GREEN,
+            Some(b'4') => Colour::YELLOW,
+            _ => Colour::RED,
         };
         let outcome = decided.unwrap_or_else(|| fields.of("error"));
         let line = format!(
@@ -69,9 +72,9 @@ impl<W> Console<W> {
 
     fn warning(&self, level: Level, fields: &Fields) -> String {
         let colour = if level == Level::ERROR {
-            Colour::Red
+            Colour::RED
         } else {
-            Colour::Yellow
+            Colour::YELLOW
         };
         let mut line = self.in_colour(colour, level.as_str());
         for (name, value) in &fields.0 {
@@ -112,7 +115,7 @@ where
             _ => return,
         };
         let now = Clock::system().now().to_string();
-        let time = self.in_colour(Colour::Grey, now.get(11..19).unwrap_or_default());
+        let time = self.in_colour(Colour::GREY, now.get(11..19).unwrap_or_default());
         let _ = writeln!(self.writer.make_writer(), "{time} {line}");
     }
 }
