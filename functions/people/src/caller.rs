@@ -8,13 +8,13 @@ use purser_domain::{Acting, Actor, PersonId, RequestSource, SessionId, Timestamp
 pub(crate) struct Caller {
     /// Who: the owner of records.
     pub(crate) id: PersonId,
-    /// What to call them.
+    /// The display name.
     pub(crate) name: Option<String>,
-    /// What the issuer says of their mail address, where they came with its word.
+    /// The issuer's claim about the mail address, if the caller has an ID token.
     pub(crate) mail: MailClaim,
     /// When they showed the issuer who they are.
     pub(crate) signed_in_at: Timestamp,
-    /// What the audit log says of who acts.
+    /// The actor in the audit log.
     pub(crate) acting: Acting,
 }
 

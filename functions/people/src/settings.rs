@@ -84,8 +84,8 @@ impl Settings {
     }
 }
 
-/// Without use a session ends in an hour, at the latest after a working day. What an approval takes a recent sign-in for
-/// is more than a service costs on a day by the column defaults.
+/// A session ends after an hour without use, and at the latest after a working day. An approval requires a recent
+/// sign-in above the default daily cap of a service.
 fn session_limits(env: &mut Env) -> SessionLimits {
     let minutes: u32 = env.number("SESSION_IDLE_MINUTES", 60, 5..=1_440);
     let hours: u32 = env.number("SESSION_HOURS", 8, 1..=168);

@@ -15,7 +15,7 @@ pub(crate) struct People {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
     pub(crate) audit: AuditLog,
-    /// What was spent, in sums.
+    /// The sums of spending.
     pub(crate) usage: UsageTable,
     pub(crate) authenticator: Authenticator,
     /// The calls that begin to wait in a minute: of one agent, and of all.

@@ -21,13 +21,13 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing agents may be refused with.
+    /// The errors of listing agents.
     pub(crate) ListErrors: 400, 401, 403, 429, 500;
-    /// What creating an agent may be refused with.
+    /// The errors of creating an agent.
     pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500, 503;
-    /// What reading an agent may be refused with.
+    /// The errors of reading an agent.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// What editing an agent may be refused with.
+    /// The errors of editing an agent.
     pub(crate) EditErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct AgentView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = FreezeByOperators)]
 pub(crate) struct FreezeView {
-    /// What is frozen: the `agent`, all agents of its `owner`, or the `deployment`.
+    /// The frozen target: the `agent`, all agents of its `owner`, or the `deployment`.
     #[schema(value_type = String, example = "agent")]
     scope: &'static str,
     /// The operator's.

@@ -27,7 +27,7 @@ pub(crate) struct ApprovalView {
     /// When a person decided.
     #[schema(format = DateTime, required)]
     resolved_at: Option<String>,
-    /// What they wrote beside it.
+    /// The person's note.
     #[schema(required)]
     note: Option<String>,
     /// The settlement that used it.

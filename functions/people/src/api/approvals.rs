@@ -18,11 +18,11 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing approvals may be refused with.
+    /// The errors of listing approvals.
     pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
-    /// What reading an approval may be refused with.
+    /// The errors of reading an approval.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// What a person's word may be refused with.
+    /// The errors of a person's word.
     pub(crate) DecideErrors: 400, 401, 403, 404, 409, 413, 429, 500;
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct ApprovalView {
     operation_id: String,
     amount_units: u64,
     pay_to: String,
-    /// What is to be called.
+    /// The call.
     call: CallView,
     /// The policy's threshold then.
     threshold_units: u64,
@@ -79,11 +79,11 @@ pub(crate) struct ApprovalView {
     /// The cap on the day. Null, as are the next two, once no payment can follow, and where the service is not enabled.
     #[schema(required)]
     max_per_day_units: Option<u64>,
-    /// What counts against it now; an upper bound
-    /// while more than some 20,000 payments have rolled out and are not counted out yet.
+    /// The amount that counts against it now; an upper bound while more than about 20,000 expired payments are not
+    /// evicted yet.
     #[schema(required)]
     spend_today_units: Option<u64>,
-    /// What of it is left now, this payment not included.
+    /// The remaining amount, without this payment.
     #[schema(required)]
     remaining_today_units: Option<u64>,
     #[schema(format = DateTime)]
@@ -94,7 +94,7 @@ pub(crate) struct ApprovalView {
     /// When a person decided.
     #[schema(format = DateTime, required)]
     resolved_at: Option<String>,
-    /// What they wrote beside it.
+    /// The person's note.
     #[schema(required)]
     note: Option<String>,
     /// The settlement that used it.
@@ -163,7 +163,7 @@ impl VerdictBody {
 }
 
 purser_api::field! {
-    /// What was written: a note, unless it is blank.
+    /// The note, unless it is blank.
     pub(crate) struct Written(Option<Note>):
     |value| Note::parse(value.as_str().ok_or("must be a text")?),
     json!({"type": "string", "maxLength": NOTE_MAX, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})

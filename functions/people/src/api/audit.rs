@@ -10,7 +10,7 @@ use purser_api::{AuditList, AuditView, Failure, Query, SessionToken, audit_filte
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// What reading the audit log may be refused with.
+    /// The errors of reading the audit log.
     pub(crate) ListErrors: 400, 401, 403, 429, 500;
 }
 

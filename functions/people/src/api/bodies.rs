@@ -1,5 +1,5 @@
-//! What the bodies of a person's writes may contain: what is read from good ones; for wrong ones, every problem is
-//! reported in one answer, by path. Over HTTP the tests check one of each kind.
+//! The bodies of a person's writes: the values that are read from valid bodies, and the problems of invalid ones. One
+//! answer reports every problem, by path. The tests over HTTP check one body of each kind.
 
 use super::{agents, approvals, keys, rules, services};
 use purser_api::Member as _;
@@ -322,7 +322,7 @@ fn policies(base: &Value) -> Vec<Row> {
         ("max_per_call_units", json!(-1)),
         ("max_per_day_units", json!("9")),
         ("require_approval_above_units", json!(1.5)),
-        // What could be read is also checked against the catalog.
+        // Valid members are also checked against the catalog.
         ("enabled_operations", json!(["web.search", "web.scrape"])),
         ("allowed_domains", json!([7])),
         ("allowedDomains", json!([])),

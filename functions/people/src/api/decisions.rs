@@ -16,9 +16,9 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing decisions may be refused with.
+    /// The errors of listing decisions.
     pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
-    /// What reading a decision may be refused with.
+    /// The errors of reading a decision.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
 }
 
@@ -46,14 +46,13 @@ pub(crate) struct DecisionView {
     operation_id: Option<String>,
     amount_units: u64,
     pay_to: String,
-    /// What was to be called; null for a payout, and for a confirmation that was taken back, which the decision before
-    /// it tells.
+    /// The call; null for a payout, and for a reverted confirmation, whose earlier decision has it.
     #[schema(required)]
     call: Option<CallView>,
     #[schema(format = DateTime)]
     decided_at: String,
-    /// `allow`, `block`, `escalate`, `take_back` for a payment that was confirmed and is not on the chain any more, or
-    /// `payout` for money that you took back.
+    /// `allow`, `block`, `escalate`, `take_back` for a confirmed payment that is no longer on the chain, or `payout`
+    /// for a withdrawal.
     #[schema(example = "block")]
     result: String,
     /// `x402_authorized`, the slug that was answered, a rule's own reason, `confirmation_vanished`, or `paid_out`.
@@ -74,7 +73,7 @@ pub(crate) struct DecisionView {
     /// The approval that was asked for or used.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     approval_id: Option<String>,
-    /// What was authorized, or taken back; null for a block or an escalation.
+    /// The settlement that was authorized or reverted; null for a block or an escalation.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
     /// Where the settlement of an allow or a payout stands.

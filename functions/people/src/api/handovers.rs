@@ -13,9 +13,9 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing offers may be refused with.
+    /// The errors of listing offers.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// What accepting one may be refused with.
+    /// The errors of accepting one.
     pub(crate) AcceptErrors: 401, 403, 404, 429, 500;
 }
 

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing keys may be refused with.
+    /// The errors of listing keys.
     pub(crate) ListErrors: 401, 403, 404, 429, 500;
-    /// What a write on keys may be refused with.
+    /// The errors of a write on keys.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct KeyView {
     /// From when on it is refused; null while nobody has ended it.
     #[schema(format = DateTime, required)]
     ends_at: Option<String>,
-    /// What it may do: `read` lists and policies, `pay`.
+    /// Its permissions: `read` lists and policies, `pay`.
     permissions: Vec<&'static str>,
     /// The services that it is for, by UUID; null for all.
     #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
@@ -94,7 +94,7 @@ impl ListedKeyView {
     }
 }
 
-/// The agent's keys, newest first. Those that ended over 30 days ago are not kept.
+/// The agent's keys, newest first, without keys that ended over 30 days ago.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AgentKeyList)]
 pub(crate) struct KeyList {
@@ -149,7 +149,7 @@ fn texts<T: ToString>(items: &[T]) -> Vec<String> {
 }
 
 purser_api::body! {
-    /// What a key may do, which rotation keeps. What is left out limits nothing; the whole body may be.
+    /// The scope of a key, which rotation keeps. An absent member limits nothing; the whole body may be absent.
     pub(crate) struct NewKeyBody {
         /// `read`: lists and policies; `pay`: preflights, payments and their completion. One at least. Either may look
         /// up one receipt, one approval, and who it is.

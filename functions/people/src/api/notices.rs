@@ -1,4 +1,4 @@
-//! `/notices`: what a person is told, by mail and by incoming webhook.
+//! `/notices`: a person's notices by mail and incoming webhook.
 
 use super::request::with_version;
 use crate::ops::notices::{NoticesEdit, OwnNotices, SlackEdit};
@@ -16,15 +16,15 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What reading notices may be refused with.
+    /// The errors of reading notices.
     pub(crate) ReadErrors: 401, 403, 429, 500;
-    /// What replacing them may be refused with.
+    /// The errors of replacing them.
     pub(crate) WriteErrors: 400, 401, 403, 412, 413, 428, 429, 500;
-    /// What a test may be refused with.
+    /// The errors of a test.
     pub(crate) TestErrors: 401, 403, 429, 500, 503;
 }
 
-/// What the caller is told, and where.
+/// The caller's notices and their channels.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Notices)]
 pub(crate) struct NoticesView {
@@ -38,7 +38,7 @@ pub(crate) struct NoticesView {
     usual_kinds: Vec<&'static str>,
 }
 
-/// What is mailed.
+/// The notices by mail.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MailNotices)]
 pub(crate) struct MailView {
@@ -51,7 +51,7 @@ pub(crate) struct MailView {
     channel: ChannelView,
 }
 
-/// What is posted to an incoming webhook in Slack's form.
+/// The notices to an incoming webhook in Slack's format.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SlackNotices)]
 pub(crate) struct SlackView {
@@ -62,7 +62,7 @@ pub(crate) struct SlackView {
     channel: ChannelView,
 }
 
-/// What is said of a channel.
+/// The settings of a channel.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NoticeChannel)]
 pub(crate) struct ChannelView {
@@ -150,7 +150,7 @@ impl Listed for NoticeKind {
     }
 }
 
-/// The kinds that one may be told of.
+/// The kinds of events with notices.
 pub(crate) fn kinds() -> impl Iterator<Item = EventKind> {
     EventKind::ALL
         .iter()
@@ -159,7 +159,7 @@ pub(crate) fn kinds() -> impl Iterator<Item = EventKind> {
 }
 
 purser_api::body! {
-    /// What is mailed.
+    /// The notices by mail.
     pub(crate) struct MailBody {
         /// `false`: nothing. True by default.
         enabled: Option<bool>,
@@ -169,7 +169,7 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// What is posted to an incoming webhook in Slack's form.
+    /// The notices to an incoming webhook in Slack's format.
     pub(crate) struct SlackBody {
         /// https, of the public internet. Left out, it stays as it is.
         url: Option<IncomingUrl>,
@@ -181,7 +181,7 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// What you are told, and where. What is left out is as if nothing had been said.
+    /// The notices and their channels. An absent member has its default.
     pub(crate) struct NoticesBody {
         /// By mail, to the address that your issuer verified.
         mail: Option<MailBody>,
@@ -208,7 +208,7 @@ pub(super) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
     })
 }
 
-/// Read what you are told, and where.
+/// Read the notices and their channels.
 #[utoipa::path(
     get,
     path = "/notices",
@@ -226,7 +226,7 @@ pub(crate) async fn read(State(people): State<Arc<People>>, token: SessionToken)
     Ok(told(&people, &own))
 }
 
-/// Replace what you are told, and where. A channel that had ended is used again.
+/// Replace the notices and their channels. A disabled channel is enabled again.
 #[utoipa::path(
     put,
     path = "/notices",
@@ -256,7 +256,7 @@ pub(crate) async fn replace(
     Ok(told(&people, &own))
 }
 
-/// Send a test to the channels that are on, with what else waits to be told.
+/// Send a test to the enabled channels, with the pending notices.
 #[utoipa::path(
     post,
     path = "/notices/test",

@@ -17,13 +17,13 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What reading the address may be refused with.
+    /// The errors of reading the address.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// What naming it may be refused with.
+    /// The errors of naming it.
     pub(crate) NameErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
-    /// What removing it may be refused with.
+    /// The errors of removing it.
     pub(crate) RemoveErrors: 401, 403, 404, 429, 500, 503;
-    /// What a payout may be refused with.
+    /// The errors of a payout.
     pub(crate) PayOutErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
 }
 
@@ -76,7 +76,7 @@ purser_api::body! {
 }
 
 purser_api::field! {
-    /// So many micro-units, or all.
+    /// An amount in micro-units, or the whole balance.
     pub(crate) struct AskedAmount(PayoutAmount):
     |value| {
         if value.as_str() == Some("balance") {
@@ -108,9 +108,9 @@ purser_api::body! {
 #[schema(as = Payout)]
 pub(crate) struct PayoutView {
     payout: SettlementView,
-    /// What the facilitator said now: `accepted`, `refused` or `unanswered`; null where nothing was submitted, as the
-    /// payout has ended, its address was changed, or operators have frozen the agent. The chain alone ends it: while
-    /// `receipt_status` is `authorized`, the same request submits it again.
+    /// The facilitator's present answer: `accepted`, `refused` or `unanswered`; null if nothing was submitted, because
+    /// the payout has ended, its address was changed, or operators have frozen the agent. Only the chain ends a
+    /// payout: while `receipt_status` is `authorized`, the same request submits it again.
     #[schema(value_type = Option<String>, required, example = "accepted")]
     submission: Option<&'static str>,
 }

@@ -1,4 +1,4 @@
-//! What the endpoints share: the caller, the id in the path, the `If-Match` version, and the filters of a list.
+//! Shared parts of the endpoints: the caller, the id in the path, the `If-Match` version, and the filters of a list.
 
 use crate::caller::Caller;
 use crate::cursor;

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing rules may be refused with.
+    /// The errors of listing rules.
     pub(crate) ListErrors: 401, 403, 404, 429, 500;
-    /// What a write on rules may be refused with.
+    /// The errors of a write on rules.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct RuleView {
     says: RuleSays,
 }
 
-/// What a rule says.
+/// The terms of a rule.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum RuleSays {
@@ -56,16 +56,16 @@ pub(crate) enum RuleSays {
         /// Wallets, whatever service names them.
         wallets: Vec<String>,
     },
-    /// At most so much within every window of this length, over all services.
+    /// The most that may be spent within every window of this length, over all services.
     BudgetLimit {
         /// The budget, in micro-units.
         limit_units: u64,
         /// How long an authorization counts.
         window_seconds: u64,
-        /// What counts now; an upper bound
-        /// while more than some 20,000 payments have rolled out and are not counted out yet.
+        /// The amount that counts now; an upper bound while more than about 20,000 expired payments are not evicted
+        /// yet.
         used_units: u64,
-        /// What is left now.
+        /// The remaining amount.
         remaining_units: u64,
     },
     /// A person decides first, where every condition holds that is not null; without any, always.
@@ -155,7 +155,7 @@ pub(crate) struct WrittenRule {
     rule: RuleView,
 }
 
-/// A rule that is no more.
+/// A removed rule.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RemovedRule {
     #[schema(value_type = uuid::Uuid)]
@@ -181,7 +181,7 @@ purser_api::body! {
             /// Addresses.
             wallets: Option<Vec<Address>> = {"maxItems": 50},
         }
-        /// At most so much within every window of this length, over all services.
+        /// The most that may be spent within every window of this length, over all services.
         BudgetLimit = "budget_limit" {
             limit_units: Amount,
             /// From one hour to 31 days.

@@ -25,11 +25,11 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What reading services may be refused with.
+    /// The errors of reading services.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// What enabling a service may be refused with.
+    /// The errors of enabling a service.
     pub(crate) EnableErrors: 400, 401, 403, 404, 412, 413, 429, 500;
-    /// What a write on a service's record may be refused with.
+    /// The errors of a write on a service's record.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
@@ -57,14 +57,14 @@ pub(crate) struct ServiceView {
     policy: PolicyView,
     /// Whether the policy is in effect no limit, as those of pre-enabled services are until somebody tightens them.
     permissive: bool,
-    /// What was authorized less than 24 hours ago and not released; an upper bound
-    /// while more than some 20,000 payments have rolled out and are not counted out yet.
+    /// The amount that was authorized less than 24 hours ago and not released; an upper bound while more than about
+    /// 20,000 expired payments are not evicted yet.
     spend_today_units: u64,
-    /// What of the cap on the day is left now.
+    /// The remaining amount of the daily cap.
     remaining_today_units: u64,
     /// The operations of which no call can be paid, whatever the policy allows.
     unpayable_operations: Vec<UnpayableOperation>,
-    /// What operators have changed in the catalog, of whom or how much calls pay, and is not in effect yet.
+    /// Changes of payees and prices by operators that are not in effect yet.
     payment_changes: Vec<PaymentChange>,
 }
 
@@ -88,7 +88,7 @@ struct PaymentChange {
     /// The new payee, or the one as before.
     pay_to: String,
     amount_units: u64,
-    /// What a call may cost at most then; null if it can't be paid.
+    /// The most that a call may cost then; null if it can't be paid.
     #[schema(required)]
     max_price_units: Option<u64>,
 }
@@ -174,7 +174,7 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// A service to enable. What is left out takes its column default.
+    /// A service to enable. An absent member has its column default.
     pub(crate) struct EnableBody {
         /// Slug or UUID of a service in the curated set.
         service_id: Text<128>,

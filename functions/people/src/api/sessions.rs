@@ -11,9 +11,9 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing sessions, or ending all, may be refused with.
+    /// The errors of listing sessions, or ending all,.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// What ending one may be refused with.
+    /// The errors of ending one.
     pub(crate) EndErrors: 401, 403, 404, 429, 500;
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct SessionList {
     count: usize,
 }
 
-/// What was ended.
+/// The ended sessions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EndedSessions)]
 pub(crate) struct EndedView {

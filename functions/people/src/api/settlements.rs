@@ -15,9 +15,9 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing settlements may be refused with.
+    /// The errors of listing settlements.
     pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
-    /// What reading a settlement may be refused with.
+    /// The errors of reading a settlement.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
 }
 

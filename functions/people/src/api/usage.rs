@@ -12,7 +12,7 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What reading sums may be refused with.
+    /// The errors of reading sums.
     pub(crate) UsageErrors: 400, 401, 403, 429, 500;
 }
 
@@ -20,13 +20,13 @@ purser_api::error_responses! {
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageSums)]
 pub(crate) struct SumsView {
-    /// What was authorized, in micro-units.
+    /// The authorized amount, in micro-units.
     authorized_units: u64,
-    /// What was found on the chain of it; a payment that was taken back and found again twice.
+    /// The confirmed amount; a payment that was reverted and confirmed again counts twice.
     confirmed_units: u64,
-    /// What was given back, since the chain can never take it.
+    /// The released amount, which the chain can never take.
     released_units: u64,
-    /// What was confirmed, and gone with its block.
+    /// The amount that was confirmed and reverted with its block.
     taken_back_units: u64,
     /// How many payments were authorized.
     allowed: u64,
@@ -96,7 +96,7 @@ impl UsageRow {
     }
 }
 
-/// What was spent.
+/// The spending.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub(crate) struct UsageView {
@@ -108,7 +108,7 @@ pub(crate) struct UsageView {
     to: String,
     /// The sums of all rows.
     total: SumsView,
-    /// By day in its order; else the largest first. What has no payments has no row.
+    /// By day in order; otherwise the largest first. Without payments there is no row.
     rows: Vec<UsageRow>,
     /// How many rows this answer holds: all.
     count: usize,
@@ -161,5 +161,5 @@ pub(crate) async fn read(
     }))
 }
 
-/// How many days are told where none are named.
+/// The default number of days.
 const DEFAULT_DAYS: u32 = 30;

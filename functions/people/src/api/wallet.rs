@@ -10,7 +10,7 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What this endpoint may be refused with.
+    /// The errors of this endpoint.
     pub(crate) WalletErrors: 401, 403, 404, 429, 500;
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct WalletView {
     token: &'static str,
     /// The token's contract.
     token_address: String,
-    /// What it holds now; null while the chain can't be asked.
+    /// The balance; null while the chain can't be asked.
     #[schema(required)]
     balance_units: Option<u64>,
     /// The same in USDC.

@@ -18,19 +18,19 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// What listing webhooks may be refused with.
+    /// The errors of listing webhooks.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// What reading one may be refused with.
+    /// The errors of reading one.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// What listing its deliveries may be refused with.
+    /// The errors of listing its deliveries.
     pub(crate) DeliveriesErrors: 400, 401, 403, 404, 429, 500;
-    /// What making one may be refused with.
+    /// The errors of making one.
     pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500;
-    /// What a write on one may be refused with.
+    /// The errors of a write on one.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-    /// What removing one, or rotating its secret, may be refused with.
+    /// The errors of removing one, or rotating its secret,.
     pub(crate) ChangeErrors: 400, 401, 403, 404, 412, 428, 429, 500;
-    /// What sending something to one may be refused with.
+    /// The errors of sending something to one.
     pub(crate) SendErrors: 401, 403, 404, 429, 500, 503;
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct WebhookList {
 #[derive(Serialize, ToSchema)]
 #[schema(as = NewWebhook)]
 pub(crate) struct NewWebhookView {
-    /// What the program verifies calls with, by any library of Standard Webhooks. It is shown here, once.
+    /// The secret with which the program verifies calls, by any library of Standard Webhooks. It is shown once, here.
     #[schema(example = "whsec_<secret>")]
     secret: String,
     #[serde(flatten)]
@@ -260,7 +260,7 @@ fn kinds() -> impl Iterator<Item = &'static str> {
 }
 
 purser_api::body! {
-    /// Where a webhook calls, and with what. What is left out limits nothing.
+    /// The address of a webhook and its events. An absent member limits nothing.
     pub(crate) struct WebhookBody {
         /// https, of the public internet; without user, password and fragment.
         url: HookUrl,
@@ -372,7 +372,7 @@ pub(crate) async fn read(
 
 /// Replace what a webhook is called with, and where.
 ///
-/// One that is gone is called again; where nothing else changes, only if the body has `enabled: true`.
+/// A webhook that is gone is called again; if nothing else changes, only if the body has `enabled: true`.
 #[utoipa::path(
     put,
     path = "/webhooks/{webhookId}",
@@ -405,7 +405,7 @@ pub(crate) async fn replace(
     Ok(told(&own))
 }
 
-/// Remove a webhook, at once. What waits for it is dropped.
+/// Remove a webhook at once. Its pending deliveries are dropped.
 #[utoipa::path(
     delete,
     path = "/webhooks/{webhookId}",

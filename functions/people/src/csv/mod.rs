@@ -1,8 +1,8 @@
 //! Lists as CSV (RFC 4180), for spreadsheets: one file here for each list, with its columns.
 //!
-//! Always true: no cell is a formula. One that a spreadsheet would take for one begins with an apostrophe, by which
-//! spreadsheets know text: what a caller sent as its program's name must not run on its reader's machine. A file has at
-//! most so many bytes as an answer may have; what does not fit is where its last line leads.
+//! Invariant: no cell is a formula. A cell that a spreadsheet would evaluate begins with an apostrophe, which marks
+//! text: a caller's user agent must not run on its reader's machine. A file has at most the bytes of an answer, and
+//! its last line links to the rest.
 
 pub(crate) mod audit;
 pub(crate) mod decisions;

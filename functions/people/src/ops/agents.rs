@@ -17,12 +17,12 @@ purser_api::body! {
     }
 }
 
-/// Up to so many agents are few: all are read where one can be chosen, and their lists are merged, by a query of each for
-/// every page. Of more a page reads what it shows, and one has to be chosen for its lists.
+/// The most agents that are read as a whole: their lists are merged, with a query for each agent and page. A person
+/// with more agents chooses one for the lists.
 pub(crate) const FEW: usize = 25;
 
-/// A place in a list of the rows of several agents: newest first, of more than [`FEW`] agents by parts of so many in
-/// order of their creation, so that what a page reads does not grow with the fleet.
+/// A cursor in a list of the rows of several agents, newest first. With more than [`FEW`] agents the list has parts of
+/// [`FEW`] agents, in order of creation, so that the reads of a page don't grow with the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartPlace {
     /// With which agent the part begins; `None` for the first part.
@@ -61,7 +61,7 @@ impl Part {
 /// The agents of a person of which one can be chosen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agents {
-    /// Those that were read: all, oldest first, or of many the chosen one alone.
+    /// The agents that were read: all, oldest first, or of many agents only the chosen one.
     pub(crate) known: Vec<Owned>,
     /// Whether there are others.
     pub(crate) are_many: bool,
@@ -94,13 +94,13 @@ impl People {
         Ok(Agents { known, are_many })
     }
 
-    /// Those of these agents that are the person's, in any order.
+    /// The person's agents among these, in any order.
     pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents(ids).await?.into_iter();
         Ok(agents.filter_map(|agent| Owned::of(person, agent)).collect())
     }
 
-    /// So many of the person's agents, oldest first, from this place on, and the place of the one after them.
+    /// Up to `limit` of the person's agents, oldest first, from this cursor on, and the next cursor.
     pub(crate) async fn agents_from(
         &self,
         person: &Caller,
@@ -136,7 +136,7 @@ impl People {
         })
     }
 
-    /// The person's agents, oldest first. One that was just created may be missing for a moment.
+    /// The person's agents, oldest first. An agent that was just created may be missing for a moment.
     pub(crate) async fn agents(&self, person: &Caller) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents_of(person.id.as_str()).await?;
         Ok(agents

@@ -58,7 +58,7 @@ pub(crate) struct ApprovalContext {
     pub(crate) approval: Approval,
     /// The agent that asks.
     pub(crate) agent: Arc<Owned>,
-    /// The day's cap and use. `None` for an approval that can't lead to a payment any more, and where the service is
+    /// The daily cap and its use. `None` for an approval that can no longer lead to a payment, or if the service is
     /// not enabled.
     pub(crate) day: Option<DayRoom>,
 }
@@ -131,7 +131,7 @@ impl People {
         of_agent.is_ok() && self.waits.limit("approval waits", now, async { Ok(()) }).await.is_ok()
     }
 
-    /// The person's approvals, newest first. One that was just created may be missing for a moment.
+    /// The person's approvals, newest first. An approval that was just created may be missing for a moment.
     pub(crate) async fn approvals(
         &self,
         person: &Caller,

@@ -1,7 +1,7 @@
 //! The audit log of people's acts: the row of an edit, which is written with it, and the row of an act that was refused.
 //!
-//! What can't be read, or names what is not the caller's, is no act. A failure of ours is none either: its repetition
-//! is.
+//! An unreadable request, or one that names another person's object, is not an act. Nor is a failure of the service:
+//! its repetition is.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -19,7 +19,7 @@ impl People {
         Ok(self.audit.entry(&record))
     }
 
-    /// What comes of an act, the refused one with its row.
+    /// The result of an act. A refused act gets its row here.
     pub(crate) async fn judged<T>(
         &self,
         acting: &Acting,
@@ -45,7 +45,7 @@ impl People {
         Ok(acting.record(self.now(), self.entropy.bytes()?, act, outcome))
     }
 
-    /// What the person did, and tried, and what others did to their agents, newest first.
+    /// The person's acts, and the acts of others on their agents, newest first.
     pub(crate) async fn audit_log(
         &self,
         person: &Caller,

@@ -20,7 +20,7 @@ use purser_store::{Filter, Page, READS, Slice, page};
 use std::{cmp::Reverse, collections::HashMap};
 use uuid::Uuid;
 
-/// What decisions of every kind have.
+/// The facts of every kind of decision.
 pub(crate) struct DecisionFacts<'a> {
     pub(crate) transaction: TransactionId,
     pub(crate) agent: AgentId,
@@ -42,7 +42,7 @@ pub(crate) struct DecisionFacts<'a> {
     pub(crate) receipt_status: Option<&'static str>,
     /// `x402_authorized`, the slug that was answered, a rule's own reason, `confirmation_vanished`, or `paid_out`.
     pub(crate) reason: &'a str,
-    /// What only a block or an escalation has.
+    /// The details of a block or an escalation.
     pub(crate) refusal: Option<&'a LoggedRefusal>,
 }
 
@@ -278,7 +278,7 @@ pub(crate) fn newest<T>(lists: Vec<Vec<T>>, place: impl Fn(&T) -> Uuid, count: u
     rows
 }
 
-/// What distinguishes ids of one instant: the random second half of our `UUIDv7`s.
+/// The part that distinguishes ids of one instant: the random half of a `UUIDv7`.
 const RANDOM_HALF: u128 = (1 << 64) - 1;
 
 /// The smallest id that is later than every id of this one's instant.

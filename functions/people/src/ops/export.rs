@@ -26,11 +26,11 @@ impl ExportPlace {
     }
 }
 
-/// The first pages of so many agents are read together.
+/// The number of agents whose first pages are read together.
 const TOGETHER: usize = 25;
-/// So many agents are looked at for one file. Eight at once, with ten reads for each, that takes some seconds.
+/// The most agents of one file. Eight at once, with ten reads for each, take some seconds.
 const MOST_AGENTS: usize = 500;
-/// So many further pages are read, one after another.
+/// The most further pages, which are read one after another.
 const MOST_PAGES: u32 = 100;
 
 impl People {

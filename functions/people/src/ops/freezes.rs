@@ -19,7 +19,7 @@ impl People {
             if !known.iter().any(|freeze| freeze.target == target) {
                 known.extend(self.ledger.operator_freeze(&target).await?);
             }
-            // One that ended since it was read is none.
+            // The freeze may have ended since it was read.
             let freeze = known.iter().find(|freeze| freeze.target == target);
             found.extend(freeze.map(|freeze| (agent.id, freeze.clone())));
         }

@@ -99,7 +99,7 @@ impl People {
         })
     }
 
-    /// Ends a key immediately and permanently. One that has ended stays as it is.
+    /// Ends a key immediately and permanently. An ended key stays as it is.
     pub(crate) async fn revoke_key(&self, owned: Owned, meant: Precondition, id: KeyId) -> Result<(Owned, AgentKey)> {
         let now = self.now();
         let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refused);

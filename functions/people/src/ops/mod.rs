@@ -1,4 +1,4 @@
-//! What people can do, shared by the API and the pages: one file per resource, each an `impl People`.
+//! The operations of people, shared by the API and the pages: one file per resource, each an `impl People`.
 
 pub(crate) mod agents;
 pub(crate) mod approvals;

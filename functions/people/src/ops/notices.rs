@@ -1,4 +1,4 @@
-//! What a person is told, and where: read, edit, try.
+//! A person's notices and their channels: read, edit, test.
 //!
 //! An incoming webhook's URL is stored encrypted, and can't be decrypted here. `functions/notices` sends, and is asked for a test.
 
@@ -18,11 +18,11 @@ use uuid::Uuid;
 #[derive(Clone, Debug)]
 pub(crate) struct OwnNotices {
     pub(crate) settings: NoticeSettings,
-    /// The channels that lead nowhere any more.
+    /// The disabled channels.
     pub(crate) ended: BTreeMap<NoticeChannel, EndedChannel>,
 }
 
-/// What a person says anew.
+/// An edit of the settings.
 #[derive(Clone, Debug)]
 pub(crate) struct NoticesEdit {
     pub(crate) mail: ChannelTerms,
@@ -30,7 +30,7 @@ pub(crate) struct NoticesEdit {
     pub(crate) slack: Option<SlackEdit>,
 }
 
-/// What they say of their incoming webhook.
+/// An edit of the incoming webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct SlackEdit {
     /// `None`: the one that there is.
@@ -49,8 +49,8 @@ impl People {
         Ok(OwnNotices { settings, ended })
     }
 
-    /// Keeps what an issuer said of a mail address, at that time: another one, or that it is verified no more. Nothing else
-    /// waits for it: the next sign-in tells it again.
+    /// Stores an issuer's claim about a mail address, as of that time: a new address, or one that is no longer
+    /// verified. A failure has no further effect, since the next sign-in repeats the claim.
     pub(crate) async fn keep_mail_address(&self, person: &PersonId, mail: &MailClaim, said_at: Timestamp) {
         let address = match mail {
             MailClaim::Verified(address) => Some(address),
@@ -64,7 +64,7 @@ impl People {
         }
     }
 
-    /// Replaces what a person is told. It takes a recent sign-in where an incoming webhook is told more.
+    /// Replaces the settings. An incoming webhook that gets more notices requires a recent sign-in.
     pub(crate) async fn edit_notices(
         &self,
         person: &Caller,

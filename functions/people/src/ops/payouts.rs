@@ -9,7 +9,7 @@ use purser_domain::{
     SettlementState, Submission,
 };
 
-/// What is known of an agent's payouts.
+/// The state of an agent's payouts.
 #[derive(Clone, Debug)]
 pub(crate) struct Payouts {
     /// Whether the deployment pays anything out.
@@ -23,7 +23,7 @@ pub(crate) struct Payouts {
 /// A payout that was asked for.
 pub(crate) struct PaidOut {
     pub(crate) settlement: Settlement,
-    /// What the facilitator said this time; `None` where nothing was submitted.
+    /// The facilitator's present answer; `None` if nothing was submitted.
     pub(crate) submission: Option<Submission>,
     /// Whether an earlier request had asked for it.
     pub(crate) replayed: bool,

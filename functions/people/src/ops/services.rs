@@ -16,7 +16,7 @@ use purser_store::{AuditEntry, Backoff, Edited};
 pub(crate) struct EnableService {
     /// The service as it was named: slug or UUID.
     pub(crate) service: String,
-    /// What differs from the column defaults.
+    /// The differences from the column defaults.
     pub(crate) policy: PolicyEdit,
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct ServiceEdit {
 pub(crate) struct GovernedService {
     /// The record.
     pub(crate) record: EnabledService,
-    /// What was authorized less than 24 hours ago and not released.
+    /// The amount that was authorized less than 24 hours ago and not released.
     pub(crate) spent_today: Spend,
 }
 
 impl GovernedService {
-    /// What may still be spent now.
+    /// The remaining amount.
     pub(crate) fn remaining_today(&self) -> Amount {
         self.record.policy.max_per_day.above(self.spent_today.amount)
     }

@@ -23,7 +23,7 @@ pub(crate) struct SettlementFilter {
 }
 
 impl People {
-    /// What the person's agents were authorized to pay.
+    /// The settlements of the person's agents.
     pub(crate) async fn settlements(
         &self,
         person: &Caller,

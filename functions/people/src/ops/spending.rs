@@ -1,4 +1,4 @@
-//! What a person's agents spent lately, of the sums that the function `events` counts. They are some seconds behind the
+//! The recent spending of a person's agents, from the sums that `events` counts. They are some seconds behind the
 //! payments, and no decision depends on them.
 
 use crate::caller::Caller;
@@ -7,14 +7,14 @@ use purser_domain::{AgentId, Amount, Day, Result, ServiceId, UsageTotals};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Of so many days, today included.
+/// The range in days, today included.
 const DAYS: u32 = 30;
-/// Who spends most is of so many days where there are many agents: each has a row for each day on which it spent.
+/// The days by which many agents are ranked: each agent has a row for each day on which it spent.
 const DAYS_OF_MANY: u32 = 2;
-/// How many agents and services are told.
+/// The number of ranked agents and services.
 const BIGGEST: usize = 5;
 
-/// What was spent lately.
+/// The recent spending.
 #[derive(Clone, Debug)]
 pub(crate) struct Spending {
     /// The sums of each day, oldest first; also of those on which nothing was counted.
@@ -23,18 +23,18 @@ pub(crate) struct Spending {
     pub(crate) agents: Vec<(AgentId, Amount)>,
     /// Where most was spent.
     pub(crate) services: Vec<(ServiceId, Amount)>,
-    /// The two are of so many days.
+    /// The days of the two rankings.
     pub(crate) ranked_days: u32,
 }
 
-/// What was authorized and not given back.
+/// The amount that was authorized and not released.
 pub(crate) fn spent(totals: UsageTotals) -> Amount {
     // The two are counted one after the other: for a moment more may seem to be given back.
     totals.authorized.minus(totals.released).unwrap_or(Amount::ZERO)
 }
 
 impl People {
-    /// What the person's agents spent lately.
+    /// The recent spending of the person's agents.
     pub(crate) async fn spending(&self, person: &Caller, are_many: bool) -> Result<Spending> {
         let today = Day::of(self.now());
         let first = today.minus(DAYS.saturating_sub(1));
@@ -58,7 +58,7 @@ impl People {
     }
 }
 
-/// Those that spent most, the biggest first.
+/// The largest sums, in order.
 fn biggest<T: Ord + Copy>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
     let mut sums: Vec<(T, Amount)> = sums.into_iter().map(|(of, totals)| (of, spent(totals))).collect();
     sums.retain(|(_, amount)| !amount.is_zero());

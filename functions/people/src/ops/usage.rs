@@ -1,11 +1,11 @@
-//! What a person's agents spent, by the sums that `events` keeps: some seconds behind the payments.
+//! The spending of a person's agents, from the sums of `events`, some seconds behind the payments.
 
 use crate::caller::Caller;
 use crate::state::People;
 use purser_domain::{Day, Result, UsageTotals};
 use purser_store::Reasons;
 
-/// By what sums are told apart.
+/// The dimension of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsageBy {
     Day,

@@ -50,8 +50,8 @@ impl People {
             .ok_or_else(|| Error::internal(DOING, "it is not attested"))
     }
 
-    /// The wallet's balance, or `None` while the chain can't be reached: the rest of the agent can be managed without
-    /// it.
+    /// The wallet's balance, or `None` while the chain can't be reached, since the rest of the agent can be managed
+    /// without it.
     pub(crate) async fn balance(&self, owned: &Owned) -> Option<Amount> {
         match self.chain.balance(owned.agent().wallet.address).await {
             Ok(balance) => Some(balance),

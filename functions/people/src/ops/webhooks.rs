@@ -77,7 +77,8 @@ impl People {
         named(place.map(|place| webhooks.swap_remove(place)))
     }
 
-    /// Makes a webhook. It takes a recent sign-in: whoever has the session would be told everything from then on.
+    /// Creates a webhook. It requires a recent sign-in, since a stolen session would otherwise receive all later
+    /// events.
     ///
     /// `meant` is the place that it is to have: where one is named and has been taken since, none is made, so that a
     /// form sent twice makes one.
@@ -150,8 +151,8 @@ impl People {
         })
     }
 
-    /// Replaces what a webhook is called with, and where. It takes a recent sign-in where that widens. What changes nothing
-    /// writes nothing; but where it `resumes`, one that is gone is called again.
+    /// Replaces the address and events of a webhook. A wider choice requires a recent sign-in. An edit without changes
+    /// writes nothing, but with `resumes` a webhook that is gone is called again.
     pub(crate) async fn edit_webhook(
         &self,
         person: &Caller,
@@ -203,7 +204,7 @@ impl People {
         }
     }
 
-    /// Removes a webhook, by any session: it tells less. What is waiting for it is dropped.
+    /// Removes a webhook, with any session. Its pending deliveries are dropped.
     pub(crate) async fn remove_webhook(&self, person: &Caller, own: OwnWebhook, meant: Precondition) -> Result<()> {
         let act = Act::of(AuditKind::WebhookRemoved).with(&own.webhook.id);
         self.change_webhook(person, own, meant, &act, |_| Ok(Change::Removed))
@@ -287,13 +288,13 @@ impl People {
         })
     }
 
-    /// What came of a webhook's calls, the latest event first.
+    /// The results of a webhook's calls, the latest event first.
     pub(crate) async fn deliveries(&self, own: &OwnWebhook, slice: Slice<Uuid>) -> Result<Page<Delivery, Uuid>> {
         self.webhooks.deliveries(own.webhook.id, slice).await
     }
 
-    /// What is wrong with terms, where it calls included: what the guard of outward calls would refuse is refused here
-    /// already, as far as it is known before the name is resolved.
+    /// The problems of the terms, the address included: an address that the guard of outward calls would refuse is
+    /// refused here, as far as that is known before its name is resolved.
     fn judge_terms(&self, terms: &WebhookTerms) -> Result<()> {
         let mut problems = terms.problems();
         if !self.may_call(&terms.url) {

@@ -42,9 +42,9 @@ use std::sync::Arc;
 pub(crate) struct ApprovalQueue<'a> {
     /// The filter and position.
     pub(crate) view: View,
-    /// What waits for a person.
+    /// The pending approvals.
     pub(crate) waiting: Waiting,
-    /// What no longer does, newest first.
+    /// The closed approvals, newest first.
     pub(crate) decided: Page<ApprovalContext, ApprovalPlace>,
     pub(crate) catalog: &'a Catalog,
 }

@@ -44,7 +44,7 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
     };
     let (mut agents, page, edition) = tokio::try_join!(people.agents_to_choose(person, None), rows, people.catalog(),)?;
     if agents.are_many {
-        // Those that are named.
+        // The agents that the rows name.
         let named = page.items.iter().filter_map(|row| row.record.act.agent);
         let named: BTreeSet<AgentId> = named.chain(filter.agent).collect();
         agents.known = people.own_agents(person, named.into_iter().collect()).await?;
@@ -68,8 +68,8 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok((status, log_page(&layout, &log)).into_response())
 }
 
-/// `GET /dashboard/audit-log.csv`: what the page's filters show, from its first row on. What does not fit into one file
-/// is where its last line leads.
+/// `GET /dashboard/audit-log.csv`: the rows of the page's filters, from its first row on. The last line of a full file
+/// links to the rest.
 pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// At ten reads for each, this takes some seconds.
     const MOST_PAGES: u32 = 50;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/catalog";
 
-/// What is asked for. What is not understood is left out.
+/// The filters in a URL. Unknown ones are ignored.
 #[derive(Clone, Debug, Default)]
 struct View {
     search: String,

@@ -1,7 +1,7 @@
 //! Amounts by day as a picture: a bar for each day, drawn by the server.
 //!
-//! What the picture shows is also in words: its label has the sum and the highest day, each bar has its day and amount, and
-//! the same days are a table below. No colour has a meaning.
+//! The picture is also available as text: its label has the sum and the highest day, each bar its day and amount, and
+//! the table below the same days. No colour has a meaning.
 
 use super::bar::{FULL, share};
 use super::list::columns;

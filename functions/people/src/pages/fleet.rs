@@ -1,8 +1,8 @@
 //! The agents of a fleet: more than cards can show. Totals, and a table with search, order and pages.
 //!
-//! What an agent spent is read for those of the page alone. So are the records of many agents: in order of creation, and
-//! of what waits, the index is enough. Names and states are in the records alone, so a search, a filter and the order of
-//! names read those of all: a read unit for each agent, where a person asks for it.
+//! Spending is read only for the agents of a page. So are the records of many agents: the index suffices for the order
+//! of creation and for pending approvals. Only records have names and states, so a search, a filter and the order of
+//! names read all records: a read unit for each agent, at a person's request.
 
 use super::bar::bar;
 use super::datetime::relative;
@@ -57,7 +57,7 @@ impl Order {
     }
 }
 
-/// What the table shows: as in the URL, or all, the newest first.
+/// The choice of the table: as in the URL, by default all agents, newest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FleetView {
     search: String,
@@ -70,7 +70,7 @@ pub(crate) struct FleetView {
 pub(crate) type Asking = (Arc<Owned>, usize);
 
 impl FleetView {
-    /// The view in a URL. What is not understood is left out.
+    /// The view in a URL. Unknown parts are ignored.
     pub(super) fn of(uri: &Uri) -> Self {
         let mut query = Query::without_blanks(uri);
         let order = |text: &str| Order::ALL.into_iter().find(|order| order.name() == text);
@@ -147,7 +147,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// What the view shows of a person's agents, of which some wait.
+    /// The rows of the view; some of the person's agents have pending approvals.
     pub(super) async fn read(people: &People, person: &Caller, view: FleetView, waiting: &Waiting) -> Result<Self> {
         let asking = |owned: &Arc<Owned>| (Arc::clone(owned), waiting.count_of(owned.agent().id));
         if waiting.are_many && !view.asks_records() {
@@ -274,7 +274,7 @@ fn row(layout: &Layout, spend: &AgentSpend, waiting: usize) -> Markup {
     }
 }
 
-/// What is used of the cap of which most is used: of a service's day, or of a budget over all services.
+/// The use and limit of the cap that is nearest to its limit: of a service's day, or of a budget over all services.
 pub(super) fn nearest(spend: &AgentSpend) -> Option<(Amount, Amount)> {
     let services = spend.services.iter().filter(|service| service.record.enabled);
     let services = services.map(|service| (service.spent_today.amount, service.record.policy.max_per_day));

@@ -25,7 +25,7 @@ pub(crate) enum FormName {
     Rotate(KeyId),
     PayoutAddress,
     PayOut,
-    /// What a person is told.
+    /// The settings of notices.
     Notices,
     NewWebhook,
     Webhook,
@@ -101,7 +101,7 @@ pub(crate) struct Form {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Misread;
 
-/// What is wrong with a field, as a sentence.
+/// The problem of a field, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldProblem {
     /// Empty if it is no visible field.

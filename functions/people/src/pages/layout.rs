@@ -9,7 +9,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use purser_api::Query;
 use purser_domain::Timestamp;
 
-/// What a page has besides its own data.
+/// The parts of a page besides its data.
 pub(crate) struct Layout {
     /// Who is signed in, as the issuer names them.
     pub(crate) person: String,
@@ -22,7 +22,7 @@ pub(crate) struct Layout {
     /// The number of payments that wait for this person; `None` where the page did not read it and leaves it to the
     /// script.
     pub(crate) waiting: Option<usize>,
-    /// What was just done.
+    /// The completed act.
     pub(crate) notice: Option<Notice>,
     /// Why a request failed, if no field is the cause.
     pub(crate) problem: Option<String>,

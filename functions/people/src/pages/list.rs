@@ -80,7 +80,7 @@ pub(super) fn columns(names: &[&str]) -> Markup {
     html! { thead { tr { @for name in names { th scope="col" { (name) } } } } }
 }
 
-/// What a list is searched for.
+/// The search field of a list.
 pub(super) fn search_field(id: &str, label: &str, text: &str) -> Markup {
     let id = format!("filter-{id}");
     html! {
@@ -145,8 +145,8 @@ pub(super) fn choose_agent(what: &str) -> Markup {
     }
 }
 
-/// What is wrong with the filters of a list's address, by their labels; `None` where nothing is. A list with wrong filters
-/// shows no rows: rows that were not asked for would pass for the answer.
+/// The wrong filters of a list's address, by label; `None` if there are none. A list with wrong filters shows no rows,
+/// since rows without the filter would pass for the answer.
 pub(super) fn filter_problem(query: Query) -> Option<String> {
     let error = query.finish().err()?;
     let ErrorKind::InvalidRequest(problems) = error.kind() else {
@@ -169,7 +169,7 @@ pub(super) fn filter_problem(query: Query) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join(" "))
 }
 
-/// What a list says in place of rows while a filter is wrong.
+/// The text in place of rows while a filter is wrong.
 pub(super) fn nothing_shown() -> Markup {
     html! { p.empty { "Nothing is shown until the filters are corrected." } }
 }

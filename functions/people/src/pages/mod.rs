@@ -1,4 +1,4 @@
-//! What people see: pages of HTML for a browser with a session.
+//! The dashboard: pages of HTML for a browser with a session.
 //!
 //! Each page is a function from plain data to markup, in the file that is named for it; maud escapes every value. A
 //! page works without script: forms are posted and answered with a redirect, and what is edited in place is in

@@ -19,7 +19,7 @@ pub(super) fn big_money(amount: Amount) -> Markup {
     }
 }
 
-/// What counts of a window; "at most" where more has rolled out of it than was read.
+/// The use of a window; "at most" if not all expired entries were read.
 pub(super) fn spent(spend: Spend) -> Markup {
     html! { @if !spend.is_exact { "at most " } (money(spend.amount)) }
 }

@@ -1,4 +1,4 @@
-//! What a person is told, by mail and by incoming webhook: the page and its forms.
+//! The notices by mail and incoming webhook: the page and its forms.
 
 use super::datetime::both;
 use super::form::{BoxOption, Form, FormName, Inputs};
@@ -90,7 +90,7 @@ async fn again(
     Ok((status, page(&layout, &own, people.mails)).into_response())
 }
 
-/// What the form says; the problems are the form's.
+/// The edit in the form; problems are added to the form.
 fn read_edit(form: &mut Form, has_webhook: bool) -> NoticesEdit {
     let mail = read_channel(form, "mail");
     let slack = read_channel(form, "slack");

@@ -45,7 +45,7 @@ pub(crate) struct Overview<'a> {
     pub(crate) agents: Vec<AgentSpend>,
     /// Where there are more agents than cards can show.
     pub(crate) fleet: Option<Fleet>,
-    /// What was spent lately, and agents that are named in it; `None` where it can't be read.
+    /// The recent spending and the agents that it names; `None` if it can't be read.
     pub(crate) spending: Option<(Spending, Vec<Owned>)>,
     /// Agents that operators offer to the person.
     pub(crate) offers: Vec<(Handover, Agent)>,
@@ -167,7 +167,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
     Ok(overview_page(&layout, &overview).into_response())
 }
 
-/// What was spent lately, with the agents that it names. What else the page shows does not depend on it.
+/// The recent spending, with the agents that it names. The rest of the page does not depend on it.
 async fn spending(people: &People, person: &Caller, waiting: &Waiting) -> Option<(Spending, Vec<Owned>)> {
     let read: Result<(Spending, Vec<Owned>)> = async {
         let spending = people.spending(person, waiting.are_many).await?;

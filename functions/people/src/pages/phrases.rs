@@ -94,7 +94,7 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
     }
 }
 
-/// What a check verifies.
+/// The rule that a check verifies.
 const fn check_name(name: CheckName) -> &'static str {
     match name {
         CheckName::ServiceEnabled => "Service is enabled",
@@ -146,7 +146,7 @@ pub(super) fn checks(checks: &[Check]) -> Markup {
     }
 }
 
-/// What a rule says, in one sentence.
+/// A rule as a sentence.
 pub(super) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
     match kind {
         RuleKind::CategoryBlock { categories } => {

@@ -1,4 +1,4 @@
-//! What was authorized, paid and paid out: one row each, with its receipt.
+//! The settlements and payouts: one row each, with its receipt.
 
 use super::datetime::{exact, relative};
 use super::labels;

@@ -4,8 +4,8 @@
 //! §3.1). The result is an ID token, by which a session of our own starts. After sign-in, only our own pages are
 //! redirected to.
 //!
-//! What takes a recent sign-in leads here again (`again`), and the issuer is asked to let the person show anew who they
-//! are.
+//! An act that requires a recent sign-in leads here again (`again`), and the issuer is asked to authenticate the
+//! person again.
 
 use super::layout::{card, document, head, note};
 use super::notice::Notice;
@@ -123,7 +123,7 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
         info!(reason = "refused_by_issuer", "sign_in.refused");
         return Ok(back(Notice::SignInFailed));
     };
-    // Whoever starts sign-ins has signed cookies, and makes us call the issuer so often at most.
+    // A caller with signed cookies can make us call the issuer at most at this rate.
     let scope = ThrottleScope::of(&parts.extensions);
     let counted = async { Ok(()) };
     people
@@ -140,7 +140,7 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
     }
 }
 
-/// What came of a sign-in.
+/// The result of a sign-in.
 enum SignedIn {
     /// A session, with its cookie.
     Session(HeaderValue),

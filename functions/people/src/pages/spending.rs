@@ -1,4 +1,4 @@
-//! What was spent in the last days: totals, a picture, and who and what it was spent on.
+//! The spending of the last days: totals, a picture, and the largest agents and services.
 
 use super::bar::{HIGH, share};
 use super::chart::chart;
@@ -43,7 +43,7 @@ fn sum(spending: &Spending) -> UsageTotals {
     days.fold(UsageTotals::default(), |sum, (_, totals)| sum.plus(*totals))
 }
 
-/// What to do where nothing was paid: there is no picture of it.
+/// The advice if nothing was paid.
 fn nothing(shown: &[AgentSpend]) -> Markup {
     let first = shown.first().map(|spend| spend.agent.agent());
     html! {

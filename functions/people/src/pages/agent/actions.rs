@@ -1,4 +1,4 @@
-//! What the forms of an agent's page do, one function each.
+//! The actions of the forms of an agent's page, one function each.
 
 use super::agent_form::AgentForm;
 use super::keys::read_scope;

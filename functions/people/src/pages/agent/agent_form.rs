@@ -25,7 +25,7 @@ pub(in crate::pages) struct AgentForm {
     /// The agent.
     pub(in crate::pages) owned: Owned,
     pub(in crate::pages) posted: VerifiedForm,
-    /// What `payments` is told of this request.
+    /// The ids of this request, for `payments`.
     pub(super) caller: CallerIds,
     path: HashMap<String, String>,
 }
@@ -59,7 +59,7 @@ impl AgentForm {
         named(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// What was typed.
+    /// The typed values.
     pub(in crate::pages) fn form(&self, name: FormName) -> Form {
         self.posted.form(name)
     }

@@ -1,4 +1,4 @@
-//! What the page of an agent shows.
+//! The contents of an agent's page.
 
 use crate::ops::keys::ListedKey;
 use crate::ops::payouts::Payouts;

@@ -135,7 +135,7 @@ fn limited_form(layout: &Layout, version: u64, path: &str) -> Markup {
     }
 }
 
-/// What a key may do.
+/// The permissions of a key.
 fn scope(layout: &Layout, catalog: &Catalog, scope: &KeyScope) -> Markup {
     let may: Vec<&str> = scope.permissions().iter().map(|may| may.name()).collect();
     html! {

@@ -94,7 +94,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
     }
 }
 
-/// What operators have changed of whom or how much its calls pay, and is not in effect yet.
+/// Changes of payees and prices by operators that are not in effect yet.
 fn payment_changes(service: &Service, now: Timestamp) -> Markup {
     let operations = service.operations.iter();
     let changes: Vec<(&Operation, &NextPricing)> = operations
@@ -142,7 +142,7 @@ fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
     }
 }
 
-/// What a policy limits besides amounts.
+/// The limits of a policy other than amounts.
 fn scope(policy: &SpendPolicy) -> Markup {
     html! {
         @if let Some(operations) = &policy.enabled_operations {

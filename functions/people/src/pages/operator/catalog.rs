@@ -13,7 +13,7 @@ use purser_api::{Query, Reply};
 use purser_domain::{Network, Operation, Service, TrustStatus};
 use std::sync::Arc;
 
-/// What is asked for. What is not understood is left out.
+/// The filters in a URL. Unknown ones are ignored.
 #[derive(Clone, Debug, Default)]
 struct View {
     search: String,

@@ -1,4 +1,4 @@
-//! What operators have frozen: who did it, when, and why.
+//! The freezes by operators, with operator, time and reason.
 
 use super::{FREEZES, page};
 use crate::pages::datetime::both;

@@ -1,4 +1,4 @@
-//! What operators read in a browser: the catalog as it is stored, changes that wait, freezes.
+//! The pages of operators: the catalog as it is stored, delayed changes, freezes.
 //!
 //! Always true: these pages change nothing, and lead to no form that does. Operators act by their own tokens
 //! (`functions/internal`), so a browser session that is stolen changes no payee.

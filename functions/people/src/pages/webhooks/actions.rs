@@ -1,4 +1,4 @@
-//! What the forms of webhooks do, one function each.
+//! The actions of the forms of webhooks, one function each.
 
 use super::terms::read_terms;
 use super::webhook_form::{WebhookForm, refused};
@@ -16,8 +16,8 @@ use purser_api::Reply;
 use purser_domain::{DeliveryId, WebhookTerms};
 use std::sync::Arc;
 
-/// `POST /dashboard/webhooks`. The answer is the page that shows the secret, not a redirect: a redirect could not carry
-/// it. The form names the place of the new webhook, so that sent again by a reload it makes no second one.
+/// `POST /dashboard/webhooks`. The answer is the page with the secret, since a redirect could not carry it. The form
+/// names the new webhook's place, so that a reload makes no second webhook.
 pub(super) async fn create(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let person = &posted.session.person;
     let mut form = posted.form(FormName::NewWebhook);

@@ -1,4 +1,4 @@
-//! What came of a webhook's calls: one row for each event.
+//! The results of a webhook's calls: one row for each event.
 
 use super::terms::words;
 use crate::cursor;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 /// How many rows a page has.
 pub(super) const ROWS: u32 = 25;
 
-/// Where the page of a URL begins. What is not understood is the beginning.
+/// The cursor in a URL. An unknown one is the beginning.
 pub(super) fn cursor(uri: &Uri) -> Option<Uuid> {
     Query::without_blanks(uri).read("cursor", cursor::read_place, "")
 }

@@ -57,7 +57,7 @@ fn row(own: &OwnWebhook) -> Markup {
     }
 }
 
-/// What a webhook is called by: its description, or where it calls.
+/// The name of a webhook: its description, or its address.
 pub(super) fn title(terms: &WebhookTerms) -> String {
     terms.description.clone().unwrap_or_else(|| terms.url.to_string())
 }
@@ -70,7 +70,7 @@ pub(super) fn state_chip(own: &OwnWebhook) -> Markup {
     }
 }
 
-/// What a webhook is called with, in a few words.
+/// The events of a webhook, in a few words.
 fn told(terms: &WebhookTerms) -> String {
     let kinds = match &terms.kinds {
         None => "all events".to_owned(),

@@ -9,7 +9,7 @@ use purser_domain::{Agent, AgentId, EventKind, WebhookTerms, WebhookUrl};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What the problems of terms are about: the member, the form's field, and its label.
+/// The members with problems: the member, the form's field, and its label.
 pub(super) const FIELDS: [(&str, &str, &str); 4] = [
     ("url", "url", "URL"),
     ("description", "description", "Description"),
@@ -51,7 +51,7 @@ fn read_description(form: &mut Form) -> Result<Option<String>, Misread> {
     }
 }
 
-/// What is chosen; `None` for all. Neither radio is a mistake, and never means all.
+/// The chosen values; `None` for all. Without a chosen radio button the choice is a mistake, and never means all.
 fn read_choice<T: Ord>(
     form: &mut Form,
     field: &str,
@@ -119,7 +119,7 @@ fn agent_inputs(inputs: &Inputs<'_>, chosen: Option<&BTreeSet<AgentId>>, agents:
         );
     }
     let known: Vec<&Agent> = agents.known.iter().map(Owned::agent).collect();
-    // One that was handed to another person since, or never was this one's.
+    // An agent that was handed over since, or was never this person's.
     let others = chosen
         .into_iter()
         .flatten()

@@ -50,12 +50,12 @@ impl FromRequest<Arc<People>> for WebhookForm {
 }
 
 impl WebhookForm {
-    /// What the path names as `parameter`.
+    /// The value of the path's `parameter`.
     pub(super) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         named(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// What was typed.
+    /// The typed values.
     pub(super) fn form(&self, name: FormName) -> Form {
         self.posted.form(name)
     }
