@@ -18,7 +18,7 @@ purser_api::error_responses! {
     pub(crate) GuideErrors: 500;
 }
 
-/// What this service is and where to go on, for language models.
+/// A description of this service and links, for language models.
 #[utoipa::path(
     get,
     path = "/llms.txt",

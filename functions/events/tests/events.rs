@@ -1,4 +1,4 @@
-//! What the tables' streams say is told and counted once, whatever fails, repeats or overtakes.
+//! The tables' streams are published and counted once, despite failures, repetitions and reordering.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -242,7 +242,7 @@ impl World {
         sums
     }
 
-    /// That what was told and counted is what the ledger has.
+    /// Asserts that the published and counted sums are the ledger's.
     async fn assert_told_and_counted(&self) {
         let settlements = self.ledger.settlements(sample::agent_id(1), None, 100).await.unwrap();
         let units = |is: fn(&SettlementState) -> bool| -> u64 {
@@ -555,7 +555,7 @@ async fn what_the_bus_refused_is_what_comes_again() {
     for batch in world.records() {
         world.count(SHARD, &batch).await.unwrap();
         let mut rest = batch;
-        // Each call gets two entries further, and what was told before is told no more.
+        // Each call publishes two more entries, and repeats none.
         loop {
             let answer = world.call(json!({"Records": rest})).await.unwrap();
             let Some(first) = answer["batchItemFailures"][0]["itemIdentifier"].as_str() else {
@@ -647,7 +647,7 @@ async fn an_approval_that_was_not_used_is_told_to_have_expired_and_one_that_was_
         told.filter(|event| event.kind() == EventKind::ApprovalExpired)
             .collect()
     };
-    // At its end a payment may still be writing; it is told when none can be any more.
+    // A payment may still be written at the approval's end, so the event is published when no payment can be.
     for (after, count) in [(0, 0), (119, 0), (120, 1), (121, 1)] {
         world.clock.store(end.after(sample::secs(after)).micros(), SeqCst);
         world
@@ -938,7 +938,7 @@ async fn sums_by_hour_are_kept_for_two_days_and_checkpoints_for_a_week() {
     let now = Timestamp::from_micros(world.clock.load(SeqCst)).unwrap();
     assert_eq!(of("H#"), [now.after(sample::secs(2 * 86_400)).secs()]);
     assert_eq!(of("C#"), [now.after(sample::secs(7 * 86_400)).secs()]);
-    // What is counted later than that has no hours.
+    // Later counts have no hours.
     let late = World::start().await;
     late.paid(10, "k").await;
     late.clock

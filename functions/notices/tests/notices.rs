@@ -1,5 +1,5 @@
-//! The notices with an emulated DynamoDB, SQS and SES, and an incoming webhook on loopback: who is told what, in how many
-//! messages, and what is left. The words are tested in `shared/domain/src/notice`.
+//! The notices with an emulated DynamoDB, SQS and SES, and an incoming webhook on loopback: the recipients, the number
+//! of messages, and the remaining rows. The texts are tested in `shared/domain/src/notice`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -351,7 +351,7 @@ async fn an_owner_is_mailed_and_posted_what_their_agent_asks_with_a_link_to_its_
         "{texts:?}"
     );
     assert_eq!(world.left(), 0);
-    // What nobody asked to be told, and what is Bob's, is told to nobody else.
+    // Kinds that were not chosen, and Bob's events, are not sent to anybody else.
     world.happen(&approval(EventKind::ApprovalDecided, 7, &ann, agent.id, world.now()));
     world.happen(&frozen(&bob, sample::agent_id(2), 1, world.now()));
     world.run().await;
@@ -367,7 +367,7 @@ async fn fifty_questions_are_two_messages_and_a_repeated_one_is_told_once() {
     let asked: Vec<Event> = (0..50)
         .map(|n| approval(EventKind::ApprovalAsked, n, &ann, agent, world.now()))
         .collect();
-    // Half before the first message, half after; each is told twice.
+    // Half before the first message, half after. Each is delivered twice.
     for part in asked.chunks(25) {
         for event in part.iter().chain(part.iter().rev()) {
             world.happen(event);

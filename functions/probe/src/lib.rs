@@ -81,7 +81,7 @@ impl Probe {
 
     /// Probes what is due, within this time.
     pub async fn run(&self, budget: Duration) -> Result<Report> {
-        // What starts later might not be recorded in time.
+        // A later start might not be recorded in time.
         let (now, left) = (
             Instant::now(),
             budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING).saturating_add(STORING)),
@@ -128,7 +128,7 @@ impl Probe {
     /// recorded and did not come to write, too.
     async fn show(&self, probed: &[(Service, ProbeRecord)]) {
         let seen = Sightings::of(probed.iter().map(|(service, record)| (service, record)));
-        // What can't be read is written anew.
+        // Unreadable results are written anew.
         if self.0.catalog.sightings().await.is_ok_and(|written| written == seen) {
             return;
         }
@@ -137,7 +137,7 @@ impl Probe {
         }
     }
 
-    /// What is due, the most urgent first: requested, then never probed, then the oldest probe.
+    /// The due probes, the most urgent first: requested, then never probed, then the oldest probe.
     fn due(&self, probed: &[(Service, ProbeRecord)]) -> Vec<Due> {
         let now = self.0.clock.now();
         let mut due = Vec::new();

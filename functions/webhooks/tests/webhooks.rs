@@ -49,7 +49,7 @@ const BUDGET: Duration = Duration::from_secs(30);
 /// For how long a message is hidden when nobody says how long.
 const VISIBILITY_SECS: i64 = 180;
 
-/// What a receiver answers.
+/// The answer of a receiver.
 #[derive(Clone)]
 enum Answers {
     Status(u16),
@@ -339,7 +339,7 @@ async fn an_event_calls_its_owners_webhooks_that_want_it_and_the_official_librar
     let (_, _) = world
         .webhook("ann", 2, &others.url, |terms| terms.agents = Some([agent(2)].into()))
         .await;
-    // Bob has the agent in his own webhook's list, and is told nothing of Ann's.
+    // Bob's webhook lists the agent and gets none of Ann's events.
     world
         .webhook("bob", 0, &bobs.url, |terms| terms.agents = Some([agent(1)].into()))
         .await;
@@ -540,7 +540,7 @@ async fn a_person_has_a_thousand_waiting_deliveries_however_often_a_webhook_is_m
     world.run().await;
     let event = happen("ann", 5).await;
     assert_eq!(state(&again, &event).await, (DeliveryState::Waiting, 1));
-    // What a crash left behind counts no more when it has expired.
+    // A row that a crash left behind no longer counts after it expires.
     world.pass(4 * 86_400);
     world.run().await;
     let event = happen("ann", 6).await;

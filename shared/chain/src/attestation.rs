@@ -1,4 +1,4 @@
-//! What proves that a wallet is an agent's: a signature by the wallet's key over both.
+//! The attestation of a wallet for an agent: a signature by the wallet's key over both.
 //!
 //! It is EIP-712 data of a domain without a contract or a chain, and of another type than a transfer, so no token takes
 //! it for one: a token's own domain, which has both, is part of what it checks (EIP-712, "Definition of

@@ -1,8 +1,8 @@
 //! The state of authorizations at the final block: unused, or used by which transaction.
 //!
-//! Many are asked for at once, so that a payment nobody reports costs a fraction of a call: their nonces in one call,
-//! where they were used in one or two, and the transfers beside in one or two more. What a node can't say of one, or of
-//! part of them, leaves that part unknown and nothing else.
+//! Many authorizations are read at once, so that an unreported payment costs a fraction of a call: the nonces in one
+//! call, their uses in one or two, and the transfers beside them in one or two more. A part of them for which a node
+//! gives no answer stays unknown, and the others are not affected.
 //!
 //! Always true: a transaction counts if its block is the final one or an ancestor of it, which is read at the final
 //! block's hash; it is found by its logs alone. Where the transfers in a block are too many to read, those in the
@@ -38,7 +38,7 @@ const MOST_REFUSED: usize = 9;
 /// An authorization whose state is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Authorization {
-    /// What would be seen on chain.
+    /// The evidence to look for on chain.
     pub expected: Expected,
     /// When it was authorized.
     pub authorized_at: Timestamp,
@@ -84,7 +84,8 @@ impl Chain {
             .filter(|(_, (_, used))| **used == Some(true))
             .map(|(place, (authorization, _))| (place, *authorization))
             .collect();
-        // Those of one time are searched for together, so that an old one does not make the others' search long.
+        // Authorizations of one time are searched for together, so that an old one does not make the others' search
+        // long.
         traced.sort_by_key(|(_, authorization)| authorization.authorized_at);
         let are_near = |(_, one): &(usize, Authorization), (_, next): &(usize, Authorization)| {
             next.authorized_at.since(one.authorized_at) < CLOCKS_APART
@@ -96,7 +97,7 @@ impl Chain {
         for chunk in chunks {
             let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
             let mut trace = Trace::of(self, &wanted, block, log_range, until);
-            // What was found before a call failed is as good as without; the rest stays unknown.
+            // Results from before a failed call are kept; the rest stays unknown.
             let searched_to = trace.search().await.ok();
             trace.drop_strangers().await;
             trace.states(searched_to, &mut states).await;
@@ -117,7 +118,7 @@ struct Trace<'a> {
     chain: &'a Chain,
     wanted: &'a [Authorization],
     block: &'a FinalBlock,
-    /// How many blocks to search in one call: less once the node has refused so many.
+    /// The number of blocks to search in one call, which shrinks when the node refuses it.
     range: u64,
     searches_left: u32,
     /// Until when it searches: a quarter of the time is for the transfers beside what was found.
@@ -127,7 +128,8 @@ struct Trace<'a> {
     uses: HashMap<Name, Found>,
     /// Authorizations whose use was found in a block that is not below the final one.
     replaced: Vec<Name>,
-    /// Those that were unused in a final block at or past their `validBefore`: only a cancellation can have come later.
+    /// The authorizations that were unused in a final block at or past their `validBefore`: only a cancellation can
+    /// have come later.
     unused_in_time: Vec<Name>,
     /// The times of blocks that were asked for.
     times: HashMap<u64, Option<Timestamp>>,
@@ -158,7 +160,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Those not found yet.
+    /// The authorizations that are not found yet.
     fn missing(&self) -> Vec<&'a Authorization> {
         let is_missing = |authorization: &&Authorization| {
             let name = authorization.name();
@@ -269,8 +271,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Of those not found, the ones that the node says were unused as of that block. Few nodes keep old states, and none
-    /// has to: no answer counts as no.
+    /// The authorizations among those not found that were unused as of that block, by the node. Few nodes keep old
+    /// states: no answer counts as no.
     async fn find_unused_at(&mut self, number: u64) -> Result<(), ChainError> {
         self.in_time()?;
         let Some(block) = self.chain.header(number).await? else {
@@ -585,7 +587,7 @@ mod tests {
         ScriptedChain::default().paid(&payment(1), block, 1)
     }
 
-    /// So many payments, each authorized three blocks after the other and made in the next block.
+    /// `count` payments, each authorized three blocks after the previous one and made in the next block.
     fn many(count: u64) -> (ScriptedChain, Vec<Authorization>) {
         let wanted: Vec<Authorization> = (0..count)
             .map(|number| authorization(number, FINAL - 500 + 3 * number))
@@ -665,7 +667,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_payment_of_one_transaction_has_its_own_log() {
-        // Of one payer to one payee, the second twice as long ago as the others.
+        // Payments of one payer to one payee, the second twice as long ago as the others.
         let wanted = [0, 12, 24].map(|number| authorization(number, FINAL - 20 - number));
         let node = wanted
             .iter()

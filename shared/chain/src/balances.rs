@@ -1,4 +1,4 @@
-//! What many wallets hold, as of one block (`multicall.rs`).
+//! The balances of many wallets as of one block (`multicall.rs`).
 
 use crate::{
     Chain,
@@ -15,8 +15,8 @@ alloy::sol! {
 }
 
 impl Chain {
-    /// What each of these wallets held of the network's token in that block; `None` where the node can't say, or would be
-    /// asked after `until`.
+    /// The balance of each of these wallets in the network's token in that block; `None` if the node gives no answer,
+    /// or would be asked after `until`.
     pub async fn balances(&self, wallets: &[Address], block: &FinalBlock, until: Instant) -> Vec<Option<Amount>> {
         let token = self.network.token().address;
         let question = |account: &Address| call_of(token, balanceOfCall { account: *account }.abi_encode());
@@ -41,7 +41,7 @@ mod tests {
     use serde_json::json;
     use std::time::Duration;
 
-    /// How the answers are read, split and refused is told with the nonces (`nonces.rs`).
+    /// The reading, splitting and refusal of answers is tested with the nonces (`nonces.rs`).
     #[tokio::test]
     async fn many_wallets_are_asked_for_in_one_call_at_the_hash_of_the_block() {
         let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 /// its time, and a request makes several.
 const REST: Duration = Duration::from_secs(30);
 
-/// What is called: a node over HTTP, or the simulation's chain (`tests/sim`).
+/// The called service: a node over HTTP, or the simulation's chain (`tests/sim`).
 ///
 /// Its errors hold no address.
 pub trait Node: Send + Sync {
@@ -123,7 +123,7 @@ impl Rpc {
         }
     }
 
-    /// The answer of the other endpoint, after this failure of the one that was asked.
+    /// The answer of another endpoint, after this failure of the first one.
     fn answer_of<T>(
         &self,
         other: &Endpoint,
@@ -313,7 +313,7 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
-/// What is read of a block to know its time.
+/// The members of a block that determine its time.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireHeader {
     pub(crate) hash: B256,
@@ -322,7 +322,7 @@ pub(crate) struct WireHeader {
     pub(crate) timestamp: Quantity,
 }
 
-/// What is read of a log.
+/// The members of a log.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireLog {
@@ -355,7 +355,7 @@ impl WireLog {
     }
 }
 
-/// What is read of a transaction. One that is not in a block yet has no block.
+/// The members of a transaction. A pending transaction has no block.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireTransaction {
@@ -383,7 +383,7 @@ pub(crate) struct WireReceiptLogs {
     pub(crate) logs: Vec<WireLog>,
 }
 
-/// What is read of a receipt.
+/// The members of a receipt.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireReceipt {

@@ -36,7 +36,7 @@ pub(crate) fn too_large() -> Reply {
     Reply::Body(" ".repeat(16 * 1024 * 1024 + 1))
 }
 
-/// What was asked about the chain, besides which one it is.
+/// The calls about the chain, except for its id.
 pub(crate) fn asked(node: &ScriptedNode) -> Vec<(String, Value)> {
     let mut calls = node.calls();
     calls.retain(|(method, _)| method != "eth_chainId");

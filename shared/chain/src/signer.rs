@@ -1,8 +1,8 @@
 //! Signing a transfer: EIP-3009 `TransferWithAuthorization`, hashed by EIP-712 under the pinned token's domain.
 //!
-//! What is signed is the domain type [`TransferAuthorization`] and the network's own token; no text of a provider is.
-//! Signatures by the seed are deterministic (RFC 6979), so signing twice gives the same bytes. Those of KMS are not
-//! (`kms.rs`); both are for the same nonce, of which the token takes one.
+//! Only the domain type [`TransferAuthorization`] with the network's own token is signed, and no text of a provider.
+//! Signatures with the seed are deterministic (RFC 6979): signing twice gives the same bytes. Signatures of KMS are
+//! not (`kms.rs`). Both are for the same nonce, which the token accepts once.
 
 use crate::WalletSigner;
 use alloy::primitives::{Address, B256, Signature, U256, keccak256};
@@ -28,7 +28,7 @@ pub enum SignError {
     /// The payment is from another wallet: the seed or the stored address is wrong.
     #[error("the seed derives wallet {derived}, and the payment is from {from}")]
     OtherWallet {
-        /// What the seed derives.
+        /// The address that the seed derives.
         derived: Address,
         /// The payer that the payment names.
         from: Address,
@@ -58,7 +58,7 @@ impl WalletSigner {
     }
 }
 
-/// What is signed: the EIP-712 hash of the transfer, `keccak256("\x19\x01" ‖ domainSeparator ‖ hashStruct(message))`.
+/// The signed hash of the transfer (EIP-712): `keccak256("\x19\x01" ‖ domainSeparator ‖ hashStruct(message))`.
 pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthorization) -> B256 {
     let transfer = TransferWithAuthorization {
         from: authorization.from,

@@ -77,9 +77,9 @@ fn is_digest(text: &str) -> bool {
 pub struct Session {
     /// Its id.
     pub id: SessionId,
-    /// Whose it is.
+    /// The person.
     pub person: PersonId,
-    /// What the issuer called them at the sign-in.
+    /// The display name at the sign-in, from the issuer.
     pub name: Option<String>,
     /// When it began.
     pub created_at: Timestamp,

@@ -61,7 +61,7 @@ fn address(payee: usize) -> Address {
 /// An operation of the catalog: its slug, category, the payee of its payment, and its highest price.
 type CatalogOperation = (usize, Category, Option<usize>, Option<u64>);
 
-/// What an agent spent recently: how long ago in microseconds, and how much.
+/// An agent's recent spend: the age in microseconds, and the amount.
 type Spent = Vec<(i64, u64)>;
 
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! What would be signed, over generated catalogs, policies and requests: it pays the pinned payee of the operation that
-//! is called, at most at its catalog price, and that operation's scope, categories and allowlist were checked.
+//! The signed terms, over generated catalogs, policies and requests: they pay the pinned payee of the called
+//! operation, at most at its catalog price, and that operation's scope, categories and allowlist were checked.
 //!
 //! The operation that is called is found here by a separate, simpler reading of addresses.
 #![expect(
@@ -301,7 +301,7 @@ fn operation(slug: usize, listed: &Listed) -> Operation {
     }
 }
 
-/// What is signed for a grant.
+/// The signed transfer of a grant.
 fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorization {
     let terms = PaymentTerms::of(&Terms {
         id: SettlementId::from_uuid(Uuid::nil()),

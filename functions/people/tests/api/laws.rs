@@ -1,4 +1,4 @@
-//! What holds for every page: checked on each page that a test's browser receives.
+//! The laws of every page, checked on each page that a test's browser receives.
 
 use crate::support::World;
 use purser_testkit::authorize::Answer as Told;
@@ -112,7 +112,7 @@ async fn every_page_holds_to_them_with_everything_on_it_under_the_worst_names() 
         let seen = owner.get(page).await;
         assert!(seen.html.contains(text), "{page}: {}", seen.html);
     }
-    // What was wrongly typed is shown again.
+    // A wrong value is shown again.
     let policy = format!("{agent_page}/services/{}", service_id(1));
     let typed = [
         ("version", "2"),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 impl World {
-    /// So many agents of the owner, each a second younger than the one before.
+    /// Creates `count` agents of the owner, each a second younger than the one before.
     async fn fleet(&self, count: usize) -> Vec<String> {
         let mut agents = Vec::new();
         for _ in 0..count {

@@ -928,7 +928,7 @@ async fn a_payout_address_is_shown_with_its_wait_and_pays_out_once_it_is_good() 
     assert!(!seen.html.contains(asks), "{}", seen.html);
     world.ledger.unfreeze(&freeze.target, &audit()).await.unwrap();
 
-    // Of a person who had the agent before, the address is nobody's.
+    // An address that a previous owner named is not valid.
     let other = PersonId::parse(&"5e".repeat(32)).unwrap();
     let theirs = record.named(to, &other, world.now(), Duration::DAY).unwrap();
     world.ledger.put_payout_record(id, &theirs, &audit()).await.unwrap();
@@ -1001,7 +1001,7 @@ async fn a_fleet_is_a_table_that_is_searched_sorted_and_paged() {
         .get("/dashboard?q=agent&sort=oldest")
         .await
         .is(200, "/dashboard?q=agent&amp;sort=oldest&amp;page=2");
-    // Of so many, one has to be chosen, and is by its id.
+    // With this many agents, one must be chosen, by its id.
     for list in ["settlements", "decisions"] {
         let path = format!("/dashboard/{list}");
         let seen = owner.get(&path).await;

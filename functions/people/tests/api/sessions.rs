@@ -21,7 +21,7 @@ async fn a_session_that_was_ended_is_refused_at_once_by_another_environment() {
     let listed = world.get("ann", "/sessions").await.ok();
     assert_eq!(listed["count"], 1);
     let id = listed["sessions"][0]["session_id"].as_str().unwrap();
-    // What is listed opens nothing.
+    // The listed values open no session.
     let (person, secret) = ann.cookies["purser-session"].split_once('.').unwrap();
     assert!(!listed.to_string().contains(secret));
     let mut by_id = world.stranger();
@@ -212,7 +212,7 @@ async fn an_address_makes_us_ask_the_issuer_only_so_often() {
     assert_eq!(world.issuer.redeemed.load(Ordering::SeqCst), 3);
 }
 
-/// What takes a recent sign-in in JSON, and what doesn't: method, path below the agent, body, status when it is not.
+/// The acts that require a recent sign-in in JSON: method, path below the agent, body, and status without one.
 fn widening() -> Vec<(&'static str, &'static str, Value)> {
     vec![
         ("POST", "/keys", json!({})),

@@ -142,7 +142,7 @@ async fn a_webhook_is_edited_switched_and_removed_and_what_is_wrong_is_told_with
     assert_eq!(off.leads(), format!("{page}?notice=webhook_disabled"));
     owner.get(PAGE).await.is(200, "off</span>");
 
-    // What tells more takes a recent sign-in; what tells less does not.
+    // A wider choice requires a recent sign-in; a narrower one does not.
     world.advance(601);
     for (form, version) in [("enable", "3"), ("rotate", "3")] {
         let refused = owner
@@ -189,7 +189,7 @@ async fn another_s_webhook_is_not_there() {
     );
 }
 
-/// A delivery of that webhook, so many seconds ago, whose last call ended so.
+/// A delivery of that webhook, `ago` seconds ago, whose last call ended with `result`.
 fn delivery(webhook: WebhookId, now: Timestamp, ago: u32, result: Option<CallResult>) -> Delivery {
     let kind = EventKind::WebhookTest;
     let at = now.before(Duration::from_secs_u32(ago));

@@ -92,7 +92,7 @@ impl SessionKey {
     }
 }
 
-/// What the issuer published.
+/// The published documents of the issuer.
 #[derive(Clone)]
 struct Known {
     metadata: Arc<OidcMetadata>,

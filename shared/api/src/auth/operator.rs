@@ -57,7 +57,7 @@ impl Operators {
         listed.into_iter().map(operator).collect::<Option<_>>().map(Self)
     }
 
-    /// Whose token it is. Compares with all, so that the timing reveals nothing about any.
+    /// The operator of a token. All tokens are compared, so that the timing reveals nothing.
     fn whose(&self, presented: &SecretDigest) -> Option<&OperatorName> {
         let mut found = None;
         for (name, digest) in self.0.iter() {
@@ -229,7 +229,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Whose token it is.
+    /// The operator of a token.
     async fn whose(tokens: &InternalTokens, token: &str, now: Timestamp) -> Option<String> {
         let headers = HeaderMap::from_iter([(
             HeaderName::from_static("x-internal-token"),
@@ -261,7 +261,7 @@ mod tests {
             ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", None),
             (longer.as_str(), None),
             ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbB", None),
-            // What the secret holds opens nothing.
+            // A digest from the secret is not a token.
             (digest.as_str(), None),
         ];
         for (token, name) in rows {

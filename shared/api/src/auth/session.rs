@@ -177,15 +177,15 @@ fn instant(number: &Number) -> Option<Timestamp> {
 pub struct Person {
     /// Who it is, by issuer and `sub`: the owner of records.
     pub id: PersonId,
-    /// What to call them; not unique, and theirs to choose.
+    /// The display name; not unique, and chosen by the person.
     pub name: Option<String>,
-    /// What the issuer says of their mail address; a session of a browser says nothing.
+    /// The issuer's claim about the mail address; a browser's session has none.
     pub mail: MailClaim,
     /// When they showed the issuer who they are.
     pub signed_in_at: Timestamp,
 }
 
-/// What an issuer says of a person's mail address (OpenID Connect Core §5.1, `email` and `email_verified`).
+/// An issuer's claim about a person's mail address (OpenID Connect Core §5.1, `email` and `email_verified`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MailClaim {
     /// Nothing.
@@ -199,7 +199,7 @@ pub enum MailClaim {
 /// A verified ID token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdToken {
-    /// Whose it is.
+    /// The person.
     pub person: Person,
     /// The issuer's permanent id of the person.
     pub subject: String,
@@ -211,7 +211,7 @@ pub struct IdToken {
     pub is_operator: bool,
 }
 
-/// What becomes of a valid ID token.
+/// The result for a valid ID token.
 #[derive(Debug)]
 pub enum Judged {
     /// Its person is entitled.
@@ -353,13 +353,13 @@ impl Sessions {
         &self.settings.issuer
     }
 
-    /// What a sign-in is judged by now: a session that began under other settings does not go on.
+    /// The present settings of sign-ins: a session that began under other settings ends.
     pub fn terms(&self) -> Fingerprint {
         self.settings.terms()
     }
 
-    /// What an ID token says; 401 `invalid_session` if it is not valid, 403 `not_entitled` for a person without the claim
-    /// that entitles.
+    /// Reads an ID token; 401 `invalid_session` if it is not valid, 403 `not_entitled` for a person without the
+    /// entitling claim.
     pub async fn id_token(&self, token: &str, now: Timestamp) -> Result<IdToken> {
         match self.judge(token, now).await? {
             Judged::Entitled(id_token) => Ok(id_token),

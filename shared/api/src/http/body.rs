@@ -462,7 +462,7 @@ mod tests {
     use crate::Text;
 
     crate::body! {
-        /// What is called.
+        /// The called operation.
         struct Call {
             url: Text<8>,
             method: Option<Text<4>>,
@@ -473,7 +473,7 @@ mod tests {
         /// A thing,
         /// in two lines.
         pub(crate) struct Thing as "SomeThing" {
-            /// What it calls.
+            /// The call.
             call: Call,
             key: Text<8> = {"example": "k"},
             again: Said<bool>,

@@ -27,7 +27,7 @@ const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(90
 /// How long a connection without calls is kept: half of what load balancers commonly do (ALB's default is 60 s).
 const IDLE: Duration = Duration::from_secs_u32(30);
 
-/// A builder of connectors with at most so many idle connections to one host. Its type can't be named.
+/// A builder of connectors with a limit of idle connections to one host. Its type can't be named.
 macro_rules! builder {
     ($most_idle:expr) => {{
         let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT);
@@ -114,7 +114,7 @@ impl HttpConnector for OnDemand {
     }
 }
 
-/// A connector that keeps at most so many idle connections to one host.
+/// A connector that keeps at most `most_idle` idle connections to one host.
 fn connector(most_idle: usize) -> Connector {
     builder!(most_idle).build()
 }
@@ -164,7 +164,7 @@ mod tests {
             answered(&client, &node, connection).await;
             assert_eq!(node.connections(), connections, "{seconds} {connection:?}");
         }
-        // What is open is not used, even if nothing else can be.
+        // Open connections are not used, even if no others are available.
         node.forget_connections();
         answered(&client, &node, Some("close")).await;
     }

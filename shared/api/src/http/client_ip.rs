@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// What we read from the gateway's `requestContext` (HTTP API, payload format 2.0). It is in the request's extensions.
+/// The used part of the gateway's `requestContext` (HTTP API, payload format 2.0), in the request's extensions.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayContext {

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Error)]
 pub struct ErrorBody {
-    /// What went wrong, in snake case.
+    /// The error, in snake case.
     #[schema(example = "invalid_request")]
     pub error: String,
     /// The same for people, with what to do next.
@@ -36,7 +36,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub approval_id: Option<OrNull<String>>,
-    /// What was authorized earlier; null when nothing was.
+    /// The settlement that was authorized earlier; null without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub settlement_id: Option<OrNull<String>>,
@@ -80,7 +80,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_per_call_units: Option<u64>,
-    /// What counts in the last 24 hours, in micro-units.
+    /// The spend of the last 24 hours, in micro-units.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub spend_today: Option<u64>,
@@ -104,11 +104,11 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rule_above_units: Option<u64>,
-    /// What the wallet holds, in USDC.
+    /// The wallet's balance, in USDC.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "0.25")]
     pub balance_usdc: Option<String>,
-    /// What the call costs, in USDC.
+    /// The price of the call, in USDC.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1.5")]
     pub required_usdc: Option<String>,
@@ -120,7 +120,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "usdc_transfer_mismatch")]
     pub reason: Option<&'static str>,
-    /// What the key lacks: `read`, `pay`, `service` or `network`.
+    /// The missing permission of the key: `read`, `pay`, `service` or `network`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "pay")]
     pub missing: Option<&'static str>,
@@ -161,7 +161,7 @@ pub struct ProblemView {
     /// JSON Pointer into the request body, or `/<name>` for a query parameter.
     #[schema(example = "/max_payment_units")]
     pub path: String,
-    /// What would be right.
+    /// The requirement.
     #[schema(example = "must be an integer")]
     pub message: String,
 }

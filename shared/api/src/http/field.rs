@@ -29,7 +29,7 @@ pub trait Listed: Field {
     /// The schema's name.
     const NAME: &'static str;
 
-    /// What an entry's schema adds to the value's own.
+    /// The additions of an entry's schema to the value's own.
     fn entry() -> Value;
 }
 

@@ -183,7 +183,7 @@ mod tests {
     use utoipa_axum::{router::OpenApiRouter, routes};
 
     crate::error_responses! {
-        /// What the route below may be refused with.
+        /// The errors of the route below.
         ThingErrors: 404, 429;
     }
 

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use utoipa::{PartialSchema as _, ToSchema};
 
 crate::body! {
-    /// What the provider was or will be asked.
+    /// The call of the provider.
     struct OriginalRequest and others {
         /// HTTP method.
         method: HttpMethod,
@@ -67,7 +67,7 @@ crate::body! {
 }
 
 crate::body! {
-    /// What the provider answered.
+    /// The provider's answer.
     pub struct CompleteBody {
         /// The provider's payment response: the raw base64 header, or an object keyed by header name.
         payment_response_header: ProvenHash,

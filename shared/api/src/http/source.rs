@@ -7,7 +7,7 @@ use purser_domain::{AuditRefusal, Error, ErrorKind, RequestSource};
 /// Where a request came from: its address by the gateway, the caller's program by its own word, and its id.
 pub fn request_source(parts: &Parts) -> RequestSource {
     let user_agent = parts.headers.get(header::USER_AGENT);
-    // What is not text tells nothing.
+    // A value that is not text is ignored.
     let user_agent = user_agent.and_then(|value| value.to_str().ok());
     let address = client_ip(&parts.extensions).map(|ip| ip.to_string());
     let id = parts.extensions.get::<RequestId>().map_or("", RequestId::as_str);

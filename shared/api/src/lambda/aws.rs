@@ -24,7 +24,7 @@ use std::{net::IpAddr, time::Duration};
 /// An answer takes milliseconds, so after a second the request is lost. Three attempts of a second are three seconds,
 /// and the longest handler makes three calls in a row: nine seconds of the function's fifteen.
 pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
-    // What is missing is noted in `env`, so the function does not start.
+    // A missing variable is recorded in `env`, so the function does not start.
     let region = env.text("AWS_REGION");
     let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.text(name));
     let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);

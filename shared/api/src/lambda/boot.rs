@@ -17,7 +17,7 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 /// Why a function can't start.
 pub type BootError = lambda_http::Error;
 
-/// What a function is started with.
+/// The inputs of a function's start.
 pub struct Boot {
     /// The function's configuration.
     pub env: Env,

@@ -1,9 +1,9 @@
 //! Requests of one function to another, past the gateway: Lambda's `Invoke` with a small JSON object, of which both
 //! sides have the types here.
 //!
-//! What arrives at a function that answers both is told apart by its shape. The gateway puts whatever it was sent into
-//! an event of its own, which has a path and a request context, so nothing that it passes on is taken for one of these;
-//! and who may invoke a function is IAM's to say. What is in no form of this version is refused, unknown members
+//! A function that serves the gateway and other functions distinguishes their events by shape. The gateway wraps every
+//! request into an event of its own, with a path and a request context, so no request is taken for a direct
+//! invocation; IAM determines who may invoke a function. An event of any other form is refused, unknown members
 //! included.
 
 use crate::{AskedPayout, Failure, GatewayEvent, NamedPayoutAddress, PayoutOwner, Reply, answer};
@@ -39,7 +39,7 @@ pub const DIRECT_PATH: &str = "/direct";
 /// The form of these requests; another one is refused.
 const VERSION: u8 = 1;
 
-/// What `payments` is asked.
+/// A request to `payments`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PaymentsRequest {
@@ -104,7 +104,7 @@ pub struct AttestedWallet {
 }
 
 impl AttestedWallet {
-    /// What is told of a wallet.
+    /// The members of a wallet.
     pub fn of(wallet: &Wallet) -> Self {
         let public_key = match &wallet.key {
             WalletKey::Seed { .. } => None,
@@ -151,7 +151,7 @@ pub struct CallerIds {
     pub trace_id: String,
 }
 
-/// Those of the present request.
+/// The ids of the present request.
 impl<S: Sync> FromRequestParts<S> for CallerIds {
     type Rejection = Infallible;
 
@@ -213,7 +213,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
     }
 }
 
-/// What another function is answered.
+/// The answer to another function.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectAnswer {

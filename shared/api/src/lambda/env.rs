@@ -54,7 +54,7 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Env {
 }
 
 impl Env {
-    /// The process's variables. One that is not Unicode counts as unset.
+    /// The process's variables. A variable that is not Unicode counts as unset.
     pub fn process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

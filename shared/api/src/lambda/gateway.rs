@@ -56,8 +56,8 @@ pub struct GatewayAnswer {
 }
 
 impl GatewayAnswer {
-    /// What the gateway takes. It is written here and not by who sends it: a serializer is compiled where it is called,
-    /// and a function's own code is built for size.
+    /// The answer to the gateway. It is serialized here and not by its sender: a serializer is compiled where it is
+    /// called, and a function's own code is optimized for size.
     pub fn json(&self) -> Box<RawValue> {
         // Numbers, texts and maps of texts: writing them does not fail.
         to_raw_value(self).unwrap_or_default()

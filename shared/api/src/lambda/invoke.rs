@@ -69,8 +69,8 @@ impl PaymentsFunction {
         self.ask(caller, PaymentsRequest::PayOut(asked)).await
     }
 
-    /// Asks, and reads the answer strictly. What passes by itself is `temporarily_unavailable`, so that the person may
-    /// repeat what they asked for; all else is our fault.
+    /// Invokes the function and reads the answer strictly. A temporary failure is `temporarily_unavailable`, so that
+    /// the person may repeat the request; any other failure is the service's fault.
     async fn ask<T: DeserializeOwned>(&self, caller: CallerIds, request: PaymentsRequest) -> Result<T> {
         let is_slow = matches!(request, PaymentsRequest::PayOut(_));
         let event = serde_json::to_vec(&DirectEvent::new(caller, request)).map_err(failed)?;
@@ -114,7 +114,7 @@ const ASKING: &str = "asking `payments`";
 /// The longest that an answer is waited for, of the caller's fifteen seconds.
 const LONGEST: Duration = Duration::from_secs(11);
 
-/// What of an error's envelope the log needs.
+/// The members of an error's envelope for the log.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Refusal {

@@ -9,12 +9,12 @@ use aws_types::SdkConfig;
 use purser_domain::{DeliveryId, Duration, Event, NoticeChannel, NoticePace, PersonId, Result};
 use serde_json::{Map, Value, json};
 
-/// What a message asks for.
+/// The work of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoticeWork {
-    /// Let what is nobody's own reach those whom it concerns: some of a part of all people, and so on.
+    /// Store an event without an owner for the people whom it concerns, a part of all people at a time.
     Spread {
-        /// What.
+        /// The event.
         event: Event,
         /// The part.
         part: char,
@@ -23,9 +23,9 @@ pub enum NoticeWork {
     },
     /// Send what waits on a channel.
     Flush {
-        /// Whose.
+        /// The person.
         person: PersonId,
-        /// Which.
+        /// The channel.
         channel: NoticeChannel,
     },
 }
@@ -121,8 +121,8 @@ impl NoticesQueue {
         Self(Queue::new(aws, url))
     }
 
-    /// Adds a message. Sent twice, it is two; the rows tell what was done. What sends waits first, so that one message
-    /// tells a burst.
+    /// Sends a message. A repetition sends a second one; the rows record the work that was done. A flush waits first,
+    /// so that one message has all events of a burst.
     pub async fn send(&self, work: &NoticeWork) -> Result<()> {
         let (group, delay) = match work {
             NoticeWork::Spread { event, .. } => (event.id().to_string(), None),
@@ -131,7 +131,7 @@ impl NoticesQueue {
         self.0.send(&group, work.text(), delay).await
     }
 
-    /// Lets nobody receive a message for so long, from now on.
+    /// Hides a message for `pause`.
     pub async fn hide(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
         self.0.hide(receipt_handle, pause).await
     }

@@ -1,5 +1,5 @@
-//! What `people` asks `payments` about payouts, and what it is answered: refusals are answers here, since the person
-//! has to hear which it is.
+//! The requests of `people` to `payments` about payouts, and the answers. Refusals are answers here, since the page
+//! names them.
 
 use purser_domain::{
     Acting, Actor, AgentId, Amount, Error, ErrorKind, Freeze, PayoutAmount, PayoutRefusal, PersonId, Problem,
@@ -25,7 +25,7 @@ pub struct PayoutOwner {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedPayout {
-    /// Whose.
+    /// The agent and its owner.
     pub of: PayoutOwner,
     /// In micro-units; `None` for all that the wallet holds.
     amount_units: Option<u64>,
@@ -37,7 +37,7 @@ pub struct AskedPayout {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedPayoutAddress {
-    /// Whose.
+    /// The agent and its owner.
     pub of: PayoutOwner,
     /// `0x` and forty hexadecimal digits.
     pub address: String,
@@ -48,7 +48,7 @@ pub struct NamedPayoutAddress {
 pub struct ReservedPayout {
     /// Its settlement.
     pub settlement: SettlementId,
-    /// What the facilitator said this time; `None` where nothing was submitted.
+    /// The facilitator's present answer; `None` if nothing was submitted.
     pub submission: Option<Submission>,
     /// Whether an earlier request had reserved it.
     pub replayed: bool,
@@ -64,7 +64,7 @@ pub enum PayoutAnswer {
     Reserved {
         /// Its settlement.
         settlement_id: Uuid,
-        /// What the facilitator said this time.
+        /// The facilitator's present answer.
         submission: Option<String>,
         /// Whether an earlier request had reserved it.
         replayed: bool,
@@ -73,12 +73,12 @@ pub enum PayoutAnswer {
     NotFound {},
     /// The address can't be named.
     WrongAddress {
-        /// What would be right.
+        /// The requirement.
         message: String,
     },
     /// The key was used for another request.
     KeyReused {
-        /// What that one reserved.
+        /// The settlement that it reserved.
         settlement_id: Option<Uuid>,
     },
     /// The deployment has no facilitator.
@@ -104,7 +104,7 @@ pub enum PayoutAnswer {
     },
     /// The wallet holds less.
     InsufficientBalance {
-        /// What it holds.
+        /// The wallet's balance.
         balance_units: u64,
     },
 }
@@ -144,7 +144,7 @@ impl PayoutOwner {
 }
 
 impl AskedPayout {
-    /// A payout of so much.
+    /// A payout of this amount.
     pub fn new(of: PayoutOwner, amount: PayoutAmount, idempotency_key: String) -> Self {
         let amount_units = match amount {
             PayoutAmount::Balance => None,

@@ -20,9 +20,9 @@ pub struct SqsBatch {
 pub struct SqsRecord {
     /// Its id.
     pub message_id: String,
-    /// What hides it.
+    /// The handle with which the message is hidden.
     pub receipt_handle: String,
-    /// What it says.
+    /// The body.
     pub body: String,
     /// The queue that it is from.
     #[serde(rename = "eventSourceARN")]

@@ -37,7 +37,7 @@ struct Metric {
     dimensions: &'static [&'static [Dimension]],
 }
 
-/// What a line adds to a metric.
+/// The value that a line adds to a metric.
 #[derive(Clone, Copy, Debug)]
 enum Count {
     /// One.
@@ -151,7 +151,7 @@ const fn metric(
 }
 
 impl Metric {
-    /// What the line adds; `None` for nothing.
+    /// The value that the line adds, if any.
     fn value(&self, line: &Fields) -> Option<Value> {
         match self.count {
             Count::Line => Some(1.into()),
@@ -197,7 +197,7 @@ impl Metric {
 /// Members of a line beside its own.
 type Members = BTreeMap<&'static str, Value>;
 
-/// What makes a line an embedded metric format document.
+/// The member that makes a line an embedded metric format document.
 #[derive(Serialize)]
 struct Counted<'a> {
     #[serde(flatten)]
@@ -206,7 +206,7 @@ struct Counted<'a> {
     aws: Aws<'a>,
 }
 
-/// What the line counts, by the names of its members, and when.
+/// The metrics of the line, by the names of its members, and its time.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Aws<'a> {

@@ -15,10 +15,10 @@ pub struct AuditView {
     /// Its id, which sorts by time.
     #[schema(value_type = Uuid)]
     pub audit_id: String,
-    /// When.
+    /// The time of the act.
     #[schema(format = DateTime)]
     pub at: String,
-    /// What was done, or tried.
+    /// The kind of act.
     #[schema(value_type = String, example = "policy_edited")]
     pub kind: &'static str,
     /// The person who did it; null for an operator, and for what was found on chain.

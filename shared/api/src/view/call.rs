@@ -21,13 +21,13 @@ pub struct CallView {
     /// The page that a scrape or crawl is pointed at.
     #[schema(format = Uri, required)]
     pub target_url: Option<String>,
-    /// What else the agent says of the call: texts and numbers by name. Nothing is judged by it.
+    /// Further texts and numbers of the agent, by name. No check uses them.
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
-    /// What the catalog said that a call costs; null, as is the next, where it was no operation of the catalog.
+    /// The catalog's price of the call; null, as is the next member, if the catalog lists no such operation.
     #[schema(required)]
     pub catalog_price_units: Option<u64>,
-    /// What the catalog let it cost at most; null, too, where it could not be paid.
+    /// The most that the catalog allowed for the call; also null if it could not be paid.
     #[schema(required)]
     pub catalog_max_price_units: Option<u64>,
 }

@@ -18,9 +18,9 @@ pub struct CheckView {
     pub passed: Option<bool>,
     /// The limit, in micro-units.
     pub limit: Option<u64>,
-    /// What of the limit is used, this call not included.
+    /// The used part of the limit, without this call.
     pub used: Option<u64>,
-    /// What of the limit is left, this call not included.
+    /// The remaining part of the limit, without this call.
     pub remaining: Option<u64>,
 }
 

@@ -16,7 +16,7 @@ pub struct SettlementRow {
     pub transaction_id: String,
     /// Who pays.
     pub agent_id: String,
-    /// Whose service.
+    /// The service.
     #[schema(value_type = Uuid)]
     pub service_id: String,
     /// Operation slug.

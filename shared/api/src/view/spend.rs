@@ -4,13 +4,13 @@ use purser_domain::{Agent, Amount, RuleId, Timestamp, Window};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What of the limits is used and left, in micro-units, at one instant.
+/// The used and remaining parts of the limits, in micro-units, at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Spend)]
 pub struct SpendView {
-    /// What was authorized for this service less than 24 hours ago and not released.
+    /// The amount that was authorized for this service less than 24 hours ago and not released.
     pub spend_today_units: u64,
-    /// What of `max_per_day_units` is left now; 0 where the service was never enabled for the agent.
+    /// The remaining part of `max_per_day_units`; 0 if the service was never enabled for the agent.
     pub remaining_today_units: u64,
     /// The agent's budgets, which count over all its services, in the order in which they were added.
     pub budgets: Vec<BudgetView>,
@@ -27,14 +27,15 @@ pub struct BudgetView {
     pub limit_units: u64,
     /// How long an authorization counts.
     pub window_seconds: u64,
-    /// What counts now.
+    /// The amount that counts now.
     pub used_units: u64,
-    /// What is left now.
+    /// The remaining amount.
     pub remaining_units: u64,
 }
 
 impl SpendView {
-    /// What is left at `at` of `max_per_day` and of the agent's budgets, from windows that hide no expired entry then.
+    /// The remaining parts of `max_per_day` and of the agent's budgets at `at`, from windows that hide no expired
+    /// entry then.
     pub fn at(at: Timestamp, agent: &Agent, max_per_day: Amount, day: &Window, budgets: &[(RuleId, Window)]) -> Self {
         let budgets = agent.budgets().filter_map(|budget| {
             let window = budget.window(budgets)?;

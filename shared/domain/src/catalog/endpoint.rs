@@ -49,7 +49,7 @@ const HIGHEST: u64 = 1 << 63;
 const MOST_SEGMENTS: usize = 64;
 
 impl Endpoint {
-    /// What [`Endpoint::parse`] requires of a path, for the message of a problem.
+    /// The requirement of [`Endpoint::parse`], for the message of a problem.
     pub const FORM: &'static str = "must be an http or https address; a path parameter is one whole segment, `{name}`, \
                                     and each name stands once";
 

@@ -30,7 +30,7 @@ pub enum Form {
     Hash,
     /// Yes or no.
     Flag,
-    /// One of these texts.
+    /// A value of this list.
     OneOf(&'static [&'static str]),
     /// A text of ours: a slug, a name, a reason.
     Text,

@@ -1,9 +1,9 @@
-//! What happened, for programs outside: one event for each fact, as `CloudEvents` 1.0.
+//! Events for programs outside: one event for each fact, as `CloudEvents` 1.0.
 //!
-//! Always true: the same fact is told under the same id, however often; an event has the members that its kind names
-//! (`kind.rs`) and no others, so nothing secret and no caller's words come into one.
+//! Invariants: the same fact always has the same id. An event has exactly the members of its kind (`kind.rs`), so it
+//! contains no secret and no caller's text.
 //!
-//! Deliberately elsewhere: which stored change is which fact (`shared/store/src/stream`), and who is told.
+//! Elsewhere: the facts of stored changes (`shared/store/src/stream`), and the recipients of events.
 
 pub(crate) mod data;
 pub(crate) mod field;

@@ -144,7 +144,7 @@ impl Day {
         Self(self.0.saturating_add(days))
     }
 
-    /// The day so many days before.
+    /// The day `days` days earlier.
     #[must_use]
     pub const fn minus(self, days: u32) -> Self {
         Self(self.0.saturating_sub(days))

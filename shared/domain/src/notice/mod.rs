@@ -1,4 +1,4 @@
-//! Notices: which events a person is told of, where, when, and in which words.
+//! Notices: the events that a person gets, their channels, times and texts.
 
 pub(crate) mod mail_address;
 pub(crate) mod message;

@@ -100,8 +100,8 @@ impl NoticePace {
         }
     }
 
-    /// After a message failed: with the pauses of webhooks up to half an hour, which is then repeated. What is too old is
-    /// dropped meanwhile (`pending.rs`). Whoever had the turn comes back.
+    /// The pace after a failed message: the pauses of webhooks up to half an hour, which is then repeated. Notices
+    /// that are too old are dropped meanwhile (`pending.rs`). The message that held the channel returns.
     #[must_use]
     pub fn failed(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(new.wait(at(1_000)), None);
         let taken = new.taken("m1", at(1_000));
         assert_eq!(taken.wait(at(1_001)), Some(Duration::from_secs_u32(59)));
-        // Whoever had it was cut off.
+        // The flush that held the channel was cut off.
         assert_eq!(taken.wait(at(1_060)), None);
         let sent = taken.sent(at(1_001));
         assert_eq!(

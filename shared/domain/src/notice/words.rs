@@ -3,7 +3,7 @@
 use crate::{AgentId, Event, EventKind, EventSubject, ServiceId};
 use std::collections::BTreeMap;
 
-/// What agents and services are called now.
+/// The present names of agents and services.
 #[derive(Clone, Debug, Default)]
 pub struct NoticeNames {
     /// Agents, in their owners' words.
@@ -15,7 +15,7 @@ pub struct NoticeNames {
 /// One event, told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What happened: one line.
+    /// The event as one line.
     pub sentence: String,
     /// The page to look at, as a path.
     pub path: String,
@@ -59,7 +59,7 @@ const fn is_unseen(symbol: char) -> bool {
 }
 
 impl Notice {
-    /// An event as its person is told.
+    /// An event as text for its person.
     pub fn of(event: &Event, names: &NoticeNames) -> Self {
         let telling = Telling { event, names };
         Self {

@@ -47,7 +47,7 @@ pub struct AgentName(String);
 impl AgentName {
     /// The longest name, in characters.
     pub const MAX: usize = 100;
-    /// What [`AgentName::parse`] requires, for the message of a problem.
+    /// The requirement of [`AgentName::parse`], for the message of a problem.
     pub const FORM: &'static str = "must be a text of 1 to 100 characters without control characters";
 
     /// Reads a name, without the space around it. `None` for any other text.
@@ -63,7 +63,7 @@ impl AgentName {
     }
 }
 
-/// What is stored of a key. The secret is not.
+/// The stored record of a key, without the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentKey {
     /// Which of the agent's keys this is; part of the public half.
@@ -74,7 +74,7 @@ pub struct AgentKey {
     pub created_at: Timestamp,
     /// It is refused from this instant on: set by revocation, and by rotation at the end of the overlap.
     pub ends_at: Option<Timestamp>,
-    /// What it may do, and until when if nobody ends it before.
+    /// Its permissions and its end.
     pub scope: KeyScope,
 }
 
@@ -279,7 +279,7 @@ impl Agent {
         }
     }
 
-    /// The agent with a key ended at `now`. One that has ended is unchanged.
+    /// The agent with a key ended at `now`. An ended key is unchanged.
     pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRefusal> {
         match self.key(id) {
             None => Err(KeyRefusal::Unknown),

@@ -47,18 +47,18 @@ pub struct Approval {
     pub created_at: Timestamp,
     /// When it expires.
     pub expires_at: Timestamp,
-    /// What was decided.
+    /// The decision.
     pub resolution: Resolution,
 }
 
-/// What a person decided, and what followed.
+/// A person's decision and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// Nothing yet.
     Pending,
-    /// Yes.
+    /// Approved.
     Approved(Ruling),
-    /// No.
+    /// Rejected.
     Rejected(Ruling),
     /// Yes, and the payment was authorized: the approval can't be used again.
     Executed {
@@ -72,7 +72,7 @@ pub enum Resolution {
 /// A person's decision on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruling {
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// The `sub` of the person.
     pub by: String,

@@ -7,7 +7,7 @@ use crate::{
 use uuid::Uuid;
 
 named! {
-    /// What was decided.
+    /// The result of a decision.
     DecisionResult {
         /// The payment was authorized.
         Allow = "allow",
@@ -35,7 +35,7 @@ pub struct DecisionRecord {
     pub owner: String,
     /// For which service.
     pub service: ServiceId,
-    /// For which operation: the one that the call matches, else the one that was named.
+    /// The operation that the call matches, or else the named one.
     pub operation: Option<OperationSlug>,
     /// How much.
     pub amount: Amount,
@@ -45,7 +45,7 @@ pub struct DecisionRecord {
     pub fingerprint: Fingerprint,
     /// The call, as the agent describes it.
     pub call: CallDescription,
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// Why it was refused.
     pub reason: Reason,
@@ -91,7 +91,7 @@ pub struct LoggedRefusal {
     pub pay_to: Address,
     /// The call, as the agent describes it.
     pub call: CallDescription,
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// A block or an escalation.
     pub result: DecisionResult,
@@ -118,7 +118,7 @@ pub struct LoggedRefusal {
 pub struct ConfirmationReverted {
     /// Its own audit reference.
     pub transaction: TransactionId,
-    /// Whose payment.
+    /// The agent.
     pub agent: AgentId,
     /// The key that it was authorized with; `None`, as what else only a purchase has, for a payout.
     pub key: Option<KeyId>,
@@ -207,7 +207,7 @@ impl LoggedDecision {
         }
     }
 
-    /// What was decided.
+    /// The result.
     pub const fn result(&self) -> DecisionResult {
         match self {
             Self::Allowed(_) => DecisionResult::Allow,

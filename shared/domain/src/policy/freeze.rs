@@ -6,7 +6,7 @@
 use crate::{Agent, AgentId, AgentStatus, OperatorName, PersonId, Timestamp};
 use std::collections::BTreeSet;
 
-/// What an operator freezes.
+/// The target of a freeze by operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FreezeTarget {
     /// One agent.
@@ -18,7 +18,7 @@ pub enum FreezeTarget {
 }
 
 impl FreezeTarget {
-    /// What a freeze by operators of this agent is of; `None` of its owner's own.
+    /// The target of a freeze of this agent; `None` for a freeze by its owner.
     pub fn of(freeze: Freeze, agent: &Agent) -> Option<Self> {
         match freeze {
             Freeze::Own => None,
@@ -52,8 +52,8 @@ pub enum Freeze {
 }
 
 impl Freeze {
-    /// The freeze that refuses the agent, if one does; `by_operators` of [`Freezes::of`]. That one is told first, since
-    /// the agent's owner can't end it.
+    /// The freeze that refuses the agent, if there is one; `by_operators` is from [`Freezes::of`]. The operators'
+    /// freeze has precedence, since the agent's owner can't end it.
     pub fn of(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
         by_operators.or((agent.status == AgentStatus::Frozen).then_some(Self::Own))
     }
@@ -75,7 +75,7 @@ impl Freeze {
     }
 }
 
-/// What operators have frozen.
+/// The freezes by operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freezes {
     /// Whether the deployment is.
@@ -106,13 +106,13 @@ impl Freezes {
 /// A freeze as an operator put it on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorFreeze {
-    /// What is frozen.
+    /// The target.
     pub target: FreezeTarget,
     /// Why; its agents' owners see it.
     pub reason: OperatorReason,
     /// Who did it.
     pub by: OperatorName,
-    /// When.
+    /// The time.
     pub at: Timestamp,
 }
 
@@ -123,7 +123,7 @@ pub struct OperatorReason(String);
 impl OperatorReason {
     /// The longest reason, in characters.
     pub const MAX: usize = 300;
-    /// What [`OperatorReason::parse`] requires, for the message of a problem.
+    /// The requirement of [`OperatorReason::parse`], for the message of a problem.
     pub const FORM: &'static str = "must be a text of 1 to 300 characters without control characters";
 
     /// Reads a reason, without the space around it. `None` for any other text.

@@ -13,7 +13,7 @@ pub struct Handover {
     pub reason: OperatorReason,
     /// Who offered it.
     pub by: OperatorName,
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// It can't be accepted from this instant on.
     pub ends_at: Timestamp,

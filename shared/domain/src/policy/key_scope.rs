@@ -1,4 +1,4 @@
-//! What an agent key may do: which calls, for which services, from which networks, until when.
+//! The scope of an agent key: its permissions, services, source networks and end.
 //!
 //! Always true: what a scope does not name, it does not limit; a key is never judged by what a caller says of itself,
 //! but by the gateway's address, the route, and the service that a call matches or a row names. A scope is made with
@@ -20,7 +20,7 @@ named! {
         Pay = "pay",
     }
 
-    /// What a valid key lacks for a call.
+    /// The missing permission of a valid key.
     KeyLack {
         /// [`Permission::Read`].
         Read = "read",
@@ -39,19 +39,19 @@ impl From<KeyLack> for ErrorKind {
     }
 }
 
-/// What a call needs of its key, as far as that is known before anything is read.
+/// The permission and source of a call, as far as they are known before any read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyUse {
     /// Where it comes from, as the gateway saw it; `None` if that is not known.
     pub from: Option<IpAddr>,
-    /// What it does; `None` for what any key may.
+    /// The permission; `None` if any key suffices.
     pub needs: Option<Permission>,
 }
 
 /// The limits of a key; the default has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyScope {
-    /// What it may do; `None`: everything.
+    /// The permissions; `None`: all.
     pub permissions: Option<Vec<Permission>>,
     /// Which services it may pay, and read of; `None`: all.
     pub services: Option<Vec<ServiceId>>,
@@ -103,7 +103,7 @@ impl KeyScope {
             .is_none_or(|services| services.contains(&service))
     }
 
-    /// What it may do.
+    /// The permissions.
     pub fn permissions(&self) -> &[Permission] {
         self.permissions.as_deref().unwrap_or(Permission::ALL)
     }
@@ -167,7 +167,7 @@ impl AskedScope {
 pub struct SourceNetwork(IpNet);
 
 impl SourceNetwork {
-    /// What [`SourceNetwork::parse`] requires, for the message of a problem.
+    /// The requirement of [`SourceNetwork::parse`], for the message of a problem.
     pub const FORM: &'static str =
         "must be a CIDR block such as `203.0.113.0/24` or `2001:db8::/32`; one address is `203.0.113.7/32`";
 

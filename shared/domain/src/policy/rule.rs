@@ -11,11 +11,11 @@ pub struct Rule {
     pub id: RuleId,
     /// Counts the edits of this rule; a budget's reservations are conditional on it.
     pub version: u64,
-    /// What it requires.
+    /// The terms.
     pub kind: RuleKind,
 }
 
-/// What a rule requires.
+/// The terms of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleKind {
     /// Nothing in these categories is paid.
@@ -147,8 +147,8 @@ impl RuleKind {
         Err(format!("must be a whole number of seconds from {least} to {most}"))
     }
 
-    /// What is wrong with it, each problem at its JSON Pointer in the rule. Services must be in the catalog, to catch
-    /// mistyped ones.
+    /// The problems of the rule, each at its JSON Pointer. Services must be in the catalog, so that mistyped ones are
+    /// found.
     pub fn problems(&self, catalog: &Catalog) -> Vec<Problem> {
         let unknown = |slug: &ServiceSlug| {
             let known = catalog
@@ -210,7 +210,7 @@ const fn any_number(_: usize) -> bool {
     true
 }
 
-/// What is wrong with a list of a rule or a key's scope.
+/// The problems of a list in a rule or a key's scope.
 pub(crate) fn listed<T: PartialEq>(
     path: &str,
     items: &[T],

@@ -1,4 +1,4 @@
-//! What an agent may spend on one service (`docs/spec.md` §2.6).
+//! An agent's policy for one service (`docs/spec.md` §2.6).
 
 use crate::{Amount, DomainPattern, OperationSlug, Problem, Service, ServiceId};
 
@@ -129,7 +129,7 @@ pub struct PolicyEdit {
 pub enum OperationScope {
     /// Every one, future ones included.
     All,
-    /// These.
+    /// Only these.
     Only(Vec<OperationSlug>),
 }
 

@@ -27,7 +27,7 @@ pub enum WalletKey {
     Kms {
         /// Its id.
         id: KmsKeyId,
-        /// What KMS said of it when the wallet was made.
+        /// The public key that KMS returned when the wallet was made.
         public_key: PublicKey,
     },
 }

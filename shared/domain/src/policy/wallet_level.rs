@@ -1,7 +1,8 @@
 //! Whether a wallet is low: what it held when it last became so, or ceased to be.
 //!
-//! Always true: what [`WalletLevel::next`] makes differs from the one before, rests on a later block, and is told once. A
-//! wallet that never held anything has none: who has just made an agent knows that it is empty.
+//! Invariants: the result of [`WalletLevel::next`] differs from the previous level, is of a later block, and is
+//! published once. A wallet that never held anything has no level, since the owner of a new agent knows that its
+//! wallet is empty.
 //!
 //! Deliberately elsewhere: reading balances (`shared/chain`), and when they are read (`functions/reconcile`).
 
@@ -12,9 +13,9 @@ use crate::{Amount, FinalBlock, Network, Timestamp};
 pub struct WalletLevel {
     /// Whether it is low.
     pub is_low: bool,
-    /// What it held in that block.
+    /// The balance in that block.
     pub balance: Amount,
-    /// What it was low below then.
+    /// The limit at that time.
     pub below: Amount,
     /// The block's number.
     pub block: u64,
@@ -24,8 +25,8 @@ pub struct WalletLevel {
     pub network: Network,
 }
 
-/// How much more than `below` a low wallet must hold to be low no more: a fifth. Else one that is spent from and filled
-/// around `below` would be told each time.
+/// The margin above `below`, as a divisor, at which a low wallet is no longer low: a fifth. Without it, a wallet with
+/// a balance around `below` would be reported at each change.
 const MORE: u64 = 5;
 
 impl WalletLevel {
@@ -57,7 +58,7 @@ impl WalletLevel {
     }
 }
 
-/// What a low wallet must hold to be low no more.
+/// The balance from which a low wallet is no longer low.
 fn enough(below: Amount) -> Amount {
     let more = Amount::from_units(below.units() / MORE).unwrap_or(Amount::ZERO);
     below.plus(more).unwrap_or(Amount::MAX)
@@ -107,7 +108,7 @@ mod tests {
             assert!(changed.is_none_or(|changed| (changed.balance, changed.block) == (units(balance), number)));
             level = changed.or(level);
         }
-        // One that is seen with less from the beginning.
+        // The first known balance is already smaller.
         assert_eq!(next(None, 1, 1).map(|level| level.is_low), Some(true));
     }
 

@@ -11,7 +11,7 @@ use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestam
 /// How many entries a refusal reads to say when its amount fits: some 40 read units (`docs/data-model.md`).
 pub const LOOKED_AT: usize = 1_000;
 
-/// What a window limits.
+/// The scope of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WindowScope {
     /// `max_per_day_units`: one agent and one service, 24 hours.
@@ -54,7 +54,7 @@ pub struct Entry {
 /// A window as of one read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// What it limits.
+    /// The scope.
     pub scope: WindowScope,
     /// How long an entry counts.
     pub length: Duration,
@@ -72,7 +72,7 @@ pub struct Window {
     pub complete: bool,
 }
 
-/// What counts of a window, as far as it was read.
+/// The use of a window, as far as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spend {
     /// The amount, or an upper bound of it.
@@ -143,7 +143,7 @@ impl Charge<'_> {
 /// How many of the expired entries a write evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// All that were read: the default, so that they don't accumulate.
+    /// All entries that were read: the default, so that they don't accumulate.
     Eager,
     /// Only as many as the amount needs to fit: for a retry, since each deletion is one more possible conflict.
     Needed,
@@ -164,7 +164,7 @@ impl Window {
         self.oldest.get(..count).unwrap_or_default()
     }
 
-    /// What counts at `at`: exact unless [`Window::hides_expired`].
+    /// The amount that counts at `at`: exact unless [`Window::hides_expired`].
     pub fn live(&self, at: Timestamp) -> Amount {
         self.total.above(sum(self.expired(at)))
     }
@@ -174,7 +174,7 @@ impl Window {
         !self.complete && self.expired(at).len() == self.oldest.len()
     }
 
-    /// What counts at `at`, and whether that is exact.
+    /// The amount that counts at `at`, and whether it is exact.
     pub fn spend(&self, at: Timestamp) -> Spend {
         Spend {
             amount: self.live(at),
@@ -191,7 +191,7 @@ impl Window {
         self.oldest.drain(..count);
     }
 
-    /// What may still be spent at `at`.
+    /// The remaining amount at `at`.
     pub fn remaining(&self, cap: Amount, at: Timestamp) -> Amount {
         cap.above(self.live(at))
     }

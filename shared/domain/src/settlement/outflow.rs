@@ -1,7 +1,7 @@
-//! What leaves an agent's wallet on chain, whoever made it leave: each must be a settlement's payment.
+//! The outflows of an agent's wallet on chain, whoever caused them: each must be a settlement's payment.
 //!
-//! A payment of ours uses an authorization, and its transfer is the very next log ([`crate::match_transfer`]); so a transfer
-//! without one before it is nobody's settlement. Anybody may log a transfer of nothing from anybody's wallet: those are
+//! A payment of ours uses an authorization, and its transfer is the next log ([`crate::match_transfer`]). A transfer
+//! without a use before it belongs to no settlement. Anybody may log a transfer of zero from any wallet: these are
 //! left out.
 //!
 //! Deliberately elsewhere: fetching the logs (`shared/chain`), and finding the settlement (`functions/reconcile`).

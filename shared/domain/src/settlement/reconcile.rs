@@ -1,4 +1,4 @@
-//! What follows for a settlement from the state of its authorization at one final block.
+//! The conclusion for a settlement from the state of its authorization at one final block.
 //!
 //! Always true: a hold is released only by an [`Unusable`], and a confirmation reverted only by a [`TransferGone`], and
 //! only [`reconcile`] makes them. Both rest on the token's own state at a final block, or on its own event in one:
@@ -40,7 +40,7 @@ pub enum AuthorizationState {
     UsedUntraced,
 }
 
-/// What to do about a settlement.
+/// The action for a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reconciliation {
     /// This transfer paid it: confirm it, whether authorized or expired.

@@ -43,7 +43,7 @@ impl FailedProofs {
     }
 }
 
-/// What was authorized. Everything that is signed is derived from this and our keys alone.
+/// The authorized terms. The signed bytes are derived from these terms and the deployment's keys alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The settlement's id; the payment's EIP-3009 nonce is derived from it.
@@ -68,11 +68,11 @@ pub struct Terms {
     pub idempotency_key: Fingerprint,
     /// The start of its nonce.
     pub nonce_prefix: NoncePrefix,
-    /// What it is for.
+    /// The purpose.
     pub purpose: Purpose,
 }
 
-/// What a settlement is for.
+/// The purpose of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The agent buys an operation of the catalog: it counts in the windows.
@@ -81,7 +81,7 @@ pub enum Purpose {
     Payout(Payout),
 }
 
-/// What was bought, and how it was judged.
+/// A purchase and its judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purchase {
     /// The key that it was authorized with.
@@ -112,7 +112,7 @@ pub struct Payout {
 }
 
 impl Terms {
-    /// What was bought; `None` for a payout.
+    /// The purchase; `None` for a payout.
     pub const fn purchase(&self) -> Option<&Purchase> {
         match &self.purpose {
             Purpose::Purchase(purchase) => Some(purchase),

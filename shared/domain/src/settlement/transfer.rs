@@ -1,4 +1,4 @@
-//! What the chain must show for a settlement to be paid, and the proof that it did.
+//! The evidence on chain that a settlement is paid, and the proof of it.
 //!
 //! A [`Transfer`] can only be made here, from logs that show our own nonce used and, as the very next log, exactly our
 //! transfer. Only logs count: sender, called contract and call data prove nothing, since a facilitator may settle
@@ -65,8 +65,8 @@ pub struct BlockId {
     pub hash: B256,
 }
 
-/// What one transaction logged in one block: at least its uses and cancellations of one authorization and the transfers
-/// from its payer to its payee. Other logs make no difference.
+/// The logs of one transaction in one block: at least its uses and cancellations of one authorization and the
+/// transfers from its payer to its payee. Other logs make no difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionLogs {
     /// Which transaction.
@@ -77,7 +77,7 @@ pub struct TransactionLogs {
     pub logs: Vec<Log>,
 }
 
-/// What the chain must show for one settlement to be paid.
+/// The evidence on chain that one settlement is paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// The pinned token of the settlement's network.
@@ -93,7 +93,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// What must be seen for a settlement, with its nonce.
+    /// The evidence for a settlement with its nonce.
     pub const fn of(terms: &Terms, nonce: B256) -> Self {
         Self {
             token: terms.network.token().address,

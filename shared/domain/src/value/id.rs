@@ -171,7 +171,7 @@ impl ApprovalId {
         )
     }
 
-    /// What all approvals of one request by one agent share: the first 96 bits, as lower-case hex.
+    /// The common part of all approvals of one request by one agent: the first 96 bits, as lower-case hex.
     pub fn lineage(self) -> String {
         self.0.simple().to_string().chars().take(24).collect()
     }

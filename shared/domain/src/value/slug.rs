@@ -9,7 +9,7 @@ macro_rules! slugs {
         pub struct $name(String);
 
         impl $name {
-            /// What [`Self::parse`] requires, for the message of a problem.
+            /// The requirement of [`Self::parse`], for the message of a problem.
             pub const FORM: &'static str = $message;
 
             /// Reads a slug; `None` for any other text.

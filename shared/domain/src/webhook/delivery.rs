@@ -56,7 +56,7 @@ pub struct Delivery {
     pub webhook: WebhookId,
     /// The event's id: that of every call (`webhook-id`).
     pub event_id: EventId,
-    /// What happened.
+    /// The kind of the event.
     pub kind: EventKind,
     /// The event, in its textual form: what is sent.
     pub event: String,
@@ -74,7 +74,7 @@ pub struct Delivery {
     pub version: u64,
 }
 
-/// What is to be done with a message about a delivery.
+/// The action for a message about a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Call now.
@@ -122,7 +122,7 @@ impl Delivery {
         }
     }
 
-    /// What is to be done at `now`.
+    /// The action at `now`.
     pub fn due(&self, now: Timestamp) -> Due {
         match (self.state, self.next_at) {
             (DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,
@@ -141,7 +141,7 @@ impl Delivery {
         }
     }
 
-    /// The delivery where no call is wanted any more.
+    /// The delivery if no call is wanted.
     #[must_use]
     pub fn given_up(self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What becomes of a call: it was taken, it is made again after a growing pause, or it is given up.
+//! The result of a call: it was accepted, is repeated after a growing pause, or is given up.
 
 use crate::{Duration, Timestamp};
 use chrono::DateTime;
@@ -55,7 +55,7 @@ impl fmt::Display for CallResult {
     }
 }
 
-/// What comes after a call.
+/// The next step after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterCall {
     /// Nothing: it was taken.
@@ -83,8 +83,9 @@ pub const RETRY_PAUSES: [Duration; 7] = [
 /// The longest pause that the other side may ask for by `Retry-After`.
 const LONGEST_ASKED: Duration = Duration::from_secs_u32(6 * 3_600);
 
-/// What comes after the `attempt`-th call, counted from one. `asked`: the pause that the answer asked for. `jitter`: any
-/// number; the pause is longer by up to a tenth for it, so that what failed together is not called again together.
+/// The next step after the `attempt`-th call, counted from one. `asked` is the pause that the answer asked for.
+/// `jitter`, any number, lengthens the pause by up to a tenth, so that calls that failed together are not repeated
+/// together.
 pub fn after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jitter: u8) -> AfterCall {
     if result.is_success() {
         return AfterCall::Delivered;

@@ -6,7 +6,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// What a webhook's calls are signed with. It has no `Debug`, and leaves no copy in memory.
+/// The key of a webhook's signatures. It has no `Debug`, and leaves no copy in memory.
 #[derive(Clone)]
 pub struct WebhookSecret(Zeroizing<[u8; 32]>);
 

@@ -44,8 +44,8 @@ impl ProviderRequest {
 /// How much of an address that can't be parsed is shown: the longest host name.
 const LONGEST_SHOWN: usize = 253;
 
-/// What an agent states about a call besides its target: texts and numbers by name, at most [`Metadata::MOST_MEMBERS`]
-/// and [`Metadata::MOST_BYTES`]. No check uses it.
+/// An agent's statements about a call besides its target: texts and numbers by name, at most
+/// [`Metadata::MOST_MEMBERS`] and [`Metadata::MOST_BYTES`]. No check uses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Map<String, Value>);
 
@@ -111,8 +111,7 @@ impl Metadata {
     }
 }
 
-/// What is wrong with a member. A name that is nearly `target_url` was most likely meant to be it, and must not
-/// silently go unchecked.
+/// The problem of a member. A name similar to `target_url` is probably a misspelling of it, and must not go unchecked.
 fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     if strsim::osa_distance(&letters.to_ascii_lowercase(), "targeturl") <= 2 {
@@ -136,18 +135,18 @@ pub struct CallDescription {
     pub request: ProviderRequest,
     /// The page that a scrape or crawl is to fetch.
     pub target_url: Option<Url>,
-    /// What else the agent states about it.
+    /// The agent's further statements.
     pub metadata: Metadata,
-    /// What the catalog said of its price then; `None` if it is no operation of the catalog.
+    /// The catalog's price at that time; `None` if the catalog lists no such operation.
     pub catalog_price: Option<CatalogPrice>,
 }
 
-/// What the catalog says of an operation's price.
+/// The catalog's price of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogPrice {
-    /// What a call costs: [`Operation::price`].
+    /// The price of a call: [`Operation::price`].
     pub price: Amount,
-    /// What it may cost at most; `None` if it can't be paid.
+    /// The most that a call may cost; `None` if it can't be paid.
     pub most: Option<Amount>,
 }
 

@@ -1,4 +1,4 @@
-//! What makes two requests the same request.
+//! The fingerprint of a request, by which two requests are the same.
 
 use alloy_primitives::hex;
 use serde::{Serialize, Serializer};

@@ -1,4 +1,4 @@
-//! What an agent asks for, and which entry of the catalog it means. Deliberately elsewhere: how a request is read
+//! An agent's request for a payment, and the entry of the catalog that it matches. Elsewhere: the reading of a request
 //! (`shared/api/src/http/payment_body.rs`).
 
 use crate::{
@@ -21,7 +21,7 @@ pub struct Intent {
     pub operation: Option<OperationSlug>,
     /// The page that a scrape or crawl is to fetch.
     pub target: Option<Target>,
-    /// What else the agent states about the call.
+    /// The agent's further statements about the call.
     pub metadata: Metadata,
     /// Equal for equal requests.
     pub fingerprint: Fingerprint,

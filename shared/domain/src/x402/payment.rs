@@ -40,7 +40,8 @@ pub struct PaymentTerms {
     pub nonce_prefix: NoncePrefix,
 }
 
-/// What an idempotency record keeps of its settlement: with the same request, everything that the payment is made from.
+/// The part of a settlement in its idempotency record: with the same request, everything that the payment is made
+/// from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundPayment {
     /// The settlement.
@@ -146,7 +147,7 @@ impl TransferAuthorization {
 
 /// A signed payment as the provider takes it: one request header.
 ///
-/// Whoever holds it can submit the payment, so its debug output shows the name only.
+/// Its holder can submit the payment, so its debug output shows only the name.
 #[derive(Clone)]
 pub struct PaymentHeader {
     /// `PAYMENT-SIGNATURE` in v2, `X-PAYMENT` in v1.

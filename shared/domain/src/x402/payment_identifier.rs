@@ -1,7 +1,8 @@
 //! x402's extension `payment-identifier`: an id of the payer's, by which a provider knows a payment that it is sent again.
 //!
-//! A provider declares `{"info": {"required": …}, "schema": …}`, and the payer answers the same with `info.id` added: 16
-//! to 128 of `A-Z a-z 0-9 _ -` (x402 v2 specification, extensions/payment-identifier). What was declared may not change.
+//! A provider declares `{"info": {"required": …}, "schema": …}`, and the payer answers the same with `info.id` added:
+//! 16 to 128 of `A-Z a-z 0-9 _ -` (x402 v2 specification, extensions/payment-identifier). The declared members may not
+//! change.
 
 use alloy_primitives::B256;
 use serde_json::Value;
@@ -17,7 +18,7 @@ pub(super) fn is_unusable(extensions: &Value) -> bool {
 
 /// The extensions with an id, where the provider declared that it takes one and the payer has put none.
 ///
-/// It is made of the payment's nonce, which the provider is told anyway, and stays the same however often that is signed.
+/// It is derived from the payment's nonce, which the provider sees in any case, and is the same for each signature.
 pub(super) fn identified(extensions: &Value, nonce: B256) -> Value {
     let mut extensions = extensions.clone();
     let declared = extensions.get_mut(KEY).and_then(|declared| declared.get_mut("info"));

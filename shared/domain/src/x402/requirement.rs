@@ -1,4 +1,4 @@
-//! What a provider asks: the decoded x402 object, v1 or v2, and the one entry of it that is checked and signed.
+//! A provider's requirement: the decoded x402 object, v1 or v2, and the entry of it that is checked and signed.
 //!
 //! A provider offers several ways to pay. [`Offer::choose`] keeps those that Purser can make and takes the cheapest;
 //! from then on there is one entry, which is both compared with the limits and signed. Only the price, the payee and
@@ -87,7 +87,7 @@ pub struct Offer {
 pub struct NoOffer {
     /// The reason of the entry that is closest to payable.
     pub reason: NoOfferReason,
-    /// What is wrong with each entry.
+    /// The problems of each entry.
     pub problems: Vec<Problem>,
 }
 
@@ -318,7 +318,7 @@ impl<'a> Requirement<'a> {
     }
 }
 
-/// What is read of an entry; everything else in it has been checked.
+/// The members of an entry that are used; all others have been checked.
 struct EntryTerms {
     amount: Amount,
     pay_to: Address,

@@ -1,4 +1,4 @@
-//! What an x402 facilitator is sent to settle a transfer that we signed, and what it answers (x402 v2, `POST /settle`).
+//! The request to an x402 facilitator to settle a transfer that we signed, and its answer (x402 v2, `POST /settle`).
 //!
 //! Its answer says how it went and is no proof: only the chain is.
 //!
@@ -42,7 +42,7 @@ pub fn settle_request(
 }
 
 named! {
-    /// What a facilitator says that it did.
+    /// The answer of a facilitator.
     Submission {
         /// It says that it has submitted the transfer.
         Accepted = "accepted",

@@ -16,7 +16,7 @@ pub(crate) struct Browser<'a> {
     pub(crate) cookies: BTreeMap<String, String>,
 }
 
-/// What a browser received.
+/// An answer that a browser received.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) status: u16,

@@ -31,7 +31,7 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,
     pub(crate) webhooks: WebhooksTable,
-    /// What is before the database.
+    /// The proxy in front of the database.
     pub(crate) proxy: Proxy,
     pub(crate) issuer: Issuer,
     env: Vec<(&'static str, String)>,
@@ -59,7 +59,7 @@ impl Answer {
     }
 }
 
-/// What the payments function answers when it is asked for an attested wallet; or an attestation for nobody.
+/// The answer of `payments` to a request for an attested wallet; with `is_lie`, an attestation for another agent.
 fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
     let event: Value = serde_json::from_str(event).unwrap();
     let asked = &event["request"]["attest_wallet"];
