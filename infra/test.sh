@@ -4,7 +4,7 @@
 #
 #   infra/test.sh             all that a change can break: `make test`
 #   infra/test.sh --rest      what takes long, the most telling first: `make test-rest`
-#   infra/test.sh --all       the one and then the other: `make test-all`
+#   infra/test.sh --all       make test, then make test-rest: `make test-all`
 #   infra/test.sh --kms <F>   the integration tests that the filter F picks, where KMS has the wallets' keys
 #
 # UNTIL, in seconds since 1970, is when the rest has to be over. A step that has no time left is skipped, and one that is
@@ -12,7 +12,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# What is built once and thrown away needs no gigabytes to be built again.
+# CI builds once, so it needs no incremental data.
 if [[ ${CI:-} == true ]]; then export CARGO_INCREMENTAL=0; fi
 
 # Of a step that reports no failure, and did not get to all that it has for lack of time.
@@ -49,14 +49,14 @@ late_step() { # late_step <name> <program …>, not a function of this shell: `t
 # Ends a command, and all that it has started, when its time is over.
 in_time() { # in_time <seconds> <command …>
   local status=0
-  # One that knows of failures may say so when it is ended.
+  # A command that has found failures may report them when it is terminated.
   timeout --preserve-status --kill-after=20 "$@" || status=$?
   # Ended by the signal, or killed since it did not end.
   if [[ $status == 143 || $status == 137 ]]; then return "$OUT_OF_TIME"; else return "$status"; fi
 }
 
-# Dependencies are compiled once for each set of features that is asked of them. What the programs ask has to be what the
-# tests ask, or `make run` and `make test` would each compile most of them for themselves.
+# Dependencies are compiled once for each set of features that is asked of them. The programs must use the features of the
+# tests, or `make run` and `make test` would each compile most dependencies.
 one_set_of_features() {
   local of_programs of_tests apart
   of_programs=$(features normal,build) && of_tests=$(features normal,build,dev) || return
@@ -67,8 +67,8 @@ features() { # features <edges>
   cargo tree --locked --workspace --edges "$1" --prefix none --format '{p} {f}' | sed 's/ (\*)$//' | LC_ALL=C sort -u
 }
 
-# What the functions call of AWS is written down while the tests run, and compared with their roles afterwards.
-# So is what they log, and what they must not.
+# The tests record the functions' calls of AWS, which are compared with their roles afterwards. They also record the
+# logs, and the texts that must not be logged.
 rust_tests() {
   rm -rf target/calls.jsonl target/logs
   PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs" \

@@ -8,7 +8,7 @@
 #
 # None is for deploying: that is `make deploy`, or `sam build && sam deploy`.
 #
-# What SAM runs for each function is `cargo lambda build --release --bin <Binary>` in the workspace root, one after
+# SAM runs for each function `cargo lambda build --release --bin <Binary>` in the workspace root, one after
 # the other; cargo's target folder is shared, so that dependencies are compiled once and a second run takes seconds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -19,7 +19,7 @@ case $mode in
   --quick)
     # Fat LTO and one codegen unit optimise the whole of each function once more, on one core, to make it small and
     # quick to start; a check needs neither. Level 1 spares most of the optimiser and keeps signing fast enough for
-    # tests. What changes behaviour stays as shipped: overflow checks, unwinding, no debug assertions. Cargo puts
+    # tests. Settings that change behaviour stay as shipped: overflow checks, unwinding, no debug assertions. Cargo puts
     # these variables above Cargo.toml; cargo-lambda sets only keys that Cargo.toml leaves out.
     export CARGO_PROFILE_RELEASE_LTO=off
     export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16

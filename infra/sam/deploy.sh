@@ -7,9 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 environment=${1:-default}
 grep -qF "[$environment.deploy.parameters]" samconfig.toml \
   || { echo "deploy: samconfig.toml has no environment \`$environment\`" >&2; exit 2; }
-# What is deployed has to be found again: in a commit, and nothing beside it.
+# A deployment is reproducible: it is built from a commit without local changes.
 [[ -z $(git status --porcelain) ]] || { echo "deploy: the tree has changes that are in no commit" >&2; exit 1; }
-# What is deployed has no known vulnerability. Where RustSec's database is out of reach, that has to be said aloud.
+# A deployment has no known vulnerability. Skipping the check, without access to RustSec's database, is explicit.
 if [[ ${SKIP_ADVISORIES:-} == 1 ]]; then
   echo "deploy: the check for known vulnerabilities is SKIPPED (SKIP_ADVISORIES=1)" >&2
 else

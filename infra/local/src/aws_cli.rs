@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// What went wrong, in words for a person at a terminal.
+/// The error message for a person at a terminal.
 pub type Failed = Box<dyn std::error::Error>;
 
 /// Gives a secret this value, which is no argument of any program.

@@ -99,7 +99,7 @@ impl DevChain {
         self.mine(1).await
     }
 
-    /// Mines so many blocks.
+    /// Mines `blocks` blocks.
     pub async fn mine(&self, blocks: u64) -> Result<(), DevChainError> {
         self.call("anvil_mine", json!([blocks])).await.map(|_| ())
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tower::ServiceExt as _;
 
-/// What the stack's own controls change.
+/// The state that the stack's own controls change.
 #[derive(Clone)]
 pub(crate) struct Controls {
     /// How many microseconds the stack's clock is ahead of the system's.

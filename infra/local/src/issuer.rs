@@ -71,7 +71,7 @@ const TOKEN_LIFE: Duration = Duration::from_secs_u32(8 * 3_600);
 pub struct Issuer(Arc<Provider>);
 
 struct Provider {
-    /// What it publishes: its URL, its endpoints, and its keys.
+    /// The published documents: its URL, its endpoints, and its keys.
     published: TestIssuer,
     /// Where a code may be sent; compared exactly (RFC 9700 §4.1.3), as `template.yaml` registers it.
     redirect_uris: Vec<String>,
@@ -83,7 +83,7 @@ struct Provider {
     codes: Mutex<HashMap<String, Grant>>,
 }
 
-/// What a code was issued for.
+/// The grant behind a code.
 struct Grant {
     user: &'static DemoUser,
     redirect_uri: String,
@@ -147,8 +147,8 @@ impl Issuer {
         self.sign(&self.claims(user, life))
     }
 
-    /// What a person who signs in there now is answered for the question of a client, without the login page: the address
-    /// to which it leads the browser, with a code. `None` where the question is refused.
+    /// The answer to a client's question for a person who signs in now, without the login page: the address to which
+    /// the browser is led, with a code. `None` if the question is refused.
     pub fn answer(&self, question: &str, user: &'static DemoUser) -> Option<String> {
         authorize::answer(&self.0, question.split_once('?')?.1, user)
     }

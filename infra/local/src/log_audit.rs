@@ -91,7 +91,7 @@ impl LogAudit {
         }
     }
 
-    /// Each half of an agent's key, each part of a token, and of a cookie all but whose it is.
+    /// Records each half of an agent's key, each part of a token, and of a cookie everything but the person's id.
     pub(crate) fn credential(&self, what: &str, text: &str) {
         for part in text.split([':', '.', ' ', '=', ';']) {
             if what != COOKIE || PersonId::parse(part).is_none() {
@@ -145,7 +145,7 @@ impl LogAudit {
         for address in texts(headers, &header::LOCATION) {
             for pair in address.split(['?', '&']) {
                 let (name, value) = pair.split_once('=').unwrap_or_default();
-                // What a page tells after a form: the audit log's line may have the same word.
+                // The notice of a page after a form: the audit log's line may have the same word.
                 if name != "notice" {
                     self.must_not_log("a sign-in", value);
                 }

@@ -24,7 +24,7 @@ pub enum MailService {
 
 /// The mail service that runs.
 pub struct Mail {
-    /// What was mailed, in the stand-in.
+    /// The sent mails, in the stand-in.
     pub ses: Ses,
     /// The page of what was mailed, where there is one.
     pub inbox_url: Option<String>,

@@ -27,7 +27,7 @@ pub enum ChildError {
     Failed {
         /// The program.
         program: &'static str,
-        /// What happened.
+        /// The details.
         detail: String,
     },
 }

@@ -36,7 +36,7 @@ pub enum SeedError {
     /// A function refused a request of the seeding.
     #[error("seeding {seeding}: {detail}")]
     Refused {
-        /// What was being created.
+        /// The object that was being created.
         seeding: String,
         /// The answer.
         detail: String,

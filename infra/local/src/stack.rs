@@ -72,7 +72,7 @@ pub struct Options {
     pub record: Option<PathBuf>,
     /// Records what must not be logged.
     pub log_audit: Option<LogAudit>,
-    /// Whether what happens is told.
+    /// Whether events are published.
     pub streams: Streaming,
     /// Who takes mail.
     pub mail: MailService,
@@ -83,7 +83,7 @@ pub struct Options {
 pub enum Streaming {
     /// Each table that has one by the template has its stream. [`Stack::tell`] passes them on.
     On,
-    /// None has: nothing is told.
+    /// The tables have no streams: no events are published.
     #[default]
     Off,
 }
@@ -205,7 +205,7 @@ pub struct Stack {
     pub internal_token: String,
     /// Started every minute by a schedule in the cloud; here by the stack's user.
     pub probe: Probe,
-    /// The same.
+    /// The reconcile function.
     pub reconcile: Reconcile,
     /// The queues of webhooks and notices.
     pub sqs: Sqs,
@@ -213,7 +213,7 @@ pub struct Stack {
     pub mail: Mail,
     /// The same; what the tables' streams have is passed to it by [`Stack::tell`].
     pub events: Events,
-    /// Where it tells what happened.
+    /// The bus of events.
     pub bus: EventBus,
     streams: Option<Streams>,
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
@@ -555,7 +555,7 @@ async fn attested(State(events): State<Events>, request: Request, next: Next) ->
     answer
 }
 
-/// What a function answers when another one invokes it.
+/// The answer of a function that another one invokes.
 async fn invoked(routers: Routers, event: String) -> String {
     let event = RawValue::from_string(event).unwrap_or_default();
     let answer = answer_either(routers, LambdaEvent::new(event, Context::default())).await;
@@ -568,7 +568,7 @@ const BUS: &str = "local";
 /// The name by which the functions' keys in KMS are known.
 const KEYS_STACK: &str = "local";
 
-/// What a function's variable calls a custody.
+/// The custody's name in a function's variable.
 const fn custody_name(custody: CustodyKind) -> &'static str {
     match custody {
         CustodyKind::Seed => "seed",

@@ -282,7 +282,7 @@ async fn a_malformed_variable_stops_the_function() {
         let said = said(function, variables, secrets()).await;
         assert_eq!(said, Some(format!("`{name}` {words}")), "{function}, {name}");
     }
-    // What may be on a test network alone.
+    // The variables that are only valid on a test network.
     let mut variables = variables();
     let delay = [("NETWORK", "base"), ("PAYMENT_CHANGE_DELAY_SECONDS", "0")];
     variables.extend(delay.map(|(name, value)| (name.to_owned(), value.to_owned())));

@@ -47,7 +47,7 @@ esac
         operator.output().unwrap()
     }
 
-    /// What was written.
+    /// The written secret.
     fn secret(&self) -> Value {
         serde_json::from_str(&fs::read_to_string(self.0.join("secret")).unwrap()).unwrap()
     }

@@ -51,7 +51,7 @@ impl Run {
         }
     }
 
-    /// What `curl -d` sends: its content type, whatever the body is.
+    /// A request as `curl -d` sends it: with its content type, whatever the body is.
     async fn curl(&self, path: &str, body: String) -> (u16, Value) {
         let request = self
             .http

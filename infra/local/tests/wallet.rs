@@ -49,7 +49,7 @@ esac
     }
 }
 
-/// All that a program printed.
+/// The whole output of a program.
 fn printed(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|text| String::from_utf8_lossy(text))

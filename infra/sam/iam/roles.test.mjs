@@ -1,11 +1,11 @@
-// What each function may do with each kind of item, asked of an IAM simulator: the role table of docs/guarantees.md.
+// The rights of each function on each kind of item, by an IAM simulator: the role table of docs/guarantees.md.
 //
 //     node --test infra/sam/iam/roles.test.mjs      after infra/sam/check.sh has translated the template
 //
 // Everything that the table does not list is asked too, and must be denied: each action on each kind of item, alone and
 // within a transaction; with another's item beside one's own; without a leading key, for which `ForAllValues` alone would
 // be true. Whether DynamoDB sends these condition keys as its documentation says is beyond a simulator; that the
-// functions need no more is infra/sam/calls.py.
+// functions need each right is tested by infra/sam/calls.py.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -395,7 +395,7 @@ for (const name of functions) {
       const ask = (action, more) => allows(name, `secretsmanager:${action}`, arn(secret), {}, { resourcePolicy, more });
       const isReader = READERS[secret].includes(name);
       assert.equal(await ask("GetSecretValue"), isReader, `${name} reads ${secret}`);
-      // What signs and what payments are known by is kept even from a role that was given too much.
+      // The signing keys and the nonce key are kept even from a role with too many rights.
       assert.equal(await ask("GetSecretValue", everything), isReader, `${name} with everything reads ${secret}`);
       for (const action of SECRET_WRITES) {
         assert.equal(await ask(action, everything), false, `${name} with everything: ${action} ${secret}`);

@@ -41,7 +41,7 @@ pub struct Finality {
 /// waits.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the chain shows about one transaction and one authorized payment.
+/// The chain's evidence about one transaction and one authorized payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// It is the payment, and final.
@@ -136,7 +136,7 @@ impl Chain {
         self.rpc.each().map(witness).collect()
     }
 
-    /// What a wallet holds of the network's token, in the newest block; more than [`Amount::MAX`] counts as that.
+    /// A wallet's balance of the network's token in the newest block; at most [`Amount::MAX`].
     pub async fn balance(&self, wallet: Address) -> Result<Amount, ChainError> {
         const METHOD: &str = "eth_call";
         let data = Bytes::from(balanceOfCall { account: wallet }.abi_encode());
@@ -148,9 +148,10 @@ impl Chain {
         })
     }
 
-    /// What the chain shows now about a transaction that is said to be an authorized payment: one call for one that is
-    /// not mined, three in two rounds for a payment, and a fourth to say why one without our logs is none. A payment more
-    /// than [`ANCESTORS`](crate::view) blocks deep, or whose logs are too many to read, takes a fourth one too.
+    /// The chain's present evidence about a transaction that is named as an authorized payment: one call for one that
+    /// is not mined, three in two rounds for a payment, and a fourth to find out why a transaction without our logs is
+    /// not one. A payment more than [`ANCESTORS`](crate::view) blocks deep, or with too many logs to read, takes a
+    /// fourth one too.
     ///
     /// One endpoint answers all of them. If a call fails, the other endpoint is asked for the whole proof.
     pub async fn verify_transfer(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
@@ -313,7 +314,7 @@ mod tests {
             (with_head(alone(), DEEP), "paid by log 1"),
             (with_head(alone(), u64::MAX), "paid by log 1"),
             (
-                // All that the payer paid this payee in one transaction.
+                // The sum that the payer paid this payee in one transaction.
                 ScriptedChain::default()
                     .transferred(&expected(), 5, BLOCK, 1)
                     .paid(&payment(13), BLOCK, 1)

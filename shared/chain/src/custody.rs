@@ -51,7 +51,7 @@ pub enum CustodyError {
     OtherWallet {
         /// Where the key leads.
         derived: Address,
-        /// What the agent has.
+        /// The agent's stored address.
         stored: Address,
     },
     /// The wallet's key has not attested this agent.

@@ -42,7 +42,7 @@ pub enum ChainError {
     Malformed {
         /// The JSON-RPC method.
         method: &'static str,
-        /// What it was instead.
+        /// The difference.
         what: &'static str,
     },
     /// The answer is larger than what is read of one.

@@ -1,8 +1,8 @@
 //! The x402 facilitator that payouts are submitted through, so that a wallet needs no gas.
 //!
-//! Always true: its address is https, but for Base Sepolia on this machine or a private network; any other is called at
-//! public addresses only; a call ends in time, and little is read of the answer. Whoever it is can make the transfer that
-//! was signed, and no other; what it says is no proof.
+//! Invariants: its address is https, except on Base Sepolia for this machine or a private network. A public
+//! facilitator is called only at public addresses. A call ends in time, and reads a limited part of the answer. A
+//! facilitator can make the signed transfer and no other; its answer is no proof.
 
 use crate::{ChainError, http_node::is_near};
 use aws_smithy_runtime_api::client::{

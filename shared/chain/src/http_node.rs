@@ -1,8 +1,7 @@
 //! A node over HTTP, and the addresses in the RPC secret.
 //!
-//! Every call is a read, so a call without a complete answer is made once more, on a connection of its own: one from
-//! the pool may have died while the environment was frozen. What the node answers is never asked for again here: not a
-//! refusal, and not a 429.
+//! Every call is a read, so a call without a complete answer is repeated once, on a new connection: a pooled one may
+//! have died while the environment was frozen. Complete answers are never repeated here, not even a refusal or a 429.
 
 use crate::{
     ChainError,
@@ -217,7 +216,7 @@ mod tests {
         },
     };
 
-    /// What a call is answered with, or the error's text. Half of the time is enough for an answer.
+    /// The answer of a call, or the error's text. Half of the time suffices for an answer.
     async fn asked(node: &HttpNode) -> String {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_blockNumber", "params": []});
         match node.exchange("eth_blockNumber", &request).await {

@@ -1,8 +1,8 @@
 //! Wallets whose keys are in KMS: one of secp256k1 for each agent, which signs digests and which nobody can read.
 //!
-//! KMS signs with a random number each time (FIPS 186-5), so two signatures of one digest differ, and either half of
-//! them has the high `s` that tokens refuse (EIP-2). What it answers is read strictly, normalized, and given out only if
-//! it recovers the wallet's address.
+//! KMS signs with a random number each time (FIPS 186-5), so two signatures of one digest differ, and half of them
+//! have the high `s` that tokens refuse (EIP-2). Its answer is read strictly, normalized, and returned only if it
+//! recovers the wallet's address.
 
 use alloy::primitives::{Address, B256, Signature};
 use aws_sdk_kms::{
@@ -142,8 +142,8 @@ fn is_unknown(error: &SdkError<GetPublicKeyError>) -> bool {
         .is_some_and(GetPublicKeyError::is_not_found_exception)
 }
 
-/// What an error means; `passes` says so of the operation's own. Of others the status does: a throttled call is 400,
-/// which the SDK has retried.
+/// The meaning of an error; `passes` decides for the operation's own errors, and the status for others: a throttled
+/// call is 400, which the SDK has retried.
 fn told<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
 where
     E: std::error::Error + aws_sdk_kms::error::ProvideErrorMetadata + 'static,

@@ -24,8 +24,8 @@
 //! | `error.rs` | why a call to the node failed |
 //! | `scripted_chain.rs` | a chain in memory, for the tests |
 //!
-//! What is signed is a function of the terms, its nonce included, so that of two signatures the chain takes one. The RPC node is somebody
-//! else's machine: its answers are checked, and an answer that makes no sense is an error, never evidence.
+//! The signed bytes are a function of the terms, including the nonce, so the chain accepts one of two signatures. The
+//! RPC node belongs to somebody else: its answers are checked, and a nonsensical answer is an error, never evidence.
 //!
 //! Deliberately elsewhere: what must be seen on chain ([`purser_domain::match_transfer`]), where settlements are stored
 //! (`shared/store`), and the answers to callers (`shared/api`).

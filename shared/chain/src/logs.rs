@@ -34,7 +34,7 @@ pub(crate) struct Found {
     pub(crate) log: Log,
 }
 
-/// What a filter found.
+/// The logs that a filter found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FoundLogs(pub(crate) Vec<Found>);
 
@@ -77,13 +77,13 @@ impl Filter {
 }
 
 impl Chain {
-    /// Those of one block, by its hash.
+    /// The logs of one block, by its hash.
     pub(crate) async fn logs_of_block(&self, filter: &Filter, block: BlockId) -> Result<FoundLogs, ChainError> {
         self.logs(filter, json!({"blockHash": block.hash}), |found| found == block)
             .await
     }
 
-    /// Those of the blocks from `first` to `last`, on the chain that the node holds to be canonical.
+    /// The logs of the blocks from `first` to `last`, on the node's canonical chain.
     pub(crate) async fn logs_between(&self, filter: &Filter, first: u64, last: u64) -> Result<FoundLogs, ChainError> {
         let range = json!({"fromBlock": format!("{first:#x}"), "toBlock": format!("{last:#x}")});
         self.logs(filter, range, |found| (first..=last).contains(&found.number))

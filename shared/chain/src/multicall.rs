@@ -54,7 +54,7 @@ pub(crate) fn call_of(target: Address, data: Vec<u8>) -> Call3 {
 }
 
 impl Chain {
-    /// What is answered to each of these, as of that block, as `read` reads it; `None` where the node can't say, or
+    /// The answer to each of these calls as of that block, read by `read`; `None` if the node gives no answer, or
     /// would be asked after `until`.
     pub(crate) async fn ask<T: Send>(
         &self,

@@ -1,5 +1,5 @@
-//! What left wallets, in a range of blocks: for all of them at once, by their transfers and the authorizations that they
-//! used.
+//! The outflows of wallets in a range of blocks, searched for all wallets at once by their transfers and the
+//! authorizations that they used.
 //!
 //! Deliberately elsewhere: which of it a settlement explains (`functions/reconcile`).
 
@@ -28,10 +28,10 @@ pub struct Unsearched {
     pub last: u64,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundOutflows {
-    /// What left the wallets in the blocks up to `last`.
+    /// The outflows in the blocks up to `last`.
     pub outflows: Vec<Outflow>,
     /// The last block that was searched for all wallets.
     pub last: u64,
@@ -60,8 +60,8 @@ impl Part<'_> {
 }
 
 impl Chain {
-    /// What left these wallets from block `first` on: up to `last`, or less far where the node takes fewer blocks at once
-    /// than `log_range`. `None` if not even the first could be searched until `until`.
+    /// The outflows of these wallets from block `first` to `last`, or to an earlier block if the node accepts fewer
+    /// blocks at once than `log_range`. `None` if not even the first block could be searched until `until`.
     ///
     /// Anybody may have the token log transfers of nothing from any wallet, more than a node returns for a block. A wallet
     /// of which that is found is added to `noisy` and asked for alone from then on, so it shortens no other's search. Its
@@ -277,7 +277,7 @@ mod tests {
         );
     }
 
-    /// Those of one block.
+    /// The outflows of one block.
     async fn two(node: &ScriptedNode) -> FoundOutflows {
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain_at(&node.url)

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use zeroize::Zeroizing;
 
-/// What is done with an operator.
+/// The change of an operator.
 enum Change {
     Add,
     Remove,

@@ -22,7 +22,7 @@ const PORTS: Ports = Ports {
     providers: ProviderPorts { v2: 4020, v1: 4021 },
 };
 
-/// What is mailed to people can be looked at there.
+/// The port of the inbox with the mails to people.
 const INBOX: u16 = 8005;
 
 #[tokio::main]

@@ -26,7 +26,7 @@ pub(super) async fn redeem(State(issuer): State<Issuer>, body: Bytes) -> Respons
     ([NO_STORE], Json(tokens(&issuer, &grant))).into_response()
 }
 
-/// What the code was issued for, if all parameters match it.
+/// The grant of the code, if all parameters match it.
 fn grant(provider: &Provider, body: &[u8]) -> Result<Grant, Refusal> {
     let parameters = Parameters::parse(body).ok_or(("invalid_request", "a parameter is given twice"))?;
     match parameters.get("grant_type") {
