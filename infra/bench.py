@@ -31,7 +31,7 @@ DOCUMENT = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- figures: written by make bench -->", "<!-- end of the figures -->"
 TOLERANCE = 1.1
 
-# In the order in which the document has them. What counts needs no optimized build.
+# In the order in which the document has them. Counts need no optimized build.
 BENCHES = {
     "stack": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "stack"],
     # Each page has to take less than a second, and what counts is its units.
@@ -102,7 +102,7 @@ def section(figures, before):
 
 
 def times(rows, before):
-    # What is the same in all rows is said above them, and what none has is left out.
+    # A value that all rows share is printed above them, and an empty column is left out.
     references = {row["reference"] for row in rows}
     common = f" {rows[0]['reference']}" if len(references) == 1 else ""
     with_limits = any("limit" in row for row in rows)

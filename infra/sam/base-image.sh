@@ -26,7 +26,7 @@ put_program() { # put_program <name>
 }
 # SAM adds the runtime emulator to the image with these three.
 for program in sh mv chmod; do put_program "$program"; done
-# What a Rust function is linked with beyond the C library (infra/sam/build.sh looks at that one's version).
+# The libraries that a Rust function is linked with beyond the C library (infra/sam/build.sh looks at that one's version).
 for library in libm.so.6 libgcc_s.so.1; do
   path=$(ldconfig -p | sed -n "s|.*$library (libc6,x86-64) => ||p" | head -n 1)
   put "$path" "$path"

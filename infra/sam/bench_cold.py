@@ -63,7 +63,7 @@ EVENTS = {
 LIMITS = {"PaymentsFunction": 4_500_000, "CatalogFunction": 3_000_000}
 # A first authorization, in boots of a hello-world with one TLS call.
 LIMIT_OF_FIRST = 3
-# What Amazon Linux has; this machine's may be elsewhere.
+# The path on Amazon Linux, and the one on Debian.
 AUTHORITIES = ["/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/certs/ca-certificates.crt"]
 FIGURES = ROOT / "target" / "bench" / "cold.jsonl"
 PATIENCE = 30
@@ -112,7 +112,7 @@ class Runtime:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        # Whoever is ended while asking again breaks off.
+        # A function that is ended during a request breaks the connection.
         self.server.handle_error = lambda *_: None
         # It looks twenty times a second whether it shall end: half a second, its own pace, would be most of a run.
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
@@ -344,7 +344,7 @@ def start(bootstrap, variables, event):
             raise Failed(f"{name} answered {answer}")
         held = Path(f"/proc/{process.pid}/status").read_text().split("VmHWM:")[1].split()[0]
         process.kill()
-        # What it took until then: exactly, where /proc counts in hundredths of a second. (Of memory it tells what we
+        # The time until then: exactly, where /proc counts in hundredths of a second. (Of memory it tells what we
         # held when the process was made of us.)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -21,7 +21,7 @@ WRITES = {"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
 # It answers 404, and calls nothing of AWS.
 SILENT = {"FallbackFunction"}
 
-# What Lambda does in a function's name for the mappings of streams and queues.
+# Lambda's calls in a function's name for the mappings of streams and queues.
 OF_MAPPINGS = {
     "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams",
     "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage",
@@ -29,7 +29,7 @@ OF_MAPPINGS = {
 # And where it sets aside what a stream's mapping gave up.
 BY_MAPPINGS = {("sqs:SendMessage", "EventsUntold")}
 
-# Whoever mails: with none, a role has no right to.
+# The sender of mail: without one, a role has no right to send.
 SENDER = "purser@example.test"
 
 # The tables whose rows are added and never changed.

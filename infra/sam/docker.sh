@@ -80,7 +80,7 @@ stop_stack() {
   wait "$stack_pid" 2>/dev/null || true
 }
 
-# What `sam local` needs beside the template. It passes real credentials on to the functions if it finds any.
+# The environment of `sam local` beside the template. It passes real credentials on to the functions if it finds any.
 sam_surroundings() {
   unset AWS_PROFILE AWS_DEFAULT_PROFILE
   export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_SESSION_TOKEN=local AWS_DEFAULT_REGION=us-east-1

@@ -141,7 +141,7 @@ def start(emulator, bootstrap, environment, invoke_port, runtime_port):
     libc = ctypes.CDLL(None)
 
     def die_with_parent():
-        # Should we be killed outright, the emulator is told to end, and it ends the function.
+        # If this process is killed, the emulator gets SIGTERM and ends the function.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
     return subprocess.Popen(

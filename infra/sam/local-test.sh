@@ -47,7 +47,7 @@ fail() {
   failed=1
 }
 
-# What a call is answered: its status, and its `error` where it has one. The body has to name the request, as a header does.
+# Prints the answer of a call: its status, and its `error` if there is one. The body must name the request, as a header does.
 answers() { # answers <status> <slug> <curl arguments …>
   local status=$1 slug=$2 got
   shift 2

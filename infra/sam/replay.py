@@ -26,7 +26,7 @@ EVENTS = emulate.ROOT / "events"
 BUILD = emulate.ROOT / ".aws-sam" / "build"
 # Nothing listens on port 1, and nobody may without being root.
 NOWHERE = "127.0.0.1:1"
-# What is counted has a default in the code, and so have the claim that entitles, the addresses of dashboard and API, who
+# Limits have a default in the code, and so have the claim that entitles, the addresses of dashboard and API, who
 # holds keys, which takes the rest where it is KMS, and what is for development alone; what else is named has not.
 OPTIONAL = (
     "_APPROVALS", "_BYTES", "_CLAIM", "_CONFIRMATIONS", "_HOURS", "_MINUTES", "_PER_AGENT", "_PER_MINUTE", "_RANGE",

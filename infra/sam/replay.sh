@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Replays golden events against the functions that infra/sam/build.sh built, under the runtime emulator that comes with
-# SAM: no Docker, no account, nothing leaves this machine. What is checked stands in replay.py.
+# SAM: no Docker, no account, nothing leaves this machine. The checks are in replay.py.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

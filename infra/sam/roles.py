@@ -15,7 +15,7 @@ ATTRIBUTES = ("ForAllValues:StringLike", "dynamodb:Attributes")
 # `ForAllValues` is true of a key that is missing, so each has to be there (IAM guide, "Multivalued context keys").
 THERE = {KEYS: ("Null", "dynamodb:LeadingKeys"), ATTRIBUTES: ("Null", "dynamodb:Attributes")}
 WITHIN = ("ForAnyValue:StringEquals", "dynamodb:EnclosingOperation")
-# What is allowed of nothing in particular: it opens no secret without `GetSecretValue` of that very one.
+# Actions without a resource: this one opens no secret without `GetSecretValue` of that very one.
 OF_NOTHING = {"dynamodb:ListStreams", "kms:CreateKey", "secretsmanager:BatchGetSecretValue"}
 VIA = ("StringEquals", "kms:ViaService")
 # The use of the key of people's secrets (`SecretOf`, shared/domain/src/webhook/ciphertext.rs).

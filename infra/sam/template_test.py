@@ -17,7 +17,7 @@ TRANSACTIONS = ("TransactWriteItems",)
 NO_IAM = {"InternalAuthorizationType": "NONE"}
 IAM = {"InternalAuthorizationType": "AWS_IAM"}
 
-# What holds what cannot be made again.
+# The resources with data that can't be made again.
 RETAINED = (
     "AWS::Cognito::UserPool",
     "AWS::DynamoDB::Table",

@@ -111,7 +111,7 @@ def known(operation, case):
     if not isinstance(body, dict):
         return
     if operation in ("authorize", "check"):
-        # What a provider wants is no schema's to say.
+        # No schema describes a provider's requirement.
         body["payment_requirement"] = WORLD.weather
         body["original_request"] = {**body["original_request"], "method": "GET", "url": WORLD.provider + "/weather"}
         for name in ("service_id", "operation_id", "approval_id", "metadata"):

@@ -41,7 +41,7 @@ class World:
         # Good at once, on this stack.
         self.own("PUT", f"/agents/{self.agent}/payout-address", {"address": "0x" + "90" * 20})
         self.webhooks = [self.own("POST", "/webhooks", {"url": "https://hooks.example.invalid/purser"})["webhook_id"] for _ in range(6)]
-        # One that is called with a test event, at a name that nobody has: a delivery that can be sent again.
+        # A webhook at a name that nobody has, which was called with a test event: its delivery can be sent again.
         self.called_webhook = self.own("POST", "/webhooks", {"url": "https://called.example.invalid/purser"})["webhook_id"]
         self.own("POST", f"/webhooks/{self.called_webhook}/test", {})
         self.delivery = self.first(f"/webhooks/{self.called_webhook}/deliveries", "deliveries")["delivery_id"]

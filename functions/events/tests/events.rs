@@ -205,7 +205,7 @@ impl World {
         batches.flatten().collect()
     }
 
-    /// The events that were told, each once, in the order of the bus.
+    /// The published events, each once, in the order of the bus.
     fn told(&self) -> Vec<Event> {
         let mut seen = BTreeSet::new();
         let mut events = Vec::new();

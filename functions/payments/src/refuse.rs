@@ -43,7 +43,7 @@ impl Authorizing<'_> {
         let mut backoff = Backoff::new();
         loop {
             match self.payments.ledger.clear_expired(window, at).await? {
-                // The window as it was read has no more expired entries: the decision is made again.
+                // All expired entries of the window as it was read are evicted: the decision is made again.
                 Cleared::All | Cleared::Outdated => return Ok(()),
                 Cleared::More => backoff = Backoff::new(),
                 Cleared::Superseded => backoff.wait().await?,

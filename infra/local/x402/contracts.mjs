@@ -25,7 +25,7 @@ export async function compileContracts() {
     language: 'Solidity',
     sources,
     settings: {
-      // Paris is the newest version without PUSH0, so the code runs under any hardfork Anvil is told to use.
+      // Paris is the newest version without PUSH0, so the code runs under any hardfork that Anvil is started with.
       evmVersion: 'paris',
       optimizer: { enabled: true, runs: 200 },
       outputSelection: { '*': { '*': ['abi', 'evm.deployedBytecode.object'] } },

@@ -43,7 +43,7 @@ export async function startFacilitator({ chain, client, followChain, confirmatio
     log('settle', body, result.success, result.errorReason, result.transaction);
     response.json(result);
   });
-  // What the SDK throws is about the payload; the caller is the provider, which tells its client.
+  // An error of the SDK is about the payload; the caller is the provider, which tells its client.
   app.use((error, _request, response, _next) => {
     console.error(`facilitator: ${error.message}`);
     response.status(500).json({ error: error.message });

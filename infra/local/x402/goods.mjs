@@ -1,4 +1,4 @@
-// What the local merchant sells: one list from which both providers take their paths, prices and answers.
+// The goods of the local merchant: one list from which both providers take their paths, prices and answers.
 //
 // Prices are whole micro-USDC in decimal text, and answers are the same on every run, so a test may compare them whole.
 // Deliberately elsewhere: how payment is asked for and taken (provider-v2.mjs, provider-v1.mjs).

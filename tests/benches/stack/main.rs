@@ -1,6 +1,6 @@
 //! `make bench`: the operations of the service through the real functions, and how they scale. Each operation is
-//! compared with its floor - the same database and node calls, without our code - in the same run and alternately. What
-//! is measured and how to read it: `docs/performance.md`. The figures go to `target/bench/stack.jsonl`.
+//! compared with its floor - the same database and node calls, without our code - in the same run and alternately. The
+//! measurements and how to read them: `docs/performance.md`. The figures go to `target/bench/stack.jsonl`.
 //!
 //! Calls enter as Lambda's event in bytes and leave as its answer in bytes. The database is the embedded one, over
 //! HTTP, and the chain is a node that answers immediately, so that their time does not hide ours.

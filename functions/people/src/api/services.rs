@@ -78,7 +78,7 @@ struct UnpayableOperation {
     reason: &'static str,
 }
 
-/// Whom or how much the calls of an operation will pay.
+/// The future payee and price of an operation's calls.
 #[derive(Serialize, ToSchema)]
 struct PaymentChange {
     operation_id: String,

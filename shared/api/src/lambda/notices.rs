@@ -18,7 +18,7 @@ pub enum NoticeWork {
         event: Event,
         /// The part.
         part: char,
-        /// Whom to go on after.
+        /// The last person of the part before.
         after: Option<PersonId>,
     },
     /// Send what waits on a channel.

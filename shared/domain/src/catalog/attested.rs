@@ -45,7 +45,7 @@ pub struct AttestedCall {
     pub method: String,
     /// Its address.
     pub endpoint: Endpoint,
-    /// Whom it pays: the present payee and the one that waits. Empty for a call that is not paid.
+    /// Its payees: the present one and the delayed one. Empty for a call without a payment.
     pub payees: Vec<AttestedPayee>,
 }
 

@@ -7,7 +7,7 @@ use crate::{AgentId, Duration, OperatorName, OperatorReason, PersonId, Timestamp
 pub struct Handover {
     /// The agent.
     pub agent: AgentId,
-    /// Whom it is offered to.
+    /// The person to whom it is offered.
     pub to: PersonId,
     /// Why; the new owner sees it.
     pub reason: OperatorReason,

@@ -53,7 +53,7 @@ fn page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup
     )
 }
 
-/// Whom a call pays, and how much at most.
+/// The payee of a call and its highest price.
 fn pays(pricing: Pricing<'_>, network: Network) -> Markup {
     let Some(payment) = pricing.payment else {
         return html! { span.muted { "no payment" } };
