@@ -330,7 +330,7 @@ BUGS = [
     ),
     Bug(
         "a webhook at an address of this machine",
-        "shared/api/src/http/stranger.rs",
+        "shared/api/src/http/untrusted_http_client.rs",
         "(url.is_https() && may_be_public(url.url())).then_some(&self.strict)",
         "(PLANTED || (url.is_https() && may_be_public(url.url()))).then_some(if PLANTED { &self.plain } else { &self.strict })",
         "package(purser-webhooks) and test(=no_address_of_this_machine_or_network_is_called)",

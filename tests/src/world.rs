@@ -4,8 +4,8 @@ use crate::{Offered, offer_v2, payment_entry, transfer_of};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Clock, CustodyKind, Env};
 use purser_domain::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, Duration as Length, EnabledService, NewKey, Rule, Ruling, Service,
-    SpendPolicy, Timestamp,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, Duration as Length, EnabledService, NewKey,
+    Rule, Service, SpendPolicy, Timestamp,
 };
 use purser_local::{Front, LogAudit, NETWORK, Options, Stack};
 use purser_store::{ApprovalDecision, Created, Edited, Resolved};
@@ -592,8 +592,8 @@ impl World {
     }
 
     /// A ruling by the owner, made now.
-    pub fn ruling(&self) -> Ruling {
-        Ruling {
+    pub fn ruling(&self) -> ApprovalResolution {
+        ApprovalResolution {
             at: self.now(),
             by: OWNER.to_owned(),
             note: None,

@@ -2,7 +2,7 @@
 
 use crate::{Shared, bus::Told};
 use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result};
-use purser_store::{Awaited, Change, Fact, Reminder, SetAside};
+use purser_store::{Change, Fact, QuarantinedRow, Reminder, ReminderKind};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(crate) struct Placed {
 /// The events of a batch in their order, and its unreadable rows.
 pub(crate) struct Batch {
     pub(crate) placed: Vec<Placed>,
-    pub(crate) unreadable: Vec<SetAside>,
+    pub(crate) unreadable: Vec<QuarantinedRow>,
 }
 
 impl Shared {
@@ -49,7 +49,7 @@ impl Shared {
                     Ok(found) => facts.extend(found.into_iter().map(|fact| (fact, change.clone()))),
                     Err(error) => unreadable.push(aside(&change, &error)),
                 },
-                Err(problem) => unreadable.push(SetAside {
+                Err(problem) => unreadable.push(QuarantinedRow {
                     table: String::new(),
                     sequence: problem.sequence.clone().unwrap_or_default(),
                     key: String::new(),
@@ -80,9 +80,9 @@ impl Shared {
         }
     }
 
-    async fn set_aside(&self, aside: SetAside) -> Result<()> {
+    async fn set_aside(&self, aside: QuarantinedRow) -> Result<()> {
         self.usage.set_aside(&aside, self.clock.now()).await?;
-        let SetAside {
+        let QuarantinedRow {
             table,
             sequence,
             key,
@@ -93,8 +93,8 @@ impl Shared {
     }
 }
 
-fn aside(change: &Change, problem: &purser_domain::Error) -> SetAside {
-    SetAside {
+fn aside(change: &Change, problem: &purser_domain::Error) -> QuarantinedRow {
+    QuarantinedRow {
         table: change.table.clone(),
         sequence: change.sequence.clone(),
         key: change.key(),
@@ -107,11 +107,11 @@ fn reminder_of(event: &Event) -> Option<Reminder> {
     let data = event.data();
     match (event.kind(), event.subject()) {
         (EventKind::ApprovalAsked, _) => Some(Reminder {
-            of: Awaited::Expiry(ApprovalId::parse(data.get_text("approval_id")?)?),
+            of: ReminderKind::Expiry(ApprovalId::parse(data.get_text("approval_id")?)?),
             at: data.get_time("expires_at")?,
         }),
         (EventKind::ServiceChangeDelayed, EventSubject::Service(service)) => Some(Reminder {
-            of: Awaited::Pricing(*service),
+            of: ReminderKind::Pricing(*service),
             at: data.get_time("from")?,
         }),
         _ => None,

@@ -3,7 +3,7 @@
 
 use crate::{Shared, bus::Told};
 use purser_domain::{Error, Result, Timestamp};
-use purser_store::{Awaited, Fact, Reminder};
+use purser_store::{Fact, Reminder, ReminderKind};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
@@ -49,12 +49,12 @@ impl Shared {
     /// The event of a row. A row that is gone, was used or withdrawn has none.
     async fn happened(&self, reminder: Reminder, now: Timestamp) -> Result<Vec<Fact>> {
         Ok(match reminder.of {
-            Awaited::Expiry(approval) => {
+            ReminderKind::Expiry(approval) => {
                 let approval = self.ledger.approval(approval).await?;
                 let fact = approval.and_then(|approval| Fact::expired(&approval, now));
                 fact.into_iter().collect()
             }
-            Awaited::Pricing(service) => {
+            ReminderKind::Pricing(service) => {
                 let service = self.catalog.service(service).await?;
                 service.map_or_else(Vec::new, |service| Fact::in_effect(&service, reminder.at))
             }

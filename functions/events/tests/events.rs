@@ -11,13 +11,13 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, AgentStatus, ApprovalId, Counted, Day, Duration, Event, EventKind, FreezeTarget, NextPricing,
-    OperatorFreeze, OperatorName, OperatorReason, PersonId, Ruling, SettlementId, SettlementState, Timestamp,
+    Agent, AgentStatus, ApprovalId, ApprovalResolution, Counted, Day, Duration, Event, EventKind, FreezeTarget,
+    NextPricing, OperatorFreeze, OperatorName, OperatorReason, PersonId, SettlementId, SettlementState, Timestamp,
     TransactionId, UsageCount, UsageTotals,
 };
 use purser_events::Events;
 use purser_store::{
-    ApprovalDecision, Awaited, Change, Claim, Ledger, Moved, Recount, Recounted, Reminder, SequenceNumber, Shard,
+    ApprovalDecision, Change, Claim, Ledger, Moved, Recount, Recounted, Reminder, ReminderKind, SequenceNumber, Shard,
     Uncounted, UsageTable,
 };
 use purser_testkit::{
@@ -162,7 +162,7 @@ impl World {
         let Answer::Waits(approval) = self.pay(150, "asked").await else {
             panic!()
         };
-        let ruling = Ruling {
+        let ruling = ApprovalResolution {
             at: at(40),
             by: owner().to_string(),
             note: Some("no body of mine".to_owned()),
@@ -682,7 +682,7 @@ async fn reminders_that_cannot_be_read_hold_up_no_other() {
     for n in 0..60_u32 {
         let approval = ApprovalId::of_lineage(&"7".repeat(24), n).unwrap();
         let reminder = Reminder {
-            of: Awaited::Expiry(approval),
+            of: ReminderKind::Expiry(approval),
             at: at(n),
         };
         world.usage.remind(reminder).await.unwrap();

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::Uri;
 use purser_api::{AuditList, AuditView, Failure, OperatorCredentials, Query, audit_filter};
 use purser_domain::{AuditId, AuditKind, AuditScope, PersonId};
-use purser_store::{READ_AT_ONCE, Slice};
+use purser_store::{PageRequest, READ_AT_ONCE};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -54,7 +54,7 @@ pub(crate) async fn list(
         AuditId::parse,
         "must be the `next_cursor` of an earlier answer",
     );
-    let slice = Slice {
+    let slice = PageRequest {
         before: cursor.map(AuditId::uuid),
         limit: query.limit("limit", 25, READ_AT_ONCE),
     };

@@ -92,7 +92,7 @@ impl Notices {
         for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {
             // A notice that is already pending is enqueued again: the function that stored it may have been cut off
             // before.
-            if shared.table.let_wait(person, channel, &row, now).await? {
+            if shared.table.enqueue(person, channel, &row, now).await? {
                 let flush = NoticeWork::Flush {
                     person: person.clone(),
                     channel,

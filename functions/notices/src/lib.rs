@@ -20,7 +20,9 @@ mod mail;
 mod send;
 
 use mail::Mail;
-use purser_api::{Boot, BootError, Clock, Entropy, NoticesQueue, SecretsKey, SqsBatch, SqsRecord, Stranger, at_most};
+use purser_api::{
+    Boot, BootError, Clock, Entropy, NoticesQueue, SecretsKey, SqsBatch, SqsRecord, UntrustedHttpClient, at_most,
+};
 use purser_domain::{Causes, Error, EventSource, MailAddress, Result};
 use purser_store::{CatalogCache, CatalogTable, Ledger, WebhooksTable};
 use serde_json::Value;
@@ -48,7 +50,7 @@ struct Shared {
     arns: QueueArns,
     /// `None` if no mail is sent.
     mail: Option<Mail>,
-    incoming: Stranger,
+    incoming: UntrustedHttpClient,
     /// The key that incoming webhooks' URLs are encrypted with.
     key: SecretsKey,
     /// The pages' origin.
@@ -129,7 +131,7 @@ impl Notices {
             event_source,
             key: SecretsKey::new(aws.clone(), key),
             mail: sender.map(|sender| Mail::new(&aws, sender, longest_call)),
-            incoming: Stranger::new(USER_AGENT, allowed, longest_call)?,
+            incoming: UntrustedHttpClient::new(USER_AGENT, allowed, longest_call)?,
             origin,
             clock,
             entropy,

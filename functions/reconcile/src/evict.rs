@@ -17,7 +17,7 @@ const STEPS: usize = 10;
 
 /// The progress of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum EvictionProgress {
     /// Nothing is left to evict.
     Done,
     /// There is more.
@@ -45,12 +45,12 @@ pub(crate) async fn evict_idle(shared: &Shared, until: Instant) -> Result<()> {
         left = Vec::new();
         for (request, turn) in at_most(AT_ONCE, turns).await {
             match turn {
-                Ok(Turn::Done) => {
+                Ok(EvictionProgress::Done) => {
                     shared.ledger.clear_eviction_request(&request).await?;
                     done = done.saturating_add(1);
                 }
-                Ok(Turn::More) => left.push(request),
-                Ok(Turn::NotNow) => {}
+                Ok(EvictionProgress::More) => left.push(request),
+                Ok(EvictionProgress::NotNow) => {}
                 Err(error) => tracing::error!(cause = %error, "reconcile.eviction_failed"),
             }
         }
@@ -62,19 +62,19 @@ pub(crate) async fn evict_idle(shared: &Shared, until: Instant) -> Result<()> {
 }
 
 /// Runs up to a fixed number of transactions on one window, fewer if time is up.
-async fn turn(ledger: &Ledger, request: &EvictionRequest, at: Timestamp, until: Instant) -> Result<Turn> {
+async fn turn(ledger: &Ledger, request: &EvictionRequest, at: Timestamp, until: Instant) -> Result<EvictionProgress> {
     let Some(window) = ledger.window_to_evict(request.scope).await? else {
-        return Ok(Turn::Done);
+        return Ok(EvictionProgress::Done);
     };
     for _ in 0..STEPS {
         if Instant::now() >= until {
-            return Ok(Turn::More);
+            return Ok(EvictionProgress::More);
         }
         match ledger.clear_expired(&window, at).await? {
-            Cleared::All => return Ok(Turn::Done),
+            Cleared::All => return Ok(EvictionProgress::Done),
             Cleared::More => {}
-            Cleared::Superseded | Cleared::Outdated => return Ok(Turn::NotNow),
+            Cleared::Superseded | Cleared::Outdated => return Ok(EvictionProgress::NotNow),
         }
     }
-    Ok(Turn::More)
+    Ok(EvictionProgress::More)
 }

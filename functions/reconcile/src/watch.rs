@@ -38,7 +38,7 @@ struct Claimed {
 
 /// The result of checking a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum BlockCheck {
     Done,
     /// Its confirmations have to be reconciled, and time is up.
     OutOfTime,
@@ -75,7 +75,7 @@ impl Shared {
             for claimed in self.claimed_between(first, last).await? {
                 let below = claimed.number.saturating_sub(1);
                 let look = self.check(claimed, block, until, run).await;
-                if !matches!(look, Ok(Look::Done)) {
+                if !matches!(look, Ok(BlockCheck::Done)) {
                     run.is_complete = false;
                     // The next run begins here, so a node with few calls a minute gets through all blocks.
                     self.ledger.save_checked_block(below).await?;
@@ -127,7 +127,7 @@ impl Shared {
         block: &FinalBlock,
         until: Instant,
         run: &mut Run,
-    ) -> Result<Look> {
+    ) -> Result<BlockCheck> {
         let Claimed {
             number,
             claims,
@@ -140,10 +140,10 @@ impl Shared {
             .filter(|claim| claim.block_hash != on_chain.hash)
             .collect();
         if gone.is_empty() {
-            return Ok(Look::Done);
+            return Ok(BlockCheck::Done);
         }
         if Instant::now() > until {
-            return Ok(Look::OutOfTime);
+            return Ok(BlockCheck::OutOfTime);
         }
         // A settlement may have two claims in a block.
         let wanted: BTreeSet<(AgentId, SettlementId)> =
@@ -183,7 +183,7 @@ impl Shared {
                 "a confirmation in it could not be reconciled",
             ));
         }
-        Ok(Look::Done)
+        Ok(BlockCheck::Done)
     }
 }
 

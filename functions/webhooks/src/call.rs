@@ -1,7 +1,7 @@
 //! One call of a webhook, signed.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
-use purser_api::{AllowedHosts, Called, Stranger};
+use purser_api::{AllowedHosts, Called, UntrustedHttpClient};
 use purser_domain::{Delivery, Event, Timestamp, WebhookSecret, WebhookUrl, webhook_signature};
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(15);
 const USER_AGENT: &str = concat!("Purser-Webhooks/", env!("CARGO_PKG_VERSION"));
 
 /// Calls webhooks.
-pub(crate) struct Caller(Stranger);
+pub(crate) struct Caller(UntrustedHttpClient);
 
 impl Caller {
     /// A caller with this timeout for a call.
     pub(crate) fn new(allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
-        Stranger::new(USER_AGENT, allowed, longest).map(Self)
+        UntrustedHttpClient::new(USER_AGENT, allowed, longest).map(Self)
     }
 
     /// Calls a webhook with a delivery's event, signed with each of these secrets; `None` if it can't be signed.

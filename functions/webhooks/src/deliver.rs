@@ -31,7 +31,7 @@ impl Webhooks {
         };
         let Some(webhook) = self.webhook(&message.person, message.webhook).await? else {
             // The webhook was removed.
-            self.0.table.wait_no_more(&message.person, id).await?;
+            self.0.table.clear_waiting(&message.person, id).await?;
             return Ok(Message::Done);
         };
         match self.0.table.delivery(webhook.id, id).await?.or(new) {
@@ -75,7 +75,7 @@ impl Webhooks {
         match delivery.due(now) {
             // A redelivery that has ended may have been pending before.
             Due::Over => {
-                shared.table.wait_no_more(&webhook.person, delivery.id).await?;
+                shared.table.clear_waiting(&webhook.person, delivery.id).await?;
                 return Ok(Message::Done);
             }
             Due::In(_) => {
@@ -128,7 +128,7 @@ impl Webhooks {
             return Ok(Message::Stays);
         }
         if has_waited {
-            self.0.table.wait_no_more(&webhook.person, id).await?;
+            self.0.table.clear_waiting(&webhook.person, id).await?;
         }
         Ok(Message::Done)
     }
@@ -200,7 +200,7 @@ impl Webhooks {
         match after {
             AfterCall::Delivered | AfterCall::GivenUp { .. } => {
                 if delivery.attempts > 1 || delivery.request.is_some() {
-                    shared.table.wait_no_more(&webhook.person, delivery.id).await?;
+                    shared.table.clear_waiting(&webhook.person, delivery.id).await?;
                 }
                 Ok(Message::Done)
             }

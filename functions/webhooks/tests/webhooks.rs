@@ -24,7 +24,7 @@ use purser_domain::{
     PersonId, SecretOf, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms,
     WebhookUrl,
 };
-use purser_store::{Edited, NewWebhookSecret, PERSON_PARTS, Slice, WebhooksTable};
+use purser_store::{Edited, NewWebhookSecret, PERSON_PARTS, PageRequest, WebhooksTable};
 use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
 use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
@@ -265,7 +265,7 @@ impl World {
     }
 
     async fn deliveries(&self, webhook: &Webhook) -> Vec<Delivery> {
-        let newest = Slice {
+        let newest = PageRequest {
             before: None,
             limit: 100,
         };

@@ -46,7 +46,7 @@ pub use http::router::{ApiSettings, with_middleware};
 pub use http::routes::described;
 pub use http::same_origin::same_origin;
 pub use http::source::{audit_refusal, request_source};
-pub use http::stranger::{Called, Stranger};
+pub use http::untrusted_http_client::{Called, UntrustedHttpClient};
 pub use lambda::at_most::at_most;
 pub use lambda::background::Background;
 pub use lambda::boot::{Boot, BootError, log_to, serve, serve_both, start_logging, start_logging_to, stopped};

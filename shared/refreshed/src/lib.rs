@@ -2,8 +2,8 @@
 //! tokens.
 //!
 //! Only one request at a time fetches, and the requests that wait for it use its result. A fetch, even a failed one, is
-//! not repeated before [`Ages::every`] has passed. While fetching fails, the last value is served, up to the age
-//! [`Ages::longest`].
+//! not repeated before [`RefreshPolicy::every`] has passed. While fetching fails, the last value is served, up to the age
+//! [`RefreshPolicy::longest`].
 
 #![cfg_attr(
     test,
@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 
 /// The maximum ages of a value and the minimum intervals between fetches.
 #[derive(Clone, Copy, Debug)]
-pub struct Ages {
+pub struct RefreshPolicy {
     /// The age below which a value is served without fetching it again.
     pub fresh: Duration,
     /// The greatest age at which a value is served while fetching fails; `None` for no limit.
@@ -35,7 +35,7 @@ pub struct Ages {
 pub struct Refreshed<T> {
     /// The name of the fetch in error messages.
     fetching: &'static str,
-    ages: Ages,
+    ages: RefreshPolicy,
     /// Reports a failed fetch that no caller sees, because the last value is served.
     tell: fn(&Error),
     held: RwLock<Held<T>>,
@@ -53,7 +53,7 @@ struct Held<T> {
 
 impl<T: Clone> Refreshed<T> {
     /// Creates it without a value. The first request fetches one, unless [`Refreshed::put`] sets one before.
-    pub const fn new(fetching: &'static str, ages: Ages, tell: fn(&Error)) -> Self {
+    pub const fn new(fetching: &'static str, ages: RefreshPolicy, tell: fn(&Error)) -> Self {
         let held = Held {
             value: None,
             asked_at: None,
@@ -157,7 +157,7 @@ mod tests {
 
     static TOLD: AtomicU32 = AtomicU32::new(0);
 
-    const AGES: Ages = Ages {
+    const AGES: RefreshPolicy = RefreshPolicy {
         fresh: Duration::from_secs_u32(100),
         longest: Some(Duration::from_secs_u32(200)),
         every: Duration::from_secs_u32(30),

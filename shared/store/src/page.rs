@@ -25,7 +25,7 @@ impl<T, P> Default for Page<T, P> {
 
 /// The requested part of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slice<P> {
+pub struct PageRequest<P> {
     /// Only rows before this place are listed; `None` starts with the newest row.
     pub before: Option<P>,
     /// The most rows to return: [`READ_AT_ONCE`] or fewer.
@@ -59,7 +59,7 @@ pub const READS: u32 = 10;
 /// takes a place and a limit, and returns that many of the newest rows before the place, or all of them if there are
 /// fewer.
 pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
-    slice: Slice<P>,
+    slice: PageRequest<P>,
     reads: u32,
     filter: Option<impl Fn(&T) -> Filter>,
     place: impl Fn(&T) -> P,
@@ -119,7 +119,7 @@ mod tests {
                 }
             };
             let filter = (step > 1 || last > 0).then_some(filter);
-            let page = page(Slice { before, limit }, READS, filter, |row| *row, read)
+            let page = page(PageRequest { before, limit }, READS, filter, |row| *row, read)
                 .await
                 .unwrap();
             assert!(u32::try_from(page.items.len()).unwrap() <= limit);

@@ -5,9 +5,10 @@ use crate::laws::End;
 use crate::plan::{AGENTS, SERVICES};
 use crate::run::Run;
 use purser_domain::{
-    Address, Agent, AgentId, AgentStatus, Amount, Availability, CatalogPayment, Category, DomainPattern, Duration,
-    EnabledService, Endpoint, KeyId, ListingHistory, NewKey, Operation, OperationSlug, OperationUuid, Result, Rule,
-    RuleId, RuleKind, Ruling, Service, ServiceId, ServiceSlug, SpendPolicy, StartingSet, Timestamp, TrustStatus,
+    Address, Agent, AgentId, AgentStatus, Amount, ApprovalResolution, Availability, CatalogPayment, Category,
+    DomainPattern, Duration, EnabledService, Endpoint, KeyId, ListingHistory, NewKey, Operation, OperationSlug,
+    OperationUuid, Result, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, StartingSet,
+    Timestamp, TrustStatus,
 };
 use purser_store::{ApprovalDecision, Created, Edited, Ledger, Listed, Resolved};
 use uuid::Uuid;
@@ -390,7 +391,7 @@ pub(crate) async fn resolve(ledger: &Ledger, approval: purser_domain::ApprovalId
     } else {
         ApprovalDecision::Reject
     };
-    let ruling = Ruling {
+    let ruling = ApprovalResolution {
         at: now,
         by: crate::telling::owner().to_string(),
         note: None,

@@ -2,13 +2,13 @@
 
 use crate::AUDIT;
 use purser_domain::{
-    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, AuditChanges, AuditKind, AuditOutcome,
-    AuthorizationState, Availability, B256, BlockId, CatalogPayment, Category, DomainPattern, Duration, EnabledService,
-    Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyId, KeyScope, ListingHistory, Log, Metadata,
-    Network, Offer, Operation, OperationSlug, OperationUuid, OperatorName, ProviderRequest, Reconciliation,
-    RequestSource, Rule, RuleId, RuleKind, Ruling, SecretDigest, Service, ServiceId, ServiceSlug, Settlement,
-    SpendPolicy, Timestamp, TransactionLogs, Transfer, TransferGone, TrustStatus, TxHash, Unusable, Url, Vendor,
-    Wallet, match_transfer, parse_address, reconcile,
+    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, ApprovalResolution, AuditChanges,
+    AuditKind, AuditOutcome, AuthorizationState, Availability, B256, BlockId, CatalogPayment, Category, DomainPattern,
+    Duration, EnabledService, Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyId, KeyScope,
+    ListingHistory, Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, OperatorName,
+    ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind, SecretDigest, Service, ServiceId,
+    ServiceSlug, Settlement, SpendPolicy, Timestamp, TransactionLogs, Transfer, TransferGone, TrustStatus, TxHash,
+    Unusable, Url, Vendor, Wallet, match_transfer, parse_address, reconcile,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -70,8 +70,8 @@ pub fn audit() -> AuditEntry {
 }
 
 /// A ruling by the owner at `at`, without a note.
-pub fn ruling(at: Timestamp) -> Ruling {
-    Ruling {
+pub fn ruling(at: Timestamp) -> ApprovalResolution {
+    ApprovalResolution {
         at,
         by: OWNER.to_owned(),
         note: None,

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use purser_api::{IfMatch, Precondition, Query, SessionToken, from_to, json_body};
 use purser_domain::{AgentId, Error, ErrorKind, Result};
-use purser_store::{READ_AT_ONCE, Slice};
+use purser_store::{PageRequest, READ_AT_ONCE};
 use serde_json::Value;
 
 impl People {
@@ -63,8 +63,8 @@ pub(super) fn version_or_any(meant: IfMatch) -> Result<Precondition> {
 }
 
 /// Which rows a list returns; `place` reads its cursor.
-pub(super) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> Slice<P> {
-    Slice {
+pub(super) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
+    PageRequest {
         before: query.read("cursor", place, cursor::FORM),
         limit: query.limit("limit", 25, READ_AT_ONCE),
     }

@@ -6,11 +6,11 @@ use crate::ops::owned::Owned;
 use crate::ops::several::several;
 use crate::state::People;
 use purser_domain::{
-    Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalStatus, AuditChanges, AuditKind, Duration, ErrorKind,
-    NOTE_MAX, Result, Ruling, ServiceId, Spend, WindowScope,
+    Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
+    Duration, ErrorKind, NOTE_MAX, Result, ServiceId, Spend, WindowScope,
 };
 use purser_store::{ApprovalDecision, ApprovalPlace, AuditEntry, Resolved};
-use purser_store::{Filter, Page, READS, Slice, page};
+use purser_store::{Filter, Page, PageRequest, READS, page};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub(crate) struct ApprovalContext {
     pub(crate) agent: Arc<Owned>,
     /// The daily cap and its use. `None` for an approval that can no longer lead to a payment, or if the service is
     /// not enabled.
-    pub(crate) day: Option<DayRoom>,
+    pub(crate) day: Option<DailyUsage>,
 }
 
 /// An approval, checked to be of the person's own agent.
@@ -72,7 +72,7 @@ pub(crate) struct OwnApproval {
 
 /// A service's cap on the day, and what counts against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DayRoom {
+pub(crate) struct DailyUsage {
     /// The cap.
     pub(crate) cap: Amount,
     /// The amount used.
@@ -136,7 +136,7 @@ impl People {
         &self,
         person: &Caller,
         filter: ApprovalFilter,
-        slice: Slice<ApprovalPlace>,
+        slice: PageRequest<ApprovalPlace>,
     ) -> Result<Page<ApprovalContext, ApprovalPlace>> {
         if let Some(agent) = filter.agent {
             self.own_agent(person, agent).await?;
@@ -294,7 +294,7 @@ impl People {
         if decision == ApprovalDecision::Approve && approval.amount > self.limits.recent_above {
             self.limits.recently(owned.signed_in_at(), self.now())?;
         }
-        let ruling = Ruling {
+        let ruling = ApprovalResolution {
             at: self.now(),
             by: owned.agent().owner.clone(),
             note: note.map(|note| note.as_str().to_owned()),
@@ -354,7 +354,7 @@ impl People {
     }
 
     /// The day's cap and use, for each of these services that is enabled.
-    async fn days(&self, places: BTreeSet<(AgentId, ServiceId)>) -> Result<BTreeMap<(AgentId, ServiceId), DayRoom>> {
+    async fn days(&self, places: BTreeSet<(AgentId, ServiceId)>) -> Result<BTreeMap<(AgentId, ServiceId), DailyUsage>> {
         let scopes: Vec<_> = places
             .iter()
             .map(|(agent, service)| (day(*agent, *service), Duration::DAY))
@@ -368,7 +368,7 @@ impl People {
             .into_iter()
             .filter_map(|(agent, record)| Some((agent, record.filter(|record| record.enabled)?)));
         let rooms = enabled.map(|(agent, record)| {
-            let room = DayRoom {
+            let room = DailyUsage {
                 cap: record.policy.max_per_day,
                 used: spends.of(day(agent, record.service)),
             };

@@ -9,7 +9,7 @@ use purser_api::audit_refusal;
 use purser_domain::{
     Act, Acting, AuditChanges, AuditFilter, AuditOutcome, AuditRecord, AuditRefusal, AuditScope, Error, Result,
 };
-use purser_store::{AuditEntry, AuditRow, Page, Slice};
+use purser_store::{AuditEntry, AuditRow, Page, PageRequest};
 use uuid::Uuid;
 
 impl People {
@@ -50,7 +50,7 @@ impl People {
         &self,
         person: &Caller,
         filter: AuditFilter,
-        slice: Slice<Uuid>,
+        slice: PageRequest<Uuid>,
     ) -> Result<Page<AuditRow, Uuid>> {
         self.audit
             .page(&AuditScope::Person(person.id.clone()), filter, slice)

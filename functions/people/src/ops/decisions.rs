@@ -16,7 +16,7 @@ use purser_domain::{
     TransactionId,
 };
 use purser_store::Ledger;
-use purser_store::{Filter, Page, READS, Slice, page};
+use purser_store::{Filter, Page, PageRequest, READS, page};
 use std::{cmp::Reverse, collections::HashMap};
 use uuid::Uuid;
 
@@ -146,11 +146,11 @@ impl People {
         &self,
         person: &Caller,
         filter: DecisionFilter,
-        slice: Slice<PartPlace>,
+        slice: PageRequest<PartPlace>,
     ) -> Result<Page<LoggedDecision, PartPlace>> {
         let PartPlace { first, before } = slice.before.unwrap_or_default();
         let part = self.part_of_agents(person, filter.agent, first).await?;
-        let slice = Slice {
+        let slice = PageRequest {
             before,
             limit: slice.limit,
         };
@@ -163,9 +163,9 @@ impl People {
         &self,
         agents: Vec<AgentId>,
         filter: DecisionFilter,
-        slice: Slice<Uuid>,
+        slice: PageRequest<Uuid>,
     ) -> Result<Page<LoggedDecision, Uuid>> {
-        let slice = Slice {
+        let slice = PageRequest {
             before: filter.span.before(slice.before),
             ..slice
         };

@@ -8,7 +8,7 @@ use crate::caller::Caller;
 use crate::ops::several::several;
 use crate::state::People;
 use purser_domain::{Agent, AgentId, Result};
-use purser_store::{Page, READ_AT_ONCE, Slice};
+use purser_store::{Page, PageRequest, READ_AT_ONCE};
 use uuid::Uuid;
 
 /// Where an export goes on.
@@ -41,14 +41,14 @@ impl People {
         person: &Caller,
         only: Option<AgentId>,
         start: Option<ExportPlace>,
-        read: impl Fn(AgentId, Slice<Uuid>) -> F,
+        read: impl Fn(AgentId, PageRequest<Uuid>) -> F,
         mut write: impl FnMut(&Agent, &[T]) -> bool,
     ) -> Result<Option<ExportPlace>>
     where
         F: Future<Output = Result<Page<T, Uuid>>> + Send + 'static,
         T: Send + 'static,
     {
-        let slice = |before| Slice {
+        let slice = |before| PageRequest {
             before,
             limit: READ_AT_ONCE,
         };

@@ -8,7 +8,7 @@ use crate::ops::several::several;
 use crate::ops::span::Span;
 use crate::state::People;
 use purser_domain::{AgentId, ErrorKind, ReceiptStatus, Result, Settlement, SettlementId};
-use purser_store::{Filter, Page, Slice, page};
+use purser_store::{Filter, Page, PageRequest, page};
 use uuid::Uuid;
 
 /// A filter of settlements.
@@ -28,11 +28,11 @@ impl People {
         &self,
         person: &Caller,
         filter: SettlementFilter,
-        slice: Slice<PartPlace>,
+        slice: PageRequest<PartPlace>,
     ) -> Result<Page<Settlement, PartPlace>> {
         let PartPlace { first, before } = slice.before.unwrap_or_default();
         let part = self.part_of_agents(person, filter.agent, first).await?;
-        let slice = Slice {
+        let slice = PageRequest {
             before,
             limit: slice.limit,
         };
@@ -45,9 +45,9 @@ impl People {
         &self,
         agents: Vec<AgentId>,
         filter: SettlementFilter,
-        slice: Slice<Uuid>,
+        slice: PageRequest<Uuid>,
     ) -> Result<Page<Settlement, Uuid>> {
-        let slice = Slice {
+        let slice = PageRequest {
             before: filter.span.before(slice.before),
             ..slice
         };

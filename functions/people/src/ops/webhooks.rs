@@ -11,7 +11,7 @@ use purser_domain::{
     Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Problem, Result, SecretOf, SecretTerm,
     Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
 };
-use purser_store::{Backoff, Edited, NewWebhookSecret, Page, Slice};
+use purser_store::{Backoff, Edited, NewWebhookSecret, Page, PageRequest};
 use tracing::info;
 use uuid::Uuid;
 
@@ -289,7 +289,7 @@ impl People {
     }
 
     /// The results of a webhook's calls, the latest event first.
-    pub(crate) async fn deliveries(&self, own: &OwnWebhook, slice: Slice<Uuid>) -> Result<Page<Delivery, Uuid>> {
+    pub(crate) async fn deliveries(&self, own: &OwnWebhook, slice: PageRequest<Uuid>) -> Result<Page<Delivery, Uuid>> {
         self.webhooks.deliveries(own.webhook.id, slice).await
     }
 

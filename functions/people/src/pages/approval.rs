@@ -1,7 +1,7 @@
 //! One approval: where a notice leads to. Open, it can be decided here; else it says how it ended.
 
 use super::approvals::{View, card, decided_row};
-use super::layout::{Here, Layout};
+use super::layout::{Layout, NavItem};
 use crate::ops::approvals::ApprovalContext;
 use crate::ops::owned::named;
 use crate::session::PageSession;
@@ -35,7 +35,7 @@ fn page(layout: &Layout, context: &ApprovalContext, catalog: &Catalog) -> Markup
     let is_open = context.approval.status(layout.now) == ApprovalStatus::Pending;
     layout.page(
         "Approval",
-        Here::Approvals,
+        NavItem::Approvals,
         &html! {
             h1 { @if is_open { "Waiting for you" } @else { "Approval" } }
             @if is_open {

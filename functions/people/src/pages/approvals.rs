@@ -11,7 +11,7 @@ use super::call;
 use super::datetime::{exact, relative};
 use super::form::FormName;
 use super::labels;
-use super::layout::{Here, Layout};
+use super::layout::{Layout, NavItem};
 use super::list::{filter_select, paging};
 use super::money::{big_money, is_no_limit, money, spent};
 use super::notice::{Notice, done};
@@ -20,7 +20,7 @@ use super::phrases;
 use crate::address::address;
 use crate::cursor;
 use crate::digest::{entity_tag, unless_held};
-use crate::ops::approvals::{ApprovalContext, ApprovalFilter, DayRoom, Waiting};
+use crate::ops::approvals::{ApprovalContext, ApprovalFilter, DailyUsage, Waiting};
 use crate::session::{PageSession, PollSession};
 use crate::state::People;
 use axum::{
@@ -34,7 +34,7 @@ use purser_domain::{
     AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result, Timestamp,
 };
 use purser_store::{ApprovalDecision, ApprovalPlace};
-use purser_store::{Page, Slice};
+use purser_store::{Page, PageRequest};
 use std::sync::Arc;
 
 /// The queue.
@@ -183,7 +183,7 @@ async fn answer(people: &People, session: &PageSession, layout: Layout, view: Vi
         status: None,
         decided: true,
     };
-    let slice = Slice {
+    let slice = PageRequest {
         before: view.before,
         limit: DECIDED,
     };
@@ -209,7 +209,7 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
     let (view, decided) = (queue.view, &queue.decided);
     layout.page(
         "Approvals",
-        Here::Approvals,
+        NavItem::Approvals,
         &html! {
             h1 { "Approvals" }
             (by_agent(view, &queue.waiting))
@@ -342,8 +342,8 @@ fn subject(waiting: &ApprovalContext) -> Markup {
     html! { (super::money::dollars(waiting.approval.amount)) " of " (waiting.agent.agent().name) }
 }
 
-fn left_of_day(amount: Amount, day: Option<DayRoom>) -> Markup {
-    let Some(DayRoom { cap, used }) = day else {
+fn left_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
+    let Some(DailyUsage { cap, used }) = day else {
         return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
     };
     if is_no_limit(cap) {

@@ -3,7 +3,7 @@
 
 use super::datetime::{exact, relative};
 use super::labels;
-use super::layout::{Here, Layout};
+use super::layout::{Layout, NavItem};
 use super::list::{agent_field, date_fields, filter_problem, filter_select, nothing_shown, paging};
 use super::paths;
 use crate::csv;
@@ -21,7 +21,7 @@ use purser_api::{AuditView, Query, Reply, audit_filter};
 use purser_domain::{
     Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, Catalog,
 };
-use purser_store::{AuditRow, Page, READ_AT_ONCE, Slice};
+use purser_store::{AuditRow, Page, PageRequest, READ_AT_ONCE};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,7 +40,9 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
         if problem.is_some() {
             return Ok(Page::default());
         }
-        people.audit_log(person, filter, Slice { before, limit: ROWS }).await
+        people
+            .audit_log(person, filter, PageRequest { before, limit: ROWS })
+            .await
     };
     let (mut agents, page, edition) = tokio::try_join!(people.agents_to_choose(person, None), rows, people.catalog(),)?;
     if agents.are_many {
@@ -79,7 +81,7 @@ pub(super) async fn file(State(people): State<Arc<People>>, session: PageSession
     }
     let mut text = csv::audit::header();
     for _ in 0..MOST_PAGES {
-        let slice = Slice {
+        let slice = PageRequest {
             before,
             limit: READ_AT_ONCE,
         };
@@ -139,7 +141,7 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
     let filter = log.filter;
     layout.page(
         "Audit log",
-        Here::Audit,
+        NavItem::Audit,
         &html! {
             div.section-head {
                 h1 { "Audit log" }

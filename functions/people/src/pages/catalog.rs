@@ -4,8 +4,8 @@
 
 use super::fleet::CARDS;
 use super::labels::{self, counted};
-use super::layout::{Here, Layout};
-use super::list::{Numbered, agent_field, columns, filter_select, has_text, page_number, page_text, search_field};
+use super::layout::{Layout, NavItem};
+use super::list::{Paginated, agent_field, columns, filter_select, has_text, page_number, page_text, search_field};
 use super::money::{is_no_limit, money};
 use crate::ops::agents::Agents;
 use crate::ops::owned::Owned;
@@ -78,7 +78,7 @@ struct Shown<'a> {
     agents: &'a Agents,
     /// `None` where there are too many agents, and none was chosen.
     enabled: Option<Enabled>,
-    services: Numbered<&'a Service>,
+    services: Paginated<&'a Service>,
     network: Network,
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
         view: &view,
         agents: &agents,
         enabled,
-        services: Numbered::of(services, view.page),
+        services: Paginated::of(services, view.page),
         network: people.network,
     };
     let layout = Layout::of(&session, people.now());
@@ -131,7 +131,7 @@ fn catalog_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
     let view = shown.view;
     layout.page(
         "Catalog",
-        Here::Catalog,
+        NavItem::Catalog,
         &html! {
             h1 { "Catalog" }
             p { "What agents can pay for. Which of it an agent may buy, and for how much, is set on the agent’s page." }

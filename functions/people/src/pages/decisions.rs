@@ -3,7 +3,7 @@
 use super::call;
 use super::datetime::{exact, relative};
 use super::labels;
-use super::layout::{Here, Layout};
+use super::layout::{Layout, NavItem};
 use super::list::{agent_field, choose_agent, date_fields, filter_problem, filter_select, nothing_shown, paging};
 use super::money::money;
 use super::paths;
@@ -26,7 +26,7 @@ use purser_api::{Query, Reply, from_to};
 use purser_domain::{
     Agent, AgentId, CallDescription, Catalog, DecisionResult, LoggedDecision, ServiceId, SettlementId, SettlementState,
 };
-use purser_store::{Page, Slice};
+use purser_store::{Page, PageRequest};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -93,7 +93,7 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
     /// How many rows a page has.
     const ROWS: u32 = 25;
     let (filter, before, problem) = read(&uri, |text| Uuid::try_parse(text).ok());
-    let slice = Slice { before, limit: ROWS };
+    let slice = PageRequest { before, limit: ROWS };
     let agents = people.agents_to_choose(&session.person, filter.agent);
     let (agents, edition) = tokio::try_join!(agents, people.catalog())?;
     let page = match filter.agent {
@@ -168,7 +168,7 @@ fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> (DecisionFilter,
 pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
     layout.page(
         "Decisions",
-        Here::Decisions,
+        NavItem::Decisions,
         &html! {
             div.section-head {
                 h1 { "Decisions" }

@@ -8,7 +8,7 @@ use super::bar::bar;
 use super::datetime::relative;
 use super::labels::{self, counted};
 use super::layout::Layout;
-use super::list::{Numbered, columns, filter_select, has_text, page_number, page_text, search_field};
+use super::list::{Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
 use super::money::{is_no_limit, money, spent};
 use super::overview::AgentSpend;
 use crate::caller::Caller;
@@ -83,7 +83,7 @@ impl FleetView {
     }
 
     /// The page of these agents.
-    pub(super) fn page_of(&self, agents: &[Asking]) -> Numbered<Asking> {
+    pub(super) fn page_of(&self, agents: &[Asking]) -> Paginated<Asking> {
         let is_sought = |(owned, _): &&Asking| {
             let agent = owned.agent();
             let text = self.search.trim();
@@ -99,7 +99,7 @@ impl FleetView {
                 found.sort_by_key(|(owned, waiting)| Reverse((*waiting, owned.agent().created_at, owned.agent().id)));
             }
         }
-        Numbered::of(found, self.page)
+        Paginated::of(found, self.page)
     }
 
     /// Whether what is asked for is in the agents' records alone.
@@ -108,14 +108,14 @@ impl FleetView {
     }
 
     /// The page of these agents, which are in order of creation, by what is known without their records.
-    fn page_of_ids(&self, mut ids: Vec<AgentId>, waiting: &Waiting) -> Numbered<AgentId> {
+    fn page_of_ids(&self, mut ids: Vec<AgentId>, waiting: &Waiting) -> Paginated<AgentId> {
         if self.order != Order::Oldest {
             ids.reverse();
         }
         if self.order == Order::Waiting {
             ids.sort_by_key(|id| Reverse(waiting.count_of(*id)));
         }
-        Numbered::of(ids, self.page)
+        Paginated::of(ids, self.page)
     }
 
     fn address(&self, page: usize) -> String {
@@ -143,7 +143,7 @@ pub(crate) struct Fleet {
     agents: usize,
     /// How many of them are frozen; `None` where not all were read.
     frozen: Option<usize>,
-    pub(crate) page: Numbered<Asking>,
+    pub(crate) page: Paginated<Asking>,
 }
 
 impl Fleet {

@@ -99,7 +99,7 @@ pub(crate) struct Form {
 
 /// An optional value was present and wrong; the form has the problem.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Misread;
+pub(crate) struct InvalidField;
 
 /// The problem of a field, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,10 +191,10 @@ impl Form {
     }
 
     /// A note on a verdict, if any.
-    pub(crate) fn note(&mut self) -> Result<Option<Note>, Misread> {
+    pub(crate) fn note(&mut self) -> Result<Option<Note>, InvalidField> {
         Note::parse(self.text("note")).map_err(|problem| {
             self.wrong("", format!("Note: {problem}."));
-            Misread
+            InvalidField
         })
     }
 

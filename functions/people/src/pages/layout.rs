@@ -32,7 +32,7 @@ pub(crate) struct Layout {
 
 /// Which navigation entry is current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Here {
+pub(super) enum NavItem {
     Overview,
     Approvals,
     Decisions,
@@ -89,7 +89,7 @@ impl Layout {
     }
 
     /// The whole document.
-    pub(super) fn page(&self, title: &str, here: Here, content: &Markup) -> Markup {
+    pub(super) fn page(&self, title: &str, here: NavItem, content: &Markup) -> Markup {
         document(
             title,
             Some(self.now),
@@ -101,7 +101,7 @@ impl Layout {
                         (self.navigation(here))
                         div.who {
                             a.person href="/dashboard/sessions" title=(format!("{}: your sessions", self.person))
-                                aria-current=[(here == Here::Sessions).then_some("page")] {
+                                aria-current=[(here == NavItem::Sessions).then_some("page")] {
                                 span.sr { "Your sessions. Signed in as " } (self.person)
                             }
                             (self.button("/dashboard/sign-out", &Button::quiet("Sign out")))
@@ -117,24 +117,24 @@ impl Layout {
         )
     }
 
-    fn navigation(&self, here: Here) -> Markup {
-        let entry = |to: Here, path: &str, content: Markup| {
+    fn navigation(&self, here: NavItem) -> Markup {
+        let entry = |to: NavItem, path: &str, content: Markup| {
             html! { li { a href=(path) aria-current=[(to == here).then_some("page")] { (content) } } }
         };
         html! {
             nav aria-label="Main" {
                 ul {
-                    (entry(Here::Overview, "/dashboard", html! { "Overview" }))
-                    (entry(Here::Approvals, "/dashboard/approvals", html! {
+                    (entry(NavItem::Overview, "/dashboard", html! { "Overview" }))
+                    (entry(NavItem::Approvals, "/dashboard/approvals", html! {
                         "Approvals" (badge(self.waiting))
                     }))
-                    (entry(Here::Decisions, "/dashboard/decisions", html! { "Decisions" }))
-                    (entry(Here::Settlements, "/dashboard/settlements", html! { "Settlements" }))
-                    (entry(Here::Catalog, "/dashboard/catalog", html! { "Catalog" }))
-                    (entry(Here::Notices, "/dashboard/notices", html! { "Notices" }))
-                    (entry(Here::Webhooks, "/dashboard/webhooks", html! { "Webhooks" }))
-                    (entry(Here::Audit, "/dashboard/audit-log", html! { "Audit" }))
-                    @if self.is_operator { (entry(Here::Operators, "/dashboard/operator/catalog", html! { "Operators" })) }
+                    (entry(NavItem::Decisions, "/dashboard/decisions", html! { "Decisions" }))
+                    (entry(NavItem::Settlements, "/dashboard/settlements", html! { "Settlements" }))
+                    (entry(NavItem::Catalog, "/dashboard/catalog", html! { "Catalog" }))
+                    (entry(NavItem::Notices, "/dashboard/notices", html! { "Notices" }))
+                    (entry(NavItem::Webhooks, "/dashboard/webhooks", html! { "Webhooks" }))
+                    (entry(NavItem::Audit, "/dashboard/audit-log", html! { "Audit" }))
+                    @if self.is_operator { (entry(NavItem::Operators, "/dashboard/operator/catalog", html! { "Operators" })) }
                 }
             }
         }

@@ -11,7 +11,7 @@ use purser_domain::{AgentId, Duration, ErrorKind, Timestamp};
 const ROWS: usize = 25;
 
 /// One page of a list that is in memory, by its number.
-pub(super) struct Numbered<T> {
+pub(super) struct Paginated<T> {
     pub(super) rows: Vec<T>,
     /// How many of the list's rows the page has.
     cut: usize,
@@ -21,7 +21,7 @@ pub(super) struct Numbered<T> {
     count: usize,
 }
 
-impl<T> Numbered<T> {
+impl<T> Paginated<T> {
     /// The page with this number, from 0 on; the last one where there are fewer.
     pub(super) fn of(all: Vec<T>, page: usize) -> Self {
         let count = all.len();
@@ -37,8 +37,8 @@ impl<T> Numbered<T> {
     }
 
     /// The same page with what was read of its rows: some may be gone.
-    pub(super) fn with<R>(self, rows: Vec<R>) -> Numbered<R> {
-        Numbered {
+    pub(super) fn with<R>(self, rows: Vec<R>) -> Paginated<R> {
+        Paginated {
             rows,
             cut: self.cut,
             page: self.page,
@@ -216,7 +216,7 @@ mod tests {
             (2, 50, 10, true, false),
             (9, 50, 10, true, false),
         ] {
-            let numbered = Numbered::of(all(), page);
+            let numbered = Paginated::of(all(), page);
             assert_eq!((numbered.rows[0], numbered.rows.len()), (first, count), "{page}");
             let markup = numbered
                 .paging("Pages", "agent", |page| format!("?{page}"))
@@ -227,7 +227,7 @@ mod tests {
                 "{page}"
             );
         }
-        assert!(Numbered::of(Vec::<u8>::new(), 3).rows.is_empty());
+        assert!(Paginated::of(Vec::<u8>::new(), 3).rows.is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::datetime::both;
 use super::form::{BoxOption, Form, FormName, Inputs};
-use super::layout::{Button, Here, Layout, version_input};
+use super::layout::{Button, Layout, NavItem, version_input};
 use super::notice::{Notice, done};
 use crate::api::notice_kinds;
 use crate::ops::notices::{NoticesEdit, OwnNotices, SlackEdit};
@@ -133,7 +133,7 @@ fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
     let inputs = layout.inputs(FormName::Notices);
     let slack = settings.terms.slack.as_ref();
     let off = ChannelTerms::default();
-    layout.page("Notices", Here::Notices, &html! {
+    layout.page("Notices", NavItem::Notices, &html! {
         div.section-head {
             h1 { "Notices" }
             (layout.button(&format!("{PAGE}/test"), &Button::plain("Send a test")))

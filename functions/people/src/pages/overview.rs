@@ -7,7 +7,7 @@ use super::decisions::{self, LogRow};
 use super::fleet::{self, CARDS, Fleet, FleetView};
 use super::form::FormName;
 use super::labels::{self, counted};
-use super::layout::{Button, Here, Layout};
+use super::layout::{Button, Layout, NavItem};
 use super::money::{cap, is_no_limit, money, spent};
 use super::notice::{Notice, done};
 use super::paths;
@@ -34,7 +34,7 @@ use purser_domain::{
     Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, OperatorFreeze, Result,
     RuleKind, Spend,
 };
-use purser_store::Slice;
+use purser_store::PageRequest;
 use std::sync::Arc;
 
 /// The content of the first page.
@@ -110,7 +110,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
         result: Some(DecisionResult::Block),
         ..DecisionFilter::default()
     };
-    let newest = Slice {
+    let newest = PageRequest {
         before: None,
         limit: REFUSED,
     };
@@ -186,7 +186,7 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
     let none = overview.agents.is_empty() && overview.fleet.is_none();
     layout.page(
         "Overview",
-        Here::Overview,
+        NavItem::Overview,
         &html! {
             h1 { "Overview" }
             @if !overview.offers.is_empty() { (offers(layout, &overview.offers)) }

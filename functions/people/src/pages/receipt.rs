@@ -3,7 +3,7 @@
 use super::call;
 use super::datetime::exact;
 use super::labels;
-use super::layout::{Here, Layout};
+use super::layout::{Layout, NavItem};
 use super::money::big_money;
 use super::paths;
 use super::phrases;
@@ -61,7 +61,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
     let purchase = terms.purchase();
     layout.page(
         "Receipt",
-        Here::Elsewhere,
+        NavItem::Elsewhere,
         &html! {
             p.crumb { a href="/dashboard/settlements" { "Settlements" } " · " a href="/dashboard/decisions" { "Decisions" } }
             article.card.receipt {

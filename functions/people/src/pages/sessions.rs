@@ -2,7 +2,7 @@
 
 use super::datetime::{both, relative};
 use super::labels;
-use super::layout::{Button, Here, Layout};
+use super::layout::{Button, Layout, NavItem};
 use super::notice::{Notice, done};
 use crate::ops::owned::named;
 use crate::redirect::see_other;
@@ -59,7 +59,7 @@ fn page(layout: &Layout, sessions: &[Session], here: &PageSession) -> Markup {
     let person = here.person.id.as_str();
     layout.page(
         "Sessions",
-        Here::Sessions,
+        NavItem::Sessions,
         &html! {
             div.section-head {
                 h1 { "Sessions" }

@@ -2,7 +2,7 @@
 
 use super::datetime::{exact, relative};
 use super::labels;
-use super::layout::{Here, Layout};
+use super::layout::{Layout, NavItem};
 use super::list::{
     agent_field, choose_agent, columns, date_fields, filter_problem, filter_select, nothing_shown, paging,
 };
@@ -25,7 +25,7 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Query, Reply, from_to};
 use purser_domain::{Agent, AgentId, Catalog, ReceiptStatus, Settlement};
-use purser_store::{Page, Slice};
+use purser_store::{Page, PageRequest};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -49,7 +49,7 @@ pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession
     /// How many rows a page has.
     const ROWS: u32 = 25;
     let (filter, before, problem) = read(&uri, |text| Uuid::try_parse(text).ok());
-    let slice = Slice { before, limit: ROWS };
+    let slice = PageRequest { before, limit: ROWS };
     let agents = people.agents_to_choose(&session.person, filter.agent);
     let (agents, edition) = tokio::try_join!(agents, people.catalog())?;
     let page = match filter.agent {
@@ -133,7 +133,7 @@ fn settlements_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
     let filter = shown.filter;
     layout.page(
         "Settlements",
-        Here::Settlements,
+        NavItem::Settlements,
         &html! {
             div.section-head {
                 h1 { "Settlements" }

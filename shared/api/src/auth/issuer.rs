@@ -9,14 +9,14 @@ use jsonwebtoken::{
     jwk::{AlgorithmParameters, CommonParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
 };
 use purser_domain::{Causes, Duration, Error, Result, Timestamp, Url};
-use purser_refreshed::{Ages, Refreshed};
+use purser_refreshed::{RefreshPolicy, Refreshed};
 use reqwest::{Client, RequestBuilder, StatusCode, redirect::Policy};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{net::IpAddr, sync::Arc, time};
 use tracing::warn;
 
-const AGES: Ages = Ages {
+const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(3_600),
     longest: None,
     // Also when tokens name unknown keys.

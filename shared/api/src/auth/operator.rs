@@ -13,14 +13,14 @@ use axum::{
 use purser_domain::{
     Acting, Actor, Duration, Error, ErrorKind, OperatorName, RequestSource, Result, SecretDigest, Timestamp,
 };
-use purser_refreshed::{Ages, Refreshed};
+use purser_refreshed::{RefreshPolicy, Refreshed};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 use tracing::{error, warn};
 
-const AGES: Ages = Ages {
+const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(60),
     longest: None,
     every: Duration::from_secs_u32(30),

@@ -19,7 +19,7 @@ use axum::{
 };
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use purser_domain::{Duration, Error, Result, SecretDigest, Timestamp};
-use purser_refreshed::{Ages, Refreshed};
+use purser_refreshed::{RefreshPolicy, Refreshed};
 use sha2::Sha256;
 use std::{fmt, net::IpAddr, sync::Arc};
 use tracing::{error, warn};
@@ -35,7 +35,7 @@ const MIN_CHARS: usize = 32;
 const DOMAIN: &[u8] = b"purser/client-ip/v1\0";
 const READING: &str = "reading the key of asserted addresses";
 /// A key that was replaced is noticed by the first assertion made with the new one.
-const AGES: Ages = Ages {
+const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(300),
     longest: None,
     every: Duration::from_secs_u32(30),

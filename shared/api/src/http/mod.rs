@@ -19,4 +19,4 @@ pub(crate) mod router;
 pub(crate) mod routes;
 pub(crate) mod same_origin;
 pub(crate) mod source;
-pub(crate) mod stranger;
+pub(crate) mod untrusted_http_client;

@@ -61,7 +61,7 @@ const fn is_unseen(symbol: char) -> bool {
 impl Notice {
     /// An event as text for its person.
     pub fn of(event: &Event, names: &NoticeNames) -> Self {
-        let telling = Telling { event, names };
+        let telling = NoticeText { event, names };
         Self {
             sentence: telling.sentence(),
             path: telling.path(),
@@ -69,12 +69,12 @@ impl Notice {
     }
 }
 
-struct Telling<'a> {
+struct NoticeText<'a> {
     event: &'a Event,
     names: &'a NoticeNames,
 }
 
-impl Telling<'_> {
+impl NoticeText<'_> {
     fn text(&self, member: &str) -> &str {
         self.event.data().get_text(member).unwrap_or_default()
     }

@@ -57,13 +57,13 @@ pub enum Resolution {
     /// Nothing yet.
     Pending,
     /// Approved.
-    Approved(Ruling),
+    Approved(ApprovalResolution),
     /// Rejected.
-    Rejected(Ruling),
+    Rejected(ApprovalResolution),
     /// Yes, and the payment was authorized: the approval can't be used again.
     Executed {
         /// The approving decision.
-        ruling: Ruling,
+        ruling: ApprovalResolution,
         /// The one settlement.
         settlement: SettlementId,
     },
@@ -71,7 +71,7 @@ pub enum Resolution {
 
 /// A person's decision on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ruling {
+pub struct ApprovalResolution {
     /// The time.
     pub at: Timestamp,
     /// The `sub` of the person.
@@ -120,7 +120,7 @@ impl Approval {
     }
 
     /// A person's decision, if there is one.
-    pub const fn ruling(&self) -> Option<&Ruling> {
+    pub const fn ruling(&self) -> Option<&ApprovalResolution> {
         match &self.resolution {
             Resolution::Pending => None,
             Resolution::Approved(ruling) | Resolution::Rejected(ruling) | Resolution::Executed { ruling, .. } => {
@@ -153,7 +153,7 @@ mod tests {
     fn an_approval_is_open_until_it_expires_and_then_for_good_what_it_was() {
         let created = Timestamp::EPOCH;
         let expires = created.after(Duration::DAY);
-        let ruling = Ruling {
+        let ruling = ApprovalResolution {
             at: created,
             by: "o".to_owned(),
             note: None,

@@ -7,7 +7,7 @@ use crate::{
     codec::item::{Item, Row},
     codec::key::{self, Key},
     codec::transact::{Transaction, was_made},
-    page::{Filter, Page, READS, Slice, page},
+    page::{Filter, Page, PageRequest, READS, page},
 };
 use aws_sdk_dynamodb::Client;
 use purser_domain::{
@@ -105,7 +105,7 @@ impl AuditLog {
         &self,
         scope: &AuditScope,
         filter: AuditFilter,
-        slice: Slice<Uuid>,
+        slice: PageRequest<Uuid>,
     ) -> Result<Page<AuditRow, Uuid>> {
         let keep = |row: &AuditRow| {
             let is_earlier = filter.from.is_some_and(|from| row.record.at < from);
@@ -117,7 +117,7 @@ impl AuditLog {
         };
         // Reading starts before `to`.
         let end = filter.to.map(|to| AuditId::first_at(to).uuid());
-        let slice = Slice {
+        let slice = PageRequest {
             before: slice.before.into_iter().chain(end).min(),
             ..slice
         };

@@ -5,10 +5,10 @@
 
 use crate::catalog::{sightings::Sightings, table::CatalogTable};
 use purser_domain::{Catalog, Duration, Result, Timestamp};
-use purser_refreshed::{Ages, Refreshed};
+use purser_refreshed::{RefreshPolicy, Refreshed};
 use std::sync::Arc;
 
-const AGES: Ages = Ages {
+const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(5),
     // 60 s longer while the table can't be read.
     longest: Some(Duration::from_secs_u32(5 + 60)),

@@ -35,7 +35,7 @@ enum Role {
 
 impl WebhooksTable {
     /// Queues an event, unless it is already queued, was sent, or need not be sent. Returns whether it is queued now.
-    pub async fn let_wait(
+    pub async fn enqueue(
         &self,
         person: &PersonId,
         channel: NoticeChannel,

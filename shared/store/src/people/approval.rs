@@ -12,7 +12,7 @@ use crate::{
     codec::ledger::Ledger,
     codec::transact::{Known, Transaction},
 };
-use purser_domain::{Approval, ApprovalId, Resolution, Result, Ruling};
+use purser_domain::{Approval, ApprovalId, ApprovalResolution, Resolution, Result};
 
 /// A person's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Ledger {
         &self,
         id: ApprovalId,
         verdict: ApprovalDecision,
-        ruling: &Ruling,
+        ruling: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<Resolved> {
         let state = match verdict {
@@ -186,8 +186,8 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         .into_item()
 }
 
-fn read_ruling(row: Row<'_>) -> Result<Ruling> {
-    Ok(Ruling {
+fn read_ruling(row: Row<'_>) -> Result<ApprovalResolution> {
+    Ok(ApprovalResolution {
         at: row.get("resolved")?,
         by: row.get("by")?,
         note: row.get_optional("note")?,

@@ -4,7 +4,7 @@ use crate::{
     codec::key::Key,
     usage::{
         checkpoint::Shard,
-        told::{Awaited, Reminder},
+        told::{Reminder, ReminderKind},
     },
 };
 use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, Timestamp};
@@ -126,8 +126,8 @@ const OF_SERVICE: &str = "S#";
 /// A reminder to check a row at its time.
 pub(super) fn reminder(reminder: Reminder) -> Key {
     let of = match reminder.of {
-        Awaited::Expiry(approval) => approval.to_string(),
-        Awaited::Pricing(service) => format!("{OF_SERVICE}{service}"),
+        ReminderKind::Expiry(approval) => approval.to_string(),
+        ReminderKind::Pricing(service) => format!("{OF_SERVICE}{service}"),
     };
     Key {
         pk: REMINDERS.to_owned(),
@@ -139,8 +139,8 @@ pub(super) fn reminder(reminder: Reminder) -> Key {
 pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
     let (at, of) = sk.split_once('#')?;
     let of = match of.strip_prefix(OF_SERVICE) {
-        Some(service) => Awaited::Pricing(ServiceId::parse(service)?),
-        None => Awaited::Expiry(ApprovalId::parse(of)?),
+        Some(service) => ReminderKind::Pricing(ServiceId::parse(service)?),
+        None => ReminderKind::Expiry(ApprovalId::parse(of)?),
     };
     let at = Timestamp::from_micros(at.parse().ok()?)?;
     Some(Reminder { of, at })

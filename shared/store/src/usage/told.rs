@@ -16,14 +16,14 @@ use purser_domain::{ApprovalId, Duration, Error, Result, ServiceId, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reminder {
     /// The awaited event.
-    pub of: Awaited,
+    pub of: ReminderKind,
     /// The time at which it happens, unless something else happens first.
     pub at: Timestamp,
 }
 
 /// An event that happens without a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum ReminderKind {
     /// An approval expires, unless it is used.
     Expiry(ApprovalId),
     /// A service's delayed payees and prices take effect, unless they are withdrawn.
@@ -47,7 +47,7 @@ pub struct Reminders {
 
 /// A quarantined change: one that could not be published. It identifies the row but contains none of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetAside {
+pub struct QuarantinedRow {
     /// The table.
     pub table: String,
     /// The sequence number of the stream record in its shard.
@@ -113,7 +113,7 @@ impl UsageTable {
     }
 
     /// Quarantines a change for a person to examine.
-    pub async fn set_aside(&self, aside: &SetAside, now: Timestamp) -> Result<()> {
+    pub async fn set_aside(&self, aside: &QuarantinedRow, now: Timestamp) -> Result<()> {
         let row = Draft::of(&key::set_aside(&aside.table, &aside.sequence))
             .with("key", &aside.key)
             .with("problem", &aside.problem)

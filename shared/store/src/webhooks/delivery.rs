@@ -7,7 +7,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::transact::was_made,
-    page::{Filter, Page, Slice, page},
+    page::{Filter, Page, PageRequest, page},
     webhooks::table::WebhooksTable,
 };
 use purser_domain::{
@@ -44,7 +44,7 @@ impl WebhooksTable {
     }
 
     /// A page of a webhook's deliveries, latest event first.
-    pub async fn deliveries(&self, webhook: WebhookId, slice: Slice<Uuid>) -> Result<Page<Delivery, Uuid>> {
+    pub async fn deliveries(&self, webhook: WebhookId, slice: PageRequest<Uuid>) -> Result<Page<Delivery, Uuid>> {
         let place = |delivery: &Delivery| delivery.id.uuid();
         let read = |before, count| self.read_deliveries(webhook, before, count);
         page(slice, 1, None::<fn(&Delivery) -> Filter>, place, read).await

@@ -166,11 +166,11 @@ impl WebhooksTable {
 }
 
 /// The condition on a put of the next version.
-trait NextOf {
+trait ExpectVersion {
     fn next_of(self, webhook: &Webhook) -> Self;
 }
 
-impl NextOf for aws_sdk_dynamodb::types::builders::PutBuilder {
+impl ExpectVersion for aws_sdk_dynamodb::types::builders::PutBuilder {
     fn next_of(self, webhook: &Webhook) -> Self {
         self.condition_expression("id = :id AND ver = :old")
             .expression_attribute_values(":id", webhook.id.write())

@@ -34,7 +34,7 @@ impl WebhooksTable {
     }
 
     /// Removes the marker of a delivery that no longer waits.
-    pub async fn wait_no_more(&self, person: &PersonId, id: DeliveryId) -> Result<()> {
+    pub async fn clear_waiting(&self, person: &PersonId, id: DeliveryId) -> Result<()> {
         let delete = self
             .db
             .delete_item()

@@ -76,7 +76,7 @@ async fn approvals_are_listed_newest_first_page_by_page_and_as_they_stand_now() 
     assert_eq!(list(Some(ApprovalPlace::of(&oldest)), 2).await, []);
     assert!(ledger.approvals_of("nobody", None, 9).await.unwrap().is_empty());
 
-    let ruling = purser_domain::Ruling {
+    let ruling = purser_domain::ApprovalResolution {
         note: Some("for the report".to_owned()),
         ..sample::ruling(at(9))
     };
@@ -96,7 +96,7 @@ async fn of_two_verdicts_one_wins_and_its_repetition_is_found_done() {
     };
     let (yes, no) = (
         sample::ruling(at(1)),
-        purser_domain::Ruling {
+        purser_domain::ApprovalResolution {
             note: Some("no".to_owned()),
             ..sample::ruling(at(1))
         },
@@ -281,7 +281,7 @@ async fn an_approval_of_an_agent_that_was_handed_over_is_its_new_owners_to_decid
     let row = sample::audit();
     let late = ledger.resolve_approval(id, ApprovalDecision::Approve, &late, &row);
     assert_eq!(late.await.unwrap(), Resolved::NotFound);
-    let ruling = purser_domain::Ruling {
+    let ruling = purser_domain::ApprovalResolution {
         by: handed.owner.clone(),
         ..sample::ruling(at(1))
     };

@@ -7,7 +7,7 @@ use crate::ops::owned::Owned;
 use crate::pages::datetime::{exact, relative};
 use crate::pages::form::FormName;
 use crate::pages::labels;
-use crate::pages::layout::{Button, Here, Layout, version_input};
+use crate::pages::layout::{Button, Layout, NavItem, version_input};
 use crate::pages::paths;
 use crate::state::People;
 use axum::response::{IntoResponse as _, Response};
@@ -63,7 +63,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
         .count();
     layout.page(
         &agent.name,
-        Here::Elsewhere,
+        NavItem::Elsewhere,
         &html! {
             p.crumb { a href="/dashboard" { "Overview" } }
             div.agent-head {

@@ -4,7 +4,7 @@ use super::{CATALOG, page, pays};
 use crate::pages::datetime::both;
 use crate::pages::labels::counted;
 use crate::pages::layout::Layout;
-use crate::pages::list::{Numbered, columns, filter_select, has_text, page_number, page_text, search_field};
+use crate::pages::list::{Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
 use crate::session::OperatorSession;
 use crate::state::People;
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
@@ -89,7 +89,7 @@ pub(super) async fn show(
         .filter(|service| view.fits(service))
         .collect();
     services.sort_by(|one, other| one.slug.cmp(&other.slug));
-    let services = Numbered::of(services, view.page);
+    let services = Paginated::of(services, view.page);
     let layout = Layout::of(&session, people.now());
     let how = html! {
         "Entries are written with " code { "purser catalog apply" } ", and taken out of use with "

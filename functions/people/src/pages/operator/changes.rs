@@ -3,7 +3,7 @@
 use super::{CHANGES, page, pays};
 use crate::pages::datetime::both;
 use crate::pages::layout::Layout;
-use crate::pages::list::{Numbered, columns, page_number, page_text};
+use crate::pages::list::{Paginated, columns, page_number, page_text};
 use crate::session::OperatorSession;
 use crate::state::People;
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
@@ -27,7 +27,7 @@ pub(super) async fn show(
 ) -> Reply {
     let edition = people.catalog().await?;
     let layout = Layout::of(&session, people.now());
-    let changes = Numbered::of(
+    let changes = Paginated::of(
         waiting(&edition.catalog, layout.now),
         page_number(&mut Query::without_blanks(&uri)),
     );

@@ -8,7 +8,7 @@ mod changes;
 mod freezes;
 
 use super::labels;
-use super::layout::{Here, Layout};
+use super::layout::{Layout, NavItem};
 use super::money::money;
 use crate::redirect::see_other;
 use crate::state::People;
@@ -41,7 +41,7 @@ fn page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup
     };
     layout.page(
         title,
-        Here::Operators,
+        NavItem::Operators,
         &html! {
             h1 { (title) }
             nav.inpage aria-label="For operators" {

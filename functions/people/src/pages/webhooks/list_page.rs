@@ -7,7 +7,7 @@ use crate::ops::agents::Agents;
 use crate::ops::webhooks::OwnWebhook;
 use crate::pages::form::FormName;
 use crate::pages::labels::{self, counted};
-use crate::pages::layout::{Here, Layout};
+use crate::pages::layout::{Layout, NavItem};
 use crate::state::People;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
@@ -23,7 +23,7 @@ fn list_page(layout: &Layout, webhooks: &[OwnWebhook], agents: &Agents) -> Marku
     let place = (0..Webhook::MOST).find(|place| webhooks.iter().all(|own| own.webhook.slot != *place));
     layout.page(
         "Webhooks",
-        Here::Webhooks,
+        NavItem::Webhooks,
         &html! {
             div.section-head {
                 h1 { "Webhooks" }

@@ -11,12 +11,12 @@ use crate::ops::webhooks::OwnWebhook;
 use crate::pages::datetime::{both, relative};
 use crate::pages::form::FormName;
 use crate::pages::labels;
-use crate::pages::layout::{Button, Here, Layout, version_input};
+use crate::pages::layout::{Button, Layout, NavItem, version_input};
 use crate::state::People;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_domain::{AgentId, Result, SecretTerm};
-use purser_store::Slice;
+use purser_store::PageRequest;
 use uuid::Uuid;
 
 /// The page of a webhook, with the deliveries `before` a place, and with a secret that was made just now.
@@ -28,7 +28,7 @@ pub(super) async fn answer(
     before: Option<Uuid>,
     secret: Option<String>,
 ) -> Result<Response> {
-    let slice = Slice {
+    let slice = PageRequest {
         before,
         limit: deliveries::ROWS,
     };
@@ -36,7 +36,7 @@ pub(super) async fn answer(
     let path = path_of(own.webhook.id);
     let page = layout.page(
         &title(&own.webhook.terms),
-        Here::Webhooks,
+        NavItem::Webhooks,
         &html! {
             p.crumb { a href=(PAGE) { "Webhooks" } }
             (head(layout, own, &path))

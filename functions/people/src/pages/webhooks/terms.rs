@@ -2,7 +2,7 @@
 
 use crate::ops::agents::Agents;
 use crate::ops::owned::Owned;
-use crate::pages::form::{BoxOption, Form, Inputs, Misread};
+use crate::pages::form::{BoxOption, Form, Inputs, InvalidField};
 use maud::{Markup, html};
 use purser_api::{Field as _, Text};
 use purser_domain::{Agent, AgentId, EventKind, WebhookTerms, WebhookUrl};
@@ -37,7 +37,7 @@ pub(super) fn read_terms(form: &mut Form) -> Option<WebhookTerms> {
     (!form.is_wrong()).then_some(terms)
 }
 
-fn read_description(form: &mut Form) -> Result<Option<String>, Misread> {
+fn read_description(form: &mut Form) -> Result<Option<String>, InvalidField> {
     let text = form.text("description");
     if text.is_empty() {
         return Ok(None);
@@ -46,7 +46,7 @@ fn read_description(form: &mut Form) -> Result<Option<String>, Misread> {
         Ok(text) => Ok(Some(text.0)),
         Err(problem) => {
             form.wrong("description", format!("Description: {problem}."));
-            Err(Misread)
+            Err(InvalidField)
         }
     }
 }
@@ -57,14 +57,14 @@ fn read_choice<T: Ord>(
     field: &str,
     label: &str,
     parse: impl Fn(&str) -> Option<T>,
-) -> Result<Option<BTreeSet<T>>, Misread> {
+) -> Result<Option<BTreeSet<T>>, InvalidField> {
     let scope = format!("{field}s");
     match form.text(&scope) {
         "all" => return Ok(None),
         "some" => {}
         _ => {
             form.wrong(&scope, format!("{label}: choose all of them, or which."));
-            return Err(Misread);
+            return Err(InvalidField);
         }
     }
     let chosen: Option<BTreeSet<T>> = form.words(field).map(parse).collect();
@@ -74,7 +74,7 @@ fn read_choice<T: Ord>(
         None => "one of them does not exist; look at them again",
     };
     form.wrong(field, format!("{label}: {problem}."));
-    Err(Misread)
+    Err(InvalidField)
 }
 
 /// The inputs of a webhook's terms; `present` are those that it has.

@@ -14,7 +14,7 @@ use std::{error::Error as StdError, time::Duration};
 const MAX_HEADERS: usize = 100;
 
 /// Posts to strangers' servers.
-pub struct Stranger {
+pub struct UntrustedHttpClient {
     allowed: AllowedHosts,
     /// Connects only to public addresses, and encrypted.
     strict: Client,
@@ -38,7 +38,7 @@ impl From<CallResult> for Called {
     }
 }
 
-impl Stranger {
+impl UntrustedHttpClient {
     /// Who posts under this name. `longest` is the timeout of a call.
     pub fn new(user_agent: &str, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
