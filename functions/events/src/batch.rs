@@ -1,6 +1,6 @@
 //! Publishes a batch of a stream, after storing its reminders.
 
-use crate::{Shared, bus::Told};
+use crate::{Shared, bus::Published};
 use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result};
 use purser_store::{Change, Fact, QuarantinedRow, Reminder, ReminderKind};
 use serde_json::Value;
@@ -34,9 +34,9 @@ impl Shared {
         }
         let (events, sequences): (Vec<Event>, Vec<String>) =
             placed.into_iter().map(|placed| (placed.event, placed.sequence)).unzip();
-        match self.bus.tell(&events).await {
-            Told::All => Ok(None),
-            Told::UpTo(first) => Ok(sequences.into_iter().nth(first)),
+        match self.bus.publish(&events).await {
+            Published::All => Ok(None),
+            Published::UpTo(first) => Ok(sequences.into_iter().nth(first)),
         }
     }
 

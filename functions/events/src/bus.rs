@@ -18,7 +18,7 @@ pub(crate) struct Bus {
 
 /// How far a list of events was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Published {
     /// All of them.
     All,
     /// All events before this one, and perhaps some after it.
@@ -35,7 +35,7 @@ impl Bus {
     }
 
     /// Publishes these events in order, until the bus refuses one.
-    pub(crate) async fn tell(&self, events: &[Event]) -> Told {
+    pub(crate) async fn publish(&self, events: &[Event]) -> Published {
         let mut told = 0_usize;
         for events in events.chunks(MOST_ENTRIES) {
             let entries = events.iter().map(|event| self.entry(event)).collect();
@@ -47,17 +47,17 @@ impl Bus {
                     if let Some(first) = refused.or(missing) {
                         let code = answer.entries().get(first).and_then(|entry| entry.error_code());
                         tracing::warn!(code, "events.refused");
-                        return Told::UpTo(told.saturating_add(first));
+                        return Published::UpTo(told.saturating_add(first));
                     }
                 }
                 Err(error) => {
                     tracing::warn!(cause = words(&error), "events.untold");
-                    return Told::UpTo(told);
+                    return Published::UpTo(told);
                 }
             }
             told = told.saturating_add(events.len());
         }
-        Told::All
+        Published::All
     }
 
     fn entry(&self, event: &Event) -> PutEventsRequestEntry {

@@ -1,7 +1,7 @@
 //! Events without a write, looked for every minute: approvals that expire, and delayed changes of the catalog that
 //! take effect.
 
-use crate::{Shared, bus::Told};
+use crate::{Shared, bus::Published};
 use purser_domain::{Error, Result, Timestamp};
 use purser_store::{Fact, Reminder, ReminderKind};
 use std::{collections::BTreeSet, time::Duration};
@@ -27,9 +27,9 @@ impl Shared {
             failure = page.unreadable.or(failure);
             let (mut facts, mut seen) = (Vec::new(), Vec::new());
             for reminder in page.found {
-                match self.happened(reminder, now).await {
-                    Ok(happened) => {
-                        facts.extend(happened);
+                match self.facts_due(reminder, now).await {
+                    Ok(facts_due) => {
+                        facts.extend(facts_due);
                         seen.push(reminder);
                     }
                     Err(error) => failure = Some(error),
@@ -47,7 +47,7 @@ impl Shared {
     }
 
     /// The event of a row. A row that is gone, was used or withdrawn has none.
-    async fn happened(&self, reminder: Reminder, now: Timestamp) -> Result<Vec<Fact>> {
+    async fn facts_due(&self, reminder: Reminder, now: Timestamp) -> Result<Vec<Fact>> {
         Ok(match reminder.of {
             ReminderKind::Expiry(approval) => {
                 let approval = self.ledger.approval(approval).await?;
@@ -72,10 +72,10 @@ impl Shared {
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),
             }
         }
-        match self.bus.tell(&events).await {
-            Told::All => Ok(()),
+        match self.bus.publish(&events).await {
+            Published::All => Ok(()),
             // The next run reads them again.
-            Told::UpTo(_) => Err(Error::temporarily_unavailable(
+            Published::UpTo(_) => Err(Error::temporarily_unavailable(
                 "telling what has happened",
                 "the bus refuses",
             )),

@@ -22,7 +22,7 @@ pub use auth::agent_credentials::{AgentCredentials, presented_key};
 pub use auth::issuer::OidcMetadata;
 pub use auth::operator::{InternalTokens, Operator, OperatorCredentials};
 pub use auth::session::{
-    AuthorizationCode, IdToken, Judged, MailClaim, Person, SessionSettings, SessionToken, Sessions,
+    AuthorizationCode, EntitlementCheck, IdToken, MailClaim, Person, SessionSettings, SessionToken, Sessions,
 };
 pub use http::asserted_ip::{ASSERTED_IP, AssertionKey, AssertionKeys, with_asserted_ip};
 pub use http::body;

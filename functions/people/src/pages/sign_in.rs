@@ -25,7 +25,7 @@ use axum::{
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use maud::{DOCTYPE, Markup, html};
-use purser_api::{AuthorizationCode, Failure, Judged, Query, ThrottleScope, request_source};
+use purser_api::{AuthorizationCode, EntitlementCheck, Failure, Query, ThrottleScope, request_source};
 use purser_domain::{Acting, Actor, ErrorKind, Result, Url};
 use purser_store::Started;
 use std::sync::Arc;
@@ -169,8 +169,8 @@ async fn session(
     let token = people.sessions.exchange(code, now).await?;
     let source = request_source(parts);
     let who = match people.sessions.judge(&token, now).await? {
-        Judged::Entitled(who) => who,
-        Judged::NotEntitled(person, refused) => {
+        EntitlementCheck::Entitled(who) => who,
+        EntitlementCheck::NotEntitled(person, refused) => {
             people.refuse_sign_in(&person, source, "entitlement").await?;
             return Err(refused);
         }

@@ -213,7 +213,7 @@ pub struct IdToken {
 
 /// The result for a valid ID token.
 #[derive(Debug)]
-pub enum Judged {
+pub enum EntitlementCheck {
     /// Its person is entitled.
     Entitled(IdToken),
     /// Its person is not, for this 403 `not_entitled`.
@@ -362,13 +362,13 @@ impl Sessions {
     /// entitling claim.
     pub async fn id_token(&self, token: &str, now: Timestamp) -> Result<IdToken> {
         match self.judge(token, now).await? {
-            Judged::Entitled(id_token) => Ok(id_token),
-            Judged::NotEntitled(_, refused) => Err(refused),
+            EntitlementCheck::Entitled(id_token) => Ok(id_token),
+            EntitlementCheck::NotEntitled(_, refused) => Err(refused),
         }
     }
 
     /// The same, where it matters who is not entitled; 401 `invalid_session` if it is not valid.
-    pub async fn judge(&self, token: &str, now: Timestamp) -> Result<Judged> {
+    pub async fn judge(&self, token: &str, now: Timestamp) -> Result<EntitlementCheck> {
         let header = UnverifiedHeader::read(token).map_err(refused)?;
         let key = self.issuer.key(header.algorithm, header.key_id.as_deref(), now).await?;
         let key = key.ok_or_else(|| refused("key"))?;
@@ -379,9 +379,9 @@ impl Sessions {
                 info!(reason = "entitlement", person = %id_token.person.id, "session.refused");
                 let claim = entitlement.claim.clone();
                 let refused = ErrorKind::NotEntitled { claim }.into();
-                Ok(Judged::NotEntitled(id_token.person.id, refused))
+                Ok(EntitlementCheck::NotEntitled(id_token.person.id, refused))
             }
-            _ => Ok(Judged::Entitled(IdToken {
+            _ => Ok(EntitlementCheck::Entitled(IdToken {
                 is_operator: self
                     .settings
                     .operators

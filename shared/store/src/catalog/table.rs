@@ -13,7 +13,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::catalog as key,
     codec::map::{read_probe, write_probe},
-    codec::transact::{Known, Transaction, update_once_free},
+    codec::transact::{Transaction, TransactionOutcome, update_once_free},
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -143,7 +143,8 @@ impl CatalogTable {
             }
             let mut transaction = self.entry(service, stored.map(|stored| stored.slug).as_ref())?;
             transaction.audit(Role::Audit, audit)?;
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
+            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
+            else {
                 return Ok(Listed::Stored);
             };
             if !refusal.names(Role::Service)

@@ -38,7 +38,7 @@ pub(crate) struct Transaction<Role> {
 
 /// The final result of a transaction.
 #[derive(Debug)]
-pub(crate) enum Known<Role> {
+pub(crate) enum TransactionOutcome<Role> {
     /// All writes were applied.
     Committed,
     /// Nothing was written, because conditions failed.
@@ -176,7 +176,11 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
     }
 
     /// Sends the transaction until it is committed or refused, for writes that recognize their own rows when repeated.
-    pub(crate) async fn send_until_known(&self, db: &Client, backoff: &mut Backoff) -> Result<Known<Role>> {
+    pub(crate) async fn send_until_known(
+        &self,
+        db: &Client,
+        backoff: &mut Backoff,
+    ) -> Result<TransactionOutcome<Role>> {
         loop {
             if let Some(known) = self.send_while_fresh(db, backoff).await? {
                 return Ok(known);
@@ -186,12 +190,16 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
 
     /// Sends the transaction until it is committed or refused. Returns `None` once [`Backoff::needs_fresh_read`] asks
     /// for a rebuild.
-    pub(crate) async fn send_while_fresh(&self, db: &Client, backoff: &mut Backoff) -> Result<Option<Known<Role>>> {
+    pub(crate) async fn send_while_fresh(
+        &self,
+        db: &Client,
+        backoff: &mut Backoff,
+    ) -> Result<Option<TransactionOutcome<Role>>> {
         let mut lost_before = false;
         loop {
             match self.send(db).await? {
-                Sent::Committed => return Ok(Some(Known::Committed)),
-                Sent::Refused(refusal) => return Ok(Some(Known::Refused(refusal))),
+                Sent::Committed => return Ok(Some(TransactionOutcome::Committed)),
+                Sent::Refused(refusal) => return Ok(Some(TransactionOutcome::Refused(refusal))),
                 Sent::Contended => {}
                 // A second attempt, sent unchanged, either commits or is refused by its own rows.
                 Sent::Unknown(error) if lost_before => return Err(error),

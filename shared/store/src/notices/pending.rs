@@ -7,7 +7,7 @@ use crate::{
     codec::fault::failed,
     codec::item::{Draft, Item},
     codec::key::{self, Key, notices},
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, PutBuilder};
@@ -56,8 +56,8 @@ impl WebhooksTable {
         transaction.put(Role::Waiting, is_new)?;
         transaction.check(Role::Told, is_untold)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(true),
-            Known::Refused(refusal) => Ok(!refusal.names(Role::Told)),
+            TransactionOutcome::Committed => Ok(true),
+            TransactionOutcome::Refused(refusal) => Ok(!refusal.names(Role::Told)),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
     codec::item::{Draft, Item, member, optional_member},
     codec::key::{self, Key, notices},
     codec::ledger::Edited,
-    codec::transact::{Known, Transaction, was_made},
+    codec::transact::{Transaction, TransactionOutcome, was_made},
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::{AttributeValue, builders::UpdateBuilder};
@@ -138,10 +138,10 @@ impl WebhooksTable {
         }
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Committed => Ok(Edited::Stored),
             // The audit row exists, so an attempt whose response was lost had stored the edit.
-            Known::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
-            Known::Refused(_) => Ok(Edited::Conflict),
+            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
+            TransactionOutcome::Refused(_) => Ok(Edited::Conflict),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
     payments::decision::write_decision,
     payments::idempotency::{ESCALATE, IdempotencyRecord},
     people::approval::write_approval,
@@ -86,7 +86,8 @@ impl Ledger {
         let mut place = Place::New(asked(decision, expires_at, 0)?);
         loop {
             let transaction = self.escalation(key, decision, &place, most)?;
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
+            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
+            else {
                 return Ok(place.into_escalated());
             };
             if let Some(item) = refusal.met(Role::Key) {

@@ -15,7 +15,7 @@ use crate::{
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::{Edited, Ledger},
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
     payments::settlement::{AUTHORIZED, write_settlement},
 };
 use aws_sdk_dynamodb::types::ConditionCheck;
@@ -102,8 +102,8 @@ impl Ledger {
         transaction.put(Role::Record, put)?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(Edited::Stored),
-            Known::Refused(refusal) => {
+            TransactionOutcome::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Refused(refusal) => {
                 let met = refusal.met(Role::Record).map(|item| self.read_payout_record(item));
                 Ok(if met.transpose()?.as_ref() == Some(next) {
                     Edited::Stored
@@ -152,8 +152,8 @@ impl Ledger {
         }
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_while_fresh(&self.db, backoff).await? {
-            Some(Known::Committed) => Ok(PayoutReserved::Done),
-            Some(Known::Refused(refusal)) => {
+            Some(TransactionOutcome::Committed) => Ok(PayoutReserved::Done),
+            Some(TransactionOutcome::Refused(refusal)) => {
                 let used = refusal.met(Role::Key).map(|item| self.read_payout_key(item));
                 // An attempt whose response was lost wrote the record.
                 if used.transpose()?.is_some_and(|used| used.settlement == terms.id) {

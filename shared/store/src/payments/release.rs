@@ -13,7 +13,7 @@ use crate::{
     codec::fault::Fault,
     codec::key::Key,
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
     payments::settle::Moved,
     payments::settlement::{AUTHORIZED, EXPIRED},
     payments::window::add,
@@ -44,7 +44,8 @@ impl Ledger {
         let mut backoff = Backoff::new();
         loop {
             let transaction = self.giving_back(settlement, &counted_in)?;
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await? else {
+            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
+            else {
                 return Ok(Moved::Done(settlement.clone().expired(unusable)));
             };
             if let Some(item) = refusal.met(Role::Settlement) {

@@ -11,7 +11,7 @@ use crate::{
     codec::item::Draft,
     codec::key::Key,
     codec::ledger::Ledger,
-    codec::transact::{FailedConditions, Known, MOST_ACTIONS, Transaction},
+    codec::transact::{FailedConditions, MOST_ACTIONS, Transaction, TransactionOutcome},
     payments::idempotency::{ALLOW, ESCALATE, IdempotencyRecord},
     payments::settlement::write_settlement,
 };
@@ -73,8 +73,8 @@ impl Ledger {
             return Ok(Reserved::Raced);
         }
         match transaction.send_while_fresh(&self.db, backoff).await? {
-            Some(Known::Committed) => Ok(Reserved::Done),
-            Some(Known::Refused(refusal)) => {
+            Some(TransactionOutcome::Committed) => Ok(Reserved::Done),
+            Some(TransactionOutcome::Refused(refusal)) => {
                 let reserved = self.refused(&refusal, grant.approval(), terms.id)?;
                 if reserved == Reserved::Raced {
                     backoff.wait().await?;

@@ -12,7 +12,7 @@ use crate::{
     codec::fault::Fault,
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
     payments::decision::write_taken_back,
     payments::settle::Moved,
     payments::settlement::{AUTHORIZED, CONFIRMED},
@@ -64,7 +64,8 @@ impl Ledger {
         transaction.update(Role::Settlement, update)?;
         transaction.put(Role::Decision, record)?;
 
-        let Known::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await? else {
+        let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await?
+        else {
             return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
         };
         // The id is random, so the existing row is this decision, written by an attempt whose response was lost.

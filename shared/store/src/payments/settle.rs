@@ -16,7 +16,7 @@ use crate::{
     codec::item::Draft,
     codec::key::{CLAIM_SHARDS, Key, claim_partition, parse_claim, sort_key},
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction, is_conflict, update_once_free, was_made},
+    codec::transact::{Transaction, TransactionOutcome, is_conflict, update_once_free, was_made},
     payments::settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
     payments::window::{add, horizon_name, write_entry},
 };
@@ -329,7 +329,7 @@ impl Ledger {
                 Role::Settlement,
                 self.late_confirmation(terms, transfer, now, counted_at),
             )?;
-            let Known::Refused(refusal) = transaction.send_until_known(&self.db, backoff).await? else {
+            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, backoff).await? else {
                 let confirmed = settlement.clone().confirmed(transfer, now);
                 return Ok(Moved::Done(Settlement {
                     counted_at,

@@ -9,7 +9,7 @@ use crate::{
     codec::item::Draft,
     codec::key::Key,
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Address, AgentId, Result};
 
@@ -49,9 +49,9 @@ impl Ledger {
         transaction.put(Role::Agent, put)?;
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-                Known::Committed => WalletClaim::Granted,
-                Known::Refused(refusal) if refusal.names(Role::Wallet) => WalletClaim::OtherAgent,
-                Known::Refused(_) => WalletClaim::OtherWallet,
+                TransactionOutcome::Committed => WalletClaim::Granted,
+                TransactionOutcome::Refused(refusal) if refusal.names(Role::Wallet) => WalletClaim::OtherAgent,
+                TransactionOutcome::Refused(_) => WalletClaim::OtherWallet,
             },
         )
     }

@@ -10,7 +10,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{Edited, Ledger},
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Agent, AgentId, AgentStatus, Error, Result, Rule, WindowScope};
 
@@ -62,8 +62,8 @@ impl Ledger {
         self.stamp_budgets(&mut transaction, agent, &[])?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(Created::Stored),
-            Known::Refused(refusal) => {
+            TransactionOutcome::Committed => Ok(Created::Stored),
+            TransactionOutcome::Refused(refusal) => {
                 let met = refusal
                     .met(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))
@@ -114,8 +114,8 @@ impl Ledger {
         self.stamp_budgets(&mut transaction, agent, &old.rules)?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(Edited::Stored),
-            Known::Refused(refusal) => {
+            TransactionOutcome::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Refused(refusal) => {
                 let met = refusal
                     .met(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))

@@ -10,7 +10,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Approval, ApprovalId, ApprovalResolution, Resolution, Result};
 
@@ -88,11 +88,11 @@ impl Ledger {
         transaction.update(Role::Approval, update)?;
         transaction.audit(Role::Audit, audit)?;
         let refusal = match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => {
+            TransactionOutcome::Committed => {
                 let approval = self.approval(id).await?;
                 return Ok(approval.map_or(Resolved::NotFound, Resolved::Done));
             }
-            Known::Refused(refusal) => refusal,
+            TransactionOutcome::Refused(refusal) => refusal,
         };
         let Some(item) = refusal.met(Role::Approval) else {
             return Ok(Resolved::NotFound);

@@ -13,7 +13,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::{
     AttributeValue,
@@ -68,8 +68,8 @@ impl Ledger {
         transaction.put(Role::Reason, self.put(write_freeze(freeze)))?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(Frozen::Stored),
-            Known::Refused(_) => Ok(Frozen::TooMany),
+            TransactionOutcome::Committed => Ok(Frozen::Stored),
+            TransactionOutcome::Refused(_) => Ok(Frozen::TooMany),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key, owned},
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
     people::agent::write_agent,
 };
 use aws_sdk_dynamodb::types::builders::DeleteBuilder;
@@ -107,8 +107,8 @@ impl Ledger {
         transaction.delete(Role::Offer, delete)?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(HandedOver::Done),
-            Known::Refused(refusal) => {
+            TransactionOutcome::Committed => Ok(HandedOver::Done),
+            TransactionOutcome::Refused(refusal) => {
                 let met = refusal.met(Role::Agent).map(|item| self.read_agent(old.id, item));
                 Ok(if met.transpose()?.as_ref() == Some(&new) {
                     HandedOver::Done

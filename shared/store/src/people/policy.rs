@@ -12,7 +12,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{Edited, Ledger},
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::ConditionCheckBuilder;
 use purser_domain::{Agent, AgentId, EnabledService, Result, ServiceId, SpendPolicy, WindowScope};
@@ -48,7 +48,7 @@ impl Ledger {
             }
             let mut edit = self.policy_edit(agent, enabled, record.map(|record| record.version))?;
             edit.audit(Role::Audit, audit)?;
-            let Known::Refused(refusal) = edit.send_until_known(&self.db, &mut backoff).await? else {
+            let TransactionOutcome::Refused(refusal) = edit.send_until_known(&self.db, &mut backoff).await? else {
                 return Ok(Edited::Stored);
             };
             if refusal.names(Role::Policy) {

@@ -12,7 +12,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Known, Transaction, was_made},
+    codec::transact::{Transaction, TransactionOutcome, was_made},
 };
 use purser_domain::{Error, PersonId, Result, Session, SessionId, Timestamp};
 
@@ -68,10 +68,10 @@ impl Ledger {
         transaction.put(Role::Session, self.put(write_session(session)))?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(Started::Stored),
+            TransactionOutcome::Committed => Ok(Started::Stored),
             // The audit row exists, so an attempt whose response was lost had stored the session.
-            Known::Refused(refusal) if refusal.names(Role::Audit) => Ok(Started::Stored),
-            Known::Refused(_) => Ok(Started::SignedInTooEarly),
+            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(Started::Stored),
+            TransactionOutcome::Refused(_) => Ok(Started::SignedInTooEarly),
         }
     }
 
@@ -119,9 +119,9 @@ impl Ledger {
         transaction.delete_existing(Role::Session, &self.table, Key::session(person, id).attributes())?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(true),
+            TransactionOutcome::Committed => Ok(true),
             // The audit row exists, so an attempt whose response was lost had ended the session.
-            Known::Refused(refusal) => Ok(refusal.names(Role::Audit)),
+            TransactionOutcome::Refused(refusal) => Ok(refusal.names(Role::Audit)),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
         item::Draft,
         key::Key,
         ledger::Ledger,
-        transact::{Known, was_made},
+        transact::{TransactionOutcome, was_made},
     },
     people::policy::Role,
 };
@@ -102,8 +102,8 @@ impl Ledger {
         let edit = self.policy_edit(agent.id, &record, Some(agent.version))?;
         let mut backoff = Backoff::new();
         match edit.send_until_known(&self.db, &mut backoff).await? {
-            Known::Committed => Ok(true),
-            Known::Refused(refusal) => {
+            TransactionOutcome::Committed => Ok(true),
+            TransactionOutcome::Refused(refusal) => {
                 let met = refusal
                     .met(Role::Policy)
                     .map(|item| self.read_policy(item))

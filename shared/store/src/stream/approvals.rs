@@ -1,4 +1,4 @@
-//! Facts about approvals. Expiry does not change an approval's row, so reminders trigger a check (`usage/told.rs`).
+//! Facts about approvals. Expiry does not change an approval's row, so reminders trigger a check (`usage/reminders.rs`).
 
 use crate::{
     codec::{attribute::Item, ledger::Ledger},

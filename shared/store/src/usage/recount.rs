@@ -19,7 +19,7 @@ use crate::{
         item::{Draft, Row, member},
         key as keys,
         ledger::Ledger,
-        transact::{Known, MOST_ACTIONS, Transaction, was_made},
+        transact::{MOST_ACTIONS, Transaction, TransactionOutcome, was_made},
     },
     payments::decision::read_decision,
     reconcile::outflows::WalletPart,
@@ -379,8 +379,8 @@ impl Recount {
                 .send_until_known(&self.usage.db, &mut Backoff::new())
                 .await?
             {
-                Known::Committed => {}
-                Known::Refused(_) => return Err(another()),
+                TransactionOutcome::Committed => {}
+                TransactionOutcome::Refused(_) => return Err(another()),
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::{
         fault::{Fault, failed},
         item::Row,
         key::{self as keys, Key},
-        transact::{Known, MOST_ACTIONS, Transaction},
+        transact::{MOST_ACTIONS, Transaction, TransactionOutcome},
     },
     usage::{
         checkpoint::{ALL, Checkpoint, Part, SequenceNumber, Shard},
@@ -107,19 +107,19 @@ impl UsageTable {
                 transaction.update(Role::Sums, self.adding(&Key { pk, sk }, &sums, now))?;
             }
             match transaction.send_until_known(&self.db, &mut backoff).await? {
-                Known::Committed => {
+                TransactionOutcome::Committed => {
                     for (part, to) in taken {
                         checkpoint.advance(part, to.clone());
                     }
                 }
-                Known::Refused(refusal) if refusal.names(Role::NoRecount) => {
+                TransactionOutcome::Refused(refusal) if refusal.names(Role::NoRecount) => {
                     return Err(Error::temporarily_unavailable(
                         "counting usage",
                         Fault::new("a recount is in progress"),
                     ));
                 }
                 // Some records were counted meanwhile, perhaps by this same transaction if its response was lost.
-                Known::Refused(refusal) => {
+                TransactionOutcome::Refused(refusal) => {
                     checkpoint = match refusal.met(Role::Checkpoint) {
                         Some(item) => Checkpoint::read(Row::new(&self.table, item), item)?,
                         None => self.checkpoint(shard).await?,

@@ -11,7 +11,7 @@ use crate::{
     codec::item::{Draft, Item, member, optional_member},
     codec::key::{Key, webhooks as key},
     codec::ledger::{Edited, get_all},
-    codec::transact::{Known, Transaction},
+    codec::transact::{Transaction, TransactionOutcome},
     webhooks::secret::NewWebhookSecret,
     webhooks::table::WebhooksTable,
 };
@@ -103,10 +103,10 @@ impl WebhooksTable {
     async fn send(&self, mut transaction: Transaction<Role>, audit: &AuditEntry) -> Result<Edited> {
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            Known::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Committed => Ok(Edited::Stored),
             // The audit row exists, so an attempt whose response was lost had made the edit.
-            Known::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
-            Known::Refused(_) => Ok(Edited::Conflict),
+            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
+            TransactionOutcome::Refused(_) => Ok(Edited::Conflict),
         }
     }
 
