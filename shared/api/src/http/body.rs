@@ -563,7 +563,7 @@ mod tests {
             "description": "A thing,\nin two lines.",
             "required": ["call", "key"],
             "properties": {
-                "call": {"$ref": call, "description": "What it calls."},
+                "call": {"$ref": call, "description": "The call."},
                 "key": annotated(text(8), &[], json!({"example": "k"})),
                 "again": {"type": ["boolean", "null"]},
                 "other": {"oneOf": [{"$ref": call, "description": "Another call."}, {"type": "null"}]},
