@@ -190,7 +190,7 @@ try {
   objections.length = 0; // The browser reports the 400 of the wrong amount.
   await panel.getByLabel("Cap per call", { exact: true }).fill("0.05");
   await panel.getByRole("button", { name: "Save limits" }).click();
-  await page.getByText("Saved. The next payment is judged by the new limits.").waitFor();
+  await page.getByText("Saved. The new limits apply to the next payment.").waitFor();
   await shoot("agent");
 
   step("waits at the overview while the agent asks");
@@ -280,7 +280,7 @@ try {
   step("makes a webhook, sees its test event delivered, and sends it again");
   const calls = async () => (await fetch(story.program_url)).json();
   await page.getByRole("link", { name: "Webhooks" }).click();
-  await page.getByText("There is none yet.").waitFor();
+  await page.getByText("There are no webhooks yet.").waitFor();
   await page.getByText("New webhook", { exact: true }).click();
   await page.getByLabel("URL", { exact: true }).fill(`${story.program_url}/`);
   await page.getByLabel(/^Description/).fill("Night shift");
@@ -291,7 +291,7 @@ try {
   await page.getByRole("button", { name: "Make the webhook" }).click();
   await page.getByText("Agents: choose at least one.").waitFor();
   objections.length = 0; // The browser reports the 400.
-  await page.getByRole("group", { name: "Agents", exact: true }).getByLabel("All, future ones included").check();
+  await page.getByRole("group", { name: "Agents", exact: true }).getByLabel("All, including future ones").check();
   await page.getByRole("button", { name: "Make the webhook" }).click();
   const secret = (await page.getByLabel("Webhook’s secret").inputValue()).trim();
   assert.match(secret, /^whsec_/);
@@ -311,10 +311,10 @@ try {
     assert.equal((await calls()).length, count);
   };
   await page.getByRole("button", { name: "Send a test event" }).click();
-  await page.getByText("The test event is on its way: look at the deliveries.").waitFor();
+  await page.getByText("The test event was queued: see the deliveries.").waitFor();
   await deliveredAfter(1);
   await page.locator("#deliveries").getByRole("button", { name: "Send again" }).click();
-  await page.getByText("It is on its way again: look at the deliveries.").waitFor();
+  await page.getByText("The event was queued again: see the deliveries.").waitFor();
   await deliveredAfter(2);
   await shoot("webhook");
 
@@ -343,7 +343,7 @@ try {
   const event = new Webhook(secret).verify(told.body, told.headers);
   assert.deepEqual([event.type, event.data.approval_id], ["purser.approval.asked.v1", other.body.approval_id]);
   await page.getByRole("button", { name: "Switch off" }).click();
-  await page.getByText("Switched off. It is called no more.").waitFor();
+  await page.getByText("The webhook is switched off. It receives no further events.").waitFor();
   const asking = await linkTo(`/dashboard/approvals/${agentId}/${other.body.approval_id}`);
   const reader = await browser.newContext({ viewport: DESK, locale: "en-US", timezoneId: "UTC" });
   reader.setDefaultTimeout(PATIENCE);
@@ -363,7 +363,7 @@ try {
   await page.goto(agentUrl);
   await page.locator("#keys").getByRole("button", { name: "Revoke" }).first().click();
   await page.locator("dialog").getByRole("button", { name: "Revoke" }).click();
-  await page.getByText("Revoked. The next call with that key is refused.").waitFor();
+  await page.getByText("The key was revoked. The next call with it is refused.").waitFor();
   const refused = await call("GET", "/mcp/agents/me", key);
   assert.deepEqual([refused.status, refused.body.error], [401, "invalid_agent_key"]);
 
@@ -391,7 +391,7 @@ try {
   await copy.goto(`${story.dashboard_url}/sessions`);
   await page.getByRole("button", { name: "End all" }).click();
   await page.locator("dialog").getByRole("button", { name: "End all" }).click();
-  await page.getByText("All your sessions are over, this one too.").waitFor();
+  await page.getByText("All your sessions have ended, including this one.").waitFor();
   await copy.goto(`${story.dashboard_url}/sessions`);
   assert.match(copy.url(), /\/dashboard\/sign-in/, "a copied cookie is worthless");
   await elsewhere.close();
@@ -432,7 +432,7 @@ try {
   await shoot("payout-address");
   await page.getByLabel("Address", { exact: true }).fill("0x90F79bf6EB2c4f870365E785982E1f101E93b906");
   await page.getByRole("button", { name: "Name it" }).click();
-  await page.getByText("The address is named. It says below from when on it is good.").waitFor();
+  await page.getByText("The payout address was set. The time from which it can be used is shown below.").waitFor();
   const payouts = page.locator("#payouts");
   await payouts.getByText("not yet", { exact: true }).waitFor();
   assert.equal(await payouts.getByText("Pay out", { exact: true }).count(), 0, "nothing is paid out yet");

@@ -20,11 +20,11 @@ purser_api::error_responses! {
     tag = "agents",
     security(("agentKey" = [])),
     params(
-        ("agentId" = String, Path, description = "The caller's own id."),
+        ("agentId" = String, Path, description = "The caller's own ID."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
     ),
     responses(
-        (status = 200, body = PolicyAnswer, description = "The record, disabled ones included, and what is used and left now."),
+        (status = 200, body = PolicyAnswer, description = "The record, even if the service is disabled, with its current use."),
         PolicyErrors,
     )
 )]

@@ -19,9 +19,9 @@ purser_api::error_responses! {
     path = "/mcp/agents/{agentId}/services",
     tag = "agents",
     security(("agentKey" = [])),
-    params(("agentId" = String, Path, description = "The caller's own id.")),
+    params(("agentId" = String, Path, description = "The caller's own ID.")),
     responses(
-        (status = 200, body = EnabledServiceList, description = "Every service that was ever enabled for the agent and is not disabled for it, those included that can't be paid now; of a key for some services, those."),
+        (status = 200, body = EnabledServiceList, description = "Every service that is enabled for the agent, including those that can't be paid now. A key for some services sees only those."),
         ServicesErrors,
     )
 )]

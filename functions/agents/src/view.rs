@@ -30,7 +30,7 @@ impl From<&Agent> for AgentInfo {
 pub(crate) struct EnabledServiceView {
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// Null, as are the name, category and trust status, for a service that has left the catalog.
+    /// Null, as are the name, category and trust status, for a service that is no longer in the catalog.
     #[schema(required)]
     slug: Option<String>,
     #[schema(required)]

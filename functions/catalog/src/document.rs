@@ -23,7 +23,7 @@ purser_api::error_responses! {
     tag = "catalog",
     responses(
         (status = 200, body = Object, description = "The document."),
-        (status = 304, description = "Not changed since the answer whose `ETag` is in `If-None-Match`."),
+        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
         DocumentErrors,
     )
 )]

@@ -25,7 +25,7 @@ purser_api::error_responses! {
     tag = "catalog",
     responses(
         (status = 200, body = String, content_type = "text/plain", description = "Markdown, as llmstxt.org has it."),
-        (status = 304, description = "Not changed since the answer whose `ETag` is in `If-None-Match`."),
+        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
         GuideErrors,
     )
 )]
@@ -40,7 +40,7 @@ pub(crate) async fn llms_txt(headers: HeaderMap) -> Response {
     tag = "catalog",
     responses(
         (status = 200, body = String, content_type = "text/markdown", description = "An agent skill (agentskills.io)."),
-        (status = 304, description = "Not changed since the answer whose `ETag` is in `If-None-Match`."),
+        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
         GuideErrors,
     )
 )]

@@ -30,13 +30,13 @@ purser_api::error_responses! {
     tag = "catalog",
     params(
         ("category" = inline(Option<CategoryName>), Query, description = "Only this category."),
-        ("trust_status" = inline(Option<TrustStatusName>), Query, description = "Only this trust status; without it, all but disabled. `slug` names a disabled service too."),
+        ("trust_status" = inline(Option<TrustStatusName>), Query, description = "Only services of this trust status. Default: all but disabled. `slug` also finds a disabled service."),
         ("slug" = Option<String>, Query, description = "Only the service of this slug."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "Default 100."),
     ),
     responses(
         (status = 200, body = ServiceList<'static>, description = "By slug; the same for every caller."),
-        (status = 304, description = "Not changed since the answer whose `ETag` is in `If-None-Match`."),
+        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
         ListErrors,
     )
 )]

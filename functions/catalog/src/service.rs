@@ -22,8 +22,8 @@ purser_api::error_responses! {
     tag = "catalog",
     params(("serviceId" = String, Path, description = "Slug or UUID.")),
     responses(
-        (status = 200, body = ServiceDetail<'static>, description = "The service and its operations, disabled services included."),
-        (status = 304, description = "Not changed since the answer whose `ETag` is in `If-None-Match`."),
+        (status = 200, body = ServiceDetail<'static>, description = "The service and its operations, even if it is disabled."),
+        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
         ServiceErrors,
     )
 )]

@@ -229,7 +229,7 @@ macro_rules! names {
 }
 
 names! {
-    "What a service or operation is about." CategoryName: Category;
-    "How far a service has been checked." TrustStatusName: TrustStatus;
-    "What the latest live probe of an operation saw." AvailabilityName: Availability;
+    "The category of a service or operation." CategoryName: Category;
+    "The trust status of a service." TrustStatusName: TrustStatus;
+    "The availability of an operation in the latest probe." AvailabilityName: Availability;
 }

@@ -46,7 +46,7 @@ fn delays(env: &mut Env) -> Delays {
     let mut delay = |name, default| {
         let seconds: u32 = env.number(name, default, 0..=2_592_000);
         if seconds == 0 && !is_testnet {
-            env.wrong(name, "must not be 0 where payments are of worth");
+            env.wrong(name, "must not be 0 on a network whose payments have value");
         }
         Duration::from_secs_u32(seconds)
     };

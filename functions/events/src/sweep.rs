@@ -76,7 +76,7 @@ impl Shared {
             Published::All => Ok(()),
             // The next run reads them again.
             Published::UpTo(_) => Err(Error::temporarily_unavailable(
-                "telling what has happened",
+                "publishing events",
                 "the bus refuses",
             )),
         }

@@ -28,11 +28,11 @@ purser_api::error_responses! {
         ("operationId" = uuid::Uuid, Path, description = "The operation's `id`."),
         (
             "If-Match" = inline(VersionTag), Header,
-            description = "The `ETag` of what was read: it says which change is accepted, so `*` is refused.",
+            description = "The `ETag` of the entry as read. It identifies the change that is accepted, so `*` is refused.",
         ),
     ),
     responses(
-        (status = 200, body = InternalService, description = "The service as it is now."),
+        (status = 200, body = InternalService, description = "The updated service."),
         AcceptErrors,
     )
 )]

@@ -30,12 +30,11 @@ purser_api::body! {
     security(("internalToken" = [])),
     params(
         ("serviceId" = uuid::Uuid, Path, description = "The service's UUID."),
-        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of what was read, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the entry as read, or `*`."),
     ),
     request_body = CuratedBody,
     responses(
-        (status = 200, body = InternalService, description = "The service as it is now. Agents that had it enabled keep \
-            their policies; out of the set they are answered `service_not_found`."),
+        (status = 200, body = InternalService, description = "The updated service. Agents that had it enabled keep their policies; while it is not curated, they receive `service_not_found`."),
         CuratedErrors,
     )
 )]

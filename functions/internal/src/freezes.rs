@@ -199,7 +199,7 @@ fn named(target: &FreezeTarget) -> (Option<String>, Option<&str>) {
     operation_id = "list_freezes",
     tag = "internal",
     security(("internalToken" = [])),
-    responses((status = 200, body = FreezeList, description = "Every freeze by an operator, as of now."), ListErrors)
+    responses((status = 200, body = FreezeList, description = "Every freeze by an operator that is in force."), ListErrors)
 )]
 pub(crate) async fn list(
     State(operators): State<Arc<Operators>>,
@@ -220,7 +220,7 @@ pub(crate) async fn list(
     security(("internalToken" = [])),
     params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
     request_body = FreezeBody,
-    responses((status = 200, body = FreezeList, description = "It is frozen. What is frozen now."), FreezeErrors)
+    responses((status = 200, body = FreezeList, description = "The freezes in force, the new one included."), FreezeErrors)
 )]
 pub(crate) async fn freeze_agent(
     State(operators): State<Arc<Operators>>,
@@ -240,7 +240,7 @@ pub(crate) async fn freeze_agent(
     tag = "internal",
     security(("internalToken" = [])),
     params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
-    responses((status = 200, body = FreezeList, description = "Ended. What is frozen now."), UnfreezeErrors)
+    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."), UnfreezeErrors)
 )]
 pub(crate) async fn unfreeze_agent(
     State(operators): State<Arc<Operators>>,
@@ -258,9 +258,9 @@ pub(crate) async fn unfreeze_agent(
     operation_id = "freeze_owner",
     tag = "internal",
     security(("internalToken" = [])),
-    params(("person" = String, Path, description = "The owner's id, as their page of sessions has it.")),
+    params(("person" = String, Path, description = "The owner's ID, as shown on the page of sessions.")),
     request_body = FreezeBody,
-    responses((status = 200, body = FreezeList, description = "They are frozen. What is frozen now."), FreezeErrors)
+    responses((status = 200, body = FreezeList, description = "The freezes in force, the new one included."), FreezeErrors)
 )]
 pub(crate) async fn freeze_owner(
     State(operators): State<Arc<Operators>>,
@@ -280,7 +280,7 @@ pub(crate) async fn freeze_owner(
     tag = "internal",
     security(("internalToken" = [])),
     params(("person" = String, Path, description = "The owner's id.")),
-    responses((status = 200, body = FreezeList, description = "Ended. What is frozen now."), UnfreezeErrors)
+    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."), UnfreezeErrors)
 )]
 pub(crate) async fn unfreeze_owner(
     State(operators): State<Arc<Operators>>,
@@ -298,7 +298,7 @@ pub(crate) async fn unfreeze_owner(
     tag = "internal",
     security(("internalToken" = [])),
     request_body = FreezeBody,
-    responses((status = 200, body = FreezeList, description = "It is frozen. What is frozen now."), DeploymentErrors)
+    responses((status = 200, body = FreezeList, description = "The freezes in force, the new one included."), DeploymentErrors)
 )]
 pub(crate) async fn freeze_deployment(
     State(operators): State<Arc<Operators>>,
@@ -316,7 +316,7 @@ pub(crate) async fn freeze_deployment(
     operation_id = "unfreeze_deployment",
     tag = "internal",
     security(("internalToken" = [])),
-    responses((status = 200, body = FreezeList, description = "It is not frozen. What is frozen now."), ListErrors)
+    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."), ListErrors)
 )]
 pub(crate) async fn unfreeze_deployment(
     State(operators): State<Arc<Operators>>,

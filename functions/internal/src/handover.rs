@@ -125,7 +125,7 @@ pub(crate) async fn offer(
     tag = "internal",
     security(("internalToken" = [])),
     params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
-    responses((status = 200, body = TakenBack, description = "It is not offered."), TakeBackErrors)
+    responses((status = 200, body = TakenBack, description = "The agent is not offered."), TakeBackErrors)
 )]
 pub(crate) async fn take_back(
     State(operators): State<Arc<Operators>>,

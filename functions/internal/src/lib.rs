@@ -108,7 +108,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let network = env.network();
     let delay = env.number(DELAY, DEFAULT_DELAY_SECONDS, 0..=2_592_000);
     if delay == 0 && !network.is_testnet() {
-        env.wrong(DELAY, "must not be 0 where payments are of worth");
+        env.wrong(DELAY, "must not be 0 on a network whose payments have value");
     }
     let (api, [catalog, ledger, audit, token_arn], network, delay) = env.finish((api, names, network, delay))?;
     let db = purser_store::client(&aws);

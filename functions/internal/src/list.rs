@@ -22,10 +22,10 @@ purser_api::error_responses! {
     security(("internalToken" = [])),
     params((
         "changed" = Option<bool>, Query,
-        description = "Only services whose providers want something else than the catalog says (true), or none of them (false).",
+        description = "Only services whose providers ask for another payment than the catalog lists (true), or only the others (false).",
     )),
     responses(
-        (status = 200, body = InternalServiceList, description = "By slug, disabled and uncurated ones included, as of now."),
+        (status = 200, body = InternalServiceList, description = "By slug, including disabled and uncurated services."),
         ListErrors,
     )
 )]

@@ -39,11 +39,11 @@ purser_api::body! {
     params(
         ("serviceId" = uuid::Uuid, Path, description = "The service's UUID."),
         ("operationId" = uuid::Uuid, Path, description = "The operation's `id`."),
-        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of what was read, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the entry as read, or `*`."),
     ),
     request_body = PinBody,
     responses(
-        (status = 200, body = InternalService, description = "The service as it is now; what has to wait is in the operation's `next`."),
+        (status = 200, body = InternalService, description = "The updated service. A delayed change is in the operation's `next`."),
         PinErrors,
     )
 )]
@@ -81,7 +81,7 @@ fn pinned(
     let pinned = pinned.ok_or(ErrorKind::NotFound)?;
     let answer = record.of(pinned).and_then(|Probe { answer, .. }| answer.as_ref());
     if answer.is_none_or(|answer| answer.quote != Quote::Paid(payment.clone())) {
-        let message = "must be the payment that a probe saw last, as in `probe.last_answer`";
+        let message = "must be the payment that the last probe saw, as in `probe.last_answer`";
         return Err(Error::invalid(vec![Problem::at("/payment", message)]));
     }
     (pinned.payment, pinned.next) = (Some(payment.clone()), None);

@@ -22,8 +22,7 @@ purser_api::error_responses! {
     security(("internalToken" = [])),
     params(("serviceId" = uuid::Uuid, Path, description = "The service's UUID.")),
     responses(
-        (status = 202, body = InternalService, description = "Asked for: the next run, within a minute or so, probes every operation. A \
-            disabled service is probed when it no longer is."),
+        (status = 202, body = InternalService, description = "Accepted. The next run, within about a minute, probes every operation. A disabled service is probed once it is no longer disabled."),
         ProbeErrors,
     )
 )]

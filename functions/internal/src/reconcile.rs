@@ -28,7 +28,7 @@ purser_api::error_responses! {
         ("settlementId" = uuid::Uuid, Path, description = "One of its settlements."),
     ),
     responses(
-        (status = 202, body = MarkedSettlement, description = "Asked for: the next run, within a minute or so, judges it first."),
+        (status = 202, body = MarkedSettlement, description = "Accepted. The next run, within about a minute, checks it first."),
         ReconcileErrors,
     )
 )]

@@ -16,7 +16,7 @@ purser_api::error_responses! {
 }
 
 purser_api::body! {
-    /// How far a service has been checked.
+    /// The trust status of a service.
     pub(crate) struct TrustStatusBody {
         /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`.
         trust_status: TrustStatus = {"example": "disabled"},
@@ -31,10 +31,10 @@ purser_api::body! {
     security(("internalToken" = [])),
     params(
         ("serviceId" = uuid::Uuid, Path, description = "The service's UUID."),
-        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of what was read, or `*`."),
+        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the entry as read, or `*`."),
     ),
     request_body = TrustStatusBody,
-    responses((status = 200, body = InternalService, description = "The service as it is now."), TrustStatusErrors)
+    responses((status = 200, body = InternalService, description = "The updated service."), TrustStatusErrors)
 )]
 pub(crate) async fn trust_status(
     State(operators): State<Arc<Operators>>,

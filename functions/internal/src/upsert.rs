@@ -27,10 +27,10 @@ purser_api::error_responses! {
     tag = "internal",
     security(("internalToken" = [])),
     params(
-        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID; of a new one, any that is not taken."),
+        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID. For a new service, any that is not taken."),
         (
             "If-Match" = inline(Option<VersionTag>), Header, nullable = false,
-            description = "The `ETag` of what was read, or `*`; required unless the service is new.",
+            description = "The `ETag` of the entry as read, or `*`; required unless the service is new.",
         ),
     ),
     request_body = Entry,

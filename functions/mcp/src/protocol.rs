@@ -57,7 +57,7 @@ pub(crate) async fn spoken(service: &Service, parts: Parts, body: Bytes) -> Resp
 /// 405: nothing is streamed, and there are no sessions to end.
 pub(crate) fn method_not_allowed(extensions: &Extensions) -> Response {
     let id = extensions.get::<RequestId>().cloned();
-    let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only POST is answered here");
+    let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only POST is supported here");
     let mut answer = envelope(id, status, "method_not_allowed", message);
     answer
         .headers_mut()

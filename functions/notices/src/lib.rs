@@ -181,5 +181,5 @@ impl Notices {
 
 /// The error for a message of another form.
 fn unread() -> Error {
-    Error::internal("reading a message of notices", "it has another form")
+    Error::internal("reading a message of notices", "its shape is not the expected one")
 }

@@ -64,7 +64,7 @@ impl Notices {
         };
         let url = shared.key.decrypt(&of, &ciphertext).await?;
         let url = std::str::from_utf8(&url).ok().and_then(WebhookUrl::parse);
-        let url = url.ok_or_else(|| Error::internal("reading where notices go", "it is no URL"))?;
+        let url = url.ok_or_else(|| Error::internal("reading the address of a channel", "it is no URL"))?;
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         let body = message.slack(&shared.origin);
         let called = shared.incoming.post(&url, headers, body, shared.clock.now()).await;

@@ -34,7 +34,7 @@ purser_api::error_responses! {
     security(("agentKey" = [])),
     request_body = CheckBody,
     responses(
-        (status = 200, body = CheckAnswer, description = "The outcome now, whatever it is. Authorize re-evaluates and is authoritative."),
+        (status = 200, body = CheckAnswer, description = "The outcome at this time. Authorize re-evaluates and is authoritative."),
         CheckErrors,
     )
 )]

@@ -33,7 +33,7 @@ purser_api::error_responses! {
     params(("settlementId" = String, Path, description = "From authorize.")),
     request_body = CompleteBody,
     responses(
-        (status = 200, body = Completed, description = "Confirmed, now or before."),
+        (status = 200, body = Completed, description = "Confirmed, by this request or an earlier one."),
         CompleteErrors,
     )
 )]

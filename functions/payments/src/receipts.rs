@@ -26,11 +26,11 @@ purser_api::error_responses! {
     tag = "payments",
     security(("agentKey" = [])),
     params(
-        ("agentId" = String, Path, description = "The caller's own id."),
+        ("agentId" = String, Path, description = "The caller's own ID."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
     ),
     responses(
-        (status = 200, body = SettlementList, description = "Newest first by `authorized_at`. A key for some services sees theirs among the newest 1,000."),
+        (status = 200, body = SettlementList, description = "Newest first by `authorized_at`. A key for some services sees its own among the newest 1,000."),
         ReceiptListErrors,
     )
 )]

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 /// An authorized payment.
 #[derive(Serialize, ToSchema)]
-#[expect(clippy::struct_field_names, reason = "the names of the contract")]
+#[expect(clippy::struct_field_names, reason = "the field names of the contract")]
 pub(crate) struct Authorized {
     /// Always true.
     authorized: bool,

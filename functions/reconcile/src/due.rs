@@ -183,7 +183,7 @@ impl Shared {
         let node_failed = in_time && node_failed(reconciled);
         if node_failed {
             let now = self.chain.final_block().await;
-            now.map_err(|error| Error::internal("asking after the chain", error))?;
+            now.map_err(|error| Error::internal("reading the final block", error))?;
         }
         for one in reconciled {
             if node_failed && one.has_nonce {

@@ -30,7 +30,7 @@ impl Part {
             (index, of) => {
                 let numbers = index.and_then(Value::as_u64).zip(of.and_then(Value::as_u64));
                 let part = numbers.and_then(|(index, of)| Self::of(index, of));
-                part.ok_or_else(|| Error::internal("reading the schedule's event", "its part is none of 16 or fewer"))
+                part.ok_or_else(|| Error::internal("reading the schedule's event", "it names none of at most 16 parts"))
             }
         }
     }

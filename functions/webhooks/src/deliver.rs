@@ -21,7 +21,7 @@ impl Webhooks {
     /// Makes the call that a message of the queue of deliveries names.
     pub(crate) async fn deliver(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
         let message = DeliveryMessage::parse(&record.body)
-            .ok_or_else(|| Error::internal("reading a delivery's message", "it has another form"))?;
+            .ok_or_else(|| Error::internal("reading a delivery's message", "its shape is not the expected one"))?;
         let (id, new) = match &message.of {
             DeliveryOf::Event(event) => {
                 let new = Delivery::new(message.webhook, event);
@@ -44,7 +44,7 @@ impl Webhooks {
     /// event is read from its delivery's row, which `people` can't write.
     pub(crate) async fn requested(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
         let request = WebhookRequest::parse(&record.body)
-            .ok_or_else(|| Error::internal("reading a request of webhooks", "it has another form"))?;
+            .ok_or_else(|| Error::internal("reading a request of webhooks", "its shape is not the expected one"))?;
         let Some(webhook) = self.webhook(&request.person, request.webhook).await? else {
             return Ok(Message::Done);
         };

@@ -46,7 +46,7 @@ pub enum ChainError {
         what: &'static str,
     },
     /// The answer is larger than what is read of one.
-    #[error("`{method}` was answered with more than is read")]
+    #[error("`{method}` was answered with more bytes than the limit")]
     TooLarge {
         /// The JSON-RPC method.
         method: &'static str,

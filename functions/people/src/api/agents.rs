@@ -198,7 +198,7 @@ pub(crate) async fn create(
     operation_id = "read_agent",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "One of your agents.")),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
     responses(
         (status = 200, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version."))),
         ReadErrors,
@@ -221,12 +221,12 @@ pub(crate) async fn read(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = AgentEdit,
     responses(
-        (status = 200, body = AgentView, description = "The agent as it is now.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = AgentView, description = "The updated agent.", headers(("ETag" = String, description = "Its version."))),
         EditErrors,
     )
 )]

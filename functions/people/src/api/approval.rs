@@ -37,11 +37,10 @@ purser_api::error_responses! {
     params(
         ("id" = String, Path, description = "The `approval_id` of an escalation."),
         ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20,
-            description = "Answer as soon as it is no longer `pending`, or after so many seconds. Where too many wait already, \
-                           the answer comes at once: pause before you ask again. Default 0."),
+            description = "Long polling: the answer is sent when the approval is no longer `pending`, or after this many seconds. While too many requests wait, the answer is sent at once; pause before the next request. Default: 0."),
     ),
     responses(
-        (status = 200, body = ApprovalView, description = "Where it stands. Once approved, repeat the call with `approval_id`."),
+        (status = 200, body = ApprovalView, description = "The approval's state. Once it is approved, repeat the call with `approval_id`."),
         ApprovalErrors,
     )
 )]

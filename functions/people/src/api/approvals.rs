@@ -58,7 +58,7 @@ pub(crate) struct ApprovalView {
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// Null, as is the name, for a service that has left the catalog.
+    /// Null, as is the name, for a service that is no longer in the catalog.
     #[schema(required)]
     service_slug: Option<String>,
     #[schema(required)]
@@ -177,8 +177,8 @@ purser_api::field! {
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("status" = Option<String>, Query, pattern = "^(pending|approved|rejected|expired|executed)$", description = "Those that stand so now."),
-        ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
+        ("status" = Option<String>, Query, pattern = "^(pending|approved|rejected|expired|executed)$", description = "Only approvals in this state."),
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
     ),
@@ -229,7 +229,7 @@ fn statuses() -> String {
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("approvalId" = String, Path, description = "What it asks."),
     ),
     responses((status = 200, body = ApprovalView, description = "Where it stands."), ReadErrors)
@@ -255,7 +255,7 @@ pub(crate) async fn read(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("approvalId" = String, Path, description = "What it asks."),
     ),
     request_body = Option<VerdictBody>,
@@ -278,7 +278,7 @@ pub(crate) async fn approve(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("approvalId" = String, Path, description = "What it asks."),
     ),
     request_body = Option<VerdictBody>,

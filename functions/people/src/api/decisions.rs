@@ -36,7 +36,7 @@ pub(crate) struct DecisionView {
     key_id: Option<String>,
     #[schema(value_type = Option<uuid::Uuid>, required)]
     service_id: Option<String>,
-    /// Null, as is the name, for a service that has left the catalog.
+    /// Null, as is the name, for a service that is no longer in the catalog.
     #[schema(required)]
     service_slug: Option<String>,
     #[schema(required)]
@@ -139,15 +139,15 @@ pub(crate) struct DecisionList {
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
-        ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Those with this result."),
-        ("service_id" = Option<String>, Query, description = "Those for this service: slug or UUID."),
-        ("from" = Option<String>, Query, description = "From this time on, or this date in UTC."),
-        ("to" = Option<String>, Query, description = "Before this time, or until the end of this date in UTC."),
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
+        ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Only decisions with this result."),
+        ("service_id" = Option<String>, Query, description = "Only decisions for this service: its slug or UUID."),
+        ("from" = Option<String>, Query, description = "The start: a time, or a date in UTC."),
+        ("to" = Option<String>, Query, description = "The end: before this time, or up to the end of this date in UTC."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^([0-9a-f]{32}|0[0-2][0-9a-f]{46}|0[0-2][0-9a-f]{78})$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = DecisionList, description = "Newest first; of more than 25 agents by 25 of them, in order of their creation."), ListErrors)
+    responses((status = 200, body = DecisionList, description = "Newest first. With more than 25 agents, a page covers 25 of them, in order of creation."), ListErrors)
 )]
 pub(crate) async fn list(
     State(people): State<Arc<People>>,
@@ -200,8 +200,8 @@ fn filtered_service(catalog: &Catalog, reference: &str) -> purser_domain::Result
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
-        ("transactionId" = String, Path, description = "The `transaction_id` that the agent was given."),
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("transactionId" = String, Path, description = "The decision's `transaction_id`."),
     ),
     responses((status = 200, body = DecisionView, description = "The decision."), ReadErrors)
 )]

@@ -63,7 +63,7 @@ pub(crate) struct OfferList {
     operation_id = "list_handovers",
     tag = "dashboard",
     security(("session" = [])),
-    responses((status = 200, body = OfferList, description = "Those that can be accepted now."), ListErrors)
+    responses((status = 200, body = OfferList, description = "The offers that can be accepted now."), ListErrors)
 )]
 pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<OfferList>, Failure> {
     let person = people.authenticate(token).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
     operation_id = "accept_handover",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that is offered to you.")),
+    params(("agentId" = String, Path, description = "An agent that is offered to you by an operator.")),
     responses(
         (status = 200, body = AgentView, description = "Your agent.", headers(("ETag" = String, description = "Its version."))),
         AcceptErrors,

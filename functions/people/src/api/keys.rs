@@ -232,7 +232,7 @@ fn issued(issued: IssuedKey, now: Timestamp) -> NewKeyView {
     operation_id = "list_keys",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "One of your agents.")),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
     responses(
         (status = 200, body = KeyList, description = "Newest first.", headers(("ETag" = String, description = "The agent's version."))),
         ListErrors,
@@ -267,7 +267,7 @@ pub(crate) async fn list(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = Option<NewKeyBody>,
@@ -306,13 +306,13 @@ pub(crate) async fn create(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
-        ("keyId" = String, Path, description = "The `key_id` of a key that works."),
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("keyId" = String, Path, description = "The `key_id` of an active key."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = Rotate,
     responses(
-        (status = 201, body = RotationView, description = "The new key, and the old one's end.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 201, body = RotationView, description = "The new key, and the end of the old one.", headers(("ETag" = String, description = "The agent's version."))),
         WriteErrors,
     )
 )]
@@ -345,7 +345,7 @@ pub(crate) async fn rotate(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("keyId" = String, Path, description = "The `key_id` of a key."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),

@@ -146,7 +146,7 @@ impl Listed for NoticeKind {
     const NAME: &'static str = "NoticeKind";
 
     fn entry() -> Value {
-        json!({"description": "A kind of events: docs/events.md.", "example": "purser.approval.asked.v1"})
+        json!({"description": "An event type; docs/events.md lists them.", "example": "purser.approval.asked.v1"})
     }
 }
 
@@ -171,7 +171,7 @@ purser_api::body! {
 purser_api::body! {
     /// The notices to an incoming webhook in Slack's format.
     pub(crate) struct SlackBody {
-        /// https, of the public internet. Left out, it stays as it is.
+        /// An https URL of the public internet. Left out, it stays as it is.
         url: Option<IncomingUrl>,
         /// `false`: nothing. True by default.
         enabled: Option<bool>,
@@ -216,7 +216,7 @@ pub(super) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
     tag = "dashboard",
     security(("session" = [])),
     responses(
-        (status = 200, body = NoticesView, description = "Your notices.", headers(("ETag" = String, description = "Their version."))),
+        (status = 200, body = NoticesView, description = "Your notice settings.", headers(("ETag" = String, description = "Their version."))),
         ReadErrors,
     )
 )]
@@ -238,7 +238,7 @@ pub(crate) async fn read(State(people): State<Arc<People>>, token: SessionToken)
     ),
     request_body = NoticesBody,
     responses(
-        (status = 200, body = NoticesView, description = "Your notices as they are now.", headers(("ETag" = String, description = "Their version."))),
+        (status = 200, body = NoticesView, description = "Your updated notice settings.", headers(("ETag" = String, description = "Their version."))),
         WriteErrors,
     )
 )]
@@ -263,7 +263,7 @@ pub(crate) async fn replace(
     operation_id = "test_notices",
     tag = "dashboard",
     security(("session" = [])),
-    responses((status = 202, body = SentTest, description = "It arrives in seconds, or minutes after the last notice."), TestErrors)
+    responses((status = 202, body = SentTest, description = "The notice arrives within seconds, or some minutes after the previous one."), TestErrors)
 )]
 pub(crate) async fn test(State(people): State<Arc<People>>, token: SessionToken) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;

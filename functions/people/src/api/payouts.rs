@@ -122,7 +122,7 @@ pub(crate) struct PayoutView {
     operation_id = "read_payout_address",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "One of your agents.")),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
     responses((status = 200, body = PayoutAddressView, description = "The address."), ReadErrors)
 )]
 pub(crate) async fn read(
@@ -143,9 +143,9 @@ pub(crate) async fn read(
     operation_id = "name_payout_address",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "One of your agents.")),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
     request_body = NewPayoutAddress,
-    responses((status = 200, body = PayoutAddressView, description = "The address, and when it is good."), NameErrors)
+    responses((status = 200, body = PayoutAddressView, description = "The address, and the time from which it can be used."), NameErrors)
 )]
 pub(crate) async fn name(
     State(people): State<Arc<People>>,
@@ -167,7 +167,7 @@ pub(crate) async fn name(
     operation_id = "remove_payout_address",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "One of your agents.")),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
     responses((status = 200, body = PayoutAddressView, description = "There is none."), RemoveErrors)
 )]
 pub(crate) async fn remove(
@@ -188,12 +188,11 @@ pub(crate) async fn remove(
     operation_id = "pay_out",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "One of your agents.")),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
     request_body = NewPayout,
     responses(
-        (status = 201, body = PayoutView, description = "Reserved, signed and submitted."),
-        (status = 200, body = PayoutView, description = "The payout that an earlier request with this key asked for; \
-            with the header `Idempotent-Replayed: true`."),
+        (status = 201, body = PayoutView, description = "The payout is reserved, signed and submitted."),
+        (status = 200, body = PayoutView, description = "The payout of an earlier request with this key. The header `Idempotent-Replayed` is `true`."),
         PayOutErrors,
     )
 )]

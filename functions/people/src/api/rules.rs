@@ -260,7 +260,7 @@ pub(super) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<RuleKind, Er
     operation_id = "list_rules",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "One of your agents.")),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
     responses(
         (status = 200, body = RuleList, description = "The rules.", headers(("ETag" = String, description = "The agent's version."))),
         ListErrors,
@@ -291,7 +291,7 @@ pub(crate) async fn list(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = RuleBody,
@@ -327,13 +327,13 @@ pub(crate) async fn add(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     request_body = RuleBody,
     responses(
-        (status = 200, body = WrittenRule, description = "The rule as it is now.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = WrittenRule, description = "The updated rule.", headers(("ETag" = String, description = "The agent's version."))),
         WriteErrors,
     )
 )]
@@ -361,12 +361,12 @@ pub(crate) async fn replace(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     responses(
-        (status = 200, body = RemovedRule, description = "It is no more.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = RemovedRule, description = "The rule is removed.", headers(("ETag" = String, description = "The agent's version."))),
         WriteErrors,
     )
 )]

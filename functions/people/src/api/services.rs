@@ -41,7 +41,7 @@ pub(crate) struct ServiceView {
     agent_id: String,
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// Null, as are the name, category and trust status, for a service that has left the catalog.
+    /// Null, as are the name, category and trust status, for a service that is no longer in the catalog.
     #[schema(required)]
     slug: Option<String>,
     #[schema(required)]
@@ -240,7 +240,7 @@ fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
     let policy = body.get("policy").filter(|policy| !policy.is_null());
     let beside = policy.and(PolicyBody::NAMES.iter().find(|name| body.get(**name).is_some()));
     if let Some(name) = beside {
-        problems.note(Place::Member(&Place::Body, name), "must not stand beside `policy`");
+        problems.note(Place::Member(&Place::Body, name), "must not be combined with `policy`");
     }
     let policy = Place::Member(&Place::Body, "policy");
     for (place, members) in [(&Place::Body, Some(body)), (&policy, body.get("policy"))] {
@@ -306,9 +306,9 @@ pub(super) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
     operation_id = "list_agent_services",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "One of your agents.")),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
     responses(
-        (status = 200, body = ServiceList, description = "Every service that was ever enabled, disabled ones included."),
+        (status = 200, body = ServiceList, description = "Every service that was ever enabled, including disabled ones."),
         ReadErrors,
     )
 )]
@@ -343,7 +343,7 @@ pub(crate) async fn list(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The record's version in quotation marks, `\"0\"` for none, or `*`."),
     ),
     request_body = EnableBody,
@@ -353,7 +353,7 @@ pub(crate) async fn list(
                 ("edit" = (operation_id = "edit_agent_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
                 ("disable" = (operation_id = "disable_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
             )),
-        (status = 200, body = ServiceView, description = "The record, started anew.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceView, description = "The record, with the new policy.", headers(("ETag" = String, description = "Its version."))),
         EnableErrors,
     )
 )]
@@ -381,11 +381,11 @@ pub(crate) async fn enable(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
     ),
     responses(
-        (status = 200, body = ServiceView, description = "The record, disabled ones included.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceView, description = "The record, even if the service is disabled.", headers(("ETag" = String, description = "Its version."))),
         ReadErrors,
     )
 )]
@@ -412,13 +412,13 @@ pub(crate) async fn read(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
         ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
     ),
     request_body = ServiceEditBody,
     responses(
-        (status = 200, body = ServiceView, description = "The record as it is now.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceView, description = "The updated record.", headers(("ETag" = String, description = "Its version."))),
         WriteErrors,
     )
 )]
@@ -449,7 +449,7 @@ pub(crate) async fn edit(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
         ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
     ),

@@ -83,7 +83,7 @@ pub(crate) struct EndedView {
     tag = "dashboard",
     security(("session" = [])),
     responses(
-        (status = 200, body = SessionList, description = "Those of the pages that are open, newest first."),
+        (status = 200, body = SessionList, description = "The open sessions of the dashboard, newest first."),
         ListErrors,
     )
 )]

@@ -125,14 +125,14 @@ pub(crate) struct SettlementList {
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agent_id" = Option<uuid::Uuid>, Query, description = "One of your agents."),
-        ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Those that stand so now."),
-        ("from" = Option<String>, Query, description = "From this time on, or this date in UTC."),
-        ("to" = Option<String>, Query, description = "Before this time, or until the end of this date in UTC."),
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
+        ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Only settlements in this state."),
+        ("from" = Option<String>, Query, description = "The start: a time, or a date in UTC."),
+        ("to" = Option<String>, Query, description = "The end: before this time, or up to the end of this date in UTC."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^([0-9a-f]{32}|0[0-2][0-9a-f]{46}|0[0-2][0-9a-f]{78})$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`; of more than 25 agents by 25 of them, in order of their creation."), ListErrors)
+    responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`. With more than 25 agents, a page covers 25 of them, in order of creation."), ListErrors)
 )]
 pub(crate) async fn list(
     State(people): State<Arc<People>>,
@@ -165,7 +165,7 @@ pub(crate) async fn list(
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "One of your agents."),
+        ("agentId" = String, Path, description = "An agent that you own."),
         ("settlementId" = String, Path, description = "The settlement id."),
     ),
     responses((status = 200, body = SettlementView, description = "The settlement."), ReadErrors)

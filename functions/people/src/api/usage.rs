@@ -122,11 +122,11 @@ pub(crate) struct UsageView {
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("from" = Option<String>, Query, format = Date, description = "The first day, in UTC. Default: 30 days up to the last."),
-        ("to" = Option<String>, Query, format = Date, description = "The last day, at most 30 later. Default: today."),
-        ("by" = Option<String>, Query, pattern = "^(day|agent|service|reason)$", description = "What the rows are of. Default: `day`. By `reason` only refusals count."),
+        ("from" = Option<String>, Query, format = Date, description = "The first day, in UTC. By default, the range is 30 days long."),
+        ("to" = Option<String>, Query, format = Date, description = "The last day, in UTC, at most 30 days after the first. Default: today."),
+        ("by" = Option<String>, Query, pattern = "^(day|agent|service|reason)$", description = "The dimension of the rows. Default: `day`. `reason` counts refusals only."),
     ),
-    responses((status = 200, body = UsageView, description = "Each payment counts on the day of its decision. Payouts count nowhere."), UsageErrors)
+    responses((status = 200, body = UsageView, description = "Each payment counts on the day of its decision. Payouts are not counted."), UsageErrors)
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,

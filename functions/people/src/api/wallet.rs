@@ -45,8 +45,8 @@ pub(crate) struct WalletView {
     operation_id = "read_wallet",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "One of your agents.")),
-    responses((status = 200, body = WalletView, description = "Its address and balance."), WalletErrors)
+    params(("agentId" = String, Path, description = "An agent that you own.")),
+    responses((status = 200, body = WalletView, description = "The wallet's address and balance."), WalletErrors)
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,

@@ -234,7 +234,7 @@ impl Listed for HookKind {
     const NAME: &'static str = "WebhookEventKind";
 
     fn entry() -> Value {
-        json!({"description": "A kind of events: docs/events.md.", "example": "purser.approval.asked.v1"})
+        json!({"description": "An event type; docs/events.md lists them.", "example": "purser.approval.asked.v1"})
     }
 }
 
@@ -249,7 +249,7 @@ impl Listed for HookAgent {
     const NAME: &'static str = "WebhookAgent";
 
     fn entry() -> Value {
-        json!({"description": "The id of an agent. Of one that is not yours, nothing is told."})
+        json!({"description": "The ID of an agent. Events of agents that you don't own are not sent."})
     }
 }
 
@@ -385,7 +385,7 @@ pub(crate) async fn read(
     ),
     request_body = WebhookBody,
     responses(
-        (status = 200, body = WebhookView, description = "The webhook as it is now.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = WebhookView, description = "The updated webhook.", headers(("ETag" = String, description = "Its version."))),
         WriteErrors,
     )
 )]
@@ -416,7 +416,7 @@ pub(crate) async fn replace(
         ("webhookId" = String, Path, description = "One of your webhooks."),
         ("If-Match" = inline(VersionTag), Header, description = "The webhook's version in quotation marks, or `*`."),
     ),
-    responses((status = 200, body = RemovedWebhook, description = "It is no more."), ChangeErrors)
+    responses((status = 200, body = RemovedWebhook, description = "The webhook is removed."), ChangeErrors)
 )]
 pub(crate) async fn remove(
     State(people): State<Arc<People>>,
@@ -497,7 +497,7 @@ pub(crate) async fn test(
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = DeliveryList, description = "The latest event first."), DeliveriesErrors)
+    responses((status = 200, body = DeliveryList, description = "The deliveries, newest event first."), DeliveriesErrors)
 )]
 pub(crate) async fn deliveries(
     State(people): State<Arc<People>>,

@@ -142,7 +142,7 @@ impl People {
             Some(SlackEdit { url: None, terms }) => {
                 let place = present.terms.slack.as_ref().map(|(place, _)| place.clone());
                 if place.is_none() {
-                    problems.push(Problem::at("/slack/url", "is missing: there is none yet"));
+                    problems.push(Problem::at("/slack/url", "is required: none is stored yet"));
                 }
                 place.map(|place| (place, terms.clone()))
             }

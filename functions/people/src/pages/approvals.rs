@@ -99,7 +99,7 @@ const QUEUE: &str = "/dashboard/approvals";
 pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::of(&session, people.now()).noticed(&uri);
     let Some(view) = View::read(&uri) else {
-        let problem = Some("This address was not understood, so everything is shown.".to_owned());
+        let problem = Some("The filters in this address are invalid, so everything is shown.".to_owned());
         let page = answer(&people, &session, Layout { problem, ..layout }, View::default()).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
@@ -166,11 +166,11 @@ async fn decide(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply
 
 const fn too_late(status: ApprovalStatus) -> &'static str {
     match status {
-        ApprovalStatus::Pending => "That payment still waits; please decide again.",
-        ApprovalStatus::Approved => "That payment was approved already. Your decision changed nothing.",
-        ApprovalStatus::Executed => "That payment was approved and made already. Your decision changed nothing.",
-        ApprovalStatus::Rejected => "That payment was rejected already. Your decision changed nothing.",
-        ApprovalStatus::Expired => "That request has expired. Nothing was paid; the agent can ask again.",
+        ApprovalStatus::Pending => "That payment is still pending. Please decide again.",
+        ApprovalStatus::Approved => "That payment was already approved. Your decision had no effect.",
+        ApprovalStatus::Executed => "That payment was already approved and made. Your decision had no effect.",
+        ApprovalStatus::Rejected => "That payment was already rejected. Your decision had no effect.",
+        ApprovalStatus::Expired => "That request has expired. Nothing was paid. The agent can ask again.",
     }
 }
 
@@ -221,14 +221,14 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
                 h2 id="decided-title" { "Decided" }
                 @if decided.items.is_empty() {
                     p.empty {
-                        @if decided.next.is_some() || view.before.is_some() { "Nothing more was found here." }
-                        @else { "What you approve or reject will be listed here." }
+                        @if decided.next.is_some() || view.before.is_some() { "No more entries." }
+                        @else { "Approvals that you decide are listed here." }
                     }
                 } @else {
                     ul.rows { @for decided in &decided.items { (decided_row(layout, decided, queue.catalog)) } }
                 }
                 (paging(
-                    "Pages of what was decided",
+                    "Pages of decided approvals",
                     view.before.map(|_| ("Newest", View { before: None, ..view }.queue())),
                     decided.next.map(|next| ("Older", View { before: Some(next), ..view }.queue())),
                 ))
@@ -271,12 +271,12 @@ pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catal
             @for waiting in &waiting.items { (card(layout, waiting, view, catalog)) }
         }
         p.empty hidden[!waiting.items.is_empty()] data-none {
-            @if is_part { "Nothing is waiting here. " a href=(QUEUE) { "See all that waits" } }
-            @else { "Nothing is waiting. New requests appear here by themselves." }
+            @if is_part { "No approval is pending here. " a href=(QUEUE) { "See all pending approvals" } }
+            @else { "No approval is pending. New requests appear here automatically." }
         }
         div data-more {
             (paging(
-                "Pages of what waits",
+                "Pages of pending approvals",
                 view.after.map(|_| ("First", View { after: None, ..view }.queue())),
                 waiting.next.map(|next| ("More that waits", View { after: Some(next), ..view }.queue())),
             ))
@@ -305,7 +305,7 @@ pub(super) fn card(layout: &Layout, waiting: &ApprovalContext, view: View, catal
                     (labels::operation(catalog.by_id(approval.service), Some(&approval.operation)))
                 }
                 @if agent.status == AgentStatus::Frozen {
-                    p.warning { "This agent is frozen. Approving changes nothing until it is active again." }
+                    p.warning { "This agent is frozen. An approval has no effect until the agent is active again." }
                 }
                 (call::described(&approval.call, approval.amount))
                 dl.facts-list {
@@ -315,7 +315,7 @@ pub(super) fn card(layout: &Layout, waiting: &ApprovalContext, view: View, catal
                         dt { "Why it asks" }
                         dd { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
                     }
-                    div { dt { "Left of the day’s cap" } dd { (left_of_day(approval.amount, waiting.day)) } }
+                    div { dt { "Left of the daily cap" } dd { (left_of_day(approval.amount, waiting.day)) } }
                 }
             }
             (layout.form(&view.address(&format!("{path}/approve")), &html! {
@@ -355,8 +355,8 @@ fn left_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
         (bar(used.amount, amount, cap))
         @match left.minus(amount) {
             Some(after) => p.aside { @if !used.is_exact { "at least " } (money(after)) " would be left" },
-            None if !used.is_exact => p.aside { "Many payments have left the day’s window and are being counted out." },
-            None => p.warning { "Not enough for this payment: even approved, it is refused until there is room again." },
+            None if !used.is_exact => p.aside { "Many payments have left the daily window. The amount is being updated." },
+            None => p.warning { "Not enough for this payment. Even if approved, it is refused until enough of the cap is free again." },
         }
     }
 }

@@ -105,7 +105,7 @@ fn read(uri: &Uri) -> (AuditFilter, Option<Uuid>, Option<String>) {
     let cursor = query.read(
         "cursor",
         |text| Uuid::try_parse(text).ok(),
-        "can’t be read; start from the first page",
+        "is invalid; start from the first page",
     );
     (filter, cursor, filter_problem(query))
 }
@@ -147,12 +147,12 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
                 h1 { "Audit log" }
                 a.button href=(address(CSV, filter, log.before)) { "Download as CSV" }
             }
-            p { "What was done in your name, where from, and what was refused; and what was done to your agents by others. Nobody can change it." }
+            p { "Actions in your name, where they came from and which were refused, and what others did to your agents. Nobody can change this log." }
             (filters(log))
             @if layout.problem.is_some() {
                 (nothing_shown())
             } @else if log.rows.is_empty() {
-                p.empty { @if filter == AuditFilter::default() { "Nothing was done yet." } @else { "Nothing fits these filters." } }
+                p.empty { @if filter == AuditFilter::default() { "There are no entries yet." } @else { "No entry matches these filters." } }
             } @else {
                 ul.rows.log { @for row in log.rows { (log_row(layout, row, log)) } }
             }
@@ -253,7 +253,7 @@ fn by(actor: &Actor) -> Markup {
         } => html! { "a session, " code.long { (session) } },
         Actor::Person { session: None, .. } => html! { "an ID token" },
         Actor::Operator(name) => html! { "the operator " (name) },
-        Actor::Reconcile => html! { "nobody known; seen on the chain" },
+        Actor::Reconcile => html! { "unknown sender; seen on the chain" },
     }
 }
 
@@ -338,7 +338,7 @@ const fn words(kind: AuditKind) -> &'static str {
         AuditKind::FreezeSet => "Freeze by an operator",
         AuditKind::FreezeEnded => "End a freeze by an operator",
         AuditKind::HandoverOffered => "Offer an agent",
-        AuditKind::HandoverTakenBack => "Take an offer back",
+        AuditKind::HandoverTakenBack => "Withdraw an offer",
         AuditKind::HandoverAccepted => "Accept an agent",
         AuditKind::OutflowFound => "Unexplained transfer out of a wallet",
     }

@@ -45,18 +45,18 @@ fn address(url: &Url) -> Markup {
 
 fn price(asked: Amount, listed: Option<CatalogPrice>) -> Markup {
     let Some(CatalogPrice { price, most }) = listed else {
-        return html! { (money(asked)) p.aside { "The catalog was not asked, or does not know this call." } };
+        return html! { (money(asked)) p.aside { "The catalog was not read, or does not list this call." } };
     };
     html! {
         (money(asked)) " asked; the catalog lists " (money(price))
         @match most {
             Some(most) => { ", at most " (money(most)) },
-            None => ", and does not let it be paid",
+            None => ", and its price can’t be paid",
         }
         @if let Some(above) = asked.minus(price).filter(|above| !above.is_zero()) {
             p.warning {
                 (money(above)) " above the catalog’s listed price"
-                @if most.is_some_and(|most| asked > most) { ", and above its highest" }
+                @if most.is_some_and(|most| asked > most) { ", and above its maximum" }
                 "."
             }
         }
@@ -66,7 +66,7 @@ fn price(asked: Amount, listed: Option<CatalogPrice>) -> Markup {
 fn said(metadata: &Metadata) -> Markup {
     html! {
         table.said {
-            caption.sr { "What the agent says of the call, in its own words" }
+            caption.sr { "The agent’s description of the call" }
             tbody {
                 @for (name, value) in metadata.members() {
                     tr {
@@ -76,7 +76,7 @@ fn said(metadata: &Metadata) -> Markup {
                 }
             }
         }
-        p.aside { "The agent’s own words. Nothing is judged by them." }
+        p.aside { "Written by the agent. It has no effect on the decision." }
     }
 }
 

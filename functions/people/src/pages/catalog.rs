@@ -134,7 +134,7 @@ fn catalog_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
         NavItem::Catalog,
         &html! {
             h1 { "Catalog" }
-            p { "What agents can pay for. Which of it an agent may buy, and for how much, is set on the agent’s page." }
+            p { "The services that agents can pay for. An agent’s page sets which of them it may buy, and for how much." }
             form.filters method="get" action=(PAGE) role="search" {
                 (search_field("services", "Service or operation", &view.search))
                 (filter_select("category", "category", "Category", "All categories", Category::ALL.iter().map(|category| {
@@ -188,7 +188,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
             th scope="row" { span title=(operation.slug) { (operation.label) } }
             td data-label="Price" {
                 @match operation.pricing(layout.now).most() {
-                    Some(most) if is_paid && is_no_limit(most) => { "what the provider asks" }
+                    Some(most) if is_paid && is_no_limit(most) => { "the provider’s price" }
                     Some(most) if is_paid => { "at most " (money(most)) }
                     _ if operation.availability == Availability::FreeVerified => { "free" }
                     _ => { span.muted { "can’t be paid" } }
@@ -198,7 +198,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
                 (match operation.availability {
                     Availability::PaidX402 => "asked for a payment",
                     Availability::FreeVerified => "answered without payment",
-                    Availability::Unverified => "not seen to work",
+                    Availability::Unverified => "not verified",
                 })
             }
         }

@@ -20,7 +20,7 @@ pub(super) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
         return html! {};
     };
     let label = if most.is_zero() {
-        format!("{what} from {first} to {last}: nothing")
+        format!("{what} from {first} to {last}: none")
     } else {
         let sum = days.iter().fold(Amount::ZERO, |sum, (_, amount)| {
             sum.plus(*amount).unwrap_or(Amount::MAX)
@@ -49,7 +49,7 @@ pub(super) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
             }
             p.chart-days aria-hidden="true" { span { (first) } span { (last) } }
             details.fold {
-                summary { "The same as a table" }
+                summary { "Show as a table" }
                 table.list {
                     caption.sr { (what) " by day" }
                     (columns(&["Day", "Amount"]))

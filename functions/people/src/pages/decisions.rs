@@ -157,11 +157,11 @@ fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> (DecisionFilter,
     let (from, to) = from_to(&mut query);
     let filter = DecisionFilter {
         agent: query.read("agent_id", AgentId::parse, "must be an agent’s id"),
-        result: query.read("result", DecisionResult::from_name, "is none of those listed"),
-        service: query.read("service_id", ServiceId::parse, "is none of those listed"),
+        result: query.read("result", DecisionResult::from_name, "is not one of the listed values"),
+        service: query.read("service_id", ServiceId::parse, "is not one of the listed values"),
         span: Span { from, to },
     };
-    let cursor = query.read("cursor", place, "can’t be read; start from the first page");
+    let cursor = query.read("cursor", place, "is invalid; start from the first page");
     (filter, cursor, filter_problem(query))
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn decisions_page(layout: &Layout, log: &DecisionLog<'_>) -> Markup {
                 _ if layout.problem.is_some() => (nothing_shown()),
                 None => (choose_agent("decisions")),
                 Some(entries) if entries.is_empty() => p.empty {
-                    @if log.filter == DecisionFilter::default() { "Nothing was decided yet." } @else { "Nothing fits these filters." }
+                    @if log.filter == DecisionFilter::default() { "There are no decisions yet." } @else { "No entry matches these filters." }
                 },
                 Some(entries) => (rows(layout, entries, log.catalog)),
             }

@@ -36,25 +36,22 @@ impl ErrorPage {
 /// `request` is the request id in our logs.
 pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
     let (title, text) = match page {
-        ErrorPage::NotFound => ("Nothing here", "There is no such page, or it is not yours to see."),
+        ErrorPage::NotFound => ("Nothing here", "This page does not exist, or you don’t have access to it."),
         ErrorPage::CrossSite => (
             "Nothing was changed",
-            "This form came from another site, or from a session that has ended. Go back, load the page again, and repeat \
-             what you did.",
+            "This form came from another site, or from a session that has ended. Go back, reload the page, and try again.",
         ),
         ErrorPage::NotEntitled => (
             "Not for your account",
-            "You have signed in, but your account is not entitled to use Purser. Ask whoever manages the accounts, then \
-             sign in again.",
+            "You have signed in, but your account is not entitled to use Purser. Ask the administrator of your accounts, then sign in again.",
         ),
         ErrorPage::TooMany => (
-            "Too much at once",
-            "Your account has asked for more than is answered in one minute. Nothing was changed. Wait a minute, and try \
-             again.",
+            "Too many requests",
+            "Your account has sent more requests than are allowed in one minute. Nothing was changed. Wait a minute, and try again.",
         ),
         ErrorPage::Internal => (
             "Something broke",
-            "The fault is ours. Go back and look before you repeat what you did: it may have happened all the same.",
+            "The error is on our side. Go back and check before you try again: your action may have taken effect.",
         ),
     };
     document(

@@ -204,7 +204,7 @@ impl Form {
         let amount = Amount::from_usdc(text.strip_prefix('$').unwrap_or(text).trim_start());
         if amount.is_none() {
             let message = if text.is_empty() {
-                format!("{label}: nothing was entered; give an amount in dollars, such as 5 or 0.25.")
+                format!("{label}: enter an amount in dollars, such as 5 or 0.25.")
             } else {
                 format!(
                     "{label}: “{text}” is not an amount in dollars; write it like 5 or 0.25, with at most six decimals."
@@ -224,7 +224,7 @@ impl Form {
         if !self.text(field).is_empty() {
             self.wrong(
                 field,
-                format!("{label}: both an amount and its box are given; clear one of them."),
+                format!("{label}: enter an amount or check its box, not both."),
             );
             return None;
         }
@@ -240,7 +240,7 @@ impl Form {
             .ok()
             .filter(|number| digits && (min..=max).contains(number));
         if number.is_none() {
-            self.wrong(field, format!("{label}: give a whole number from {min} to {max}."));
+            self.wrong(field, format!("{label}: enter a whole number from {min} to {max}."));
         }
         number
     }
@@ -260,7 +260,7 @@ impl Form {
         if version.is_none() {
             self.wrong(
                 "",
-                "The form does not say which version it was made from; load the page again.",
+                "The form does not name the version that it changes. Reload the page.",
             );
         }
         version.map(Precondition::Version)
@@ -284,7 +284,7 @@ impl Form {
             PayoutAmount::units(amount)
         };
         if amount.is_none() {
-            self.wrong("amount", "Amount: nothing would be paid out.");
+            self.wrong("amount", "Amount: enter more than zero.");
         }
         amount
     }

@@ -16,7 +16,7 @@ pub(super) fn agent(id: AgentId, name: &str) -> Markup {
 /// A service's name. Records outlive the catalog's entry.
 pub(super) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
     let Some(service) = catalog.by_id(id) else {
-        return html! { span.name.gone title=(id) { "a service that has left the catalog" } };
+        return html! { span.name.gone title=(id) { "a service that is no longer in the catalog" } };
     };
     html! { span.name { (service.name) } }
 }
@@ -30,7 +30,7 @@ pub(super) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> M
         @match (label, slug) {
             (Some(label), Some(slug)) => span title=(slug) { (label) },
             (None, Some(slug)) => code { (slug) },
-            (_, None) => span.muted { "an operation the catalog does not know" },
+            (_, None) => span.muted { "an operation that is not in the catalog" },
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn frozen_by_operator(now: Timestamp, freeze: &OperatorFreeze) -> Mar
                         FreezeTarget::Deployment => "An operator has frozen all payments.",
                     }
                 }
-                " Nothing is paid until operators end that. Since " (both(freeze.at, now)) ": " q { (freeze.reason.as_str()) }
+                " Nothing is paid until operators end the freeze. Since " (both(freeze.at, now)) ": " q { (freeze.reason.as_str()) }
             }
         }
     }
@@ -93,7 +93,7 @@ pub(super) fn outside(url: &str, text: &str) -> Markup {
 
 /// The end of a key's public half.
 pub(super) fn key(id: KeyId) -> Markup {
-    html! { code title="The end of the key’s public half" { "…" (id) } }
+    html! { code title="The end of the key’s public part" { "…" (id) } }
 }
 
 /// `1 rule`, `2 rules`.

@@ -149,7 +149,7 @@ impl Layout {
             }
             @if let Some(form) = wrong {
                 div.message.bad role="alert" tabindex="-1" data-problem {
-                    p { strong { "Nothing was saved." } " Please look at this again:" }
+                    p { strong { "Nothing was saved." } " Please correct this:" }
                     ul {
                         @for problem in form.problems() {
                             li {

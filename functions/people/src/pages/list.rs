@@ -150,7 +150,7 @@ pub(super) fn choose_agent(what: &str) -> Markup {
 pub(super) fn filter_problem(query: Query) -> Option<String> {
     let error = query.finish().err()?;
     let ErrorKind::InvalidRequest(problems) = error.kind() else {
-        return Some("These filters can’t be read.".to_owned());
+        return Some("These filters are invalid.".to_owned());
     };
     let lines = problems.iter().map(|problem| {
         let label = match problem.path.trim_start_matches('/') {

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/notices";
-const USUAL: &str = "Usual are what waits for you, freezes, payees that change, and wallets that run low.";
+const USUAL: &str = "The usual notices are pending approvals, freezes, changed payees and low wallets.";
 
 /// `GET /dashboard/notices`.
 pub(super) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
@@ -59,8 +59,7 @@ pub(super) async fn edit(State(people): State<Arc<People>>, posted: VerifiedForm
     again(&people, &posted, failure.status(), form, problem).await
 }
 
-const CONFLICT: &str = "This was changed elsewhere after you opened the page, so nothing was saved. The page shows how it \
-                        stands now; what you typed is kept in its form.";
+const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form.";
 
 /// `POST /dashboard/notices/test`.
 pub(super) async fn test(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
@@ -103,7 +102,7 @@ fn read_edit(form: &mut Form, has_webhook: bool) -> NoticesEdit {
     if is_removed && !text.is_empty() {
         form.wrong(
             "slack_url",
-            "Incoming webhook: both a URL and its removal are given; clear one of them.",
+            "Incoming webhook: enter a URL or remove it, not both.",
         );
     }
     let is_there = !is_removed && (has_webhook || url.is_some());
@@ -139,34 +138,34 @@ fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
             (layout.button(&format!("{PAGE}/test"), &Button::plain("Send a test")))
         }
         p {
-            "What you are told, and where. Several at once come in one message, at most one in five minutes. "
-            "No link in one decides anything."
+            "The notices that you receive, and where. Several are grouped into one message, at most one every five minutes. "
+            "No link in a notice makes a decision."
         }
         (layout.form(PAGE, &html! {
             (version_input(settings.version))
             section aria-labelledby="mail-title" {
                 h2 id="mail-title" { "Mail" }
                 @match (&settings.address, mails) {
-                    (_, false) => p.empty { "This Purser sends no mail: whoever runs it can set up a sender." },
-                    (None, true) => p.empty { "Your account has no verified mail address. Once it has, sign in again." },
+                    (_, false) => p.empty { "This Purser sends no mail. Its operators can configure a sender." },
+                    (None, true) => p.empty { "Your account has no verified mail address. Once it has one, sign in again." },
                     (Some(address), true) => p { "To " strong { (address.as_str()) } ", the verified address of your account." },
                 }
                 (ended(layout, own, NoticeChannel::Mail))
-                (channel(inputs, "mail", "Tell me by mail", &settings.terms.mail))
+                (channel(inputs, "mail", "Notify me by mail", &settings.terms.mail))
             }
             section aria-labelledby="slack-title" {
                 h2 id="slack-title" { "Incoming webhook" }
                 @match slack {
                     Some((place, _)) => p { "To a URL of " strong { (place.host) } ", which is not shown again." },
                     None => p {
-                        "Of Slack, or of what takes messages in its form. Whoever has its URL can post there, so it is kept "
+                        "For Slack, or a service that accepts its message format. Anyone who has the URL can post there, so it is kept "
                         "and not shown."
                     },
                 }
                 (ended(layout, own, NoticeChannel::Slack))
                 (inputs.optional_line("slack_url", if slack.is_some() { "Another URL" } else { "URL" }, "", WebhookUrl::MAX))
                 @if slack.is_some() { (inputs.optional_box("slack_removed", "Remove it", false)) }
-                (channel(inputs, "slack", "Tell me there", slack.map_or(&off, |(_, terms)| terms)))
+                (channel(inputs, "slack", "Notify me there", slack.map_or(&off, |(_, terms)| terms)))
             }
             button.primary type="submit" { "Save" }
         }))
@@ -203,8 +202,8 @@ fn ended(layout: &Layout, own: &OwnNotices, channel: NoticeChannel) -> Markup {
         @if let Some(ended) = own.ended.get(&channel) {
             p.warning {
                 @match ended.reason {
-                    NoticeEnd::MailRefused => { "The mail service took no mail for this address" }
-                    NoticeEnd::WebhookGone => { "It answered that it is gone" }
+                    NoticeEnd::MailRefused => { "The mail service refused mail for this address" }
+                    NoticeEnd::WebhookGone => { "It answered that it no longer exists" }
                 }
                 ", " (both(ended.at, layout.now)) ". Nothing is sent there until you save this page, or a test arrives."
             }

@@ -228,7 +228,7 @@ fn offers(layout: &Layout, offers: &[(Handover, Agent)]) -> Markup {
     html! {
         section aria-labelledby="offers-title" {
             h2 id="offers-title" { "Offered to you" }
-            p { "An operator hands you these agents. Accepted, an agent and what it asks are yours; its keys work until you end them." }
+            p { "An operator offers you these agents. When you accept an agent, you own it and decide its approvals. Its keys work until you revoke them." }
             ul.rows {
                 @for (offer, agent) in offers {
                     li.row {
@@ -254,8 +254,8 @@ fn first_agent(layout: &Layout) -> Markup {
         section.card.first aria-labelledby="first-title" {
             h2 id="first-title" { "Create your first agent" }
             p {
-                "An agent has a wallet of its own, a key to ask for payments with, and limits that you set. Nothing is paid "
-                "that they do not allow."
+                "An agent has its own wallet, keys to request payments, and limits that you set. Nothing is paid "
+                "outside these limits."
             }
             (new_agent_form(layout))
         }

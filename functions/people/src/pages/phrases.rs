@@ -19,9 +19,9 @@ pub(super) fn why(refusal: &LoggedRefusal) -> Markup {
     };
     match refusal.error.as_str() {
         "service_not_enabled" => html! { "The service is not enabled for this agent." },
-        "operation_not_enabled_for_agent" => html! { "The operation is not among those that this agent may use." },
+        "operation_not_enabled_for_agent" => html! { "The operation is not enabled for this agent." },
         "domain_not_allowed" => html! {
-            "It wanted to fetch from " code { (refusal.hostname.as_deref().unwrap_or("a host")) }
+            "It requested a page of " code { (refusal.hostname.as_deref().unwrap_or("a host")) }
             ", which is not an allowed domain."
         },
         "amount_exceeds_max" => sum(
@@ -31,14 +31,14 @@ pub(super) fn why(refusal: &LoggedRefusal) -> Markup {
         ),
         "amount_exceeds_per_call_limit" => sum("Above the cap of ", CheckName::PerCall, " per call."),
         "daily_spend_limit_exceeded" => html! {
-            "Would go over the day’s cap"
+            "Would exceed the daily cap"
             @if let (Some(used), Some(limit)) = (used(CheckName::Day), limit(CheckName::Day)) {
                 ": " (money(used)) " of " (money(limit)) " was used"
             }
             "."
         },
-        "approval_required" if refusal.rule == "approval_required" => html! { "A rule asks a person first." },
-        "approval_required" => sum("Above ", CheckName::Approval, ", so a person is asked first."),
+        "approval_required" if refusal.rule == "approval_required" => html! { "A rule requires approval." },
+        "approval_required" => sum("Above ", CheckName::Approval, ", so approval is required."),
         "insufficient_usdc_balance" => sum("The wallet held only ", CheckName::Balance, "."),
         "policy_blocked" => blocked(refusal),
         other => html! { code { (other) } },
@@ -48,11 +48,11 @@ pub(super) fn why(refusal: &LoggedRefusal) -> Markup {
 /// Why nothing was paid out.
 pub(super) fn payout_refused(refusal: &PayoutRefusal) -> String {
     match refusal {
-        PayoutRefusal::NotSetUp => "This Purser pays nothing out.".to_owned(),
+        PayoutRefusal::NotSetUp => "This Purser makes no payouts.".to_owned(),
         PayoutRefusal::Frozen(_) => "An operator has frozen this agent, so nothing was paid out.".to_owned(),
-        PayoutRefusal::NoAddress => "No address is named any more, so nothing was paid out.".to_owned(),
-        PayoutRefusal::AddressWaits { .. } => "The address is not good yet, so nothing was paid out.".to_owned(),
-        PayoutRefusal::PayoutOpen { .. } => "Another payout is under way; wait until it has ended.".to_owned(),
+        PayoutRefusal::NoAddress => "The payout address was removed, so nothing was paid out.".to_owned(),
+        PayoutRefusal::AddressWaits { .. } => "The payout address can’t be used yet, so nothing was paid out.".to_owned(),
+        PayoutRefusal::PayoutOpen { .. } => "Another payout is in progress. Wait until it has ended.".to_owned(),
         PayoutRefusal::InsufficientBalance { balance } => {
             format!("The wallet holds {}, so nothing was paid out.", dollars(*balance))
         }
@@ -69,14 +69,14 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
         ("agent_frozen", _) => html! { "An operator had frozen the agent." },
         ("category_block", category) => html! { "A rule blocks the category " em { (category) } "." },
         ("catalog_payee", "pay_to_not_in_catalog") => {
-            html! { "The money would have gone to a wallet that the catalog does not name for this service." }
+            html! { "The payee is not a wallet that the catalog lists for this service." }
         }
-        ("catalog_payee", "pay_to_is_own_wallet") => html! { "The agent would have paid itself." },
+        ("catalog_payee", "pay_to_is_own_wallet") => html! { "The payee is the agent’s own wallet." },
         ("catalog_price", _) => {
-            html! { "The price is above the highest that the catalog knows for this operation." }
+            html! { "The price is above the catalog’s maximum for this operation." }
         }
-        ("catalog_payment", _) => html! { "The catalog does not say how this operation is paid here." },
-        ("vendor_allowlist", _) => html! { "The vendor is on no list of allowed vendors." },
+        ("catalog_payment", _) => html! { "The catalog lists no payment for this operation here." },
+        ("vendor_allowlist", _) => html! { "The vendor is not on a list of allowed vendors." },
         ("budget_limit", _) => html! {
             "A budget over all services has no room"
             @if let Some((used, limit)) = budget.and_then(|check| check.used.zip(check.limit)) {
@@ -87,7 +87,7 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
         ("approval_rejected", _) => html! { "A person rejected it." },
         ("approval_expired", _) => html! { "Its approval had expired." },
         ("too_many_open_approvals", _) => {
-            html! { "A person would have been asked, but as many of this agent’s questions as may wait were waiting." }
+            html! { "Approval was required, but this agent already had the maximum of pending approvals." }
         }
         ("approval_request_mismatch", _) => html! { "Its approval was given for another request." },
         _ => html! { code { (refusal.reason) } },
@@ -106,8 +106,8 @@ const fn check_name(name: CheckName) -> &'static str {
         CheckName::Category => "Category is not blocked",
         CheckName::Vendor => "Vendor is allowed, payee is known",
         CheckName::Budget => "Every budget has room",
-        CheckName::Day => "Day’s cap has room",
-        CheckName::Approval => "No person to ask first",
+        CheckName::Day => "Daily cap has room",
+        CheckName::Approval => "No approval required",
         CheckName::Balance => "Wallet can pay",
     }
 }
@@ -116,7 +116,7 @@ const fn check_outcome(outcome: CheckOutcome) -> (&'static str, &'static str) {
     match outcome {
         CheckOutcome::Passed => ("passed", "✓"),
         CheckOutcome::Failed => ("failed", "✕"),
-        CheckOutcome::Waived => ("lifted by an approval", "↑"),
+        CheckOutcome::Waived => ("waived by an approval", "↑"),
         CheckOutcome::Unknown => ("not made", "–"),
     }
 }
@@ -124,7 +124,7 @@ const fn check_outcome(outcome: CheckOutcome) -> (&'static str, &'static str) {
 /// All checks of a decision, with their numbers.
 pub(super) fn checks(checks: &[Check]) -> Markup {
     if checks.is_empty() {
-        return html! { p.muted { "No check was made." } };
+        return html! { p.muted { "No checks were made." } };
     }
     html! {
         table.checks {
@@ -167,7 +167,7 @@ pub(super) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
             categories,
             above,
         } => html! {
-            "Asks a person before every payment"
+            "Requires approval of every payment"
             @if let Some(above) = above { " above " (money(*above)) }
             @if let Some(services) = services { " to " (list(services.iter().map(|slug| service(slug, catalog)))) }
             @if let Some(categories) = categories { " in " (list(categories.iter().copied().map(category))) }
@@ -179,10 +179,10 @@ pub(super) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
 /// Why a payment waits for a person.
 pub(super) fn asked(asking: Option<AskingRule>, threshold: Amount, rules: &[Rule], catalog: &Catalog) -> Markup {
     let Some(AskingRule { id, above }) = asking else {
-        return html! { "Above " (money(threshold)) ", the amount from which this service’s policy asks." };
+        return html! { "Above " (money(threshold)) ", the approval threshold of this service’s policy." };
     };
     let Some(found) = rules.iter().find(|rule| rule.id == id) else {
-        return html! { "A rule that has been removed since asked above " (money(above)) "." };
+        return html! { "A rule that was removed since requires approval above " (money(above)) "." };
     };
     html! { "A rule of this agent: " q { (rule(&found.kind, catalog)) } }
 }

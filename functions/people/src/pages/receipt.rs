@@ -89,7 +89,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                             dt { "Transaction" }
                             dd {
                                 span.copyable { code.long { (hash) } (labels::copy_button(&hash, "Copy the transaction hash")) }
-                                (labels::outside(&paths::transaction(terms.network, tx_hash), "See it in the block explorer"))
+                                (labels::outside(&paths::transaction(terms.network, tx_hash), "View it in the block explorer"))
                             }
                         }
                     }
@@ -150,17 +150,17 @@ pub(super) fn state_chip(state: &SettlementState) -> Markup {
 fn state_line(state: &SettlementState, is_purchase: bool) -> Markup {
     match state {
         SettlementState::Authorized if !is_purchase => html! {
-            p.hint { "Signed and handed to the facilitator. Minutes after the time below the chain shows whether it was made; if not, the money is still in the wallet." }
+            p.hint { "Signed and submitted to the facilitator. Within minutes after the time below, the chain shows whether it was made. If not, the money is still in the wallet." }
         },
         SettlementState::Expired if !is_purchase => html! {
-            p.hint { "The chain shows that it was never made and no longer can be." }
+            p.hint { "The chain shows that it was not made and can no longer be made." }
         },
         SettlementState::Authorized => html! {
-            p.hint { "Signed and handed to the agent. It counts against the caps until the chain shows that it was paid, or never can be." }
+            p.hint { "Signed and returned to the agent. It counts against the caps until the chain shows that it was paid or can no longer be paid." }
         },
         SettlementState::Confirmed { .. } => html! {},
         SettlementState::Expired => html! {
-            p.hint { "The chain shows that it was never paid and no longer can be. The amount no longer counts against the caps." }
+            p.hint { "The chain shows that it was not paid and can no longer be paid. The amount no longer counts against the caps." }
         },
     }
 }

@@ -65,12 +65,12 @@ fn page(layout: &Layout, sessions: &[Session], here: &PageSession) -> Markup {
                 h1 { "Sessions" }
                 (layout.button(&format!("{PAGE}/end"), &Button::danger(
                     "End all",
-                    "End all your sessions, this one too? Every browser, and whoever took its cookie, has to sign in again.",
+                    "End all your sessions, including this one? Every browser, and anyone who copied its cookie, has to sign in again.",
                 )))
             }
-            p { "Where you are signed in. If you don’t know one of these, end all of them, and then the sessions of your account." }
+            p { "The browsers in which you are signed in. If you don’t know one of them, end all sessions here, then those of your account." }
             p.muted {
-                "Your id, by which an operator can hand you an agent: "
+                "Your ID, with which an operator can offer you an agent: "
                 span.copyable { code.long { (person) } (labels::copy_button(person, "Copy your id")) }
             }
             ul.rows { @for session in sessions { (row(layout, session, session.id == here.id)) } }

@@ -108,10 +108,10 @@ fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> (SettlementFilte
     let (from, to) = from_to(&mut query);
     let filter = SettlementFilter {
         agent: query.read("agent_id", AgentId::parse, "must be an agent’s id"),
-        status: query.read("status", ReceiptStatus::from_name, "is none of those listed"),
+        status: query.read("status", ReceiptStatus::from_name, "is not one of the listed values"),
         span: Span { from, to },
     };
-    let cursor = query.read("cursor", place, "can’t be read; start from the first page");
+    let cursor = query.read("cursor", place, "is invalid; start from the first page");
     (filter, cursor, filter_problem(query))
 }
 
@@ -139,15 +139,15 @@ fn settlements_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
                 h1 { "Settlements" }
                 a.button href=(address(CSV, filter, None)) { "Download as CSV" }
             }
-            p { "What your agents were authorized to pay, what the chain shows of it, and what was paid out to you." }
+            p { "The payments that your agents were authorized to make, their state on the chain, and payouts to you." }
             (filters(shown))
             @match &shown.rows {
                 _ if layout.problem.is_some() => (nothing_shown()),
                 None => (choose_agent("settlements")),
                 Some(rows) if rows.is_empty() => p.empty {
-                    @if filter == SettlementFilter::default() { "Nothing was authorized yet." }
-                    @else if shown.older.is_some() { "Nothing here fits these filters; older settlements may." }
-                    @else { "Nothing fits these filters." }
+                    @if filter == SettlementFilter::default() { "There are no settlements yet." }
+                    @else if shown.older.is_some() { "No settlement on this page matches these filters. Older ones may." }
+                    @else { "No entry matches these filters." }
                 },
                 Some(rows) => (table(layout, rows, shown)),
             }

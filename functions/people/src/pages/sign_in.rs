@@ -266,7 +266,7 @@ pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
             h1 { "Your agents spend. You decide." }
             p { "Set what each agent may pay for, approve what it asks for, and see every payment and every refusal." }
             a.primary.wide href=(start) { "Sign in" }
-            p.hint { "You sign in where your account is kept; Purser never sees your password." }
+            p.hint { "You sign in with your identity provider. Purser never sees your password." }
         }),
     )
 }
@@ -284,7 +284,7 @@ pub(crate) fn leaving_page(next: &str) -> Markup {
             body {
                 (card(&html! {
                     h1 { "Signing out" }
-                    p { "Your session here has ended. Your account’s own sign-out follows." }
+                    p { "Your session here has ended. Your identity provider signs you out next." }
                     a.primary.wide href=(next) { "Go on" }
                 }))
             }

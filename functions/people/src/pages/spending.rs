@@ -18,7 +18,7 @@ pub(super) fn section(spending: Option<&(Spending, Vec<Owned>)>, shown: &[AgentS
         section aria-labelledby="spending-title" {
             h2 id="spending-title" { "The last 30 days" }
             @match spending {
-                None => p.empty { "What was spent can’t be told just now. Nothing else depends on it." },
+                None => p.empty { "The spending can’t be shown at the moment. Nothing else is affected." },
                 Some((spending, named)) => {
                     @let sum = sum(spending);
                     @if sum != UsageTotals::default() { (totals(sum)) }
@@ -48,7 +48,7 @@ fn nothing(shown: &[AgentSpend]) -> Markup {
     let first = shown.first().map(|spend| spend.agent.agent());
     html! {
         p.empty {
-            "Nothing was paid in these days. An agent pays once it has a key, and money in its wallet: both are on its page"
+            "Nothing was paid in this period. An agent can pay once it has a key, and money in its wallet: both are on its page"
             @if let Some(agent) = first { ", such as that of " (labels::agent(agent.id, &agent.name)) }
             "."
         }

@@ -34,7 +34,7 @@ async fn they_are_there_for_whom_the_issuer_calls_an_operator_at_the_sign_in_and
         operator.get(path).await.is(200, "To be read only.");
         for browser in [&mut ann, &mut other] {
             let seen = browser.get(path).await;
-            seen.is(404, "There is no such page, or it is not yours to see.");
+            seen.is(404, "This page does not exist, or you don’t have access to it.");
         }
         let stranger = world.stranger().get(path).await;
         assert!(stranger.leads().starts_with("/dashboard/sign-in?next="), "{path}");
@@ -64,7 +64,7 @@ async fn they_tell_of_the_whole_catalog_and_what_waits_and_is_frozen() {
         "LAB",
         "MAPS",
         "SHED",
-        "not in the set",
+        "not curated",
         "change waits",
         "no call can be paid",
     ] {

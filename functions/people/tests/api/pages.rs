@@ -96,7 +96,7 @@ async fn what_is_not_there_or_another_s_is_one_page() {
     ];
     for path in theirs {
         let seen = bob.get(&path).await;
-        seen.is(404, "There is no such page, or it is not yours to see.");
+        seen.is(404, "This page does not exist, or you don’t have access to it.");
         assert!(
             seen.html.starts_with("<!DOCTYPE html>") && !seen.html.contains("buyer"),
             "{path}"
@@ -691,10 +691,10 @@ async fn the_log_is_narrowed_down_and_what_is_not_understood_is_said() {
     );
     for (query, problem) in [
         ("?agent_id=x", "Agent: must be an agent’s id."),
-        ("?service_id=x", "Service: is none of those listed."),
+        ("?service_id=x", "Service: is not one of the listed values."),
         (
             "?cursor=x",
-            "The address of this page: can’t be read; start from the first page.",
+            "The address of this page: is invalid; start from the first page.",
         ),
         ("?from=2026-11-21&to=2026-11-20", "To: must not be before from."),
     ] {
@@ -734,7 +734,7 @@ async fn the_audit_log_shows_what_was_done_where_from_and_as_a_file_without_form
         .await;
     assert_eq!(filtered.html.matches("<li class=\"row\">").count(), 1);
     let refused = ann.get("/dashboard/audit-log?refused=true").await;
-    refused.is(200, "Nothing fits these filters.");
+    refused.is(200, "No entry matches these filters.");
     ann.get("/dashboard/audit-log?kind=x").await.is(400, "Act: must be");
 
     let file = ann.get("/dashboard/audit-log.csv").await;
@@ -891,10 +891,10 @@ async fn a_payout_address_is_shown_with_its_wait_and_pays_out_once_it_is_good() 
     let key = seen.input("idempotency_key");
     let (amount, confirmed, key) = (("amount", "1"), ("confirmed", "yes"), ("idempotency_key", key.as_str()));
     let rows = [
-        (vec![amount, key], "Compare the address, and check the box."),
+        (vec![amount, key], "Compare the address and check the box."),
         (
             vec![("amount", "0"), confirmed, key],
-            "Amount: nothing would be paid out.",
+            "Amount: enter more than zero.",
         ),
         (vec![("amount", "much"), confirmed, key], "is not an amount in dollars"),
         (
@@ -924,7 +924,7 @@ async fn a_payout_address_is_shown_with_its_wait_and_pays_out_once_it_is_good() 
     };
     world.ledger.freeze(&freeze, &audit()).await.unwrap();
     let seen = owner.get(&page).await;
-    seen.is(200, "Nothing is paid out while an operator’s freeze lasts.");
+    seen.is(200, "Payouts are stopped while an operator’s freeze is in force.");
     assert!(!seen.html.contains(asks), "{}", seen.html);
     world.ledger.unfreeze(&freeze.target, &audit()).await.unwrap();
 
@@ -1061,7 +1061,7 @@ async fn settlements_are_filtered_by_agent_state_and_day() {
         assert_eq!((seen.status, has(&seen.html, &links)), (200, shown), "{query}");
     }
     for (wrong, problem) in [
-        ("status=paid", "State: is none of those listed."),
+        ("status=paid", "State: is not one of the listed values."),
         ("from=yesterday", "From: must be a date (YYYY-MM-DD, UTC)"),
         ("agent_id=x", "Agent: must be an agent’s id."),
         ("cursor=x", "start from the first page"),
@@ -1178,7 +1178,7 @@ async fn settlements_and_decisions_are_kept_as_files_without_formulas_of_what_th
         let page = owner.get(&format!("/dashboard/{path}?agent_id={other}&to={day}")).await;
         page.is(200, &format!("href=\"/dashboard/{path}.csv?agent_id={other}&amp;to="));
         for (query, problem) in [
-            (wrong, "is none of those listed."),
+            (wrong, "is not one of the listed values."),
             ("cursor=x", "start from the first page."),
             ("from=x", "From: must be a date"),
         ] {

@@ -53,7 +53,7 @@ async fn only(world: &World) -> (String, Value) {
 async fn a_secret_is_on_the_page_that_made_it_and_a_form_sent_again_makes_nothing() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
-    owner.get(PAGE).await.is(200, "There is none yet.");
+    owner.get(PAGE).await.is(200, "There are no webhooks yet.");
     let made = create(&mut owner, &ALL).await;
     made.is(200, "Copy it now");
     let secret = secret_of(&made).to_owned();
@@ -165,10 +165,10 @@ async fn another_s_webhook_is_not_there() {
     create(&mut owner, &ALL).await;
     let (page, webhook) = only(&world).await;
     let mut bob = world.browser("bob").await;
-    bob.get(PAGE).await.is(200, "There is none yet.");
+    bob.get(PAGE).await.is(200, "There are no webhooks yet.");
     bob.get(&page)
         .await
-        .is(404, "There is no such page, or it is not yours to see.");
+        .is(404, "This page does not exist, or you don’t have access to it.");
     for form in [
         "edit",
         "enable",

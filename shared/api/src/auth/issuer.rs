@@ -220,7 +220,7 @@ async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String
     while let Some(chunk) = response.chunk().await.map_err(words)? {
         body.extend_from_slice(&chunk);
         if body.len() > LONGEST_ANSWER {
-            return Err("the answer is longer than is read".to_owned());
+            return Err("the answer is longer than the limit".to_owned());
         }
     }
     Ok((response.status(), body))

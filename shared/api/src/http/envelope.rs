@@ -208,24 +208,24 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::NotEntitled { claim } => ErrorBody {
             claim: Some(claim.clone()),
             ..says(format!(
-                "your account has no `{claim}` that entitles it to use Purser; ask whoever manages the accounts"
+                "your account has no `{claim}` that entitles it to use Purser; ask the administrator of the accounts"
             ))
         },
         ErrorKind::RecentSignInRequired { max_age_seconds } => ErrorBody {
             max_age_seconds: Some(*max_age_seconds),
             ..says(format!(
-                "this takes a sign-in of the last {max_age_seconds} s; sign in again, then send the same request with the new session"
+                "this request requires a sign-in within the last {max_age_seconds} s; sign in again, then send the same request with the new session"
             ))
         },
         ErrorKind::SecondOperatorRequired => says(
-            "you asked for this change yourself; it takes effect at its `from`, or when another operator accepts it",
+            "you requested this change yourself; it takes effect at its `from`, or when another operator accepts it",
         ),
         ErrorKind::CrossSiteRequest => {
             says("the request does not come from our own pages; reload the page and try again")
         }
         ErrorKind::Refused(refusal) => refused(refusal),
-        ErrorKind::ServiceNotFound => says("no service of the catalog answers to this request"),
-        ErrorKind::NotFound => says("nothing here, or nothing that this caller may see"),
+        ErrorKind::ServiceNotFound => says("no service in the catalog matches this request"),
+        ErrorKind::NotFound => says("not found, or not visible to this caller"),
         ErrorKind::IdempotencyKeyReused { settlement } => ErrorBody {
             settlement_id: Some(OrNull(settlement.map(|id| id.to_string()))),
             ..says("this key belongs to a different request; send that request unchanged, or use a new key")
@@ -246,23 +246,23 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::SlugTaken { service } => ErrorBody {
             service_id: Some(service.to_string()),
             ..says(format!(
-                "this slug is the name of service `{service}`; take another one"
+                "this slug is taken by service `{service}`; choose another one"
             ))
         },
         ErrorKind::PayoutRefused(refusal) => payout_refused(refusal),
         ErrorKind::TooManyFreezes { limit } => says(format!(
-            "{limit} are frozen already; end a freeze that is over, or freeze the owner or the deployment"
+            "{limit} freezes are in force, the maximum; end one that is no longer needed, or freeze the owner or the deployment"
         )),
         ErrorKind::VersionConflict { version } => ErrorBody {
             version: Some(*version),
             ..says(if *version == 0 {
                 "nothing is stored here yet; to create it, send `If-Match: \"0\"`".to_owned()
             } else {
-                format!("this is at version {version} by now; read it again, then send the change with that version")
+                format!("the current version is {version}; read the resource again, then send the change with that version")
             })
         },
         ErrorKind::VersionRequired => {
-            says("`If-Match` is required: the `ETag` of what you read, or `*` for whatever is there now")
+            says("`If-Match` is required: the `ETag` that you read, or `*` for any version")
         }
         ErrorKind::RequestTooLarge { limit } => ErrorBody {
             limit_bytes: Some(*limit),
@@ -278,23 +278,22 @@ fn told(kind: &ErrorKind) -> ErrorBody {
             reason: Some(reason),
             retryable: Some(false),
             ..says(if *reason == FailedProofs::TOO_MANY {
-                "too many transactions were named that did not make this payment, and no more are looked at; if it was \
-                 paid, it becomes a receipt by itself"
+                "too many transactions were sent that did not make this payment, so no more are checked; if it was paid, its receipt is finalized without them"
             } else {
-                "this transaction did not make the payment that was authorized; asking again won't change that"
+                "this transaction did not make the authorized payment; a retry won't change that"
             })
         },
         ErrorKind::SettlementNotYetVerified { reason, retry_after } => ErrorBody {
             reason: Some(reason),
             retryable: Some(true),
             retry_after: Some(*retry_after),
-            ..says("the chain does not show the payment yet; send the same request again, and pay nothing twice")
+            ..says("the chain does not show the payment yet; send the same request again, and do not pay twice")
         },
         ErrorKind::ChainUnavailable { retry_after } => ErrorBody {
             reason: Some("chain_unavailable"),
             retryable: Some(true),
             retry_after: Some(*retry_after),
-            ..says("the chain can't be asked now; send the same request again, and pay nothing twice")
+            ..says("the chain can't be reached now; send the same request again, and do not pay twice")
         },
         ErrorKind::TooManyRequests { retry_after } => ErrorBody {
             retry_after: Some(*retry_after),
@@ -303,7 +302,7 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::TemporarilyUnavailable { retry_after } => ErrorBody {
             retry_after: Some(*retry_after),
             ..says(format!(
-                "there is too much to do for this right now; send the same request again in {retry_after} s"
+                "the request can't be served right now; send the same request again in {retry_after} s"
             ))
         },
         ErrorKind::Internal => says("an unexpected error on our side; the same request can be sent again"),
@@ -312,18 +311,18 @@ fn told(kind: &ErrorKind) -> ErrorBody {
 
 fn payout_refused(refusal: &PayoutRefusal) -> ErrorBody {
     let body = match refusal {
-        PayoutRefusal::NotSetUp => says("this deployment pays nothing out: it has no facilitator"),
+        PayoutRefusal::NotSetUp => says("this deployment makes no payouts: it has no facilitator"),
         PayoutRefusal::Frozen(freeze) => says(why_frozen(*freeze)),
-        PayoutRefusal::NoAddress => says("no payout address is named; name one, and wait until it is good"),
+        PayoutRefusal::NoAddress => says("no payout address is set; set one, and wait until it can be used"),
         PayoutRefusal::AddressWaits { good_from } => ErrorBody {
             retry_at: Some(OrNull(Some(good_from.to_string()))),
-            ..says(format!("the payout address is not good before {good_from}"))
+            ..says(format!("the payout address can't be used before {good_from}"))
         },
         PayoutRefusal::PayoutOpen { settlement, until } => ErrorBody {
             settlement_id: Some(OrNull(Some(settlement.to_string()))),
             retry_at: Some(OrNull(Some(until.to_string()))),
             ..says(format!(
-                "another payout is under way; it is made or given back soon after {until}, then ask again"
+                "another payout is in progress; it settles or expires soon after {until}; then try again"
             ))
         },
         PayoutRefusal::InsufficientBalance { balance } => ErrorBody {
@@ -473,7 +472,7 @@ fn blocked(block: &Block) -> String {
         }
         Block::PayeeIsPayer => "the offer pays the agent's own wallet".to_owned(),
         Block::PriceAboveCatalog { max } => {
-            format!("the offer asks more than the {max} units that the catalog lets it cost")
+            format!("the offer's price is above the catalog's maximum of {max} units")
         }
         Block::Budget { limit, used, .. } => {
             format!("{used} units of a budget of {limit} are used; this call would exceed it")
@@ -484,7 +483,7 @@ fn blocked(block: &Block) -> String {
         }
         Block::ApprovalMismatch => "the approval is for another request; repeat the approved one unchanged".to_owned(),
         Block::TooManyApprovals { limit } => {
-            format!("{limit} questions of this agent's wait for a person already; wait until some are answered")
+            format!("{limit} approvals of this agent are pending, the maximum; wait until some are decided")
         }
     }
 }
@@ -492,9 +491,9 @@ fn blocked(block: &Block) -> String {
 const fn why_frozen(freeze: Freeze) -> &'static str {
     match freeze {
         Freeze::Own => "this agent is frozen; its owner can unfreeze it in the dashboard",
-        Freeze::Agent => "an operator has frozen this agent; its owner can ask the operators, and not unfreeze it",
-        Freeze::Owner => "an operator has frozen all agents of this agent's owner, who can ask the operators",
-        Freeze::Deployment => "an operator has frozen all payments of this deployment; ask the operators",
+        Freeze::Agent => "an operator has frozen this agent; only operators can unfreeze it",
+        Freeze::Owner => "an operator has frozen all agents of this agent's owner; only operators can unfreeze them",
+        Freeze::Deployment => "an operator has frozen all payments of this deployment; only operators can unfreeze them",
     }
 }
 
@@ -509,11 +508,11 @@ const fn why_unpayable(unpayable: Unpayable) -> &'static str {
 
 const fn key_lacks(missing: KeyLack) -> &'static str {
     match missing {
-        KeyLack::Read => "this key may only pay; use one that may read, or ask the agent's owner for it",
-        KeyLack::Pay => "this key may only read; use one that may pay, or ask the agent's owner for it",
-        KeyLack::Service => "this key is for other services; use one for this service, or ask the agent's owner for it",
+        KeyLack::Read => "this key may only pay; use one that may read, or ask the agent's owner for one",
+        KeyLack::Pay => "this key may only read; use one that may pay, or ask the agent's owner for one",
+        KeyLack::Service => "this key does not cover this service; use one that does, or ask the agent's owner for one",
         KeyLack::Network => {
-            "this key may not be used from this address; call from a network that it is for, or use another key"
+            "this key may not be used from this address; call from an allowed network, or use another key"
         }
     }
 }

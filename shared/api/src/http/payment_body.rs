@@ -249,7 +249,7 @@ impl Member for CallMetadata {
             " The page that a scrape or crawl operation fetches; its host is checked against `allowed_domains`.";
         let target = annotated(Option::<Target>::describe(schemas), &[about], json!({}));
         let schema = object(
-            &["What else is known of the call."],
+            &["Further members that describe the call."],
             vec![(Metadata::TARGET, false, target)],
             false,
         );

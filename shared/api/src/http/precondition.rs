@@ -37,7 +37,7 @@ impl Precondition {
         };
         let text = value.to_str().ok().filter(|_| values.next().is_none());
         text.and_then(|text| Self::parse(text.trim())).ok_or_else(|| {
-            let message = "must be one version in quotation marks, as `ETag` told it, or *";
+            let message = "must be one version in quotation marks, as in `ETag`, or *";
             Error::invalid(vec![Problem::at("/If-Match", message)])
         })
     }

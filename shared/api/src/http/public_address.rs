@@ -100,8 +100,8 @@ pub enum NameRefused {
 impl fmt::Display for NameRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unknown => "the name has no address",
-            Self::NotPublic => "the name has an address that is not public",
+            Self::Unknown => "the name does not resolve to an address",
+            Self::NotPublic => "the name resolves to an address that is not public",
         })
     }
 }

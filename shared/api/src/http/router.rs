@@ -422,7 +422,7 @@ mod tests {
             assert_eq!(response.status(), StatusCode::NOT_FOUND, "{method} {path}");
             let expected = json!({
                 "error": "not_found",
-                "message": "nothing here, or nothing that this caller may see",
+                "message": "not found, or not visible to this caller",
                 "request_id": "lambda-1",
             });
             assert_eq!(json_of(response).await, expected);

@@ -268,7 +268,7 @@ impl PayoutAnswer {
 }
 
 fn strange() -> Error {
-    Error::internal("asking `payments`", "its answer has another form")
+    Error::internal("asking `payments`", "the shape of its answer is not the expected one")
 }
 
 #[cfg(test)]

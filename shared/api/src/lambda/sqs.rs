@@ -38,7 +38,7 @@ impl std::fmt::Debug for SqsRecord {
 impl SqsBatch {
     /// Reads the event of a call.
     pub fn read(event: Value) -> Result<Self> {
-        serde_json::from_value(event).map_err(|_| Error::internal("reading a batch", "it has another form"))
+        serde_json::from_value(event).map_err(|_| Error::internal("reading a batch", "its shape is not the expected one"))
     }
 
     /// The answer that leaves these messages in their queue (developer guide, "Implementing partial batch responses").
@@ -60,7 +60,7 @@ impl SqsRecord {
     pub fn event(&self) -> Result<Event> {
         const DOING: &str = "reading an event from the bus";
         let from_bus: FromBus<'_> =
-            serde_json::from_str(&self.body).map_err(|_| Error::internal(DOING, "it has another form"))?;
+            serde_json::from_str(&self.body).map_err(|_| Error::internal(DOING, "its shape is not the expected one"))?;
         Event::parse(from_bus.detail.get().as_bytes()).map_err(|problem| Error::internal(DOING, problem))
     }
 }
@@ -116,7 +116,7 @@ impl Queue {
         let hidden = hide.send().await;
         hidden.map(|_| ()).map_err(|error| {
             let told = DisplayErrorContext(error).to_string();
-            Error::temporarily_unavailable("putting a message off", told)
+            Error::temporarily_unavailable("postponing a message", told)
         })
     }
 }

@@ -61,7 +61,7 @@ named! {
         Creative = "creative",
     }
 
-    /// How far a service has been checked.
+    /// The trust status of a service.
     TrustStatus {
         /// Entered by an operator.
         Listed = "listed",

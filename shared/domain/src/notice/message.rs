@@ -43,9 +43,9 @@ impl NoticeMessage {
         let subject = match (events.len(), asked) {
             (1, _) => first.sentence.clone(),
             (count, 0) => format!("{count} notices"),
-            (count, 1) => format!("1 payment waits for you ({count} notices)"),
-            (count, asked) if count == asked => format!("{asked} payments wait for you"),
-            (count, asked) => format!("{asked} payments wait for you ({count} notices)"),
+            (count, 1) => format!("1 payment waits for your approval ({count} notices)"),
+            (count, asked) if count == asked => format!("{asked} payments wait for your approval"),
+            (count, asked) => format!("{asked} payments wait for your approval ({count} notices)"),
         };
         Some(Self {
             subject,
@@ -70,8 +70,8 @@ impl NoticeMessage {
         }
         let _infallible = write!(
             text,
-            "-- \r\nNo link here decides anything: each opens a page, where you sign in first.\r\n\
-             Choose what you are told: {origin}{SETTINGS}\r\n"
+            "-- \r\nNo link here makes a decision: each opens a page, where you sign in first.\r\n\
+             Choose your notices: {origin}{SETTINGS}\r\n"
         );
         text
     }
@@ -93,8 +93,8 @@ impl NoticeMessage {
         let settings = escaped(&format!("{origin}{SETTINGS}"));
         let _infallible = write!(
             html,
-            "<p>No link here decides anything: each opens a page, where you sign in first. \
-             <a href=\"{settings}\">Choose what you are told</a></p></body></html>"
+            "<p>No link here makes a decision: each opens a page, where you sign in first. \
+             <a href=\"{settings}\">Choose your notices</a></p></body></html>"
         );
         html
     }

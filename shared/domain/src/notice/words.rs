@@ -141,7 +141,7 @@ impl NoticeText<'_> {
             EventKind::ApprovalAsked => {
                 let until = self.time("expires_at");
                 format!(
-                    "{agent} asks to pay {}. It can be decided until {until}.",
+                    "{agent} requests approval to pay {}. Decide by {until}.",
                     self.payment()
                 )
             }
@@ -150,48 +150,48 @@ impl NoticeText<'_> {
             }
             EventKind::ApprovalUsed => format!("{agent} used its approval to pay {}.", self.payment()),
             EventKind::ApprovalExpired => format!(
-                "Nobody decided, or nobody used it: {agent} may not pay {}.",
+                "The approval for {agent} to pay {} has expired.",
                 self.payment()
             ),
             EventKind::PaymentAuthorized => format!("{agent} was allowed to pay {}.", self.payment()),
             EventKind::PaymentConfirmed => format!("{agent} paid {}.", self.payment()),
-            EventKind::PaymentReleased => format!("The payment of {agent}, {}, was never made.", self.payment()),
+            EventKind::PaymentReleased => format!("The payment of {agent}, {}, has expired unpaid.", self.payment()),
             EventKind::PaymentTakenBack | EventKind::PayoutTakenBack => {
                 format!(
-                    "A payment of {agent}, {}, is unconfirmed again: its block is gone.",
+                    "A payment of {agent}, {}, is unconfirmed again: its block has left the chain.",
                     self.payout()
                 )
             }
-            EventKind::PaymentRefused => format!("{agent} was refused to pay {}.", self.payment()),
-            EventKind::PaymentEscalated => format!("{agent} waits for you to pay {}.", self.payment()),
+            EventKind::PaymentRefused => format!("A payment of {agent}, {}, was refused.", self.payment()),
+            EventKind::PaymentEscalated => format!("A payment of {agent}, {}, waits for your approval.", self.payment()),
             EventKind::PayoutAuthorized => format!("{agent} pays out {}.", self.payout()),
             EventKind::PayoutConfirmed => format!("{agent} paid out {}.", self.payout()),
-            EventKind::PayoutReleased => format!("The payout of {agent}, {}, was never made.", self.payout()),
+            EventKind::PayoutReleased => format!("The payout of {agent}, {}, has expired.", self.payout()),
             EventKind::AgentCreated => format!("{agent} was created."),
-            EventKind::AgentFrozen => format!("{agent} was frozen {}. It pays nothing.", self.by()),
+            EventKind::AgentFrozen => format!("{agent} was frozen {}. It can’t pay.", self.by()),
             EventKind::AgentUnfrozen => format!("A freeze of {agent}, {}, has ended.", self.by()),
             EventKind::AgentAccepted => format!("{agent} is yours now."),
             EventKind::AgentHandedOver => format!("{agent} is no longer yours: another person accepted it."),
             EventKind::KeyCreated => format!("{agent} has a new key."),
-            EventKind::KeyEnded => format!("A key of {agent} was ended."),
+            EventKind::KeyEnded => format!("A key of {agent} has ended."),
             EventKind::PolicyChanged => format!("The policy of {agent} for {} was changed.", self.service()),
             EventKind::RuleCreated => format!("{agent} has a new rule."),
             EventKind::RuleChanged => format!("A rule of {agent} was changed."),
             EventKind::RuleRemoved => format!("A rule of {agent} was removed."),
             EventKind::PayoutAddressNamed => {
                 let (address, from) = (self.short("address"), self.time("good_from"));
-                format!("{agent} can be paid out to {address} from {from} on.")
+                format!("{agent} has the payout address {address}, which can be used from {from} on.")
             }
-            EventKind::PayoutAddressRemoved => format!("{agent} can be paid out to {} no more.", self.short("address")),
+            EventKind::PayoutAddressRemoved => format!("{agent} no longer has the payout address {}.", self.short("address")),
             EventKind::WalletLow => {
                 let (balance, below) = (self.amount("balance_units"), self.amount("below_units"));
-                format!("The wallet of {agent} runs low: {balance}, less than {below}.")
+                format!("The wallet of {agent} is low: {balance}, less than {below}.")
             }
-            EventKind::OwnerFrozen => "Operators froze all your agents. They pay nothing.".to_owned(),
+            EventKind::OwnerFrozen => "Operators froze all your agents. They can’t pay.".to_owned(),
             EventKind::OwnerUnfrozen => "The operators’ freeze of all your agents has ended.".to_owned(),
-            EventKind::DeploymentFrozen => "Operators froze the deployment. No agent pays anything.".to_owned(),
+            EventKind::DeploymentFrozen => "Operators froze the deployment. No agent can pay.".to_owned(),
             EventKind::DeploymentUnfrozen => "The freeze of the deployment has ended.".to_owned(),
-            EventKind::WebhookTest => "This is the test that you asked for. Notices arrive here.".to_owned(),
+            EventKind::WebhookTest => "This is the test notice that you requested. Notices arrive here.".to_owned(),
             EventKind::ServiceOpened
             | EventKind::ServiceClosed
             | EventKind::ServicePayeeChanged
@@ -233,7 +233,7 @@ impl NoticeText<'_> {
                     "“{operation}” of {service} will change on {from}: it is then paid to {payee}, at most {price}."
                 )
             }
-            _ => format!("The change of “{operation}” of {service} that waited will not come."),
+            _ => format!("The pending change of “{operation}” of {service} was withdrawn."),
         }
     }
 

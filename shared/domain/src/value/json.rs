@@ -45,7 +45,7 @@ fn describe(error: &serde_json::Error) -> String {
         text
     } else {
         format!(
-            "must be JSON; the text breaks off or turns wrong at line {} column {}",
+            "must be JSON; the syntax error is at line {} column {}",
             error.line(),
             error.column()
         )

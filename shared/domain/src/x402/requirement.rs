@@ -254,7 +254,7 @@ impl<'a> Requirement<'a> {
             (true, true) => {
                 fields.wrong(
                     "amount",
-                    "must not stand beside `maxAmountRequired`: which of them is the price?",
+                    "must not be combined with `maxAmountRequired`",
                 );
                 X402Version::V2
             }

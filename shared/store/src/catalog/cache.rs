@@ -86,7 +86,7 @@ impl CatalogCache {
             return Sightings::default();
         }
         self.table.sightings().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what probes have seen can't be read; what was read before is shown");
+            tracing::warn!(%error, "the results of probes can't be read; older ones are shown");
             self.latest()
                 .map(|edition| edition.sightings.clone())
                 .unwrap_or_default()

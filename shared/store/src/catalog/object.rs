@@ -126,7 +126,7 @@ impl CatalogTable {
             }
             lost = Some(head);
         }
-        Err(damaged("it was replaced each time that it was read"))
+        Err(damaged("it was replaced during each read"))
     }
 
     /// The object's bytes; `None` if a chunk is missing.
@@ -145,7 +145,7 @@ impl CatalogTable {
             packed.extend_from_slice(bytes.as_ref());
         }
         if Fingerprint::of_catalog(&packed) != head.digest {
-            return Err(damaged("its hash is another"));
+            return Err(damaged("its hash differs"));
         }
         Ok(Some(packed))
     }

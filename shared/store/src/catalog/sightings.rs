@@ -128,7 +128,7 @@ impl CatalogTable {
             .with_value(PASSED, list(&seen.passed));
         let put = self.db.put_item().table_name(&*self.table);
         let put = put.set_item(Some(item.into_item())).send().await;
-        put.map_err(failed("writing what probes have seen")).map(|_| ())
+        put.map_err(failed("writing the results of probes")).map(|_| ())
     }
 }
 

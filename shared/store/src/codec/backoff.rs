@@ -37,8 +37,8 @@ impl Backoff {
     pub async fn wait(&mut self) -> Result<()> {
         if self.attempts >= Self::ATTEMPTS {
             return Err(Error::temporarily_unavailable(
-                "waiting for others to finish",
-                Fault::new("too many others want the same rows"),
+                "waiting for concurrent transactions",
+                Fault::new("too many concurrent transactions on the same rows"),
             ));
         }
         let longest = Self::BASE_MICROS.saturating_mul(2_u64.saturating_pow(self.attempts.min(Self::DOUBLINGS)));

@@ -14,7 +14,7 @@ impl WebhooksTable {
     /// The pace of a channel, strongly consistent.
     pub async fn notice_pace(&self, person: &PersonId, channel: NoticeChannel) -> Result<NoticePace> {
         let item = self
-            .get(&Key::notice_pace(person, channel), "reading when to tell")
+            .get(&Key::notice_pace(person, channel), "reading the pace of notices")
             .await?;
         let Some(item) = item else {
             return Ok(NoticePace::default());
@@ -56,6 +56,6 @@ impl WebhooksTable {
                 .condition_expression("ver = :old")
                 .expression_attribute_values(":old", old.write()),
         };
-        was_made(put.send().await, "writing when to tell")
+        was_made(put.send().await, "writing the pace of notices")
     }
 }

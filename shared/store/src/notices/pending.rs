@@ -77,7 +77,7 @@ impl WebhooksTable {
             .key_condition_expression("pk = :pk")
             .expression_attribute_values(":pk", notices::waiting(person, channel).write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed("reading what waits to be told"))?;
+        let answer = query.send().await.map_err(failed("reading pending notices"))?;
         let read = |item| (key::sort_key(item).to_owned(), self.read_waiting(item));
         Ok(answer.items().iter().map(read).collect())
     }

@@ -69,7 +69,7 @@ impl WebhooksTable {
             // `#` sorts before every id. A key can't be empty.
             .expression_attribute_values(":after", after.map_or("#", PersonId::as_str).to_owned().write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed("listing whom to tell"))?;
+        let answer = query.send().await.map_err(failed("listing the recipients of notices"))?;
         let read = answer.items().iter().map(|item| {
             let person = PersonId::parse(key::sort_key(item)).ok_or_else(|| self.row(item).corrupt("sk"))?;
             let settings = self.read_settings(&person, item);
@@ -148,7 +148,7 @@ impl WebhooksTable {
     /// A person's URL, encrypted, strongly consistent. A missing URL was replaced or removed.
     pub async fn notice_url(&self, person: &PersonId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
         let item = self
-            .get(&Key::notice_url(person, id), "reading where notices go")
+            .get(&Key::notice_url(person, id), "reading the address of a channel")
             .await?;
         item.map(|item| self.row(&item).get("c")).transpose()
     }
@@ -164,7 +164,7 @@ impl WebhooksTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("noting that a channel has ended"))?;
+        put.send().await.map_err(failed("recording that a channel has ended"))?;
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl WebhooksTable {
             .delete_item()
             .table_name(&*self.table)
             .set_key(Some(Key::ended_channel(person, channel).attributes()));
-        delete.send().await.map_err(failed("noting that a channel is of use"))?;
+        delete.send().await.map_err(failed("recording that a channel works"))?;
         Ok(())
     }
 

@@ -163,7 +163,7 @@ impl Ledger {
         }
         let next = newest.id.sequence().checked_add(1);
         let next =
-            next.ok_or_else(|| Error::internal("escalating a request", Fault::new("its numbers are used up")))?;
+            next.ok_or_else(|| Error::internal("escalating a request", Fault::new("its ordinals are used up")))?;
         Ok(Place::New(asked(decision, expires_at, next)?))
     }
 

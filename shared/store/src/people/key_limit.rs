@@ -20,7 +20,7 @@ impl KeyLimit {
 
     /// Returns 429 if the key has reached this minute's limit.
     pub(crate) fn check(&self, presented: &PresentedKey, now: Timestamp) -> Result<()> {
-        // The limit does not apply to a key that has ended: authentication rejects it.
+        // The limit does not apply to an ended key: authentication rejects it.
         let is_its_secret = |key: &AgentKey| presented.is_the_secret_of(key, now);
         self.0.check((presented.agent, presented.key), now, is_its_secret)
     }

@@ -91,7 +91,7 @@ impl Ledger {
             .update_expression("SET seen = :now")
             .condition_expression("attribute_exists(pk) AND seen < :now")
             .expression_attribute_values(":now", now.write());
-        was_made(update.send().await, "noting the use of a session")?;
+        was_made(update.send().await, "recording the use of a session")?;
         Ok(())
     }
 

@@ -34,6 +34,6 @@ impl Ledger {
         given_out
             .checked_sub(1)
             .filter(|index| *index <= LAST)
-            .ok_or_else(|| Error::internal(DOING, Fault::new("all numbers are given out")))
+            .ok_or_else(|| Error::internal(DOING, Fault::new("all ordinals are assigned")))
     }
 }

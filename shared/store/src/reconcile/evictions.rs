@@ -32,7 +32,7 @@ impl Ledger {
             .table_name(&*self.table)
             .set_item(Some(row.into_item()))
             .condition_expression("attribute_not_exists(pk)");
-        was_made(put.send().await, "asking for an eviction").map(|_| ())
+        was_made(put.send().await, "requesting an eviction").map(|_| ())
     }
 
     /// The stored requests, up to the thousands that one query returns. Each unreadable row gives a separate error.

@@ -79,7 +79,7 @@ impl Ledger {
             .expression_attribute_values(":pk", text(PLACES))
             .expression_attribute_values(":places", text(OUTFLOW_PLACES))
             .consistent_read(true);
-        let answer = query.send().await.map_err(failed("reading how far was searched"))?;
+        let answer = query.send().await.map_err(failed("reading the positions of searches"))?;
         let (mut own, mut lowest): (Option<u64>, Option<u64>) = (None, None);
         for item in answer.items() {
             let row = self.row(item);
@@ -102,7 +102,7 @@ impl Ledger {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("keeping how far was searched"))?;
+        put.send().await.map_err(failed("writing the positions of searches"))?;
         Ok(())
     }
 

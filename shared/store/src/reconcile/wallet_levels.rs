@@ -96,7 +96,7 @@ impl Ledger {
             .set_item(Some(row.into_item()));
         put.send()
             .await
-            .map_err(failed("keeping how far wallets were looked at"))?;
+            .map_err(failed("writing the position of the wallets' check"))?;
         Ok(())
     }
 }

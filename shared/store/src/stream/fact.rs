@@ -78,6 +78,6 @@ impl Fact {
             owner,
             self.data,
         );
-        event.map_err(|problem| Error::internal("telling a fact", problem))
+        event.map_err(|problem| Error::internal("building an event", problem))
     }
 }

@@ -70,7 +70,7 @@ impl UsageTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("remembering what will happen"))?;
+        put.send().await.map_err(failed("writing a reminder"))?;
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl UsageTable {
             .consistent_read(true)
             .set_exclusive_start_key(after.map(|place| place.0))
             .limit(i32::try_from(most).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed("finding what has happened"))?;
+        let answer = query.send().await.map_err(failed("listing due reminders"))?;
         let mut page = Reminders {
             found: Vec::new(),
             unreadable: None,
@@ -108,7 +108,7 @@ impl UsageTable {
             .delete_item()
             .table_name(&*self.table)
             .set_key(Some(key::reminder(reminder).attributes()));
-        delete.send().await.map_err(failed("forgetting what has happened"))?;
+        delete.send().await.map_err(failed("deleting a reminder"))?;
         Ok(())
     }
 

@@ -120,7 +120,7 @@ impl WebhooksTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(gone.into_item()));
-        put.send().await.map_err(failed("noting that a webhook is gone"))?;
+        put.send().await.map_err(failed("recording that a webhook is gone"))?;
         Ok(())
     }
 

@@ -30,7 +30,7 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .set_item(Some(row.into_item()))
             .set_condition_expression(is_full.then(|| "attribute_exists(pk)".to_owned()));
-        was_made(put.send().await, "noting that a delivery waits")
+        was_made(put.send().await, "recording a waiting delivery")
     }
 
     /// Removes the marker of a delivery that no longer waits.
@@ -43,7 +43,7 @@ impl WebhooksTable {
         delete
             .send()
             .await
-            .map_err(failed("noting that a delivery waits no more"))?;
+            .map_err(failed("clearing a waiting delivery"))?;
         Ok(())
     }
 

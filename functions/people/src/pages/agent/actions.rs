@@ -113,10 +113,10 @@ pub(super) async fn remove_payout_address(sent: AgentForm) -> Reply {
 pub(super) async fn pay_out(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::PayOut);
     let amount = form.payout_amount();
-    let is_confirmed = form.is_checked("confirmed", "Compare the address, and check the box.");
+    let is_confirmed = form.is_checked("confirmed", "Compare the address and check the box.");
     let key = form.text("idempotency_key").to_owned();
     if key.is_empty() || key.len() > 255 {
-        form.wrong("", "The form is incomplete; load the page again.");
+        form.wrong("", "The form is incomplete. Reload the page.");
     }
     let Some(amount) = amount.filter(|_| is_confirmed && !form.is_wrong()) else {
         return sent.again(form).await;

@@ -127,10 +127,7 @@ impl AgentForm {
     }
 }
 
-const CONFLICT: &str = "This was changed elsewhere after you opened the page, so nothing was saved. The page shows how it \
-                        stands now; what you typed is kept in its form, to be saved once more if it still holds.";
-const KEY_CONFLICT: &str = "No key was created, because the agent has changed since this form was opened. If you \
-                            reloaded the page that showed a new key: the key exists and can’t be shown again. Revoke it \
-                            and create another if you have not copied it.";
-const PAID_OUT: &str = "This form has paid out already, another amount. The page shows how it stands now.";
-const CLOSED: &str = "This service is not offered any more, so it can’t be enabled.";
+const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form: review it and save again.";
+const KEY_CONFLICT: &str = "No key was created, because the agent has changed since you opened this form. If you reloaded the page that showed a new key, that key exists and can’t be shown again. If you did not copy it, revoke it and create another.";
+const PAID_OUT: &str = "This form was already used for a payout of another amount. The page shows the current state.";
+const CLOSED: &str = "This service is no longer offered, so it can’t be enabled.";

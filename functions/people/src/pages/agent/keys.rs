@@ -13,7 +13,7 @@ use purser_domain::{AskedScope, Catalog, Duration, KeyScope, KeyStatus, Permissi
 pub(super) fn read_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> Option<KeyScope> {
     let permissions: Option<Vec<Permission>> = form.all("may").map(Permission::from_name).collect();
     if permissions.is_none() {
-        form.wrong("may", "May: one of them does not exist; load the page again.");
+        form.wrong("may", "May: one of them does not exist. Reload the page.");
     }
     let (mut networks, mut wrong) = (Vec::new(), Vec::new());
     for word in form.words("networks") {
@@ -53,8 +53,8 @@ pub(super) fn shown_once(key: &str) -> Markup {
         section.card.key-once aria-labelledby="new-key-title" data-new-key {
             h2 id="new-key-title" { "The new key" }
             p.warning {
-                strong { "Copy it now: it is shown this once." } " We keep no copy, so a lost key can only be replaced. "
-                "It works like a password: whoever has it can spend within this agent’s limits."
+                strong { "Copy it now. It is shown only once." } " Purser keeps no copy, so a lost key can only be replaced. "
+                "It works like a password: anyone who has it can spend within this agent’s limits."
             }
             div.key-line {
                 label.sr for="new-key-text" { "Agent key" }
@@ -82,13 +82,13 @@ pub(super) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
                 }
             }
             @if live.is_empty() {
-                p.empty { "No key works at present. The agent can’t ask for anything until you create one." }
+                p.empty { "This agent has no active key. It can’t request anything until you create one." }
             } @else {
                 ul.rows { @for row in live { (live_row(layout, page, row, path)) } }
             }
             @if !ended.is_empty() {
                 details.fold {
-                    summary { (ended.len()) @if ended.len() == 1 { " key that has ended" } @else { " keys that have ended" } }
+                    summary { (ended.len()) @if ended.len() == 1 { " ended key" } @else { " ended keys" } }
                     ul.rows { @for row in ended { (ended_row(layout, page.catalog, row)) } }
                 }
             }
@@ -124,10 +124,10 @@ fn limited_form(layout: &Layout, version: u64, path: &str) -> Markup {
                     (version_input(version))
                     input type="hidden" name="limited" value="yes";
                     (inputs.boxes("may", "It may", "One at least.", &may))
-                    (inputs.area("services", "Services", "One slug per line; empty for all.", &[], 3))
-                    (inputs.area("networks", "Networks", "Where it is used from: one CIDR block per line, such as 203.0.113.0/24; empty for everywhere.", &[], 3))
+                    (inputs.area("services", "Services", "One slug per line. Empty: all services.", &[], 3))
+                    (inputs.area("networks", "Networks", "Allowed networks: one CIDR block per line, such as 203.0.113.0/24. Empty: any network.", &[], 3))
                     (inputs.choice("expires_days", "It expires", &expiries, "0"))
-                    p.hint { "What a key may do can’t be changed later; rotating keeps it." }
+                    p.hint { "A key’s permissions can’t be changed later. A rotated key keeps them." }
                     button.primary type="submit" { "Create the limited key" }
                 }))
             }
@@ -200,8 +200,8 @@ fn live_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: &str) 
                         div.pop-body {
                             (layout.form(&format!("{path}/keys/{key}/rotate"), &html! {
                                 (version_input(version))
-                                p { "Makes a new key that may do the same. Both work until the old one stops." }
-                                (inputs.choice("overlap_seconds", "The old key stops working", &overlaps, "86400"))
+                                p { "Creates a new key with the same permissions. Both keys work until the old one ends." }
+                                (inputs.choice("overlap_seconds", "The old key ends", &overlaps, "86400"))
                                 button.primary type="submit" { "Rotate key" }
                             }))
                         }
@@ -209,7 +209,7 @@ fn live_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: &str) 
                 }
                 (layout.button(
                     &format!("{path}/keys/{key}/revoke"),
-                    &Button::danger("Revoke", "Revoke this key? The very next call with it is refused. This can’t be undone."),
+                    &Button::danger("Revoke", "Revoke this key? The next call with it is refused. This can’t be undone."),
                 ))
             }
         }

@@ -80,7 +80,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
             @if agent.status == AgentStatus::Frozen {
                 div.message.bad {
                     p {
-                        strong { "Frozen." } " Every payment of this agent is refused, approved ones included."
+                        strong { "Frozen." } " Every payment of this agent is refused, including approved ones."
                         @if page.freeze.is_none() { " Its money can still be paid out to you." }
                     }
                 }
@@ -91,9 +91,9 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     p {
                         strong { "No limit" } (format!(" on {permissive} of its services. "))
                         @if agent.status == AgentStatus::Frozen || page.freeze.is_some() {
-                            "Once the freeze ends, it can spend all that its wallet holds there, without approval. "
+                            "Once the freeze ends, the agent can spend its whole balance there without approval. "
                         } @else {
-                            "It can spend all that its wallet holds there, without approval. "
+                            "The agent can spend its whole balance there without approval. "
                         }
                         a href="#services" { "Set limits" }
                     }
@@ -142,7 +142,7 @@ fn freeze_button(layout: &Layout, status: AgentStatus, path: &str) -> Markup {
             &format!("{path}/freeze"),
             &Button::danger(
                 "Freeze",
-                "Freeze this agent? Every payment is refused from then on, approved ones included, until you unfreeze it.",
+                "Freeze this agent? Every payment is refused, including approved ones, until you unfreeze it.",
             ),
         ),
         AgentStatus::Frozen => layout.button(&format!("{path}/unfreeze"), &Button { class: "primary", ..Button::plain("Unfreeze") }),

@@ -19,17 +19,17 @@ pub(super) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
                 div.card {
                     @if let Some(open) = &payouts.open { (under_way(layout, page, open)) }
                     @match &payouts.address {
-                        None => p { "No address is named. Name one of yours to take this agent’s money back to it." },
+                        None => p { "No payout address is set. Set an address of yours to withdraw this agent’s money." },
                         Some(named) => (present(layout, page, named, path)),
                     }
                     @if payouts.is_set_up { (address_form(layout, payouts.address.is_some(), path)) }
                     p.hint {
-                        "A new address is good only after a wait, and we tell whoever runs this Purser of it. "
-                        "So nobody who gets hold of your session can take the money at once: if you did not name it, remove it."
+                        "A new address can be used only after a waiting period, and the operators of this Purser are notified. "
+                        "This stops anyone who takes over your session from withdrawing the money at once. If you did not set the address, remove it."
                     }
                 }
             } @else {
-                p.empty { "This Purser pays nothing out: it has no facilitator, which whoever runs it can set up." }
+                p.empty { "Payouts are not available: this Purser has no facilitator. Its operators can configure one." }
             }
         }
     }
@@ -60,13 +60,13 @@ fn present(layout: &Layout, page: &AgentPage<'_>, named: &PayoutAddress, path: &
             }
         }
         @if page.freeze.is_some() {
-            p.hint { "Nothing is paid out while an operator’s freeze lasts." }
+            p.hint { "Payouts are stopped while an operator’s freeze is in force." }
         } @else if is_good && page.payouts.is_set_up && page.payouts.open.is_none() {
             (payout_form(layout, page, named.address, path))
         }
         (layout.button(
             &format!("{path}/payout-address/remove"),
-            &Button::danger("Remove the address", "Remove the payout address? Naming it again starts its wait anew."),
+            &Button::danger("Remove the address", "Remove the payout address? If you set it again, its waiting period starts again."),
         ))
     }
 }
@@ -79,9 +79,9 @@ fn payout_form(layout: &Layout, page: &AgentPage<'_>, to: Address, path: &str) -
             div.pop-body {
                 (layout.form(&format!("{path}/payouts"), &html! {
                     input type="hidden" name="idempotency_key" value=(page.payout_key);
-                    (inputs.cap("amount", "Amount", "All that the wallet holds", "In dollars.", page.balance.unwrap_or(Amount::ZERO)))
+                    (inputs.cap("amount", "Amount", "The whole balance", "In dollars.", page.balance.unwrap_or(Amount::ZERO)))
                     (inputs.box_to_check("confirmed", &format!("I have compared the address: {}", to.to_checksum(None))))
-                    p.hint { "What the agent has authorized and nobody has collected yet fails if too little is left for it." }
+                    p.hint { "Payments that are authorized but not collected yet fail if the remaining balance is too low." }
                     button.primary type="submit" { "Pay out" }
                 }))
             }
@@ -97,7 +97,7 @@ fn address_form(layout: &Layout, is_change: bool, path: &str) -> Markup {
             div.pop-body {
                 (layout.form(&format!("{path}/payout-address"), &html! {
                     (inputs.line("address", "Address", "", 42))
-                    @if is_change { p.hint { "The new one waits anew; until then nothing is paid out." } }
+                    @if is_change { p.hint { "The new address has a waiting period. No payout is possible until it ends." } }
                     button.primary type="submit" { "Name it" }
                 }))
             }

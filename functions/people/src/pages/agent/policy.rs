@@ -40,7 +40,7 @@ fn read_operations(form: &mut Form) -> Option<OperationScope> {
         "all" => return Some(OperationScope::All),
         "some" => {}
         _ => {
-            form.wrong("operations", "Operations: choose all of them, or which.");
+            form.wrong("operations", "Operations: choose all, or select some.");
             return None;
         }
     }
@@ -63,7 +63,7 @@ fn read_domains(form: &mut Form) -> Option<Vec<DomainPattern>> {
         }
     }
     if wrong.is_empty() && domains.is_empty() {
-        wrong.push("Allowed domains: name at least one, or * for any.".to_owned());
+        wrong.push("Allowed domains: enter at least one, or * for any.".to_owned());
     }
     let is_good = wrong.is_empty();
     for message in wrong {
@@ -120,12 +120,12 @@ fn operation_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: &Servic
         .filter(|slug| service.operation(slug).is_none());
     let gone: Vec<&str> = gone.map(OperationSlug::as_str).collect();
     html! {
-        (inputs.radios("operations", "Operations", &[("all", "All, future ones included"), ("some", "Only these:")],
+        (inputs.radios("operations", "Operations", &[("all", "All, including future ones"), ("some", "Only these:")],
             if chosen.is_some() { "some" } else { "all" }))
         div.only-some {
-            (inputs.boxes("operation", "Which operations", "They count only with “Only these”.", &options))
+            (inputs.boxes("operation", "Which operations", "Used only with “Only these”.", &options))
             @if !gone.is_empty() {
-                p.warning { "No longer in the catalog, and dropped when you save: " code { (gone.join(", ")) } "." }
+                p.warning { "No longer in the catalog, and removed when you save: " code { (gone.join(", ")) } "." }
             }
         }
     }

@@ -15,7 +15,7 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<RuleKind> 
     let Some(kind) = RuleForm::from_name(form.text("kind")) else {
         form.wrong(
             "",
-            "The form does not say which kind of rule it is; load the page again.",
+            "The form does not name a kind of rule. Reload the page.",
         );
         return None;
     };
@@ -71,7 +71,7 @@ fn read_categories(form: &mut Form) -> Option<Vec<Category>> {
     if categories.is_none() {
         form.wrong(
             "category",
-            "Categories: one of them does not exist; load the page again.",
+            "Categories: one of them does not exist. Reload the page.",
         );
     }
     categories
@@ -80,7 +80,7 @@ fn read_categories(form: &mut Form) -> Option<Vec<Category>> {
 fn read_services(form: &mut Form) -> Option<Vec<ServiceSlug>> {
     let services: Option<Vec<ServiceSlug>> = form.all("service").map(ServiceSlug::parse).collect();
     if services.is_none() {
-        form.wrong("service", "Services: one of them is no slug; load the page again.");
+        form.wrong("service", "Services: one of them is not a slug. Reload the page.");
     }
     services
 }
@@ -127,7 +127,7 @@ pub(super) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
         section id="rules" aria-labelledby="rules-title" {
             div.section-head { h2 id="rules-title" { "Rules " span.muted { "over all services" } } }
             @if page.rules.is_empty() {
-                p.empty { "No rules. Add one for what should hold whatever the service." }
+                p.empty { "No rules. Add a rule for limits that apply to all services." }
             }
             ul.panels { @for usage in &page.rules { (rule_item(layout, page, usage, path)) } }
             div.adders { @for kind in RuleForm::ALL { (adder(layout, page, kind, path)) } }
@@ -180,7 +180,7 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                     }))
                     (layout.button(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
                         "Remove rule",
-                        "Remove this rule? It stops holding with the next payment.",
+                        "Remove this rule? It does not apply to the next payment.",
                     ).at(page.agent.version)))
                 }
             }
@@ -231,7 +231,7 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
                 .first()
                 .map_or("lab-weather", |service| service.slug.as_str());
             let hint = format!(
-                "One per line: a service’s slug such as {example}, or a wallet’s address. Nobody else is paid."
+                "One per line: a service’s slug such as {example}, or a wallet’s address. No other vendor is paid."
             );
             inputs.area("vendors", "Pay only", &hint, &lines, 4)
         }
@@ -280,10 +280,10 @@ fn approval_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&R
         .filter(|slug| page.catalog.by_reference(slug).is_none());
     let gone: Vec<&str> = gone.collect();
     html! {
-        (inputs.dollars("above", "Payments above", "Empty: every payment, whatever it costs.", above))
+        (inputs.dollars("above", "Payments above", "Empty: every payment, at any price.", above))
         (inputs.boxes("service", "Only to these services", "None chosen: to any service.", &service_options(page, services)))
         @if !gone.is_empty() {
-            p.warning { "No longer in the catalog, and dropped when you save: " code { (gone.join(", ")) } "." }
+            p.warning { "No longer in the catalog, and removed when you save: " code { (gone.join(", ")) } "." }
         }
         (inputs.boxes("category", "Only in these categories", "None chosen: in any category.", &categories(chosen)))
     }

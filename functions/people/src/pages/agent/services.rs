@@ -60,7 +60,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                     }
                     span.limits {
                         @if permissive {
-                            span { "spends what the wallet holds, asks nobody" }
+                            span { "no cap, no approval" }
                         } @else {
                             span { "per call " (cap(policy.max_per_call)) }
                             span { "per day " (cap(policy.max_per_day)) }
@@ -102,7 +102,7 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
         .collect();
     html! {
         @if !changes.is_empty() {
-            p { strong { "The catalog will pay for calls otherwise." } " Disable the service if you don’t want that:" }
+            p { strong { "The catalog’s payment for calls will change." } " Disable the service if you don’t want that:" }
             ul {
                 @for (operation, next) in changes {
                     li {
@@ -124,13 +124,13 @@ fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
         .collect();
     html! {
         @if !of_it.is_empty() {
-            p.muted { "Not paid, whatever the limits say:" }
+            p.muted { "Can’t be paid, whatever the limits are:" }
             ul.muted {
                 @for (operation, why) in of_it {
                     li {
                         span title=(operation.slug) { (operation.label) } ": "
                         (match why {
-                            Unpayable::NoPayment => "the catalog has no payment for it",
+                            Unpayable::NoPayment => "the catalog lists no payment for it",
                             Unpayable::OtherNetwork => "its payment is on another network",
                             Unpayable::NoMaximum => "its price is not fixed, and the catalog has no maximum for it",
                             Unpayable::PlainHttp => "it is called over plain http",

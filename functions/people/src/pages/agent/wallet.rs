@@ -18,19 +18,19 @@ pub(super) fn section(page: &AgentPage<'_>) -> Markup {
                         dd.balance {
                             @match page.balance {
                                 Some(balance) => { (big_money(balance)) " " span.token { (page.network.token_symbol()) } }
-                                None => { span.muted { "not known: the chain can’t be asked at the moment" } }
+                                None => { span.muted { "unknown: the chain can’t be reached at the moment" } }
                             }
                         }
                     }
                     div {
                         dt { "Address" }
-                        dd { (labels::wallet(address)) (labels::outside(&paths::wallet(page.network, address), "See it in the block explorer")) }
+                        dd { (labels::wallet(address)) (labels::outside(&paths::wallet(page.network, address), "View it in the block explorer")) }
                     }
                     div { dt { "Network" } dd { (labels::network(page.network)) } }
                 }
                 p.hint {
                     "Send " (page.network.token_symbol()) " on " (labels::network(page.network)) " to this address to fund the agent. "
-                    "The wallet needs no other coin: whoever is paid settles the transaction."
+                    "The wallet needs no other coin: the payee submits the transaction."
                 }
             }
         }

@@ -119,7 +119,7 @@ fn row(layout: &Layout, service: &Service, network: Network) -> Markup {
                 p {
                     span.name { (service.name) } " " code { (service.slug) } " "
                     (trust(service.trust_status))
-                    @if !service.curated { " " span.chip.wait { "not in the set" } }
+                    @if !service.curated { " " span.chip.wait { "not curated" } }
                     @if service.next_change(layout.now).is_some() { " " span.chip.wait { "change waits" } }
                 }
                 p.muted { code.long { (service.id) } " · version " (service.version) " · from " (service.source) }

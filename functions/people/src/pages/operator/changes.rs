@@ -32,14 +32,14 @@ pub(super) async fn show(
         page_number(&mut Query::without_blanks(&uri)),
     );
     let how = html! {
-        "A second operator has one at once with "
+        "A second operator accepts a change at once with "
         code { "POST /internal/services/{id}/operations/{operation}/accept-change" }
-        "; to take one back, write the entry as it is now with " code { "purser catalog apply" } "."
+        "; to withdraw a change, write the current entry with " code { "purser catalog apply" } "."
     };
     let content = html! {
         @if changes.rows.is_empty() { p.empty { "No change waits." } } @else {
             table.list {
-                caption.sr { "Changes that wait, the first to take effect first" }
+                caption.sr { "Pending changes, in the order in which they take effect" }
                 (columns(&["Operation", "From", "Pays now", "Will pay", "Asked by"]))
                 tbody { @for change in &changes.rows { (row(&layout, change, people.network)) } }
             }

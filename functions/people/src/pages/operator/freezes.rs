@@ -19,13 +19,13 @@ pub(super) async fn show(State(people): State<Arc<People>>, OperatorSession(sess
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));
     let layout = Layout::of(&session, people.now());
     let how = html! {
-        "One is put on with " code { "PUT /internal/freezes/…" } ", and ended with " code { "DELETE" }
-        " of the same; " (Freezes::MOST) " agents and as many people at most."
+        "Operators freeze with " code { "PUT /internal/freezes/…" } ", and end a freeze with " code { "DELETE" }
+        " of the same path; " (Freezes::MOST) " agents and as many owners can be frozen at most."
     };
     let content = html! {
         @if freezes.is_empty() { p.empty { "No operator has frozen anything. Agents that their owners froze are not listed here." } } @else {
             table.list {
-                caption.sr { "Freezes, that of the deployment first, then the latest" }
+                caption.sr { "Freezes: that of the deployment, then newest first" }
                 (columns(&["Frozen", "Since", "By", "Why"]))
                 tbody { @for freeze in &freezes { (row(&layout, freeze)) } }
             }

@@ -47,7 +47,7 @@ fn page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup
             nav.inpage aria-label="For operators" {
                 ul { (entry(CATALOG, "Catalog")) (entry(CHANGES, "Waiting changes")) (entry(FREEZES, "Freezes")) }
             }
-            p.hint { "To be read only. " (how) }
+            p.hint { "Read-only. " (how) }
             (content)
         },
     )

@@ -24,7 +24,7 @@ pub(super) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
     let layout = Layout::of(&posted.session, people.now());
     let place = form.text("place").parse().ok();
     if place.is_none() {
-        form.wrong("", "The form is incomplete; load the page again.");
+        form.wrong("", "The form is incomplete. Reload the page.");
     }
     let terms = read_terms(&mut form);
     let Some((terms, place)) = terms.zip(place) else {

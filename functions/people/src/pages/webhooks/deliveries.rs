@@ -28,10 +28,10 @@ pub(super) fn section(layout: &Layout, log: &Page<Delivery, Uuid>, is_continued:
                 a.button href=(format!("{path}#deliveries")) { "Look again" }
             }
             @if log.items.is_empty() {
-                p.empty { "It was not called yet. Send a test event to try it." }
+                p.empty { "There are no deliveries yet. Send a test event to try the webhook." }
             } @else {
                 table.list {
-                    caption.sr { "Deliveries, the latest event first" }
+                    caption.sr { "Deliveries, newest event first" }
                     (columns(&["Event", "State", "Last call", "Calls", "Next", "Again"]))
                     tbody { @for delivery in &log.items { (row(layout, delivery, path)) } }
                 }

@@ -30,13 +30,13 @@ fn list_page(layout: &Layout, webhooks: &[OwnWebhook], agents: &Agents) -> Marku
                 @if let Some(place) = place { (new_webhook(layout, place, agents)) }
             }
             p {
-                "Programs of yours that are called with what happens to your agents, signed as "
+                "Programs of yours that receive the events of your agents, signed as "
                 (labels::outside("https://www.standardwebhooks.com", "Standard Webhooks"))
                 " has it."
             }
-            @if place.is_none() { p.hint { "You have " (Webhook::MOST) ", the most there may be: remove one for another." } }
+            @if place.is_none() { p.hint { "You have " (Webhook::MOST) ", the maximum: remove one to add another." } }
             @if webhooks.is_empty() {
-                p.empty { "There is none yet." }
+                p.empty { "There are no webhooks yet." }
             } @else {
                 ul.rows { @for own in webhooks { (row(own)) } }
             }

@@ -65,15 +65,15 @@ fn head(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
                 }
                 (layout.button(&format!("{path}/remove"), &Button::danger(
                     "Remove",
-                    "Remove this webhook? Its secrets end, and what waits for it is dropped. This can’t be undone.",
+                    "Remove this webhook? Its secrets and its undelivered events are deleted. This can’t be undone.",
                 ).at(version)))
             }
         }
         @if let Some(at) = own.gone_at {
             div.message.bad {
                 p {
-                    strong { "Its program answered that it is gone (410)" } ", " (both(at, layout.now))
-                    ". It is called no more until you switch it on, or edit it."
+                    strong { "Its program answered 410 Gone" } ", " (both(at, layout.now))
+                    ". It receives no events until you switch it on, or edit it."
                 }
             }
         }
@@ -86,7 +86,7 @@ fn shown_once(secret: &str) -> Markup {
         section.card.key-once aria-labelledby="new-secret-title" {
             h2 id="new-secret-title" { "The new secret" }
             p.warning {
-                strong { "Copy it now: it is shown this once." } " Your program verifies by it that a call is ours."
+                strong { "Copy it now. It is shown only once." } " Your program uses it to verify that a call comes from Purser."
             }
             div.key-line {
                 label.sr for="new-secret-text" { "Webhook’s secret" }
@@ -146,7 +146,7 @@ fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &Agents, path: &str) -> 
                 (layout.form(&format!("{path}/edit"), &html! {
                     (version_input(own.webhook.version))
                     (terms_inputs(&inputs, Some(&own.webhook.terms), agents))
-                    p.hint { "Where it may be told more, or elsewhere, this takes a sign-in of the last minutes." }
+                    p.hint { "A change of the URL, or one that sends more events, requires a recent sign-in." }
                     button.primary type="submit" { "Save" }
                 }))
             }
@@ -154,8 +154,7 @@ fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &Agents, path: &str) -> 
     }
 }
 
-const NEW_SECRET: &str = "Make a new secret? Calls are signed with the old one too for a day: change your program \
-                          meanwhile.";
+const NEW_SECRET: &str = "Create a new secret? For one day, calls are signed with both secrets: update your program in that time.";
 
 fn secrets(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
     html! {

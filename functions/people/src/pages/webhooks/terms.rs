@@ -63,7 +63,7 @@ fn read_choice<T: Ord>(
         "all" => return Ok(None),
         "some" => {}
         _ => {
-            form.wrong(&scope, format!("{label}: choose all of them, or which."));
+            form.wrong(&scope, format!("{label}: choose all, or select some."));
             return Err(InvalidField);
         }
     }
@@ -71,7 +71,7 @@ fn read_choice<T: Ord>(
     let problem = match chosen {
         Some(chosen) if !chosen.is_empty() => return Ok(Some(chosen)),
         Some(_) => "choose at least one",
-        None => "one of them does not exist; look at them again",
+        None => "one of them does not exist",
     };
     form.wrong(field, format!("{label}: {problem}."));
     Err(InvalidField)
@@ -93,13 +93,13 @@ pub(super) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
         .collect();
     html! {
         (inputs.line("url", "URL", &present.map(|terms| terms.url.to_string()).unwrap_or_default(), WebhookUrl::MAX))
-        p.hint { "https, of the public internet." }
+        p.hint { "An https URL of the public internet." }
         (inputs.optional_line("description", "Description",
             present.and_then(|terms| terms.description.as_deref()).unwrap_or_default(), 200))
-        (inputs.radios("kinds", "Events", &[("all", "All, future kinds included"), ("some", "Only these:")],
+        (inputs.radios("kinds", "Events", &[("all", "All, including future types"), ("some", "Only these:")],
             scope(kinds.is_some())))
-        div.some-kinds { (inputs.boxes("kind", "Which events", "They count only with “Only these”.", &options)) }
-        (inputs.radios("agents", "Agents", &[("all", "All, future ones included"), ("some", "Only these:")],
+        div.some-kinds { (inputs.boxes("kind", "Which events", "Used only with “Only these”.", &options)) }
+        (inputs.radios("agents", "Agents", &[("all", "All, including future ones"), ("some", "Only these:")],
             scope(chosen.is_some())))
         div.some-agents { (agent_inputs(inputs, chosen, agents)) }
     }
@@ -113,7 +113,7 @@ fn agent_inputs(inputs: &Inputs<'_>, chosen: Option<&BTreeSet<AgentId>>, agents:
         return inputs.area(
             "agent",
             "Which agents",
-            "One id per line. They count only with “Only these”.",
+            "One ID per line. Used only with “Only these”.",
             &present,
             3,
         );
@@ -133,7 +133,7 @@ fn agent_inputs(inputs: &Inputs<'_>, chosen: Option<&BTreeSet<AgentId>>, agents:
             present: is_chosen(id),
         })
         .collect();
-    inputs.boxes("agent", "Which agents", "They count only with “Only these”.", &options)
+    inputs.boxes("agent", "Which agents", "Used only with “Only these”.", &options)
 }
 
 /// `payment taken back`: a kind of events in words.

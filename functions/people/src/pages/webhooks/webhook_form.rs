@@ -125,5 +125,4 @@ pub(super) fn refused(layout: Layout, mut form: Form, error: Error) -> Result<(S
     Ok((failure.status(), layout))
 }
 
-const CONFLICT: &str = "This was changed after you opened the page, or the form was sent twice, so nothing was saved \
-                        now. The page shows how it stands; what you typed is kept in its form.";
+const CONFLICT: &str = "These settings were changed after you opened the page, or the form was sent twice, so nothing was saved now. The page shows the current settings. Your input is kept in the form.";
