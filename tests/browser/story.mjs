@@ -195,7 +195,7 @@ try {
 
   step("waits at the overview while the agent asks");
   await page.goto(story.dashboard_url);
-  await page.getByText("Nothing is waiting.").first().waitFor();
+  await page.getByText("No approval is pending.").first().waitFor();
   const body = await request("story-1");
   const asked = await call("POST", "/x402/authorize", key, body);
   assert.deepEqual([asked.status, asked.body.error], [402, "approval_required"], JSON.stringify(asked.body));
@@ -245,7 +245,7 @@ try {
   await page.goto(`${story.dashboard_url}/decisions?agent_id=${agentId}`);
   const log = await page.locator("main").innerText();
   assert.match(log, /allow/i);
-  assert.match(log, /escalat|asked/i);
+  assert.match(log, /^sent for approval$/m);
   await shoot("decisions");
 
   step("finds the payment among the settlements, and its service in the catalog");

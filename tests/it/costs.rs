@@ -162,7 +162,7 @@ async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
         if calls == 0 {
             assert_eq!(told["reason"], "too_many_failed_proofs");
             let message = told["message"].as_str().unwrap();
-            assert!(message.starts_with("too many transactions were named"), "{message}");
+            assert!(message.starts_with("too many transactions were sent"), "{message}");
         }
     }
 }

@@ -594,7 +594,7 @@ async fn who_named_removed_and_paid_out_is_in_the_audit_log_and_why_it_was_refus
     let row = one("paid_out", 1).await;
     assert_eq!((&row["error"], &row["after"]), (&json!("payout_refused"), &json!({})));
     assert!(
-        row["reason"].as_str().unwrap().contains("no payout address is named"),
+        row["reason"].as_str().unwrap().contains("no payout address is set"),
         "{row}"
     );
 

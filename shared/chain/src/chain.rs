@@ -502,7 +502,7 @@ mod tests {
             let node = paid().serve_except(changed).await;
             assert_eq!(
                 evidence(&node).await,
-                "`eth_getLogs` was answered with more than is read",
+                "`eth_getLogs` was answered with more bytes than the limit",
                 "{shown}"
             );
         }

@@ -93,7 +93,7 @@ async fn an_approval_is_mailed_with_its_link_and_told_to_a_verified_webhook() {
         mail["body"]["html"].as_str().unwrap(),
     );
     assert!(
-        text.contains("“errand runner” asks to pay $8.00 to “Lab Search”") && html.contains(&link),
+        text.contains("“errand runner” requests approval to pay $8.00 to “Lab Search”") && html.contains(&link),
         "{text}"
     );
 }

@@ -167,8 +167,8 @@ mod tests {
             above.contains("above the catalog’s listed price.") && above.contains("$0.03"),
             "{above}"
         );
-        assert!(told(60_000, listed(Some(units(50_000)))).contains("and above its highest."));
-        assert!(told(10_000, listed(None)).contains("does not let it be paid"));
-        assert!(told(10_000, None).contains("does not know this call"));
+        assert!(told(60_000, listed(Some(units(50_000)))).contains("and above its maximum."));
+        assert!(told(10_000, listed(None)).contains("its price can’t be paid"));
+        assert!(told(10_000, None).contains("does not list this call"));
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn days_of_nothing_are_said_to_be_and_no_days_are_no_picture() {
         let html = chart("Spent", &days(&[0, 0])).into_string();
-        assert!(html.contains("Spent from 2026-10-30 to 2026-10-31: nothing") && bars(&html).is_empty());
+        assert!(html.contains("Spent from 2026-10-30 to 2026-10-31: none") && bars(&html).is_empty());
         assert_eq!(chart("Spent", &[]).into_string(), "");
     }
 }

@@ -107,7 +107,7 @@ async fn every_page_holds_to_them_with_everything_on_it_under_the_worst_names() 
         (&*format!("/dashboard/catalog?agent_id={agent}"), escaped),
         (&*format!("/dashboard/receipts/{agent}/{}", paid.unwrap()), escaped),
         (&*agent_page, escaped),
-        ("/dashboard/nowhere", "no such page"),
+        ("/dashboard/nowhere", "This page does not exist"),
     ] {
         let seen = owner.get(page).await;
         assert!(seen.html.contains(text), "{page}: {}", seen.html);

@@ -31,7 +31,7 @@ async fn they_are_there_for_whom_the_issuer_calls_an_operator_at_the_sign_in_and
     let mut ann = world.browser("ann").await;
     let mut other = with_claims(&world, "bob", json!({"groups": ["staff"]})).await;
     for path in PAGES {
-        operator.get(path).await.is(200, "To be read only.");
+        operator.get(path).await.is(200, "Read-only.");
         for browser in [&mut ann, &mut other] {
             let seen = browser.get(path).await;
             seen.is(404, "This page does not exist, or you don’t have access to it.");

@@ -162,7 +162,7 @@ async fn a_key_is_shown_on_one_page_and_a_reload_makes_no_other() {
     assert!(secret.bytes().all(|byte| byte.is_ascii_hexdigit()));
 
     let reloaded = owner.post(&page, &keys, &[("version", "1")]).await;
-    reloaded.is(412, "the key exists and can’t be shown again");
+    reloaded.is(412, "that key exists and can’t be shown again");
     assert!(!reloaded.html.contains("data-new-key"));
     for path in pages_of(&agent) {
         assert!(!owner.get(&path).await.html.contains(secret), "{path}");
@@ -278,7 +278,7 @@ async fn a_policy_is_saved_whole_or_everything_that_is_wrong_is_told_with_what_w
     seen.is(400, "Nothing was saved.");
     for text in [
         "“1,5” is not an amount in dollars",
-        "both an amount and its box",
+        "enter an amount or check its box, not both",
         "choose at least one",
         "value=\"1,5\"",
     ] {
@@ -346,7 +346,7 @@ async fn services_are_switched_off_and_on_and_only_open_ones_are_enabled() {
     owner
         .post(&page, &format!("{page}/services"), &fields)
         .await
-        .is(404, "not offered any more");
+        .is(404, "no longer offered");
 }
 
 #[tokio::test]
@@ -378,7 +378,7 @@ async fn rules_are_added_changed_and_removed_by_form() {
     ];
     let seen = owner.post(&page, &rules, &wrong).await;
     seen.is(400, "“x” is not an amount in dollars");
-    assert!(seen.html.contains("Within: give a whole number from 1 to 31."));
+    assert!(seen.html.contains("Within: enter a whole number from 1 to 31."));
 
     let budget = [
         ("version", "1"),
@@ -513,7 +513,7 @@ async fn what_waits_appears_to_whoever_watches_and_is_decided_once() {
     assert_eq!(done.leads(), "/dashboard/approvals?notice=approved");
     owner.get(done.leads()).await.is(200, "fine by me");
     let late = owner.post(queue, &format!("{path}/reject"), &[]).await;
-    late.is(409, "That payment was approved already.");
+    late.is(409, "That payment was already approved.");
     let approval = world
         .get(OWNER, &format!("/agents/{agent}/approvals/{approval}"))
         .await
@@ -608,7 +608,7 @@ async fn what_waits_is_told_page_by_page_and_by_agent() {
     assert_eq!(narrowed, 39);
     for query in ["?agent_id=x", "?after=x", "?before=x"] {
         let seen = owner.get(&format!("/dashboard/approvals{query}")).await;
-        seen.is(400, "not understood");
+        seen.is(400, "are invalid, so everything is shown");
     }
     let others = format!("/dashboard/approvals?agent_id={}", agents[0]);
     assert_eq!(world.browser("bob").await.get(&others).await.status, 404);
@@ -792,7 +792,7 @@ async fn an_offered_agent_is_accepted_by_a_recent_sign_in_alone() {
     let mut ann = world.browser("ann").await;
     let done = ann.post("/dashboard", &accept, &[]).await;
     assert_eq!(done.leads(), format!("/dashboard/agents/{agent}?notice=agent_accepted"));
-    ann.get(done.leads()).await.is(200, "Its keys still work");
+    ann.get(done.leads()).await.is(200, "Its existing keys still work");
     ann.get("/dashboard/approvals").await.is(200, &approval);
     let mut owner = world.browser(OWNER).await;
     assert_eq!(owner.get(&format!("/dashboard/agents/{agent}")).await.status, 404);
@@ -848,7 +848,7 @@ async fn approving_a_frozen_agents_payment_does_not_promise_that_it_is_paid() {
     let (agent, approval) = world.waiting().await;
     let page = format!("/dashboard/agents/{agent}");
     owner.post(&page, &format!("{page}/freeze"), &[]).await;
-    owner.get(&page).await.is(200, "Once the freeze ends, it can spend");
+    owner.get(&page).await.is(200, "Once the freeze ends, the agent can spend");
     let approve = format!("{page}/approvals/{approval}/approve");
     let done = owner.post("/dashboard/approvals", &approve, &[]).await;
     owner
@@ -867,7 +867,7 @@ async fn a_payout_address_is_shown_with_its_wait_and_pays_out_once_it_is_good() 
     let page = format!("/dashboard/agents/{agent}");
     let (name, pay) = (format!("{page}/payout-address"), format!("{page}/payouts"));
     let mut owner = world.browser(OWNER).await;
-    owner.get(&page).await.is(200, "No address is named.");
+    owner.get(&page).await.is(200, "No payout address is set.");
     for typed in ["0x12", "0x90f79bf6EB2c4f870365E785982E1f101E93b906"] {
         let seen = owner.post(&page, &name, &[("address", typed)]).await;
         seen.is(400, "Address: ");
@@ -899,7 +899,7 @@ async fn a_payout_address_is_shown_with_its_wait_and_pays_out_once_it_is_good() 
         (vec![("amount", "much"), confirmed, key], "is not an amount in dollars"),
         (
             vec![amount, ("amount_no_limit", "on"), confirmed, key],
-            "clear one of them",
+            "not both",
         ),
         (vec![amount, confirmed], "The form is incomplete"),
     ];
@@ -932,11 +932,11 @@ async fn a_payout_address_is_shown_with_its_wait_and_pays_out_once_it_is_good() 
     let other = PersonId::parse(&"5e".repeat(32)).unwrap();
     let theirs = record.named(to, &other, world.now(), Duration::DAY).unwrap();
     world.ledger.put_payout_record(id, &theirs, &audit()).await.unwrap();
-    owner.get(&page).await.is(200, "No address is named.");
+    owner.get(&page).await.is(200, "No payout address is set.");
 
     let world = world.elsewhere(&[("FACILITATOR_URL", "")]).await;
     let seen = world.browser(OWNER).await.get(&page).await;
-    seen.is(200, "This Purser pays nothing out");
+    seen.is(200, "Payouts are not available");
 }
 
 /// The texts that are in a page, of these.
@@ -1273,7 +1273,7 @@ async fn the_overview_tells_what_was_spent_in_thirty_days_and_who_spent_most_whe
         .is(200, "class=\"chart\"");
     let nobody = world.agent("eve").await;
     let seen = world.browser("eve").await.get("/dashboard").await;
-    seen.is(200, "Nothing was paid in these days.");
+    seen.is(200, "Nothing was paid in this period.");
     seen.is(
         200,
         &format!("such as that of <a class=\"name\" href=\"/dashboard/agents/{nobody}\""),
@@ -1307,6 +1307,6 @@ async fn the_overview_tells_what_was_spent_in_thirty_days_and_who_spent_most_whe
     // It is for looking at: without it everything else is shown.
     let world = world.elsewhere(&[("USAGE_TABLE", "NoSuchTable")]).await;
     let seen = world.browser(OWNER).await.get("/dashboard").await;
-    seen.is(200, "can’t be told just now");
+    seen.is(200, "can’t be shown at the moment");
     seen.is(200, "Big spender</a>");
 }

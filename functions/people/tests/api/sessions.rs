@@ -434,6 +434,6 @@ async fn a_session_is_listed_with_what_its_owner_knows_it_by_and_ended_by_form()
     let ended = here.post("/dashboard/sessions", &end, &[]).await;
     assert_eq!(ended.leads(), "/dashboard/sessions?notice=session_ended");
     assert_eq!(phone.get("/dashboard").await.leads(), SIGN_IN);
-    here.get(ended.leads()).await.is(200, "That session is over.");
+    here.get(ended.leads()).await.is(200, "That session has ended.");
     assert_eq!(here.get(&end).await.leads(), "/dashboard/sessions");
 }

@@ -108,7 +108,7 @@ async fn a_webhook_is_edited_switched_and_removed_and_what_is_wrong_is_told_with
     }
     create(&mut owner, &[("url", URL)])
         .await
-        .is(400, "Events: choose all of them, or which.");
+        .is(400, "Events: choose all, or select some.");
     assert!(listed(&world).await.is_empty());
 
     create(&mut owner, &ALL).await;
@@ -155,7 +155,7 @@ async fn a_webhook_is_edited_switched_and_removed_and_what_is_wrong_is_told_with
     let gone = owner.post(&page, &format!("{page}/remove"), &[("version", "3")]).await;
     assert_eq!(gone.leads(), format!("{PAGE}?notice=webhook_removed"));
     assert!(listed(&world).await.is_empty());
-    owner.get(&page).await.is(404, "There is no such page");
+    owner.get(&page).await.is(404, "This page does not exist");
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn the_log_tells_how_calls_ended_and_sends_one_again_under_its_own_id() {
     create(&mut owner, &ALL).await;
     let (page, webhook) = only(&world).await;
     let id = WebhookId::parse(webhook["webhook_id"].as_str().unwrap()).unwrap();
-    owner.get(&page).await.is(200, "It was not called yet.");
+    owner.get(&page).await.is(200, "There are no deliveries yet.");
     let mut oldest = None;
     for n in 0..27 {
         let result = match n {
@@ -285,7 +285,7 @@ async fn a_webhook_that_is_gone_says_so_and_is_called_again_once_it_is_switched_
     assert_eq!(json!(stored[0].id.to_string()), webhook["webhook_id"]);
     world.webhooks.note_gone(&stored[0], world.now()).await.unwrap();
     owner.get(PAGE).await.is(200, "gone</span>");
-    owner.get(&page).await.is(200, "answered that it is gone (410)");
+    owner.get(&page).await.is(200, "answered 410 Gone");
     let on = owner.post(&page, &format!("{page}/enable"), &[("version", "1")]).await;
     assert_eq!(on.leads(), format!("{page}?notice=webhook_enabled"));
     owner.get(PAGE).await.is(200, "on</span>");
@@ -300,7 +300,7 @@ async fn of_a_fleet_agents_are_named_by_their_ids() {
     }
     let agent = world.agent(OWNER).await;
     let mut owner = world.browser(OWNER).await;
-    owner.get(PAGE).await.is(200, "One id per line.");
+    owner.get(PAGE).await.is(200, "One ID per line.");
     let some = [
         ("url", URL),
         ("kinds", "all"),

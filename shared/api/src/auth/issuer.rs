@@ -450,7 +450,7 @@ mod tests {
             ),
             (json!({"end_session_endpoint": "x"}), Some("end_session_endpoint")),
             (json!({"jwks_uri": format!("{}/nowhere", issuer.address)}), Some("404")),
-            (json!({"padding": "x".repeat(300_000)}), Some("longer than is read")),
+            (json!({"padding": "x".repeat(300_000)}), Some("longer than the limit")),
         ];
         for (changes, words) in rows {
             let mut discovery = good.clone();

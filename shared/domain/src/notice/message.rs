@@ -149,14 +149,14 @@ mod tests {
     fn one_event_is_its_own_subject_and_many_are_a_bounded_digest() {
         let one = message(1);
         assert!(
-            one.subject.starts_with("“A & <b>'s” asks to pay $12.50"),
+            one.subject.starts_with("“A & <b>'s” requests approval to pay $12.50"),
             "{}",
             one.subject
         );
         let many = message(50);
-        assert_eq!(many.subject, "50 payments wait for you");
+        assert_eq!(many.subject, "50 payments wait for your approval");
         for text in [many.text(ORIGIN), many.html(ORIGIN), many.slack(ORIGIN)] {
-            assert_eq!(text.matches("asks to pay").count(), 20);
+            assert_eq!(text.matches("requests approval to pay").count(), 20);
             assert!(text.contains("And 30 more.") && text.len() < 12_000, "{}", text.len());
         }
         assert!(NoticeMessage::of(&[], &NoticeNames::default()).is_none());
@@ -172,7 +172,7 @@ mod tests {
         told_first(&mut events);
         assert_eq!(events[0].kind(), EventKind::ApprovalAsked);
         let message = NoticeMessage::of(&events, &NoticeNames::default()).unwrap();
-        assert_eq!(message.subject, "1 payment waits for you (2 notices)");
+        assert_eq!(message.subject, "1 payment waits for your approval (2 notices)");
     }
 
     #[test]

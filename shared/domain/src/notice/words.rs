@@ -291,13 +291,13 @@ mod tests {
         let notice = Notice::of(&asked, &names("Researcher"));
         assert_eq!(
             notice.sentence,
-            "“Researcher” asks to pay $12.50 to “Weather” (0x3C44…93BC). It can be decided until 1 Jan 1970, 01:23 UTC."
+            "“Researcher” requests approval to pay $12.50 to “Weather” (0x3C44…93BC). Decide by 1 Jan 1970, 01:23 UTC."
         );
         let (agent, approval) = (Uuid::from_u128(1), Uuid::from_u128(5));
         assert_eq!(notice.path, format!("/dashboard/approvals/{agent}/{approval}"));
         let unknown = Notice::of(&asked, &NoticeNames::default()).sentence;
         assert!(
-            unknown.starts_with("An agent of yours asks to pay $12.50 to a service"),
+            unknown.starts_with("An agent of yours requests approval to pay $12.50 to a service"),
             "{unknown}"
         );
     }
