@@ -35,15 +35,16 @@ pub enum KeyError {
 }
 
 /// The secret that all wallets are derived from. Of the seed only the key of m/44'/60'/0'/0' is kept, one step above
-/// the wallets: a wallet then takes one derivation, and the memory holds no more than wallets need. A few derived
-/// wallets are kept, since a derivation costs as much as a signature. All are overwritten when they are dropped.
+/// the wallets: a wallet then takes one derivation, and the memory holds no more than wallets need. Derived wallets are
+/// kept, since a derivation costs as much as a signature. All are overwritten when they are dropped.
 pub struct WalletSeed {
     accounts: Node,
     derived: Mutex<HashMap<u32, Arc<WalletSigner>>>,
 }
 
-/// How many derived wallets are kept; at that number all are dropped.
-const MOST_DERIVED: usize = 32;
+/// How many derived wallets are kept; at that number all are dropped. A wallet takes some 100 bytes. Whoever reads this
+/// memory has the seed's key as well, so fewer wallets would protect nothing.
+const MOST_DERIVED: usize = 1_000;
 
 /// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), but with the last step hardened, as
 /// the wallets' own are.
@@ -71,12 +72,14 @@ impl WalletSeed {
 
     /// The wallet at m/44'/60'/0'/0'/`index`'.
     pub fn wallet(&self, index: u32) -> Result<Arc<WalletSigner>, KeyError> {
-        let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wallet) = derived.get(&index) {
+        let derived = || self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wallet) = derived().get(&index) {
             return Ok(Arc::clone(wallet));
         }
+        // Without the lock, so that no other agent's call waits for the derivation.
         let node = self.accounts.hardened(index).ok_or(KeyError::Wallet(index))?;
         let wallet = Arc::new(node.signer().ok_or(KeyError::Wallet(index))?);
+        let mut derived = derived();
         if derived.len() >= MOST_DERIVED {
             derived.clear();
         }
@@ -238,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn few_wallets_are_kept() {
+    fn at_most_a_thousand_wallets_are_kept() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
-        for index in 0..100 {
+        for index in 0..u32::try_from(MOST_DERIVED + 10).unwrap() {
             seed.wallet(index).unwrap();
             assert!(seed.derived.lock().unwrap().len() <= MOST_DERIVED);
         }
