@@ -14,6 +14,10 @@ KEYS = ("ForAllValues:StringLike", "dynamodb:LeadingKeys")
 ATTRIBUTES = ("ForAllValues:StringLike", "dynamodb:Attributes")
 # `ForAllValues` is true of a key that is missing, so each has to be there (IAM guide, "Multivalued context keys").
 THERE = {KEYS: ("Null", "dynamodb:LeadingKeys"), ATTRIBUTES: ("Null", "dynamodb:Attributes")}
+# A read of some attributes names them: without a projection it returns all (IAM user guide, "Allows access to specific
+# columns"). DynamoDB sends the key for reads alone.
+SELECT = ("StringEqualsIfExists", "dynamodb:Select")
+READS = {"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"}
 WITHIN = ("ForAnyValue:StringEquals", "dynamodb:EnclosingOperation")
 # Actions without a resource: this one opens no secret without `GetSecretValue` of that very one.
 OF_NOTHING = {"dynamodb:ListStreams", "kms:CreateKey", "secretsmanager:BatchGetSecretValue"}
@@ -94,6 +98,8 @@ def permissions(role):
             }
             for listed, there in THERE.items():
                 assert (listed in conditions) == (conditions.pop(there, None) == ("false",)), statement
+            reads_some = ATTRIBUTES in conditions and READS & set(many(statement["Action"]))
+            assert conditions.pop(SELECT, None) == (("SPECIFIC_ATTRIBUTES",) if reads_some else None), statement
             if statement["Resource"] == WALLET_KEYS or statement["Action"] == "kms:CreateKey":
                 assert OF_STACK & set(conditions) and set(conditions) <= OF_WALLET_KEYS, conditions
             elif statement["Action"] == "ses:SendEmail":

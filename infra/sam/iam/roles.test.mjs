@@ -91,6 +91,7 @@ const MAY = {
   AuditTable      OUTFLOWS    Query
   AuditTable      P#          Query
   AuditTable      W#          Query
+  UsageTable      PAYEES#     GetItem
   `,
   McpFunction: `
   ThrottleTable   MCP#        UpdateItem
@@ -220,7 +221,9 @@ const QUEUE_ACTIONS = [
 
 /** Who reads which secret. */
 const READERS = {
-  ClientIpKeySecret: ["AgentsFunction", "McpFunction", "PaymentsFunction", "PeopleFunction"],
+  AgentsClientIpKeySecret: ["AgentsFunction", "McpFunction"],
+  ClientIpKeySecret: ["McpFunction", "PaymentsFunction"],
+  PeopleClientIpKeySecret: ["McpFunction", "PeopleFunction"],
   OperatorsSecret: ["InternalFunction"],
   NonceKeySecret: ["PaymentsFunction", "ReconcileFunction"],
   RpcUrlSecret: ["PaymentsFunction", "PeopleFunction", "ReconcileFunction"],
@@ -239,7 +242,6 @@ const SECRET_WRITES = [
 const arn = (name) => {
   const of = {
     "AWS::Events::EventBus": `events:${REGION}:${ACCOUNT}:event-bus/dev-${name}`,
-    "AWS::SQS::Queue": `sqs:${REGION}:${ACCOUNT}:dev-${name}`,
     "AWS::DynamoDB::Table": `dynamodb:${REGION}:${ACCOUNT}:table/dev-${name}`,
     "AWS::IAM::Role": `iam::${ACCOUNT}:role/dev-${name}-4F2A`,
     "AWS::Lambda::Function": `lambda:${REGION}:${ACCOUNT}:function:dev-${name}-1B3C`,
@@ -404,6 +406,14 @@ for (const name of functions) {
   });
 }
 
+test("a read of some attributes names them", async () => {
+  const asked = context(["A#1"], { attributes: ["pk", "sk"] });
+  for (const [select, expected] of [["SPECIFIC_ATTRIBUTES", true], ["ALL_ATTRIBUTES", false]]) {
+    const variables = { ...asked, "dynamodb:Select": select };
+    assert.equal(await allows("EventsFunction", "dynamodb:BatchGetItem", arn("LedgerTable"), variables), expected, select);
+  }
+});
+
 test("a function uses the queues that the table says, and as it says", async () => {
   for (const [queue, rights] of Object.entries(QUEUES)) {
     for (const name of functions) {
@@ -560,7 +570,7 @@ const CLAIMS = {
   "read or write a table, except request counters": () =>
     Object.keys(ITEMS).filter((table) => table !== "ThrottleTable").flatMap((table) => all(table, [...READS, ...WRITES])),
   "read a secret, except the key that signs client addresses": () =>
-    Object.keys(READERS).filter((secret) => secret !== "ClientIpKeySecret").map((secret) => ["secret", secret]),
+    Object.keys(READERS).filter((secret) => !secret.endsWith("ClientIpKeySecret")).map((secret) => ["secret", secret]),
   "use a queue or function": useQueueOrFunction,
   "attest a payee": () => items("UsageTable", ["PAYEES#"], WRITES),
   "use a wallet's key": () => WALLET_KEYS,

@@ -35,17 +35,20 @@ impl Template {
             .map(|(name, resource)| (name, &resource["Properties"]))
     }
 
-    /// Every route of every function, sorted.
+    /// Every route of the API, sorted.
     pub fn routes(&self) -> Vec<Route> {
+        let paths = &self.0["Api"]["Properties"]["DefinitionBody"]["paths"];
         let mut routes = Vec::new();
-        for (function, properties) in self.of_type("AWS::Serverless::Function") {
-            let events = properties["Events"].as_object().into_iter().flatten();
-            for (_, event) in events.filter(|(_, event)| event["Type"] == "HttpApi") {
-                let property = |name| event["Properties"][name].as_str();
+        for (path, item) in paths.as_object().expect("template.yaml has an API with paths") {
+            let operations = item.as_object().expect("a path has methods").iter();
+            for (method, operation) in operations.filter(|(name, _)| *name != "parameters") {
                 routes.push(Route {
-                    function: function.clone(),
-                    method: property("Method").unwrap_or("ANY").to_ascii_uppercase(),
-                    path: property("Path").unwrap_or("$default").to_owned(),
+                    function: function_of(operation),
+                    method: match method.as_str() {
+                        "x-amazon-apigateway-any-method" => "ANY".to_owned(),
+                        method => method.to_ascii_uppercase(),
+                    },
+                    path: path.clone(),
                 });
             }
         }
@@ -91,4 +94,13 @@ impl Template {
             }
         }
     }
+}
+
+/// The function of an operation's integration, by `functions/${PaymentsFunction.Arn}/invocations`.
+fn function_of(operation: &Value) -> String {
+    let uri = operation["x-amazon-apigateway-integration"]["uri"].to_string();
+    let named = uri
+        .split_once("functions/${")
+        .and_then(|(_, rest)| rest.split_once(".Arn}"));
+    named.expect("an integration names its function").0.to_owned()
 }
