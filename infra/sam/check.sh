@@ -6,7 +6,8 @@
 #      only there does it see a reference to a table that does not exist, or an action that IAM does not know;
 #   4. checkov misses nothing but what infra/sam/checkov/checkov.yaml says why to do without;
 #   5. its roles allow what infra/sam/iam says, and nothing else;
-#   6. it holds what infra/sam/template_test.py says of it.
+#   6. it holds what infra/sam/template_test.py says of it;
+#   7. it keeps the limits that AWS enforces and emulators do not (infra/sam/limits.py).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -31,3 +32,4 @@ echo ".aws-sam/translated.json passes checkov"
 
 node --test infra/sam/iam/roles.test.mjs
 .venv/bin/python infra/sam/template_test.py
+.venv/bin/python infra/sam/limits_test.py

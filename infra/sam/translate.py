@@ -40,7 +40,8 @@ def evaluated(template, value, **parameters):
             case {"Condition": name}:
                 return holds(template["Conditions"][name])
             case {"Fn::Equals": [one, other]}:
-                return plain(one) == plain(other)
+                # Parameters are texts, whatever their type.
+                return str(plain(one)) == str(plain(other))
             case {"Fn::Not": [one]}:
                 return not holds(one)
             case {"Fn::And": all_of}:

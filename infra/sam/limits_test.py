@@ -1,0 +1,234 @@
+"""That the stack keeps AWS's limits, under names of every length, and that limits.py would see it if it did not."""
+
+import copy
+import json
+import unittest
+from pathlib import Path
+
+import limits
+from limits import LIMITS, Stack, problems
+from translate import translated
+
+DEPLOY = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
+
+# 6, 24 and 36 characters.
+NAMES = ("purser", "purser-production-europe", "purser-production-europe-frankfurt-1")
+# The last has one of the longest names.
+REGIONS = ("us-east-1", "eu-west-1", "ap-southeast-1")
+WRITER = "arn:aws:iam::123456789012:role/aws-reserved/sso.amazonaws.com/eu-west-1/AWSReservedSSO_Administrators_0123456789abcdef"
+# Every condition is true in one of them and false in another.
+EVERYTHING = {
+    "AlarmEmail": "operators@example.test", "CertificateArn": "arn:aws:acm:eu-west-1:123456789012:certificate/1234", "Network": "base",
+    "CodeSigningConfigArn": "arn:aws:lambda:eu-west-1:123456789012:code-signing-config:csc-0123456789abcdef0",
+    "DashboardUrl": "https://purser.example.test", "DomainName": "purser.example.test", "FacilitatorUrl": "https://facilitator.example.test",
+    "HostedZoneId": "Z0123456789", "InternalAuthorizationType": "AWS_IAM", "LedgerWarmWriteUnits": "8000", "NoticesSender": "purser@example.test",
+    "ReconcileRuns": "4", "ReserveConcurrency": "all", "SecretsWriterArn": WRITER,
+}
+FOREIGN = {"OidcIssuer": "https://" + "issuer." * 20 + "test", "OidcClientId": "c" * 64, "RequireMfa": "false"}
+CASES = (
+    {},
+    {"Custody": "kms", "ReserveConcurrency": "vital", "ReconcileRuns": "2"},
+    EVERYTHING,
+    {**EVERYTHING, **FOREIGN, "Custody": "kms"},
+)
+
+LONG = "x" * 40_000
+HUGE = {"Version": "2012-10-17", "Statement": [{"Sid": LONG, "Effect": "Deny", "Principal": "*", "Action": "*", "Resource": "*"}]}
+
+
+def first(stack, kind):
+    return next(iter(stack.of_type(kind).values()))
+
+
+def put(kind, **properties):
+    """Plants these properties into the first resource of a type."""
+    return lambda stack: first(stack, kind).update(properties)
+
+
+def under(kind, field, **properties):
+    return lambda stack: first(stack, kind)[field].update(properties)
+
+
+def added(section, amount):
+    return lambda stack: stack.template[section].update({f"Planted{at}": {"Type": "Planted"} for at in range(amount)})
+
+
+def twice(kind):
+    def plant(stack):
+        logical = next(iter(stack.of_type(kind)))
+        stack.resources[f"{logical}Again"] = copy.deepcopy(stack.resources[logical])
+
+    return plant
+
+
+def to(**attributes):
+    return lambda stack: stack.__dict__.update(attributes)
+
+
+def many_routes(stack):
+    paths = limits.body_of(stack)["paths"]
+    paths.update({f"/planted/{at}": paths["/services"] for at in range(300)})
+
+
+def alarm_of(stack, **fields):
+    return next(one for one in stack.of_type("AWS::CloudWatch::Alarm").values() if "Metrics" in one)["Metrics"][0].update(fields)
+
+
+def with_mapping(choice, **properties):
+    def plant(stack):
+        next(one for _, one in limits.mappings(stack) if choice in one).update(properties)
+
+    return plant
+
+
+def third_reader(stack):
+    logical = next(name for name, one in limits.mappings(stack) if "/stream/" in one["EventSourceArn"])
+    for at in range(2):
+        stack.resources[f"Planted{at}"] = copy.deepcopy(stack.resources[logical])
+
+
+def crowded_widget(stack):
+    one = first(stack, "AWS::CloudWatch::Dashboard")
+    body = json.loads(one["DashboardBody"])
+    body["widgets"][0]["properties"]["alarms"] *= 2
+    one["DashboardBody"] = json.dumps(body)
+
+
+def slow_function(stack):
+    for one in stack.of_type("AWS::Lambda::Function").values():
+        one["Timeout"] = 31
+
+
+def unequal_share(stack):
+    stack.resources["EventsFunction"]["Properties"]["ReservedConcurrentExecutions"] = 44
+
+
+def looping(stack):
+    del stack.resources["NoticesFunction"]["Properties"]["RecursiveLoop"]
+
+
+def large_shares(stack):
+    stack.resources["PaymentsFunction"]["Properties"]["ReservedConcurrentExecutions"] = 901
+
+
+def granted(stack):
+    """One permission for each route, as SAM makes them for events."""
+    for at in range(60):
+        stack.resources[f"PeopleFunctionPlanted{at}Permission"] = copy.deepcopy(stack.resources["PeoplePermission"])
+
+
+def named(stack):
+    for resources in (stack.resources, stack.template["Resources"]):
+        resources["ProbeFunctionEveryMinute"]["Properties"]["Name"] = "ProbeFunctionEveryMinute"
+
+
+# A violation of each limit.
+PLANTED = {
+    "bytes of a function's policy": granted,
+    "characters of a role's own policies": put("AWS::IAM::Role", Policies=[{"PolicyName": "p", "PolicyDocument": HUGE}]),
+    "characters of a managed policy": put("AWS::IAM::ManagedPolicy", PolicyDocument=HUGE),
+    "characters of a trust policy": put("AWS::IAM::Role", AssumeRolePolicyDocument=HUGE),
+    "bytes of a key's policy": put("AWS::KMS::Key", KeyPolicy=HUGE),
+    "characters of a secret's policy": put("AWS::SecretsManager::ResourcePolicy", ResourcePolicy=HUGE),
+    "bytes of a queue's policy": put("AWS::SQS::QueuePolicy", PolicyDocument=HUGE),
+    "bytes of a table's policy": put("AWS::DynamoDB::Table", ResourcePolicy={"PolicyDocument": HUGE}),
+    "bytes of a function's variables": put("AWS::Lambda::Function", Environment={"Variables": {"X": LONG}}),
+    "characters of a function's description": put("AWS::Lambda::Function", Description=LONG),
+    "characters of an alarm's description": put("AWS::CloudWatch::Alarm", AlarmDescription=LONG),
+    "characters of a rule's description": put("AWS::Events::Rule", Description=LONG),
+    "characters of a schedule's description": put("AWS::Scheduler::Schedule", Description=LONG),
+    "characters of a secret's description": put("AWS::SecretsManager::Secret", Description=LONG),
+    "characters of a policy's description": put("AWS::IAM::ManagedPolicy", Description=LONG),
+    "bytes of a dashboard": put("AWS::CloudWatch::Dashboard", DashboardBody=json.dumps({"widgets": [], "x": LONG * 26})),
+    "alarms in a widget": crowded_widget,
+    "characters of a Metrics Insights query": lambda stack: alarm_of(stack, Expression=f"SELECT {LONG}"),
+    "bytes of the access log's format": under("AWS::ApiGatewayV2::Stage", "AccessLogSettings", Format=LONG),
+    "characters of an event pattern": put("AWS::Events::Rule", EventPattern={"source": [LONG]}),
+    "characters of a mapping's filter": with_mapping("FilterCriteria", FilterCriteria={"Filters": [{"Pattern": LONG}]}),
+    "bytes of the template": lambda stack: stack.template.update(Planted=LONG * 26),
+    "resources": added("Resources", 500),
+    "parameters": added("Parameters", 200),
+    "outputs": added("Outputs", 200),
+    "routes of the API": many_routes,
+    "permissions of a function": twice("AWS::Lambda::Permission"),
+    "managed policies of a role": put("AWS::IAM::Role", ManagedPolicyArns=["arn"] * 11),
+    "statements of a queue's policy": put("AWS::SQS::QueuePolicy", PolicyDocument={"Statement": HUGE["Statement"] * 21}),
+    "policies of a queue, beside its one": twice("AWS::SQS::QueuePolicy"),
+    "filters of a mapping": with_mapping("FilterCriteria", FilterCriteria={"Filters": [{"Pattern": "{}"}] * 6}),
+    "metrics of an alarm": put("AWS::CloudWatch::Alarm", Metrics=[{}] * 11),
+    "readers of a stream": third_reader,
+    "characters of the stack's name": to(name="p" * 37),
+    "characters of the sign-in pages' domain": put("AWS::Cognito::UserPoolDomain", Domain="my-aws-pages"),
+    "characters of a name, beyond its longest": put("AWS::Events::EventBus", Name="x" * 257),
+    "names that another stack has too": named,
+    "role patterns that miss a role": to(name="p" * 40),
+    "log groups that their key does not encrypt": to(name="other"),
+    "characters beyond ASCII": lambda stack: stack.template.update(Description="nobody\u2019s"),
+    "words that Metrics Insights has not": lambda stack: alarm_of(stack, Expression="SELECT SUM(x) FROM y WHERE a = 'b' OR a = 'c'"),
+    "line ends in the access log's format": under("AWS::ApiGatewayV2::Stage", "AccessLogSettings", Format="{\n}"),
+    "resources of a queue's statement, beside one": put("AWS::SQS::QueuePolicy", PolicyDocument={"Statement": [{"Resource": ["a", "b"]}]}),
+    "servers without url": lambda stack: limits.body_of(stack).update(servers=[{"x-amazon-apigateway-endpoint-configuration": {}}]),
+    "paths that end in a slash": lambda stack: limits.body_of(stack)["paths"].update({"/mcp/": {}}),
+    "operations without an integration": lambda stack: limits.body_of(stack)["paths"].update({"/planted": {"get": {}}}),
+    "functions that the API may not call": lambda stack: stack.resources.pop("PeoplePermission"),
+    "rules named with their bus": put("AWS::CloudWatch::Alarm", Dimensions=[{"Name": "RuleName", "Value": "bus|rule"}]),
+    "parameters that the template refuses": to(parameters={"PaymentsConcurrency": "many"}),
+    "assertions that do not hold": to(parameters={"Network": "base"}),
+    "regions without what the stack needs": to(region="cn-north-1"),
+    "seconds of a function behind the gateway": slow_function,
+    "seconds by which a queue's visibility is short": slow_function,
+    "seconds that an alarm looks back": lambda stack: first(stack, "AWS::CloudWatch::Alarm").update(EvaluationPeriods=10_000),
+    "tumbling windows with a factor": with_mapping("TumblingWindowInSeconds", ParallelizationFactor=2),
+    "batches above 10 without a window": with_mapping("ScalingConfig", BatchSize=11),
+    "queues' concurrency outside 2 to 1,000": with_mapping("ScalingConfig", ScalingConfig={"MaximumConcurrency": 1}),
+    "environments missing from a share": unequal_share,
+    "concurrent executions of the account": large_shares,
+    "loops that Lambda stops": looping,
+}
+
+
+class Limits(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # SAM leaves parameters as references, so its translation is the same for each case.
+        cls.template = translated()
+
+    def stack(self, **parameters):
+        return Stack(self.template, "purser", "us-east-1", **parameters)
+
+    def test_every_limit_is_kept_under_names_of_every_length(self):
+        for case in CASES:
+            for name in NAMES:
+                for region in REGIONS:
+                    with self.subTest(name=name, region=region, **case):
+                        stack = Stack(self.template, name, region, **case)
+                        found = [(limit.name, where, figure) for limit, where, figure in problems(stack)]
+                        self.assertEqual(found, [])
+
+    def test_every_limit_is_seen_to_be_broken(self):
+        self.assertEqual(sorted(PLANTED), sorted(limit.name for limit in LIMITS))
+        base = self.stack()
+        for limit in LIMITS:
+            with self.subTest(limit.name):
+                stack = copy.copy(base)
+                stack.template, stack.resources = copy.deepcopy(base.template), copy.deepcopy(base.resources)
+                PLANTED[limit.name](stack)
+                self.assertTrue(any(figure > limit.at_most for _, figure in limit.measure(stack)))
+
+    def test_every_condition_is_tried_both_ways(self):
+        stacks = [self.stack(**case) for case in CASES]
+        for condition in self.template["Conditions"]:
+            self.assertEqual({stack.holds(condition) for stack in stacks}, {True, False}, condition)
+
+    def test_the_default_fits_a_new_account_and_all_a_usual_one(self):
+        self.assertEqual(limits.needs(self.stack())["lambda_concurrent_executions"], 10)
+        self.assertLessEqual(limits.needs(self.stack(**EVERYTHING))["lambda_concurrent_executions"], 1_000)
+
+    def test_the_costs_are_documented_as_they_are_computed(self):
+        page = DEPLOY.read_text()
+        for line in limits.table(self.stack()):
+            self.assertIn(line, page)
+
+
+if __name__ == "__main__":
+    unittest.main()
