@@ -237,6 +237,12 @@ def policies_per_queue(stack):
         yield name, abs(named[stack.ref(name)] - 1)
 
 
+def policies_per_secret(stack):
+    named = Counter(one["SecretId"] for one in stack.of_type("AWS::SecretsManager::ResourcePolicy").values())
+    for name in stack.of_type("AWS::SecretsManager::Secret"):
+        yield name, abs(named[stack.ref(name)] - 1)
+
+
 def variables(stack):
     for name, function in stack.of_type("AWS::Lambda::Function").items():
         values = function.get("Environment", {}).get("Variables", {})
@@ -582,6 +588,7 @@ LIMITS = (
     Limit("managed policies of a role", 10, attached_policies, f"{AWS}/IAM/latest/UserGuide/reference_iam-quotas.html", "merge some"),
     Limit("statements of a queue's policy", 20, queue_statements, f"{AWS}/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html", "merge some"),
     Limit("policies of a queue, beside its one", 0, policies_per_queue, f"{AWS}/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html", "name each queue in one policy: a second one replaces the first"),
+    Limit("policies of a secret, beside its one", 0, policies_per_secret, "https://github.com/aws/aws-cdk/pull/24365", "name each secret in one policy: a second one is refused"),
     Limit("filters of a mapping", 5, filter_counts, f"{AWS}/lambda/latest/dg/invocation-eventfiltering.html", "merge some"),
     Limit("metrics of an alarm", 10, metrics_of_alarms, f"{AWS}/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html", "split the alarm"),
     Limit("readers of a stream", 2, readers, f"{AWS}/amazondynamodb/latest/developerguide/Streams.Lambda.BestPracticesWithDynamoDB.html", "merge two mappings"),

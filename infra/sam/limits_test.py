@@ -154,6 +154,7 @@ PLANTED = {
     "managed policies of a role": put("AWS::IAM::Role", ManagedPolicyArns=["arn"] * 11),
     "statements of a queue's policy": put("AWS::SQS::QueuePolicy", PolicyDocument={"Statement": HUGE["Statement"] * 21}),
     "policies of a queue, beside its one": twice("AWS::SQS::QueuePolicy"),
+    "policies of a secret, beside its one": twice("AWS::SecretsManager::ResourcePolicy"),
     "filters of a mapping": with_mapping("FilterCriteria", FilterCriteria={"Filters": [{"Pattern": "{}"}] * 6}),
     "metrics of an alarm": put("AWS::CloudWatch::Alarm", Metrics=[{}] * 11),
     "readers of a stream": third_reader,

@@ -254,7 +254,9 @@ const arn = (name) => {
   return `arn:aws:${of}`;
 };
 const STREAM = "/stream/2026-11-21T00:00:00.000";
+const WRITER = `arn:aws:iam::${ACCOUNT}:role/aws-reserved/sso.amazonaws.com/Administrators`;
 const PSEUDO = {
+  SecretsWriterArn: WRITER,
   "AWS::AccountId": ACCOUNT,
   "AWS::Partition": "aws",
   "AWS::Region": REGION,
@@ -405,6 +407,21 @@ for (const name of functions) {
     }
   });
 }
+
+test("with a writer of secrets nobody else writes one, except the account's root", async () => {
+  const everything = [{ name: "wide", policy: { Version: "2012-10-17", Statement: [{ Effect: "Allow", Action: "*", Resource: "*" }] } }];
+  const { Statement } = resolved(Resources.NonceKeyPolicy.Properties.ResourcePolicy, ["HasSecretsWriter"]);
+  const rule = Statement.find(({ Sid }) => Sid === "WritersAlone");
+  const root = `arn:aws:iam::${ACCOUNT}:root`;
+  const resourcePolicy = { Version: "2012-10-17", Statement: [rule] };
+  for (const [principal, expected] of [[WRITER, true], [root, true], [`arn:aws:iam::${ACCOUNT}:role/Administrators`, false]]) {
+    for (const action of SECRET_WRITES) {
+      const variables = { "aws:PrincipalArn": principal };
+      const more = { resourcePolicy, more: everything };
+      assert.equal(await allows("PaymentsFunction", `secretsmanager:${action}`, arn("NonceKeySecret"), variables, more), expected, principal);
+    }
+  }
+});
 
 test("a read of some attributes names them", async () => {
   const asked = context(["A#1"], { attributes: ["pk", "sk"] });
