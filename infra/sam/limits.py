@@ -319,6 +319,11 @@ def patterns(stack):
         yield name, size(rule["EventPattern"])
 
 
+def targets_with_role(stack):
+    for name, rule in stack.of_type("AWS::Events::Rule").items():
+        yield name, sum("RoleArn" in target for target in rule["Targets"])
+
+
 def filters(stack):
     for name, mapping in stack.of_type("AWS::Lambda::EventSourceMapping").items():
         for each in mapping.get("FilterCriteria", {}).get("Filters", []):
@@ -609,6 +614,7 @@ LIMITS = (
     Limit("operations without an integration", 0, operations_without_integration, f"{AWS}/apigateway/latest/developerguide/http-api-open-api.html", "name the function"),
     Limit("functions that the API may not call", 0, unpermitted_functions, f"{AWS}/lambda/latest/dg/services-apigateway.html", "add its permission"),
     Limit("rules named with their bus", 0, dimensions_with_bus, f"{AWS}/eventbridge/latest/userguide/eb-monitoring.html", "take the name out of `Ref`, which is `bus|rule`"),
+    Limit("queues sent to by a role", 0, targets_with_role, f"{AWS}/eventbridge/latest/userguide/eb-use-resource-based.html", "leave RoleArn out: an encrypted queue is reached by its own policy"),
     Limit("parameters that the template refuses", 0, wrong_parameters, f"{AWS}/AWSCloudFormation/latest/UserGuide/parameters-section-structure.html", "see the parameter's description in template.yaml"),
     Limit("assertions that do not hold", 0, broken_rules, f"{AWS}/AWSCloudFormation/latest/UserGuide/rules-section-structure.html", "see the rule in template.yaml"),
     Limit("regions without what the stack needs", 0, foreign_partitions, f"{AWS}/kms/latest/developerguide/symm-asymm-choose-key-spec.html", "choose a region outside China, which has no secp256k1 and no user pools in cn-north-1"),

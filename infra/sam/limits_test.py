@@ -173,6 +173,7 @@ PLANTED = {
     "operations without an integration": lambda stack: limits.body_of(stack)["paths"].update({"/planted": {"get": {}}}),
     "functions that the API may not call": lambda stack: stack.resources.pop("PeoplePermission"),
     "rules named with their bus": put("AWS::CloudWatch::Alarm", Dimensions=[{"Name": "RuleName", "Value": "bus|rule"}]),
+    "queues sent to by a role": put("AWS::Events::Rule", Targets=[{"RoleArn": "arn"}]),
     "parameters that the template refuses": to(parameters={"PaymentsConcurrency": "many"}),
     "assertions that do not hold": to(parameters={"Network": "base"}),
     "regions without what the stack needs": to(region="cn-north-1"),
