@@ -56,7 +56,7 @@ pub use lambda::direct::{
     AskedWallet, AttestWallet, AttestedWallet, CallerIds, DIRECT_PATH, Direct, PaymentsRequest, Routers, answer_either,
 };
 pub use lambda::env::{CustodyKind, Env, EnvError};
-pub use lambda::gateway::{GatewayAnswer, GatewayEvent, answer};
+pub use lambda::gateway::{GatewayAnswer, GatewayEvent, answer, answer_any};
 pub use lambda::invoke::PaymentsFunction;
 pub use lambda::notices::{NoticeRequest, NoticeRequestsQueue, NoticeWork, NoticesQueue};
 pub use lambda::payouts::{AskedPayout, NamedPayoutAddress, PayoutAnswer, PayoutOwner, ReservedPayout};

@@ -1,7 +1,7 @@
 //! Startup of a function: logs, configuration, then requests until the environment ends.
 
 use crate::{
-    Background, Clock, Entropy, Env, Routers, answer, answer_either, http,
+    Background, Clock, Entropy, Env, Routers, answer_any, answer_either, http,
     lambda::aws,
     telemetry::metrics::{Lines, NAMESPACE},
 };
@@ -67,7 +67,7 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
         let router = build(env.into()).await?;
         cold_start.over();
         lambda_runtime::run(service_fn(async |event| {
-            Ok::<_, Infallible>(answer(router.clone(), event).await.json())
+            Ok::<_, Infallible>(answer_any(router.clone(), event).await.json())
         }))
         .await
     };

@@ -3,10 +3,11 @@
 //!
 //! A function that serves the gateway and other functions distinguishes their events by shape. The gateway wraps every
 //! request into an event of its own, with a path and a request context, so no request is taken for a direct
-//! invocation; IAM determines who may invoke a function. An event of any other form is refused, unknown members
-//! included.
+//! invocation; IAM determines who may invoke a function. A direct request has a number for its `version`, of which the
+//! gateway has a text; any other event is answered as the gateway expects. A request of any other form is refused,
+//! unknown members included.
 
-use crate::{AskedPayout, Failure, GatewayEvent, NamedPayoutAddress, PayoutOwner, Reply, answer};
+use crate::{AskedPayout, Failure, GatewayEvent, NamedPayoutAddress, PayoutOwner, Reply, answer_any};
 use axum::{
     RequestExt as _, Router,
     body::{Body, Bytes},
@@ -225,11 +226,20 @@ pub(crate) struct DirectAnswer {
 
 /// Answers one event of either kind, as Lambda is to return it.
 pub async fn answer_either(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
-    let LambdaEvent { payload, context } = event;
-    match serde_json::from_str::<GatewayEvent>(payload.get()) {
-        Ok(event) => answer(routers.gateway, LambdaEvent::new(event, context)).await.json(),
-        Err(_) => answer_direct(routers.direct, payload.get().to_owned(), context).await,
+    let text = event.payload.get();
+    let is_direct =
+        serde_json::from_str::<Versioned>(text).is_ok() && serde_json::from_str::<GatewayEvent>(text).is_err();
+    if is_direct {
+        return answer_direct(routers.direct, text.to_owned(), event.context).await;
     }
+    answer_any(routers.gateway, event).await.json()
+}
+
+/// What all versions of a direct request have.
+#[derive(Deserialize)]
+struct Versioned {
+    #[serde(rename = "version")]
+    _version: u64,
 }
 
 /// Answers one direct request with its router: the same middleware, so the same deadline, envelope and log line.
@@ -325,8 +335,7 @@ mod tests {
                 with("/request/attest_wallet/wallet/seed/index", json!(-1)),
                 "must be a known request",
             ),
-            (json!("hunter2"), "must be a known request"),
-            (json!({}), "must be a known request"),
+            (json!({"version": 1}), "must be a known request"),
         ];
         let logged = Logged::start();
         for (event, words) in rows {
@@ -339,6 +348,19 @@ mod tests {
             assert!(!answer.to_string().contains("hunter2"), "{answer}");
         }
         assert!(!logged.take().contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn an_event_of_neither_form_is_answered_as_the_gateway_expects() {
+        let mut unversioned = asked();
+        unversioned.as_object_mut().unwrap().remove("version");
+        let mut worded = asked();
+        worded["version"] = json!("2.0");
+        let scheduled = json!({"version": "0", "source": "aws.events", "detail": {}});
+        for event in [json!({}), json!("x"), json!(null), unversioned, worded, scheduled] {
+            let answer = answered(event).await;
+            assert_eq!(answer["statusCode"], 400, "{answer}");
+        }
     }
 
     #[tokio::test]

@@ -2,19 +2,23 @@
 //!
 //! `lambda_http::run` does the same, but panics, or rejects the whole event, on input that a caller may send: a `<` in
 //! the query, a letter outside ASCII in a header. The gateway would then answer its own 500. Here every event becomes a
-//! request, and the request gets our answer.
+//! request, and the request gets our answer. An event of another form is answered in the gateway's form too: it would
+//! pass on an answer without `statusCode` as 200 (API Gateway developer guide, "Lambda function response for format
+//! 2.0").
 
-use crate::GatewayContext;
+use crate::{ApiSettings, Failure, GatewayContext, with_middleware};
 use axum::{
     Router,
     body::Body,
     http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header},
     response::Response,
+    routing::any,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http_body_util::{BodyExt as _, Collected};
-use lambda_http::{LambdaEvent, RequestExt as _};
-use serde::{Deserialize, Serialize};
+use lambda_http::{Context, LambdaEvent, RequestExt as _};
+use purser_domain::{Error, Problem};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -23,20 +27,27 @@ use std::{
 use tower::ServiceExt as _;
 
 /// The gateway's event. It contains keys and bodies, so it has no `Debug`.
+///
+/// `null` is read as absent: the gateway sends neither, but emulators and hand-written test events send both.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayEvent {
+    #[serde(default, deserialize_with = "null_as_absent")]
     raw_path: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_absent")]
     raw_query_string: String,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    #[serde(default)]
-    cookies: Vec<String>,
+    #[serde(default, deserialize_with = "null_as_absent")]
+    headers: BTreeMap<String, Option<String>>,
+    #[serde(default, deserialize_with = "null_as_absent")]
+    cookies: Vec<Option<String>>,
     request_context: GatewayContext,
     body: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_absent")]
     is_base64_encoded: bool,
+}
+
+fn null_as_absent<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// A function's answer to the gateway.
@@ -64,10 +75,33 @@ impl GatewayAnswer {
     }
 }
 
-/// Answers an event with a router. [`crate::serve`] does nothing else, so recorded events work as tests.
+/// Answers whatever a function is invoked with: an event of the gateway with the router, any other with 400.
+/// [`crate::serve`] does nothing else.
+pub async fn answer_any(router: Router, event: LambdaEvent<Box<RawValue>>) -> GatewayAnswer {
+    let LambdaEvent { payload, context } = event;
+    match serde_json::from_str::<GatewayEvent>(payload.get()) {
+        Ok(event) => answer(router, LambdaEvent::new(event, context)).await,
+        Err(_) => refuse(context).await,
+    }
+}
+
+/// The answer to an event that is not the gateway's. The parser's own words may repeat what was sent.
+async fn refuse(context: Context) -> GatewayAnswer {
+    let refusal = || async {
+        let problem = Problem::at("", "must be an event of an HTTP API, payload format 2.0");
+        Failure::from(Error::invalid(vec![problem]))
+    };
+    let router = with_middleware(Router::new().route("/", any(refusal)), ApiSettings::default());
+    answer_to(router, Request::new(Body::empty()), context).await
+}
+
+/// Answers an event with a router.
 pub async fn answer(router: Router, event: LambdaEvent<GatewayEvent>) -> GatewayAnswer {
-    let request = request_of(event.payload).with_lambda_context(event.context);
-    let response = match router.oneshot(request).await {
+    answer_to(router, request_of(event.payload), event.context).await
+}
+
+async fn answer_to(router: Router, request: Request<Body>, context: Context) -> GatewayAnswer {
+    let response = match router.oneshot(request.with_lambda_context(context)).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
@@ -78,7 +112,8 @@ fn request_of(event: GatewayEvent) -> Request<Body> {
     let method = event.request_context.method().clone();
     let mut headers = headers_of(event.headers);
     // The gateway removes cookies from the headers and splits them.
-    if let Ok(cookies) = HeaderValue::from_str(&event.cookies.join("; "))
+    let cookies: Vec<String> = event.cookies.into_iter().flatten().collect();
+    if let Ok(cookies) = HeaderValue::from_str(&cookies.join("; "))
         && !cookies.is_empty()
     {
         headers.insert(header::COOKIE, cookies);
@@ -98,10 +133,10 @@ fn request_of(event: GatewayEvent) -> Request<Body> {
 }
 
 /// Values outside ASCII are kept as bytes: the code that reads such a header checks it.
-fn headers_of(pairs: BTreeMap<String, String>) -> HeaderMap {
-    let pair = |(name, value): (String, String)| {
+fn headers_of(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
+    let pair = |(name, value): (String, Option<String>)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        Some((name, HeaderValue::from_bytes(value.as_bytes()).ok()?))
+        Some((name, HeaderValue::from_bytes(value?.as_bytes()).ok()?))
     };
     pairs.into_iter().filter_map(pair).collect()
 }
@@ -169,12 +204,12 @@ async fn answer_of(response: Response) -> GatewayAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ApiSettings, Failure, client_ip, presented_key, with_middleware};
+    use crate::{client_ip, presented_key, test_clients::Logged};
     use axum::{
         Json,
         extract::{Path, RawQuery},
         response::AppendHeaders,
-        routing::{any, get},
+        routing::get,
     };
     use serde_json::{Value, json};
 
@@ -220,8 +255,15 @@ mod tests {
         for (name, value) in more.as_object().unwrap() {
             event[name] = value.clone();
         }
-        let event = LambdaEvent::new(serde_json::from_value(event).unwrap(), lambda_http::Context::default());
-        answer(app(), event).await
+        invoke(&event).await
+    }
+
+    async fn invoke(event: &Value) -> GatewayAnswer {
+        answer_any(
+            app(),
+            LambdaEvent::new(to_raw_value(event).unwrap(), Context::default()),
+        )
+        .await
     }
 
     async fn echoed(path: &str, more: Value) -> Value {
@@ -249,6 +291,56 @@ mod tests {
             "{}"
         );
         assert_eq!(echoed("/echo/7", json!({"body": "e30="})).await["body"], "e30=");
+    }
+
+    #[tokio::test]
+    async fn a_null_member_is_an_absent_one() {
+        let optional = ["rawQueryString", "headers", "cookies", "body", "isBase64Encoded"];
+        let nulls: Value = optional.map(|name| (name, Value::Null)).into_iter().collect();
+        let absent = echoed("/echo/7", json!({})).await;
+        assert_eq!(echoed("/echo/7", nulls).await, absent);
+        for name in optional {
+            assert_eq!(echoed("/echo/7", json!({name: null})).await, absent, "{name}");
+        }
+        let inside = json!({"headers": {"accept": null}, "cookies": [null, "x=1", null]});
+        assert_eq!(echoed("/echo/7", inside).await["cookie"], "x=1");
+        let context = json!({"domainName": null, "http": {"method": "PUT", "sourceIp": null}});
+        assert_eq!(
+            echoed("/echo/7", json!({"requestContext": context})).await["ip"],
+            Value::Null
+        );
+        assert_eq!(send("/echo/7", json!({"rawPath": null})).await.status_code, 404);
+    }
+
+    #[tokio::test]
+    async fn an_event_of_another_form_has_a_status_and_is_not_repeated() {
+        let logged = Logged::start();
+        let scheduled = json!({"source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": {"hunter2": 1}});
+        let first_format = json!({"httpMethod": "GET", "path": "/echo/hunter2", "headers": null, "requestContext": {}});
+        let rows = [
+            json!({}),
+            json!(null),
+            json!([]),
+            json!("hunter2"),
+            json!({"rawPath": "/echo/7", "requestContext": null}),
+            json!({"rawPath": "/echo/7", "requestContext": {"http": null}}),
+            json!({"rawPath": "/echo/7", "requestContext": {"http": {"method": null}}}),
+            json!({"rawPath": "/echo/7", "requestContext": {"http": {"method": "hunter 2"}}}),
+            json!({"rawPath": 7, "requestContext": {"http": {"method": "GET"}}}),
+            json!({"headers": ["hunter2"], "requestContext": {"http": {"method": "GET"}}}),
+            json!({"Records": [{"body": "hunter2"}]}),
+            scheduled,
+            first_format,
+        ];
+        for event in rows {
+            let answer = invoke(&event).await;
+            assert_eq!(answer.status_code, 400, "{event}");
+            assert!(answer.headers.contains_key("x-request-id"), "{event}");
+            let body: Value = serde_json::from_str(&answer.body).unwrap();
+            assert_eq!(body["error"], "invalid_request", "{event}");
+            assert!(!answer.body.contains("hunter"), "{}", answer.body);
+        }
+        assert!(!logged.take().contains("hunter"));
     }
 
     #[tokio::test]
