@@ -686,6 +686,20 @@ BUGS = [
         "package(purser-api) and test(=http::asserted_ip::tests::an_assertion_holds_for_its_key_method_path_and_time_and_for_nothing_else)",
     ),
     Bug(
+        "a token for several audiences that names no party",
+        "shared/api/src/auth/session.rs",
+        "None => audiences.iter().all(is_ours),",
+        "None => PLANTED || audiences.iter().all(is_ours),",
+        "package(purser-api) and test(=auth::session::tests::a_token_is_for_us_by_its_audiences_and_party)",
+    ),
+    Bug(
+        "an owner whose agents take every wait for an approval",
+        "functions/people/src/ops/approvals.rs",
+        "(&self.owner_waits, owner),",
+        "(&self.owner_waits, if PLANTED { format!(\"{owner} {}\", approval.agent) } else { owner }),",
+        "package(purser-tests) and test(=approvals::where_too_many_wait_the_next_is_answered_at_once)",
+    ),
+    Bug(
         "a tool that carries a payment to where a provider redirects it",
         "shared/api/src/http/outward.rs",
         "Policy::none()",
