@@ -82,7 +82,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let client_ip_key = env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned);
     let settings = (api, tables, throttle_per_minute, key_requests_per_minute);
     let (api, [catalog, ledger, throttle], throttle_per_minute, key_requests_per_minute) = env.finish(settings)?;
-    let client_ip_keys = AssertionKeys::of_secret(client_ip_key, &aws, &clock);
+    let client_ip_keys = AssertionKeys::of_secrets(client_ip_key, &aws, &clock);
 
     let db = purser_store::client(&aws);
     let agents = Arc::new(Agents {

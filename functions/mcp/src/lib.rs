@@ -1,7 +1,7 @@
 //! `/mcp`: the tools of `clients/mcp` over HTTP (MCP's streamable HTTP, stateless, answers in JSON).
 //!
 //! It is a client of the API with its caller's own agent key, which goes to the API alone, and of providers. In AWS it may
-//! count its callers without a key and read the key of asserted addresses, nothing else. Deliberately elsewhere: the
+//! count its callers without a key and read the keys of asserted addresses, nothing else. Deliberately elsewhere: the
 //! tools (`clients/mcp`), and every judgement (the API).
 //!
 //! Invariants: a key is verified before any provider is called; without one only the catalog is served, to each address
@@ -48,12 +48,12 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let allowed = env.allowed_hosts("MCP_ALLOWED_HOSTS");
     let table = env.text("THROTTLE_TABLE");
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    let client_ip_key = env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned);
-    let settings = (api, api_url, allowed, table, throttle_per_minute, client_ip_key);
-    let (api, api_url, allowed, table, throttle_per_minute, client_ip_key) = env.finish(settings)?;
+    let client_ip_keys = env.get("CLIENT_IP_KEY_SECRET_ARNS").map(str::to_owned);
+    let settings = (api, api_url, allowed, table, throttle_per_minute, client_ip_keys);
+    let (api, api_url, allowed, table, throttle_per_minute, client_ip_keys) = env.finish(settings)?;
     let callers = Callers {
         throttle: Throttle::of_mcp(&purser_store::client(&aws), table, throttle_per_minute),
-        assertion_keys: AssertionKeys::of_secret(client_ip_key, &aws, &clock),
+        assertion_keys: AssertionKeys::of_secrets(client_ip_keys, &aws, &clock),
         clock,
         accepted: Accepted::default(),
     };

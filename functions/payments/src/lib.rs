@@ -119,7 +119,7 @@ pub async fn routers_over(
     });
     let (api, settings) = env.finish((api, settings))?;
 
-    let client_ip_keys = AssertionKeys::of_secret(settings.client_ip_key_secret, &aws, &clock);
+    let client_ip_keys = AssertionKeys::of_secrets(settings.client_ip_key_secret, &aws, &clock);
     // Concurrently with reading the catalog, which takes two calls in sequence.
     let (seed, others) = (
         settings.wallet_seed_secret,

@@ -62,7 +62,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish((api, settings))?;
 
-    let client_ip_keys = AssertionKeys::of_secret(settings.client_ip_key_secret, &aws, &clock);
+    let client_ip_keys = AssertionKeys::of_secrets(settings.client_ip_key_secret, &aws, &clock);
     let arns = [settings.rpc_url_secret, settings.sign_in_key_secret];
     let secrets = background.spawn({
         let aws = aws.clone();

@@ -24,7 +24,21 @@ pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:00000
 pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:NonceKeySecret";
 pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:RpcUrlSecret";
 pub(crate) const SIGN_IN_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:SignInKeySecret";
-pub(crate) const CLIENT_IP_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:ClientIpKeySecret";
+/// The keys of asserted addresses, each with the function that verifies with it.
+pub(crate) const CLIENT_IP_KEY_ARNS: [(&str, &str); 3] = [
+    (
+        "AgentsFunction",
+        "arn:aws:secretsmanager:us-east-1:000000000000:secret:AgentsClientIpKeySecret",
+    ),
+    (
+        "PaymentsFunction",
+        "arn:aws:secretsmanager:us-east-1:000000000000:secret:ClientIpKeySecret",
+    ),
+    (
+        "PeopleFunction",
+        "arn:aws:secretsmanager:us-east-1:000000000000:secret:PeopleClientIpKeySecret",
+    ),
+];
 pub(crate) const OPERATORS_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:OperatorsSecret";
 
 /// Why the demo data could not be created.
@@ -57,7 +71,7 @@ pub(crate) struct SecretValues {
     rpc_url: String,
     internal_token: String,
     sign_in_key: String,
-    client_ip_key: String,
+    client_ip_keys: [String; 3],
 }
 
 pub(crate) fn secrets(rpc_url: &str, custody: CustodyKind) -> Result<SecretValues, SeedError> {
@@ -70,7 +84,7 @@ pub(crate) fn secrets(rpc_url: &str, custody: CustodyKind) -> Result<SecretValue
         rpc_url: rpc_url.to_owned(),
         internal_token: hex(&random::<32>()?),
         sign_in_key: hex(&random::<32>()?),
-        client_ip_key: hex(&random::<32>()?),
+        client_ip_keys: [hex(&random::<32>()?), hex(&random::<32>()?), hex(&random::<32>()?)],
     })
 }
 
@@ -105,11 +119,12 @@ impl SecretValues {
             (NONCE_KEY_ARN, self.nonce_key),
             (RPC_URL_ARN, self.rpc_url),
             (SIGN_IN_KEY_ARN, self.sign_in_key),
-            (CLIENT_IP_KEY_ARN, self.client_ip_key),
             (OPERATORS_ARN, operators(&[(OPERATOR, &self.internal_token)])),
         ];
         let seed = self.wallet_seed.map(|seed| (WALLET_SEED_ARN, seed));
-        let by_arn = by_arn.into_iter().chain(seed);
+        let client_ip_keys = CLIENT_IP_KEY_ARNS.into_iter().zip(self.client_ip_keys);
+        let client_ip_keys = client_ip_keys.map(|((_, arn), key)| (arn, key));
+        let by_arn = by_arn.into_iter().chain(seed).chain(client_ip_keys);
         by_arn.map(|(arn, value)| (arn.to_owned(), value)).collect()
     }
 }

@@ -333,6 +333,12 @@ impl Stack {
         let boot = |function: &str| {
             let mut environment = environment.clone();
             environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
+            let own_key = seed::CLIENT_IP_KEY_ARNS
+                .into_iter()
+                .find(|(verifier, _)| *verifier == function);
+            if let Some((_, arn)) = own_key {
+                environment.insert("CLIENT_IP_KEY_SECRET_ARN".to_owned(), arn.to_owned());
+            }
             Boot::new(environment.into_iter().collect(), clock.clone())
         };
 
@@ -644,7 +650,6 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("NONCE_KEY_SECRET_ARN", seed::NONCE_KEY_ARN),
         ("RPC_URL_SECRET_ARN", seed::RPC_URL_ARN),
         ("SIGN_IN_KEY_SECRET_ARN", seed::SIGN_IN_KEY_ARN),
-        ("CLIENT_IP_KEY_SECRET_ARN", seed::CLIENT_IP_KEY_ARN),
         ("OPERATORS_SECRET_ARN", seed::OPERATORS_ARN),
         ("PAYMENTS_FUNCTION", "PaymentsFunction"),
         ("WALLET_KEYS_STACK", KEYS_STACK),
@@ -663,6 +668,8 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .collect();
     variables.insert("THROTTLE_PER_MINUTE".to_owned(), throttle_per_minute.to_string());
+    let client_ip_keys = seed::CLIENT_IP_KEY_ARNS.map(|(_, arn)| arn);
+    variables.insert("CLIENT_IP_KEY_SECRET_ARNS".to_owned(), client_ip_keys.join(","));
     variables
 }
 

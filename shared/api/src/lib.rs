@@ -24,7 +24,7 @@ pub use auth::operator::{InternalTokens, Operator, OperatorCredentials};
 pub use auth::session::{
     AuthorizationCode, EntitlementCheck, IdToken, MailClaim, Person, SessionSettings, SessionToken, Sessions,
 };
-pub use http::asserted_ip::{ASSERTED_IP, AssertionKey, AssertionKeys, with_asserted_ip};
+pub use http::asserted_ip::{ASSERTED_IP, AssertionKeySet, AssertionKeys, with_asserted_ip};
 pub use http::body;
 pub use http::body::{Member, Place, Problems, Said, Schemas, json_body};
 pub use http::client::{http, outward_http};

@@ -1,12 +1,13 @@
 //! The caller's address as `mcp` asserts it.
 //!
 //! `mcp` calls the API for its callers, so the gateway sees the address that this function calls from. Beside each
-//! caller's key it sends that caller's own address, the time, and an HMAC-SHA-256 over both, the method, the path and the
-//! `Authorization` header. The key of the HMAC is a secret that only `mcp` and the functions that authenticate agents may
-//! read.
+//! caller's key it sends that caller's own address, the time, and HMAC-SHA-256s over both, the method, the path and the
+//! `Authorization` header: one for each function that authenticates agents. Each of them has a key of its own, and `mcp`
+//! alone has them all. Who can verify an HMAC can make it, so a function that is taken over can name addresses to itself,
+//! and to no other function.
 //!
-//! Always true: an assertion holds for its one key, method and path, for [`VALID_SECS`] before and after its time; without
-//! a valid one the gateway's own source address counts.
+//! Always true: an assertion holds for its one agent key, method and path, for [`VALID_SECS`] before and after its time;
+//! without a valid one the gateway's own source address counts.
 
 use crate::{Clock, GatewayContext, Secrets};
 use aws_types::SdkConfig;
@@ -17,14 +18,19 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::Response,
 };
+use futures_util::future::try_join_all;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use purser_domain::{Duration, Error, Result, SecretDigest, Timestamp};
 use purser_refreshed::{RefreshPolicy, Refreshed};
 use sha2::Sha256;
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{
+    fmt::{self, Write as _},
+    net::IpAddr,
+    sync::Arc,
+};
 use tracing::{error, warn};
 
-/// The header: address, seconds since the epoch, and the HMAC in hex, with spaces between.
+/// The header: address, seconds since the epoch, and the HMACs in hex, with spaces between.
 pub const ASSERTED_IP: HeaderName = HeaderName::from_static("x-purser-client-ip");
 
 /// The clocks of two functions differ by much less, and a call takes less.
@@ -33,6 +39,8 @@ const VALID_SECS: u64 = 30;
 const MIN_CHARS: usize = 32;
 /// Separates these HMACs from any other use of the key.
 const DOMAIN: &[u8] = b"purser/client-ip/v1\0";
+/// The functions that authenticate agents are three. A longer list is not `mcp`'s.
+const MOST_MACS: usize = 8;
 const READING: &str = "reading the key of asserted addresses";
 /// A key that was replaced is noticed by the first assertion made with the new one.
 const AGES: RefreshPolicy = RefreshPolicy {
@@ -42,14 +50,18 @@ const AGES: RefreshPolicy = RefreshPolicy {
     every_at_first: Duration::from_secs_u32(5),
 };
 
-/// The key that assertions are made and verified with.
+/// A key that assertions are made and verified with.
 #[derive(Clone)]
-pub struct AssertionKey(Hmac<Sha256>);
+struct AssertionKey(Hmac<Sha256>);
 
-/// Nothing of the key: debug output may reach a log.
-impl fmt::Debug for AssertionKey {
+/// The keys that a function has: `mcp` one for each function that verifies, any other its own.
+#[derive(Clone)]
+pub struct AssertionKeySet(Arc<[AssertionKey]>);
+
+/// Nothing of the keys: debug output may reach a log.
+impl fmt::Debug for AssertionKeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AssertionKey(..)")
+        f.write_str("AssertionKeySet(..)")
     }
 }
 
@@ -57,7 +69,7 @@ impl fmt::Debug for AssertionKey {
 struct Asserted {
     ip: IpAddr,
     secs: u64,
-    mac: SecretDigest,
+    macs: Vec<SecretDigest>,
 }
 
 impl Asserted {
@@ -69,9 +81,9 @@ impl Asserted {
         let asserted = Self {
             ip: parts.next()?.parse().ok()?,
             secs: parts.next()?.parse().ok()?,
-            mac: SecretDigest::from_hex(parts.next()?)?,
+            macs: parts.map(SecretDigest::from_hex).collect::<Option<_>>()?,
         };
-        (parts.next().is_none() && values.next().is_none()).then_some(asserted)
+        (asserted.macs.len() <= MOST_MACS && values.next().is_none()).then_some(asserted)
     }
 
     fn is_of(&self, now: Timestamp) -> bool {
@@ -79,13 +91,7 @@ impl Asserted {
     }
 }
 
-impl AssertionKey {
-    /// The key that is this text, unchanged; `None` if it is too short.
-    pub fn from_text(text: &str) -> Option<Self> {
-        let is_long = text.chars().count() >= MIN_CHARS;
-        Hmac::new_from_slice(text.as_bytes()).ok().filter(|_| is_long).map(Self)
-    }
-
+impl AssertionKeySet {
     /// The header that asserts this address for one request with this `Authorization`.
     pub fn assert(
         &self,
@@ -96,8 +102,28 @@ impl AssertionKey {
         authorization: &HeaderValue,
     ) -> Option<HeaderValue> {
         let secs = now.secs();
-        let mac = self.mac(ip, secs, method, path, authorization).to_hex();
-        HeaderValue::try_from(format!("{ip} {secs} {mac}")).ok()
+        let mut text = format!("{ip} {secs}");
+        for key in self.0.iter() {
+            // Writing to a string can't fail.
+            let _ = write!(text, " {}", key.mac(ip, secs, method, path, authorization).to_hex());
+        }
+        HeaderValue::try_from(text).ok()
+    }
+
+    /// Whether the assertion was made with one of these keys for this request. [`SecretDigest`] compares in constant time.
+    fn made(&self, asserted: &Asserted, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
+        self.0.iter().any(|key| {
+            let mac = key.mac(asserted.ip, asserted.secs, method, path, authorization);
+            asserted.macs.contains(&mac)
+        })
+    }
+}
+
+impl AssertionKey {
+    /// The key that is this text, unchanged; `None` if it is too short.
+    fn from_text(text: &str) -> Option<Self> {
+        let is_long = text.chars().count() >= MIN_CHARS;
+        Hmac::new_from_slice(text.as_bytes()).ok().filter(|_| is_long).map(Self)
     }
 
     fn mac(&self, ip: IpAddr, secs: u64, method: &Method, path: &str, authorization: &HeaderValue) -> SecretDigest {
@@ -108,50 +134,46 @@ impl AssertionKey {
         mac.update(authorization.as_bytes());
         SecretDigest::from_bytes(mac.finalize().into_bytes().into())
     }
-
-    /// Whether the assertion was made with this key for this request. [`SecretDigest`] compares in constant time.
-    fn made(&self, asserted: &Asserted, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
-        self.mac(asserted.ip, asserted.secs, method, path, authorization) == asserted.mac
-    }
 }
 
-/// The key as Secrets Manager has it. It is read when it is first needed.
+/// The keys as Secrets Manager has them. They are read when they are first needed.
 pub struct AssertionKeys {
     secrets: Secrets,
-    arn: String,
-    key: Refreshed<AssertionKey>,
+    arns: Vec<String>,
+    keys: Refreshed<AssertionKeySet>,
     clock: Clock,
 }
 
 impl AssertionKeys {
-    /// The key in this secret; without a secret no assertion is valid.
-    pub fn of_secret(arn: Option<String>, aws: &SdkConfig, clock: &Clock) -> Option<Self> {
-        Some(Self::new(Secrets::new(aws), arn?, clock.clone()))
+    /// The keys in these secrets: an ARN, or several with commas between. Without one no assertion is made or valid.
+    pub fn of_secrets(arns: Option<String>, aws: &SdkConfig, clock: &Clock) -> Option<Self> {
+        Some(Self::new(Secrets::new(aws), &arns?, clock.clone()))
     }
 
-    fn new(secrets: Secrets, arn: String, clock: Clock) -> Self {
+    fn new(secrets: Secrets, arns: &str, clock: Clock) -> Self {
         Self {
             secrets,
-            arn,
-            key: Refreshed::new(READING, AGES, |cause| error!(%cause, "asserted_ip.key_not_refreshed")),
+            arns: arns.split(',').map(str::to_owned).collect(),
+            keys: Refreshed::new(READING, AGES, |cause| error!(%cause, "asserted_ip.key_not_refreshed")),
             clock,
         }
     }
 
-    async fn read(&self) -> Result<AssertionKey> {
-        let text = self.secrets.text(&self.arn).await?;
-        AssertionKey::from_text(&text).ok_or_else(|| {
-            Error::internal(
-                READING,
-                format!("`{}`: must have {MIN_CHARS} characters or more", self.arn),
-            )
-        })
+    async fn read(&self) -> Result<AssertionKeySet> {
+        let keys = try_join_all(self.arns.iter().map(|arn| self.read_one(arn))).await?;
+        Ok(AssertionKeySet(keys.into()))
     }
 
-    /// The key; `None`, with a line in the log, if it can't be read.
-    pub async fn current(&self) -> Option<AssertionKey> {
-        let key = self.key.current(self.clock.now(), || self.read()).await;
-        key.inspect_err(|cause| error!(%cause, "asserted_ip.no_key")).ok()
+    async fn read_one(&self, arn: &str) -> Result<AssertionKey> {
+        let text = self.secrets.text(arn).await?;
+        AssertionKey::from_text(&text)
+            .ok_or_else(|| Error::internal(READING, format!("`{arn}`: must have {MIN_CHARS} characters or more")))
+    }
+
+    /// The keys; `None`, with a line in the log, if one can't be read.
+    pub async fn current(&self) -> Option<AssertionKeySet> {
+        let keys = self.keys.current(self.clock.now(), || self.read()).await;
+        keys.inspect_err(|cause| error!(%cause, "asserted_ip.no_key")).ok()
     }
 
     /// The address that a request validly asserts.
@@ -163,12 +185,12 @@ impl AssertionKeys {
             return None;
         }
         let (method, path) = (&parts.method, parts.uri.path());
-        let is_made = |key: &AssertionKey| key.made(&asserted, method, path, authorization);
+        let is_made = |keys: &AssertionKeySet| keys.made(&asserted, method, path, authorization);
         if is_made(&self.current().await?) {
             return Some(asserted.ip);
         }
         // The key may be new.
-        let newest = self.key.newest(now, || self.read()).await.ok()?;
+        let newest = self.keys.newest(now, || self.read()).await.ok()?;
         if !is_made(&newest) {
             warn!("asserted_ip.refused");
             return None;
@@ -211,7 +233,8 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
     use tower::ServiceExt as _;
 
-    static_assertions::assert_not_impl_any!(AssertionKey: PartialEq, fmt::Display);
+    static_assertions::assert_not_impl_any!(AssertionKey: PartialEq, fmt::Debug, fmt::Display);
+    static_assertions::assert_not_impl_any!(AssertionKeySet: PartialEq, fmt::Display);
 
     const KEY: &str = "0123456789abcdef0123456789abcdef";
     const NOW: u64 = 1_795_223_340;
@@ -224,9 +247,9 @@ mod tests {
     }
 
     fn made(key: &str, secs: u64, method: &Method, path: &str, authorization: &HeaderValue) -> HeaderValue {
-        let key = AssertionKey::from_text(key).unwrap();
+        let keys = AssertionKeySet([AssertionKey::from_text(key).unwrap()].into());
         let ip = CALLER.parse().unwrap();
-        key.assert(ip, at(secs), method, path, authorization).unwrap()
+        keys.assert(ip, at(secs), method, path, authorization).unwrap()
     }
 
     fn valid() -> HeaderValue {
@@ -239,7 +262,7 @@ mod tests {
 
     async fn router_by(manager: &SecretsManager, micros: &Arc<AtomicI64>) -> Router {
         let clock = Clock::still(Arc::clone(micros));
-        let keys = AssertionKeys::new(test_clients::secrets(manager).await, "arn:key".to_owned(), clock);
+        let keys = AssertionKeys::new(test_clients::secrets(manager).await, "arn:key", clock);
         let seen = async |request: Request| client_ip(request.extensions()).unwrap().to_string();
         with_asserted_ip(Router::new().route("/me", any(seen)), Some(keys))
     }
@@ -285,6 +308,10 @@ mod tests {
                 of(&text.replace(&NOW.to_string(), &(NOW + 1).to_string())),
             ),
             ("more", of(&format!("{text} x"))),
+            (
+                "too many",
+                of(&format!("{text}{}", format!(" {}", "0".repeat(64)).repeat(8))),
+            ),
             ("an address alone", of(CALLER)),
             ("nothing", of("")),
         ];
@@ -293,6 +320,30 @@ mod tests {
         }
         assert_eq!(seen(&router, &[valid(), valid()]).await, GATEWAY, "twice");
         assert_eq!(seen(&router, &[]).await, GATEWAY);
+    }
+
+    #[tokio::test]
+    async fn a_function_can_assert_an_address_to_itself_alone() {
+        let arns = ["arn:agents", "arn:payments", "arn:people"];
+        let texts = ["a", "b", "c"].map(|letter| letter.repeat(32));
+        let manager = SecretsManager::new(arns.into_iter().zip(texts.iter().map(String::as_str)));
+        let secrets = test_clients::secrets(&manager).await;
+        let still = || Clock::still(Arc::new(AtomicI64::new(at(NOW).micros())));
+        let keys_of = |arns: &str| AssertionKeys::new(secrets.clone(), arns, still());
+        let seen_by = async |verifier: &str, asserter: &str| {
+            let keys = keys_of(asserter).current().await.unwrap();
+            let asserted = keys.assert(CALLER.parse().unwrap(), at(NOW), &Method::GET, "/me", &BEARER);
+            let request = async |request: Request| client_ip(request.extensions()).unwrap().to_string();
+            let router = with_asserted_ip(Router::new().route("/me", any(request)), Some(keys_of(verifier)));
+            seen(&router, &[asserted.unwrap()]).await
+        };
+        for verifier in arns {
+            assert_eq!(seen_by(verifier, &arns.join(",")).await, CALLER, "{verifier}, of mcp");
+            for asserter in arns {
+                let expected = if asserter == verifier { CALLER } else { GATEWAY };
+                assert_eq!(seen_by(verifier, asserter).await, expected, "{verifier}, of {asserter}");
+            }
+        }
     }
 
     #[tokio::test]
