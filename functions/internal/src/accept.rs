@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// The errors of this endpoint.
-    pub(crate) AcceptErrors: 400, 401, 403, 404, 412, 413, 428, 500;
+    pub(crate) AcceptErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
 /// Accept the delayed change of an operation (`next`).

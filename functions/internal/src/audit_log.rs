@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// The errors of this endpoint.
-    pub(crate) AuditErrors: 400, 401, 500;
+    pub(crate) AuditErrors: 400, 401, 429, 500;
 }
 
 /// List the acts of operators, the acts of one person, or the transfers out of wallets that no settlement explains.

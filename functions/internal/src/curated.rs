@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// The errors of this endpoint.
-    pub(crate) CuratedErrors: 400, 401, 404, 412, 413, 428, 500;
+    pub(crate) CuratedErrors: 400, 401, 404, 412, 413, 428, 429, 500;
 }
 
 purser_api::body! {

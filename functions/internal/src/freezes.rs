@@ -20,13 +20,13 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// The errors of listing freezes and of ending the deployment's.
-    pub(crate) ListErrors: 401, 500;
+    pub(crate) ListErrors: 401, 429, 500;
     /// The errors of freezing the deployment.
-    pub(crate) DeploymentErrors: 400, 401, 413, 500;
+    pub(crate) DeploymentErrors: 400, 401, 413, 429, 500;
     /// The errors of freezing an agent or an owner.
-    pub(crate) FreezeErrors: 400, 401, 404, 409, 413, 500;
+    pub(crate) FreezeErrors: 400, 401, 404, 409, 413, 429, 500;
     /// The errors of ending the freeze of an agent or an owner.
-    pub(crate) UnfreezeErrors: 401, 404, 500;
+    pub(crate) UnfreezeErrors: 401, 404, 429, 500;
 }
 
 purser_api::body! {

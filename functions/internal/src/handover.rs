@@ -16,9 +16,9 @@ use utoipa::ToSchema;
 
 purser_api::error_responses! {
     /// The errors of offering an agent.
-    pub(crate) OfferErrors: 400, 401, 404, 413, 500;
+    pub(crate) OfferErrors: 400, 401, 404, 413, 429, 500;
     /// The errors of withdrawing an offer.
-    pub(crate) TakeBackErrors: 401, 404, 500;
+    pub(crate) TakeBackErrors: 401, 404, 429, 500;
 }
 
 purser_api::body! {

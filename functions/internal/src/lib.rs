@@ -25,7 +25,7 @@ mod view;
 
 use axum::Router;
 use purser_api::{
-    ApiSettings, Boot, BootError, Clock, Entropy, InternalTokens, Operator, OperatorCredentials, Secrets,
+    ApiSettings, Boot, BootError, Clock, Entropy, InternalTokens, Operator, OperatorCredentials, RefusalLimit, Secrets,
 };
 use purser_domain::{Duration, ErrorKind, Network, OperationUuid, Result, ServiceId};
 use purser_store::{AuditLog, CatalogTable, Ledger};
@@ -42,14 +42,16 @@ struct Operators {
     /// The delay of another payee or a raised price.
     payment_change_delay: Duration,
     tokens: InternalTokens,
+    refusals: RefusalLimit,
     clock: Clock,
     entropy: Entropy,
 }
 
 impl Operators {
-    /// The calling operator and their address; 401 `invalid_internal_token` for anybody else.
+    /// The calling operator and their address; 401 `invalid_internal_token` for anybody else, or 429 where their address
+    /// has had too many refusals.
     async fn authenticate(&self, caller: OperatorCredentials) -> Result<Operator> {
-        caller.check(&self.tokens, self.clock.now()).await
+        caller.check(&self.tokens, &self.refusals, self.clock.now()).await
     }
 }
 
@@ -110,7 +112,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     if delay == 0 && !network.is_testnet() {
         env.wrong(DELAY, "must not be 0 on a network whose payments have value");
     }
-    let (api, [catalog, ledger, audit, token_arn], network, delay) = env.finish((api, names, network, delay))?;
+    let refusals_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
+    let settings = (api, names, network, delay, refusals_per_minute);
+    let (api, [catalog, ledger, audit, token_arn], network, delay, refusals_per_minute) = env.finish(settings)?;
     let db = purser_store::client(&aws);
     let operators = Arc::new(Operators {
         catalog: CatalogTable::new(db.clone(), catalog),
@@ -118,6 +122,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         audit: AuditLog::new(db, audit),
         network,
         payment_change_delay: Duration::from_secs_u32(delay),
+        refusals: RefusalLimit::new(refusals_per_minute),
         tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
         clock,
         entropy,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// The errors of this endpoint.
-    pub(crate) ListErrors: 400, 401, 500;
+    pub(crate) ListErrors: 400, 401, 429, 500;
 }
 
 /// List services, with the changes at their providers.

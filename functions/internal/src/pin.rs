@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// The errors of this endpoint.
-    pub(crate) PinErrors: 400, 401, 404, 412, 413, 428, 500;
+    pub(crate) PinErrors: 400, 401, 404, 412, 413, 428, 429, 500;
 }
 
 purser_api::body! {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// The errors of this endpoint.
-    pub(crate) ProbeErrors: 401, 404, 413, 500;
+    pub(crate) ProbeErrors: 401, 404, 413, 429, 500;
 }
 
 /// Request a probe of a service.

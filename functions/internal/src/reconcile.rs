@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// The errors of this endpoint.
-    pub(crate) ReconcileErrors: 401, 404, 413, 500;
+    pub(crate) ReconcileErrors: 401, 404, 413, 429, 500;
 }
 
 /// Request the reconciliation of a settlement with the chain.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// The errors of this endpoint.
-    pub(crate) ServiceErrors: 401, 404, 500;
+    pub(crate) ServiceErrors: 401, 404, 429, 500;
 }
 
 /// Read one service, with its probe results.

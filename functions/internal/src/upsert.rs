@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 purser_api::error_responses! {
     /// The errors of this endpoint.
-    pub(crate) UpsertErrors: 400, 401, 409, 412, 413, 428, 500;
+    pub(crate) UpsertErrors: 400, 401, 409, 412, 413, 428, 429, 500;
 }
 
 /// Create or replace one service.

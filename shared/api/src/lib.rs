@@ -21,6 +21,7 @@ mod view;
 pub use auth::agent_credentials::{AgentCredentials, presented_key};
 pub use auth::issuer::OidcMetadata;
 pub use auth::operator::{InternalTokens, Operator, OperatorCredentials};
+pub use auth::refusals::RefusalLimit;
 pub use auth::session::{
     AuthorizationCode, EntitlementCheck, IdToken, MailClaim, Person, SessionSettings, SessionToken, Sessions,
 };

@@ -3,4 +3,5 @@
 pub(crate) mod agent_credentials;
 pub(crate) mod issuer;
 pub(crate) mod operator;
+pub(crate) mod refusals;
 pub(crate) mod session;

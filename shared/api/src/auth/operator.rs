@@ -3,9 +3,9 @@
 //! One secret has all of them: a JSON object of names, each with the SHA-256 of its token in hex, so that who reads the
 //! secret can't act as an operator. The program `operator` writes it. Always true while Secrets Manager answers: a token
 //! that is taken out is refused within a minute, and the secret is read at most once in 30 seconds, whatever requests
-//! arrive.
+//! arrive. An address has a limited number of refusals a minute (`refusals.rs`).
 
-use crate::{BootError, Secrets, request_source};
+use crate::{BootError, RefusalLimit, Secrets, ThrottleScope, request_source};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
@@ -133,6 +133,7 @@ pub struct Operator {
 pub struct OperatorCredentials {
     presented: Option<HeaderValue>,
     source: RequestSource,
+    scope: ThrottleScope,
 }
 
 /// Always succeeds: the handler refuses, by [`OperatorCredentials::check`].
@@ -143,14 +144,20 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
         Ok(Self {
             presented: presented(&parts.headers),
             source: request_source(parts),
+            scope: ThrottleScope::of(&parts.extensions),
         })
     }
 }
 
 impl OperatorCredentials {
-    /// The operator who calls, and from where; 401 `invalid_internal_token` for anybody else.
-    pub async fn check(self, tokens: &InternalTokens, now: Timestamp) -> Result<Operator> {
-        let name = tokens.check_presented(self.presented.as_ref(), now).await?;
+    /// The operator who calls, and from where; for anybody else 401 `invalid_internal_token`, or 429
+    /// `too_many_requests` beyond the limit.
+    pub async fn check(self, tokens: &InternalTokens, refusals: &RefusalLimit, now: Timestamp) -> Result<Operator> {
+        let checked = tokens.check_presented(self.presented.as_ref(), now).await;
+        let name = checked.map_err(|error| match error.kind() {
+            ErrorKind::InvalidInternalToken => refusals.count(self.scope, now, error),
+            _ => error,
+        })?;
         let acting = Acting {
             actor: Actor::Operator(name.clone()),
             source: self.source,
@@ -390,11 +397,38 @@ mod tests {
                 request.headers.append(name, HeaderValue::from_str(value).unwrap());
             }
             let Ok(caller) = OperatorCredentials::from_request_parts(&mut request, &()).await;
-            let answer = caller.check(&tokens, at(0)).await;
+            let answer = caller.check(&tokens, &RefusalLimit::new(10), at(0)).await;
             let slug = answer.err().map(|error| error.kind().slug());
             assert_eq!(slug.is_none(), good, "{headers:?}");
             assert!(slug.is_none_or(|slug| slug == "invalid_internal_token"));
         }
         assert_eq!(manager.reads(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_operator_is_accepted_from_an_address_with_too_many_refusals() {
+        let (_manager, secrets) = Manager::start(&[("ada", A)]).await;
+        let (tokens, refusals) = (load(&secrets).await, RefusalLimit::new(2));
+        let call = async |token: &'static str, secs| {
+            let caller = OperatorCredentials {
+                presented: Some(HeaderValue::from_static(token)),
+                source: RequestSource::default(),
+                scope: ThrottleScope::Unknown,
+            };
+            let answer = caller.check(&tokens, &refusals, at(secs)).await;
+            answer.err().map(|error| error.kind().slug())
+        };
+        let rows = [
+            (B, 0, Some("invalid_internal_token")),
+            (A, 0, None),
+            ("short", 0, Some("invalid_internal_token")),
+            (B, 0, Some("too_many_requests")),
+            ("short", 59, Some("too_many_requests")),
+            (A, 59, None),
+            (B, 60, Some("invalid_internal_token")),
+        ];
+        for (token, secs, expected) in rows {
+            assert_eq!(call(token, secs).await.as_deref(), expected, "{token} {secs}");
+        }
     }
 }

@@ -1,0 +1,113 @@
+//! Refused credentials, counted by source in the memory of one environment.
+//!
+//! Only refusals are counted, so a valid credential is accepted from an address that others flood from. Nothing is
+//! written: a write for each refusal would occupy the function longer than the refusal does. So the limit holds for one
+//! environment, and a deployment's is that times the environments of the function.
+
+use crate::ThrottleScope;
+use purser_domain::{Error, ErrorKind, Timestamp};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+/// The most sources that are counted in a minute. Further ones are treated like those that have used up theirs.
+const MOST_SOURCES: usize = 10_000;
+
+/// A limit of the refusals of one source in a minute.
+#[derive(Debug)]
+pub struct RefusalLimit {
+    per_minute: u32,
+    counted: Mutex<Counted>,
+}
+
+/// The refusals of one minute.
+#[derive(Debug, Default)]
+struct Counted {
+    minute: u64,
+    by_source: HashMap<ThrottleScope, u32>,
+}
+
+impl RefusalLimit {
+    /// The limit, with nothing counted.
+    pub fn new(per_minute: u32) -> Self {
+        Self {
+            per_minute,
+            counted: Mutex::default(),
+        }
+    }
+
+    /// Counts a refusal, and returns it; 429 `too_many_requests` instead where the source has had its refusals.
+    pub fn count(&self, source: ThrottleScope, now: Timestamp, refused: Error) -> Error {
+        const A_MINUTE: u64 = 60;
+        let minute = now.secs().div_euclid(A_MINUTE);
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.minute != minute {
+            *counted = Counted {
+                minute,
+                by_source: HashMap::new(),
+            };
+        }
+        let is_full = counted.by_source.len() >= MOST_SOURCES;
+        let so_far = counted.by_source.get(&source).copied();
+        let is_within = so_far.map_or(!is_full, |so_far| so_far < self.per_minute);
+        if !is_within {
+            // At least one, because the remainder is below a minute.
+            let retry_after = A_MINUTE.saturating_sub(now.secs().rem_euclid(A_MINUTE));
+            return ErrorKind::TooManyRequests { retry_after }.into();
+        }
+        counted
+            .by_source
+            .insert(source, so_far.unwrap_or_default().saturating_add(1));
+        refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(1_795_223_340 + secs).unwrap()
+    }
+
+    fn source(number: u32) -> ThrottleScope {
+        ThrottleScope::of_ip(IpAddr::V4(Ipv4Addr::from_bits(number)))
+    }
+
+    fn told(limit: &RefusalLimit, number: u32, secs: u64) -> String {
+        let refused = limit.count(source(number), at(secs), ErrorKind::InvalidInternalToken.into());
+        match refused.kind() {
+            ErrorKind::TooManyRequests { retry_after } => format!("429 for {retry_after} s"),
+            kind => kind.slug(),
+        }
+    }
+
+    #[test]
+    fn a_source_has_its_refusals_and_then_waits_for_the_next_minute() {
+        let limit = RefusalLimit::new(2);
+        let rows = [
+            (1, 0, "invalid_internal_token"),
+            (1, 1, "invalid_internal_token"),
+            (1, 2, "429 for 58 s"),
+            (1, 59, "429 for 1 s"),
+            (2, 59, "invalid_internal_token"),
+            (1, 60, "invalid_internal_token"),
+        ];
+        for (number, secs, expected) in rows {
+            assert_eq!(told(&limit, number, secs), expected, "{number} {secs}");
+        }
+    }
+
+    #[test]
+    fn a_source_beyond_those_that_are_counted_waits() {
+        let limit = RefusalLimit::new(2);
+        for number in 0..10_000 {
+            assert_eq!(told(&limit, number, 0), "invalid_internal_token");
+        }
+        assert_eq!(told(&limit, 10_000, 0), "429 for 60 s");
+        assert_eq!(told(&limit, 7, 0), "invalid_internal_token");
+        assert_eq!(told(&limit, 10_000, 60), "invalid_internal_token");
+    }
+}
