@@ -1,6 +1,7 @@
 //! An approval, from the escalation to the executed call, and the effects of a lost answer and of the clock.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
+use purser_local::DEMO_STRANGER;
 use purser_store::ApprovalDecision;
 use purser_tests::{TestAgent, World, as_repeated, body_of, dollars, fresh_key, units};
 use serde_json::{Value, json};
@@ -388,50 +389,48 @@ async fn who_may_not_read_an_approval_does_not_wait_for_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_too_many_wait_the_next_is_answered_at_once() {
     let world = World::still().await;
+    let stranger = world.person(&DEMO_STRANGER);
     let mut waiting = Vec::new();
-    for _ in 0..4 {
-        let agent = world.agent(asking(), vec![]).await;
-        let id = asked(&world, &agent).await;
-        waiting.push((agent, id));
+    for _ in 0..3 {
+        waiting.push(world.agent(asking(), vec![]).await);
     }
-    // Returns the time that these concurrent calls take.
+    for name in ["first", "second"] {
+        let agent = world.agent_of(&stranger, name).await;
+        world.put_policy(&agent, "lab-search", true, asking()).await;
+        waiting.push(agent);
+    }
+    let mut approvals = Vec::new();
+    for agent in &waiting {
+        approvals.push(asked(&world, agent).await);
+    }
+    // Returns the times of the quickest and of the slowest of these concurrent calls.
     let took = async |calls: &[(usize, u32)]| {
-        let begun = Instant::now();
         let calls = calls.iter().map(|(n, seconds)| {
-            let (agent, id) = &waiting[*n];
-            let path = format!("/approvals/{id}?wait_seconds={seconds}");
-            let world = &world;
-            async move { world.get(agent, &path).await.ok()["status"].clone() }
+            let path = format!("/approvals/{}?wait_seconds={seconds}", approvals[*n]);
+            let (world, agent) = (&world, &waiting[*n]);
+            async move {
+                let begun = Instant::now();
+                assert_eq!(world.get(agent, &path).await.ok()["status"], "pending");
+                begun.elapsed()
+            }
         });
-        for status in futures_util::future::join_all(calls).await {
-            assert_eq!(status, "pending");
-        }
-        begun.elapsed()
+        let times = futures_util::future::join_all(calls).await;
+        (
+            times.iter().min().copied().unwrap(),
+            times.iter().max().copied().unwrap(),
+        )
     };
     let (a_second, soon) = (time::Duration::from_secs(1), time::Duration::from_secs(15));
-    assert!(took(&[(0, 1); 4]).await >= a_second);
+    assert!(took(&[(0, 1); 4]).await.0 >= a_second);
     // One agent has used up its waits, which does not affect other agents.
-    assert!(took(&[(0, 20); 30]).await < soon);
-    assert!(took(&[(1, 1)]).await >= a_second);
-    // All agents together have fifteen waits: these are ten more.
-    assert!(
-        took(&[
-            (1, 1),
-            (1, 1),
-            (1, 1),
-            (2, 1),
-            (2, 1),
-            (2, 1),
-            (2, 1),
-            (3, 1),
-            (3, 1),
-            (3, 1)
-        ])
-        .await
-            >= a_second
-    );
-    assert!(took(&[(3, 20)]).await < soon);
+    assert!(took(&[(0, 20); 30]).await.1 < soon);
+    assert!(took(&[(1, 1); 4]).await.0 >= a_second);
+    // One owner's agents have used up their eight, which does not affect other owners.
+    assert!(took(&[(2, 20); 4]).await.1 < soon);
+    assert!(took(&[(3, 1), (3, 1), (3, 1), (3, 1), (4, 1), (4, 1), (4, 1)]).await.0 >= a_second);
+    // All agents together have used up fifteen.
+    assert!(took(&[(4, 20)]).await.1 < soon);
     // The next minute allows new waits.
     world.pass(60);
-    assert!(took(&[(0, 1)]).await >= a_second);
+    assert!(took(&[(2, 1)]).await.0 >= a_second);
 }

@@ -95,6 +95,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
             ),
         },
         agent_waits: Throttle::new(&db, Arc::clone(&throttle_table), ops::approvals::AGENT_WAITS_PER_MINUTE),
+        owner_waits: Throttle::new(&db, Arc::clone(&throttle_table), ops::approvals::OWNER_WAITS_PER_MINUTE),
         waits: Throttle::new(&db, throttle_table, ops::approvals::WAITS_PER_MINUTE),
         chain: Chain::new(http, settings.network, &rpc_url, finality)?,
         new_keys: match settings.new_keys {

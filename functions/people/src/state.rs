@@ -18,8 +18,9 @@ pub(crate) struct People {
     /// The sums of spending.
     pub(crate) usage: UsageTable,
     pub(crate) authenticator: Authenticator,
-    /// The calls that begin to wait in a minute: of one agent, and of all.
+    /// The calls that begin to wait in a minute: of one agent, of one owner's agents, and of all.
     pub(crate) agent_waits: Throttle,
+    pub(crate) owner_waits: Throttle,
     pub(crate) waits: Throttle,
     /// Only for balances.
     pub(crate) chain: Chain,

@@ -79,7 +79,7 @@ fn wait_seconds(text: &str) -> Option<Duration> {
 /// the end.
 async fn decided(people: &People, mut approval: Approval, is_person: bool, wait: Duration) -> Result<Approval> {
     let is_pending = |approval: &Approval| approval.status(people.now()) == ApprovalStatus::Pending;
-    if !is_pending(&approval) || !people.may_wait(approval.agent).await {
+    if !is_pending(&approval) || !people.may_wait(&approval).await {
         return Ok(approval);
     }
     let mut reads = interval(BETWEEN_READS);

@@ -7,7 +7,7 @@ use crate::ops::several::several;
 use crate::state::People;
 use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
-    Duration, ErrorKind, NOTE_MAX, Result, ServiceId, Spend, WindowScope,
+    Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, WindowScope,
 };
 use purser_store::{ApprovalDecision, ApprovalPlace, AuditEntry, Resolved};
 use purser_store::{Filter, Page, PageRequest, READS, page};
@@ -20,6 +20,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
 /// The number of calls that begin to wait for the verdicts of one agent in a minute. A client that waits all the time makes
 /// three.
 pub(crate) const AGENT_WAITS_PER_MINUTE: u32 = 4;
+
+/// The number of calls that begin to wait in a minute, of all agents of one owner. It is about half of all, so that no owner
+/// takes those of the others.
+pub(crate) const OWNER_WAITS_PER_MINUTE: u32 = 8;
 
 /// The number of calls that begin to wait in a minute, of all agents together. Each takes an environment of this function for
 /// 20 s at most: 15 a minute take five on average, half of what a new AWS account has. The rest is for people, so waiting
@@ -122,13 +126,21 @@ impl Waiting {
 }
 
 impl People {
-    /// Whether one more call may wait for a verdict on what this agent asks. A call that may not is answered at once. An agent
-    /// that has used up its own waits uses up nobody else's.
-    pub(crate) async fn may_wait(&self, agent: AgentId) -> bool {
-        let now = self.now();
-        let scope = format!("approval waits {agent}");
-        let of_agent = self.agent_waits.limit(scope, now, async { Ok(()) }).await;
-        of_agent.is_ok() && self.waits.limit("approval waits", now, async { Ok(()) }).await.is_ok()
+    /// Whether one more call may wait for a verdict on this approval. A call that may not is answered at once. An agent that
+    /// has used up its own waits uses up nobody else's, and an owner whose agents have uses up no other owner's.
+    pub(crate) async fn may_wait(&self, approval: &Approval) -> bool {
+        let owner = format!("approval waits of {}", Fingerprint::of_text(&approval.owner));
+        let scopes = [
+            (&self.agent_waits, format!("approval waits {}", approval.agent)),
+            (&self.owner_waits, owner),
+            (&self.waits, "approval waits".to_owned()),
+        ];
+        for (throttle, scope) in scopes {
+            if throttle.limit(scope, self.now(), async { Ok(()) }).await.is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     /// The person's approvals, newest first. An approval that was just created may be missing for a moment.
