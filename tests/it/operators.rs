@@ -98,6 +98,7 @@ async fn an_entry_is_made_read_and_replaced_as_a_whole() {
         ("probe", Value::Null),
         ("change", Value::Null),
         ("next", Value::Null),
+        ("paid_from", Value::Null),
     ] {
         expected["operations"][0][name] = value;
     }

@@ -300,6 +300,40 @@ async fn a_second_operator_ends_the_wait_and_nobody_accepts_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_payee_is_paid_from_the_time_that_operators_are_told() {
+    let delay = ("ACCEPTED_PAYEE_DELAY_SECONDS".to_owned(), "3600".to_owned());
+    let world = World::still_with(Options {
+        environment: [delay].into(),
+        ..Options::default()
+    });
+    let office = Office::with(world.await);
+    let (world, payee) = (&office.world, office.payee());
+    let operation = office.operation();
+    let id = fresh_key();
+    let paid_from = |told: &Value| told["operations"][0]["paid_from"].clone();
+    let told = office
+        .write(&id, &service_entry("newcomer", std::slice::from_ref(&operation)))
+        .await;
+    assert_eq!(paid_from(&told), Value::Null, "what opens is paid at once");
+    let agent = office.agent().await;
+    let changed = paid(operation.clone(), 1_000, STRANGER);
+    let told = office.write(&id, &service_entry("newcomer", &[changed])).await;
+    assert_eq!(paid_from(&told), Value::Null, "the present payee is paid as before");
+
+    let accepted = office.accept(&office.bob, &id, &operation["id"], "\"2\"").await.ok();
+    let from = world.now().after(purser_domain::Duration::from_secs_u32(3_600));
+    assert_eq!(paid_from(&accepted), from.to_string());
+    world.pass(SEEN_AFTER);
+    assert_eq!(paid_from(&world.operator_gets(&at(&id)).await.ok()), from.to_string());
+    for pay_to in [STRANGER, payee.as_str()] {
+        office.pays(&agent, 1_000, pay_to).await.refused(403, "policy_blocked");
+    }
+    world.set_clock(from);
+    assert_eq!(paid_from(&world.operator_gets(&at(&id)).await.ok()), Value::Null);
+    office.pays(&agent, 1_000, STRANGER).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_waits_is_taken_back_by_writing_what_is_and_kept_by_writing_it_again() {
     let office = Office::open().await;
     let payee = office.payee();

@@ -1,5 +1,6 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator puts a delayed
-//! payee or price into effect.
+//! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator ends the delay of a
+//! payee or price in the catalog. It is paid after the shorter delay of accepted payees
+//! (`shared/domain/src/catalog/attested.rs`).
 
 use crate::edit::{Change, Condition, Edited};
 use crate::view::InternalService;
@@ -17,7 +18,8 @@ purser_api::error_responses! {
 
 /// Accept the delayed change of an operation (`next`).
 ///
-/// The change takes effect at once. The operator who requested it can't accept it.
+/// The catalog lists the change at once. It is paid from `paid_from` on, an hour later by default: a delay that operators
+/// can't shorten. The operator who requested the change can't accept it.
 #[utoipa::path(
     post,
     path = "/internal/services/{serviceId}/operations/{operationId}/accept-change",
@@ -54,5 +56,5 @@ pub(crate) async fn accept_change(
             Ok(Change::Accept(operation))
         })
         .await?;
-    Ok(operators.show(&service).await?)
+    Ok(operators.show_accepted(&service, Some(operation)).await?)
 }

@@ -2,7 +2,7 @@
 //! payees take effect (`shared/domain/src/catalog/pricing.rs`).
 
 use crate::Operators;
-use crate::view::InternalService;
+use crate::view::{InternalService, PaidFrom};
 use axum::Json;
 use axum::response::Response;
 use purser_api::{Operator, Precondition, versioned};
@@ -135,16 +135,28 @@ impl Operators {
 
     /// The service with its probe results, and its version.
     pub(crate) async fn show(&self, service: &Service) -> Result<Response> {
-        let record = self.catalog.probes(service.id).await?;
-        Ok(self.shown(service, &record))
+        self.show_accepted(service, None).await
     }
 
-    /// As [`Operators::show`], with a record that was read before.
-    pub(crate) fn shown(&self, service: &Service, record: &ProbeRecord) -> Response {
-        versioned(
-            service.version,
-            Json(InternalService::of(service, record, self.network, self.clock.now())),
-        )
+    /// As [`Operators::show`], right after this operation's change was accepted.
+    pub(crate) async fn show_accepted(&self, service: &Service, accepted: Option<OperationUuid>) -> Result<Response> {
+        let record = self.catalog.probes(service.id).await?;
+        self.shown(service, &record, accepted).await
+    }
+
+    /// As [`Operators::show_accepted`], with a record that was read before.
+    pub(crate) async fn shown(
+        &self,
+        service: &Service,
+        record: &ProbeRecord,
+        accepted: Option<OperationUuid>,
+    ) -> Result<Response> {
+        let paid_from = PaidFrom {
+            attested: self.usage.attested(service.id).await?,
+            accepted: accepted.map(|operation| (operation, self.accepted_payee_delay)),
+        };
+        let view = InternalService::of(service, record, &paid_from, self.network, self.clock.now());
+        Ok(versioned(service.version, Json(view)))
     }
 }
 

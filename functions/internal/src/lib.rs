@@ -3,8 +3,8 @@
 //!
 //! Every caller must send an operator's token, which is checked first. The audit log has each act with the operator's
 //! name. An edit is conditional on the version that its operator saw (`If-Match`). Probe results are shown here and
-//! change nothing: an operator pins a payment. Another payee or a raised price takes effect after a delay, or when a
-//! second operator accepts it.
+//! change nothing: an operator pins a payment. Another payee or a raised price takes effect after a delay, which a second
+//! operator can shorten.
 
 mod accept;
 mod audit;
@@ -28,7 +28,7 @@ use purser_api::{
     ApiSettings, Boot, BootError, Clock, Entropy, InternalTokens, Operator, OperatorCredentials, RefusalLimit, Secrets,
 };
 use purser_domain::{Duration, ErrorKind, Network, OperationUuid, Result, ServiceId};
-use purser_store::{AuditLog, CatalogTable, Ledger};
+use purser_store::{AuditLog, CatalogTable, Ledger, UsageTable};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
@@ -41,6 +41,10 @@ struct Operators {
     network: Network,
     /// The delay of another payee or a raised price.
     payment_change_delay: Duration,
+    /// The payees that `events` attests, only for when they are paid.
+    usage: UsageTable,
+    /// The delay of a payee or price that a second operator has accepted, as `events` applies it.
+    accepted_payee_delay: Duration,
     tokens: InternalTokens,
     refusals: RefusalLimit,
     clock: Clock,
@@ -106,22 +110,33 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         ..
     } = boot;
     let api = ApiSettings::from_env(&mut env);
-    let names = ["CATALOG_TABLE", "LEDGER_TABLE", "AUDIT_TABLE", "OPERATORS_SECRET_ARN"].map(|name| env.text(name));
+    let names = [
+        "CATALOG_TABLE",
+        "LEDGER_TABLE",
+        "AUDIT_TABLE",
+        "USAGE_TABLE",
+        "OPERATORS_SECRET_ARN",
+    ];
+    let names = names.map(|name| env.text(name));
     let network = env.network();
     let delay = env.number(DELAY, DEFAULT_DELAY_SECONDS, 0..=2_592_000);
     if delay == 0 && !network.is_testnet() {
         env.wrong(DELAY, "must not be 0 on a network whose payments have value");
     }
     let refusals_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    let settings = (api, names, network, delay, refusals_per_minute);
-    let (api, [catalog, ledger, audit, token_arn], network, delay, refusals_per_minute) = env.finish(settings)?;
+    let delays = (delay, env.number("ACCEPTED_PAYEE_DELAY_SECONDS", 3_600, 0..=2_592_000));
+    let settings = (api, names, network, delays, refusals_per_minute);
+    let (api, names, network, (delay, accepted_delay), refusals_per_minute) = env.finish(settings)?;
+    let [catalog, ledger, audit, usage, token_arn] = names;
     let db = purser_store::client(&aws);
     let operators = Arc::new(Operators {
         catalog: CatalogTable::new(db.clone(), catalog),
         ledger: Ledger::without_decisions(db.clone(), ledger),
-        audit: AuditLog::new(db, audit),
+        audit: AuditLog::new(db.clone(), audit),
+        usage: UsageTable::new(db, usage),
         network,
         payment_change_delay: Duration::from_secs_u32(delay),
+        accepted_payee_delay: Duration::from_secs_u32(accepted_delay),
         refusals: RefusalLimit::new(refusals_per_minute),
         tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
         clock,

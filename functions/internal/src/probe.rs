@@ -41,5 +41,5 @@ pub(crate) async fn probe(
         .request_probe(id, operators.clock.now(), &entry)
         .await?;
     let record = operators.catalog.probes(id).await?;
-    Ok((StatusCode::ACCEPTED, operators.shown(&service, &record)).into_response())
+    Ok((StatusCode::ACCEPTED, operators.shown(&service, &record, None).await?).into_response())
 }

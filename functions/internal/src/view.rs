@@ -1,8 +1,8 @@
 //! The wire shapes of this group's answers.
 
 use purser_domain::{
-    Aggregates, Amount, Answer, CatalogPayment, Network, NextPricing, Operation, Probe, ProbeRecord, Quote, Service,
-    Settlement, Timestamp, Unpayable, Url,
+    Aggregates, Amount, Answer, AttestedService, CatalogPayment, Duration, Network, NextPricing, Operation,
+    OperationUuid, PayeeAge, Probe, ProbeRecord, Quote, Service, Settlement, Timestamp, Unpayable, Url,
 };
 use purser_store::ReconcileRequest;
 use serde::Serialize;
@@ -104,8 +104,13 @@ pub(crate) struct InternalOperation {
     /// The payment that authorize makes: this payee and no other.
     #[schema(required)]
     payment: Option<InternalPayment>,
+    /// The first instant at which authorize pays `payment` and this price, if that is in the future: what is new, or was
+    /// accepted, waits for a second delay that operators can't shorten. Null if it is paid now, or while a change of the
+    /// last seconds is not yet attested.
+    #[schema(format = DateTime, required)]
+    paid_from: Option<String>,
     /// The delayed values of `price_model`, `max_price_units` and `payment`; null without a delayed change. To
-    /// withdraw it, write the entry as it is now; to put it into effect at once, another operator accepts it.
+    /// withdraw it, write the entry as it is now; to shorten the delay, another operator accepts it.
     #[schema(required)]
     next: Option<NextView>,
     /// The reason that no call can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
@@ -241,9 +246,36 @@ pub(crate) struct InternalServiceList {
     pub(crate) count: usize,
 }
 
+/// What is attested of a service's payees, and what this answer's edit changes about it.
+pub(crate) struct PaidFrom {
+    /// The present row; `None` for a service that was never open.
+    pub(crate) attested: Option<AttestedService>,
+    /// The operation whose change was just accepted, and the delay of accepted changes.
+    pub(crate) accepted: Option<(OperationUuid, Duration)>,
+}
+
+impl PaidFrom {
+    /// The first instant at which the operation's payee and price are paid, if that is after `now`.
+    fn of(&self, operation: &Operation, now: Timestamp) -> Option<Timestamp> {
+        let PayeeAge::Young(from) = self.attested.as_ref()?.age(operation, now) else {
+            return None;
+        };
+        // The row is from before the edit (`shared/domain/src/catalog/attested.rs`).
+        let accepted = self.accepted.filter(|(accepted, _)| *accepted == operation.id);
+        let from = accepted.map_or(from, |(_, delay)| from.min(now.after(delay)));
+        (now < from).then_some(from)
+    }
+}
+
 impl InternalService {
     /// A service at this time.
-    pub(crate) fn of(service: &Service, record: &ProbeRecord, network: Network, now: Timestamp) -> Self {
+    pub(crate) fn of(
+        service: &Service,
+        record: &ProbeRecord,
+        paid_from: &PaidFrom,
+        network: Network,
+        now: Timestamp,
+    ) -> Self {
         let service = &record.shown(service).at(now);
         Self {
             id: service.id.to_string(),
@@ -266,7 +298,7 @@ impl InternalService {
             operations: service
                 .operations
                 .iter()
-                .map(|operation| InternalOperation::of(operation, service, record, (network, now)))
+                .map(|operation| InternalOperation::of(operation, service, (record, paid_from), (network, now)))
                 .collect(),
         }
     }
@@ -276,7 +308,7 @@ impl InternalOperation {
     fn of(
         operation: &Operation,
         service: &Service,
-        record: &ProbeRecord,
+        (record, paid_from): (&ProbeRecord, &PaidFrom),
         (network, now): (Network, Timestamp),
     ) -> Self {
         Self {
@@ -294,6 +326,7 @@ impl InternalOperation {
             params: operation.params.clone(),
             fetches_target: operation.fetches_target(service.category),
             payment: operation.payment.as_ref().map(InternalPayment::from),
+            paid_from: paid_from.of(operation, now).map(|from| from.to_string()),
             next: operation.next.as_ref().map(NextView::from),
             unpayable_reason: operation.payable(network, now).err().map(Unpayable::name),
             probe: record.of(operation).map(ProbeView::from),

@@ -166,6 +166,7 @@ async fn an_import_is_discovered_not_curated_not_payable_and_repeatable() {
             "probe",
             "change",
             "next",
+            "paid_from",
             "fetches_target",
         ] {
             operation.as_object_mut().unwrap().remove(seen);

@@ -32,7 +32,7 @@ pub(super) async fn show(
         page_number(&mut Query::without_blanks(&uri)),
     );
     let how = html! {
-        "A second operator accepts a change at once with "
+        "A second operator shortens the delay of a change with "
         code { "POST /internal/services/{id}/operations/{operation}/accept-change" }
         "; to withdraw a change, write the current entry with " code { "purser catalog apply" } "."
     };
