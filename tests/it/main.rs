@@ -31,6 +31,7 @@ mod permissions;
 mod preflight;
 mod races;
 mod reconcile;
+mod schemas;
 mod secrets;
 mod side_by_side;
 mod takeover;

@@ -5,7 +5,7 @@ use crate::Operators;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
-use purser_api::{AuditList, AuditView, Failure, OperatorCredentials, Query, audit_filter};
+use purser_api::{AuditList, AuditView, DateOrTime, Failure, OperatorCredentials, Query, audit_filter};
 use purser_domain::{AuditId, AuditKind, AuditScope, PersonId};
 use purser_store::{PageRequest, READ_AT_ONCE};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ purser_api::error_responses! {
         ("outflows" = Option<bool>, Query, description = "Only transfers out of wallets that no settlement explains: all of them, or the owner's."),
         ("agent_id" = Option<uuid::Uuid>, Query, description = "Only entries about this agent."),
         ("kind" = Option<String>, Query, pattern = "^(agent_created|agent_renamed|agent_frozen|agent_unfrozen|key_created|key_rotated|key_revoked|service_enabled|service_disabled|policy_edited|rule_added|rule_replaced|rule_removed|payout_address_named|payout_address_removed|paid_out|approval_approved|approval_rejected|webhook_created|webhook_edited|webhook_secret_rotated|webhook_removed|notices_edited|session_started|session_ended|sessions_ended|catalog_edited|payment_pinned|payment_change_accepted|trust_status_set|curated_set|probe_requested|reconcile_requested|freeze_set|freeze_ended|handover_offered|handover_taken_back|handover_accepted|outflow_found)$", description = "Only entries of this action."),
-        ("from" = Option<String>, Query, description = "The start: a time, or a date in UTC."),
-        ("to" = Option<String>, Query, description = "The end: before this time, or up to the end of this date in UTC."),
+        ("from" = inline(Option<DateOrTime>), Query, description = "The start: a time, or a date in UTC."),
+        ("to" = inline(Option<DateOrTime>), Query, description = "The end: before this time, or up to the end of this date in UTC."),
         ("refused" = Option<bool>, Query, description = "Only refused actions."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<uuid::Uuid>, Query, description = "The `next_cursor` of an earlier answer."),

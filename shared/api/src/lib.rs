@@ -33,7 +33,7 @@ pub use http::client_ip::{GatewayContext, ThrottleScope, client_ip, domain_name}
 pub use http::envelope::{ErrorBody, ProblemView};
 pub use http::etag::Cacheable;
 pub use http::failure::{Failure, Reply};
-pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, Text, seconds};
+pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, Text, WEB, seconds};
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
 pub use http::outward::{AllowedHosts, client_for_any, client_for_public};
 pub use http::payment_body::{
@@ -67,7 +67,7 @@ pub use lambda::secrets::Secrets;
 pub use lambda::secrets_key::SecretsKey;
 pub use lambda::sqs::{SqsBatch, SqsRecord};
 pub use telemetry::trace_id::TraceId;
-pub use view::audit::{AuditList, AuditView, audit_filter, from_to};
+pub use view::audit::{AuditList, AuditView, DateOrTime, audit_filter, from_to};
 pub use view::call::CallView;
 pub use view::decision::{CheckView, DecisionView};
 pub use view::policy::PolicyView;

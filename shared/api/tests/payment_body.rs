@@ -70,12 +70,8 @@ fn each_member_is_read_strictly() {
     let texts = |values: &[&str]| -> Vec<Value> { values.iter().map(|value| json!(value)).collect() };
     // As spelled in JSON.
     let numbers = [
-        "-0",
         "-1",
-        "0.0",
-        "5000.0",
         "0.5",
-        "5e3",
         "1e-3",
         "9007199254740992",
         "18446744073709551616",

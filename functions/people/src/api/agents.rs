@@ -10,13 +10,10 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Response;
-use purser_api::{
-    CallerIds, Failure, IfMatch, Member as _, Place, Problems, Query, SessionToken, VersionTag, json_body, versioned,
-};
+use purser_api::{CallerIds, Failure, IfMatch, Member as _, Query, SessionToken, VersionTag, json_body, versioned};
 use purser_domain::{Agent, AgentName, OperatorFreeze, Result};
 use purser_store::READ_AT_ONCE;
 use serde::Serialize;
-use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -101,14 +98,6 @@ purser_api::body! {
         /// For people. The space around it is dropped.
         pub(super) name: AgentName,
     }
-}
-
-/// Reads an edit.
-pub(super) fn parse_edit(body: &Value) -> Result<AgentEdit> {
-    let mut problems = Problems::default();
-    let edit = AgentEdit::read(body, Place::Body, &mut problems);
-    problems.ask_for_something::<AgentEdit>(body);
-    problems.finish(edit)
 }
 
 impl People {
@@ -238,7 +227,7 @@ pub(crate) async fn edit(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let edit = json_body(&body).and_then(|body| parse_edit(&body));
+    let edit = json_body(&body).and_then(|body| AgentEdit::parse(&body));
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let owned = people.edit_agent(owned, meant, &edit).await?;
     Ok(people.told(owned.agent()).await?)

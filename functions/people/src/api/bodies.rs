@@ -2,6 +2,7 @@
 //! answer reports every problem, by path. The tests over HTTP check one body of each kind.
 
 use super::{agents, approvals, keys, rules, services};
+use crate::ops::agents::AgentEdit;
 use purser_api::Member as _;
 use purser_domain::{
     Amount, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind, KeyScope,
@@ -85,7 +86,7 @@ fn no_bools() -> Vec<Value> {
 
 /// Invalid amounts: no whole numbers, or too large. Each is one problem.
 fn no_amounts() -> Vec<Value> {
-    let fractions = vec![json!(0.5), json!(1.0), json!(1e3)];
+    let fractions = vec![json!(0.5), json!(1.000_1), json!(-1.0), json!(1e16), json!(1e300)];
     let others = vec![json!("1"), json!(true), json!([1]), json!({"units": 1})];
     let beyond = vec![
         json!(-1),
@@ -113,7 +114,7 @@ fn an_agent_needs_a_name() {
 }
 
 #[test]
-fn an_edit_of_an_agent_changes_something() {
+fn an_edit_of_an_agent_may_change_nothing() {
     let mut rows = each(no_names(), |name| json!({"name": name}), "/name");
     let no_statuses = ["", "Frozen", "frozen ", "deleted", "pending"].map(|text| json!(text));
     rows.extend(each(
@@ -125,14 +126,14 @@ fn an_edit_of_an_agent_changes_something() {
     rows.extend([
         (json!({"status": "frozen"}), vec![]),
         (json!({"name": "x", "status": null}), vec![]),
-        (json!({}), vec![""]),
-        (json!({"name": null, "status": null}), vec![""]),
+        (json!({}), vec![]),
+        (json!({"name": null, "status": null}), vec![]),
         (
             json!({"name": "", "status": 1, "owner": "me", "version": 3}),
             vec!["/name", "/owner", "/status", "/version"],
         ),
     ]);
-    check(agents::parse_edit, rows);
+    check(AgentEdit::parse, rows);
 }
 
 #[test]
@@ -231,6 +232,7 @@ fn an_overlap_is_a_whole_number_of_seconds_up_to_thirty_days() {
         "/overlap_seconds",
     ));
     rows.extend([0, 1, 2_592_000].map(|seconds| (of(json!(seconds)), vec![])));
+    rows.extend([-0.0, 1.0, 1e3, 2_592_000.0].map(|seconds| (of(json!(seconds)), vec![])));
     rows.extend([
         (json!({}), vec!["overlap_seconds_required"]),
         (
@@ -361,15 +363,23 @@ fn a_service_is_enabled_by_its_name_and_a_policy() {
 }
 
 #[test]
-fn an_edit_of_a_record_changes_something() {
+fn an_edit_of_a_record_may_change_nothing() {
     let catalog = catalog();
     let mut rows = policies(&json!({"enabled": false}));
     rows.extend(each(no_bools(), |enabled| json!({"enabled": enabled}), "/enabled"));
     rows.extend([
         (json!({"enabled": false}), vec![]),
         (json!({"enabled_operations": null}), vec![]),
-        (json!({}), vec![""]),
-        (json!({"enabled": null, "max_per_day_units": null}), vec![""]),
+        (json!({}), vec![]),
+        (json!({"enabled": null, "max_per_day_units": null}), vec![]),
+        (
+            json!({"policy": {}, "max_per_call_units": null, "enabled_operations": null}),
+            vec![],
+        ),
+        (
+            json!({"policy": {}, "max_per_call_units": 1}),
+            vec!["/max_per_call_units"],
+        ),
         (
             json!({"enabled": 1, "service_id": "lab-search", "version": 1}),
             vec!["/enabled", "/service_id", "/version"],

@@ -9,7 +9,7 @@ use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{CallView, CheckView, Failure, Query, SessionToken};
+use purser_api::{CallView, CheckView, DateOrTime, Failure, Query, SessionToken};
 use purser_domain::{Catalog, DecisionResult, ErrorKind, LoggedDecision, ServiceId, TransactionId};
 use serde::Serialize;
 use std::sync::Arc;
@@ -142,8 +142,8 @@ pub(crate) struct DecisionList {
         ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
         ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Only decisions with this result."),
         ("service_id" = Option<String>, Query, description = "Only decisions for this service: its slug or UUID."),
-        ("from" = Option<String>, Query, description = "The start: a time, or a date in UTC."),
-        ("to" = Option<String>, Query, description = "The end: before this time, or up to the end of this date in UTC."),
+        ("from" = inline(Option<DateOrTime>), Query, description = "The start: a time, or a date in UTC."),
+        ("to" = inline(Option<DateOrTime>), Query, description = "The end: before this time, or up to the end of this date in UTC."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^([0-9a-f]{32}|0[0-2][0-9a-f]{46}|0[0-2][0-9a-f]{78})$", description = "The `next_cursor` of an earlier answer."),
     ),

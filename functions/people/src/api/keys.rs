@@ -153,11 +153,11 @@ purser_api::body! {
     pub(crate) struct NewKeyBody {
         /// `read`: lists and policies; `pay`: preflights, payments and their completion. One at least. Either may look
         /// up one receipt, one approval, and who it is.
-        permissions: Option<Vec<Permission>> = {"minItems": 1, "maxItems": 2},
+        permissions: Option<Vec<Permission>> = {"minItems": 1, "maxItems": 2, "uniqueItems": true},
         /// Services of the catalog, by slug or UUID: nothing else is paid or shown.
-        services: Option<Vec<Reference>> = {"minItems": 1, "maxItems": 20},
+        services: Option<Vec<Reference>> = {"minItems": 1, "maxItems": 20, "uniqueItems": true},
         /// CIDR blocks: it may be used from these addresses only, as the gateway sees them.
-        networks: Option<Vec<SourceNetwork>> = {"minItems": 1, "maxItems": 10},
+        networks: Option<Vec<SourceNetwork>> = {"minItems": 1, "maxItems": 10, "uniqueItems": true},
         /// When it expires; in the future.
         expires_at: Option<Timestamp>,
     }

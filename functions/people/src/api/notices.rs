@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, IfMatch, Listed, Member as _, SessionToken, VersionTag, json_body, versioned};
+use purser_api::{Failure, IfMatch, Listed, Member as _, SessionToken, VersionTag, WEB, json_body, versioned};
 use purser_domain::{ChannelTerms, DEFAULT_NOTICES, EventKind, NoticeChannel, WebhookUrl};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ purser_api::field! {
     json!({
         "type": "string",
         "format": "uri",
-        "pattern": "^https?://[A-Za-z0-9]",
+        "pattern": WEB,
         "maxLength": WebhookUrl::MAX,
         "example": "https://hooks.slack.com/services/<secret>",
     })

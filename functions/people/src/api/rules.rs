@@ -172,14 +172,14 @@ purser_api::body! {
         /// Nothing is bought in these categories.
         CategoryBlock = "category_block" {
             /// One at least.
-            categories: Vec<Category> = {"minItems": 1},
+            categories: Vec<Category> = {"minItems": 1, "uniqueItems": true},
         }
         /// Only these vendors are paid; one at least.
         VendorAllowlist = "vendor_allowlist" {
             /// Slugs of services in the catalog.
-            services: Option<Vec<ServiceSlug>> = {"maxItems": 50},
+            services: Option<Vec<ServiceSlug>> = {"maxItems": 50, "uniqueItems": true},
             /// Addresses.
-            wallets: Option<Vec<Address>> = {"maxItems": 50},
+            wallets: Option<Vec<Address>> = {"maxItems": 50, "uniqueItems": true},
         }
         /// The most that may be spent within every window of this length, over all services.
         BudgetLimit = "budget_limit" {
@@ -190,9 +190,9 @@ purser_api::body! {
         /// A person decides first, where every given condition holds; without any, always.
         ApprovalRequired = "approval_required" {
             /// Only for these services, by slug.
-            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50},
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             /// Only in these categories.
-            categories: Option<Vec<Category>> = {"minItems": 1},
+            categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
             /// Only above this amount.
             above_units: Option<Amount>,
         }

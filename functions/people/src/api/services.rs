@@ -167,7 +167,7 @@ purser_api::body! {
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
         /// Slugs of the service's operations; null for every one.
-        enabled_operations: Said<Vec<OperationSlug>>,
+        enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
@@ -184,7 +184,7 @@ purser_api::body! {
         max_per_day_units: Option<Amount> = {"default": 50_000_000},
         require_approval_above_units: Option<Amount> = {"default": 10_000_000},
         /// Slugs of the service's operations; null for every one.
-        enabled_operations: Said<Vec<OperationSlug>>,
+        enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
@@ -201,7 +201,7 @@ purser_api::body! {
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
         /// Slugs of the service's operations; null for every one.
-        enabled_operations: Said<Vec<OperationSlug>>,
+        enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
@@ -237,8 +237,8 @@ macro_rules! either_policy {
 /// Refuses bodies whose parsed form is ambiguous: a policy in both places, or a `null` of `allowed_domains`.
 /// (`enabled_operations` may be `null`, for all.)
 fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
-    let policy = body.get("policy").filter(|policy| !policy.is_null());
-    let beside = policy.and(PolicyBody::NAMES.iter().find(|name| body.get(**name).is_some()));
+    let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
+    let beside = PolicyBody::NAMES.iter().find(|name| has("policy") && has(name));
     if let Some(name) = beside {
         problems.note(Place::Member(&Place::Body, name), "must not be combined with `policy`");
     }
@@ -291,10 +291,6 @@ pub(super) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
     });
     if let Some(edit) = &edit {
         problems.extend(problems_of(body, &edit.policy, service));
-    }
-    // `null` is a valid value of `enabled_operations`.
-    if body.get("enabled_operations").is_none() {
-        problems.ask_for_something::<ServiceEditBody>(body);
     }
     problems.finish(edit)
 }

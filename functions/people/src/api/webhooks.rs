@@ -10,7 +10,9 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, IfMatch, Listed, Member as _, Query, SessionToken, Text, VersionTag, json_body, versioned};
+use purser_api::{
+    Failure, IfMatch, Listed, Member as _, Query, SessionToken, Text, VersionTag, WEB, json_body, versioned,
+};
 use purser_domain::{AgentId, Delivery, DeliveryId, EventKind, SecretTerm, WebhookId, WebhookTerms, WebhookUrl};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -214,7 +216,7 @@ purser_api::field! {
     json!({
         "type": "string",
         "format": "uri",
-        "pattern": "^https?://[A-Za-z0-9]",
+        "pattern": WEB,
         "maxLength": WebhookUrl::MAX,
         "example": "https://hooks.example.com/purser",
     })

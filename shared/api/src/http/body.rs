@@ -68,17 +68,6 @@ impl Problems {
         self.found.iter().any(|problem| problem.path.starts_with(path))
     }
 
-    /// An edit without any member is a mistake: notes a problem.
-    pub fn ask_for_something<T: Member>(&mut self, body: &Value) {
-        let is_left_out = |name: &&str| body.get(name).is_none_or(Value::is_null);
-        if T::NAMES.iter().all(is_left_out) && self.found.is_empty() {
-            self.note(
-                Place::Body,
-                format!("must have at least one of: {}", T::NAMES.join(", ")),
-            );
-        }
-    }
-
     /// The body, if there is no problem; else 400 `<field>_required` where a required member is missing, or 400
     /// `invalid_request`, with all problems, sorted by path.
     pub fn finish<T>(mut self, body: Option<T>) -> Result<T> {
@@ -406,8 +395,7 @@ macro_rules! body {
                     let mut members =
                         $crate::body!(@describe schemas: $([$($doc)*] $member: $type {$($($more)*)?},)*);
                     members.push((stringify!($tag), true, tag));
-                    // Within `oneOf`, a variant's schema does not exclude other members.
-                    $crate::body::object(&[$($of),*], members, true)
+                    $crate::body::object(&[$($of),*], members, false)
                 }),+];
                 schemas.add(stringify!($name), $crate::body::one_of(&[$($about),*], &variants))
             }

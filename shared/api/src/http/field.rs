@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 /// A text without control characters, as a pattern of JSON Schema.
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
-/// The start of every web address, as a pattern.
-const WEB: &str = "^https?://[A-Za-z0-9]";
+/// Every web address, as a pattern: the characters of RFC 3986 §2 from its host on. They are all ASCII, so a length in
+/// characters is one in bytes. The parser takes other characters too, and encodes them.
+pub const WEB: &str = "^https?://[A-Za-z0-9][A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=%-]*$";
 /// The longest URL that agents may send, in bytes: the common limit of browsers and servers.
 const MAX_URL_BYTES: usize = 8_192;
 
@@ -174,18 +175,19 @@ field! {
     })
 }
 
-/// A text of 1 to `MAX` bytes without control characters.
+/// A text of 1 to `MAX` characters without control characters. A character is a code point, as in JSON Schema
+/// (Validation §6.3.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text<const MAX: usize>(pub String);
 
 impl<const MAX: usize> Field for Text<MAX> {
     fn read(value: &Value) -> Result<Self, String> {
         match value.as_str() {
-            Some(text) if (1..=MAX).contains(&text.len()) && !text.chars().any(char::is_control) => {
+            Some(text) if (1..=MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control) => {
                 Ok(Self(text.to_owned()))
             }
             _ => Err(format!(
-                "must be a string of 1 to {MAX} bytes without control characters"
+                "must be a string of 1 to {MAX} characters without control characters"
             )),
         }
     }
@@ -222,7 +224,7 @@ field! {
 }
 
 fn amount_from(least: u64, value: &Value) -> Result<Amount, String> {
-    let units = value.as_u64().filter(|units| *units >= least);
+    let units = whole_number(value).filter(|units| *units >= least);
     units
         .and_then(Amount::from_units)
         .ok_or_else(|| format!("must be a whole number of micro-units from {least} to {}", Amount::MAX))
@@ -232,9 +234,18 @@ fn amount_schema(least: u64) -> Value {
     json!({"type": "integer", "format": "int64", "minimum": least, "maximum": Amount::MAX.units()})
 }
 
+/// A JSON number without a fraction, which is an integer however it is written: `5.0` is 5 (JSON Schema Core §6.3).
+fn whole_number(value: &Value) -> Option<u64> {
+    // `f64` writes itself without a fraction exactly when it has none, so no float arithmetic is needed.
+    value.as_u64().or_else(|| match value.as_f64()?.to_string().as_str() {
+        "-0" => Some(0),
+        digits => digits.parse().ok(),
+    })
+}
+
 /// A whole number of seconds.
 pub fn seconds(value: &Value) -> Option<Duration> {
-    let seconds = u32::try_from(value.as_u64()?).ok()?;
+    let seconds = u32::try_from(whole_number(value)?).ok()?;
     Some(Duration::from_secs_u32(seconds))
 }
 
@@ -304,4 +315,56 @@ listed! {
         "example": "web.search",
     };
     ServiceSlug as "NamedService": {"description": "The slug of a service in the catalog.", "example": "lab-search"};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_counted_in_characters() {
+        for (text, fits) in [
+            ("\u{1f4a1}".repeat(8), true),
+            ("\u{1f4a1}".repeat(9), false),
+            ("e\u{301}".repeat(4), true),
+            ("e\u{301}".repeat(5), false),
+            (String::new(), false),
+            ("a\u{85}".to_owned(), false),
+        ] {
+            assert_eq!(<Text<8> as Field>::read(&json!(text)).is_ok(), fits, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_amount_is_an_integer_however_it_is_written() {
+        let units = |text: &str| {
+            let value = serde_json::from_str(text).unwrap();
+            <Amount as Field>::read(&value).ok().map(Amount::units)
+        };
+        let rows = [
+            ("5", Some(5)),
+            ("5.0", Some(5)),
+            ("5e0", Some(5)),
+            ("1.5e1", Some(15)),
+            ("1e3", Some(1_000)),
+            ("0.0", Some(0)),
+            ("-0", Some(0)),
+            ("9007199254740991", Some(9_007_199_254_740_991)),
+            ("9007199254740991.0", Some(9_007_199_254_740_991)),
+            ("9007199254740992.0", None),
+            ("1e16", None),
+            ("1e300", None),
+            ("0.5", None),
+            ("4.999999", None),
+            ("-1.0", None),
+            ("\"5\"", None),
+            ("true", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(units(text), expected, "{text}");
+        }
+        assert!(<Price as Field>::read(&json!(0.0)).is_err());
+        assert_eq!(seconds(&json!(60.0)), Some(Duration::from_secs_u32(60)));
+        assert_eq!(seconds(&json!(60.5)), None);
+    }
 }

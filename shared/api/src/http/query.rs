@@ -46,16 +46,20 @@ impl Query {
 
     /// The page size: an integer from 1 to `max`.
     pub fn limit(&mut self, name: &str, default: u32, max: u32) -> u32 {
-        let Some(text) = self.text(name) else { return default };
-        // `parse` also takes a sign.
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        match text.parse() {
-            Ok(limit) if digits && (1..=max).contains(&limit) => limit,
-            _ => {
-                self.wrong(name, format!("must be an integer from 1 to {max}"));
-                default
-            }
-        }
+        self.integer(name, 1, max).unwrap_or(default)
+    }
+
+    /// An integer from `least` to `most`. It may have a fraction of zeros, as a JSON number may that is an integer.
+    pub fn integer(&mut self, name: &str, least: u32, most: u32) -> Option<u32> {
+        let read = |text: &str| {
+            let (digits, zeros) = text.split_once('.').unwrap_or((text, "0"));
+            let is_whole = !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0');
+            // `parse` also takes a sign.
+            let is_plain = is_whole && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let number = digits.parse().ok().filter(|_| is_plain)?;
+            (least..=most).contains(&number).then_some(number)
+        };
+        self.read(name, read, format!("must be an integer from {least} to {most}"))
     }
 
     /// Reads a parameter with `read`; `expected` describes a correct value.
@@ -116,6 +120,8 @@ mod tests {
         assert_eq!(check("limit=500&category=ai&x=1&x=2"), Ok((500, Some(Category::Ai))));
         assert_eq!(check(""), Ok((100, None)));
         assert_eq!(check("category=%61i"), Ok((100, Some(Category::Ai))));
+        assert_eq!(check("limit=5.0"), Ok((5, None)));
+        assert_eq!(check("limit=500.00"), Ok((500, None)));
     }
 
     #[test]
@@ -125,7 +131,12 @@ mod tests {
             "501",
             "-1",
             "+1",
-            "1.0",
+            "1.5",
+            "1.",
+            ".0",
+            "0.0",
+            "501.0",
+            "1.0.0",
             "1e1",
             "ten",
             "",

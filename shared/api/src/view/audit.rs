@@ -5,8 +5,11 @@ use purser_domain::{
     Actor, AgentId, AuditFilter, AuditKind, AuditOutcome, AuditRecord, Duration, Fingerprint, Timestamp,
 };
 use serde::Serialize;
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
+use serde_json::{Map, Value, json};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{RefOr, Schema},
+};
 
 /// One act: an edit, a sign-in, or what was refused; or an outflow that no settlement explains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -134,6 +137,23 @@ pub fn audit_filter(query: &mut Query) -> AuditFilter {
             .unwrap_or(false),
     }
 }
+
+/// The schema of `from` and `to`: a date or a time.
+#[derive(Clone, Copy, Debug)]
+pub struct DateOrTime;
+
+impl PartialSchema for DateOrTime {
+    fn schema() -> RefOr<Schema> {
+        let schema = json!({"oneOf": [
+            {"type": "string", "format": "date", "example": "2026-12-31"},
+            {"type": "string", "format": "date-time"},
+        ]});
+        // An invalid schema would leave a gap in the document; a test compares the document with the committed one.
+        serde_json::from_value(schema).unwrap_or_default()
+    }
+}
+
+impl ToSchema for DateOrTime {}
 
 /// The time range of a query: from `from` to before `to`. A date is included to its end, in UTC.
 pub fn from_to(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {

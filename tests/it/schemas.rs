@@ -1,0 +1,307 @@
+//! Values drawn from the schemas of the OpenAPI document: right ones with the habits of hosts (every property filled,
+//! `null`, integers such as `5.0`, texts of the full length outside ASCII, empty texts and lists), and wrong ones, each
+//! of which one keyword of the schema excludes.
+//!
+//! What a schema can't say (that a service is in the catalog, that an entry is not named twice elsewhere) is taken from
+//! the whole body that a draw begins with.
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+/// The document, for its references.
+pub(crate) struct Document(Value);
+
+/// A place in a body, and a value for it.
+pub(crate) type Draw = (String, Value);
+
+impl Document {
+    pub(crate) fn read() -> Self {
+        Self(serde_json::from_str(&purser_local::openapi().unwrap()).unwrap())
+    }
+
+    /// The schema of a route's body.
+    pub(crate) fn body<'a>(&'a self, operation: &'a Value) -> &'a Value {
+        self.resolved(&operation["requestBody"]["content"]["application/json"]["schema"])
+    }
+
+    /// Right texts and wrong ones for a query parameter.
+    pub(crate) fn parameter(&self, schema: &Value) -> (Vec<String>, Vec<String>) {
+        let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let right = self.right(schema, "", &Value::Null).into_iter().map(|(_, value)| value);
+        let right = right.filter(|value| !value.is_null()).map(text).collect();
+        let choices = self.choices(schema);
+        let is_free = |choice: &&Value| {
+            choice
+                .as_object()
+                .is_some_and(|keywords| !keywords.contains_key("pattern"))
+        };
+        // Any text is right where there is only a type.
+        if choices
+            .iter()
+            .any(|choice| types(choice) == ["string"] && is_free(choice) && choice["format"].is_null())
+            && choices.iter().all(|choice| choice["enum"].is_null())
+        {
+            return (right, Vec::new());
+        }
+        let bounds = choices.iter().flat_map(|choice| {
+            [
+                choice["minimum"].as_i64().map(|least| least - 1),
+                choice["maximum"].as_i64().map(|most| most + 1),
+            ]
+        });
+        let bounds = bounds.flatten().map(|number| number.to_string());
+        let wrong = bounds.chain(["", "\u{0}", "1.5", "-1", "1e1", "null", "[]"].map(str::to_owned));
+        (right, wrong.collect())
+    }
+
+    fn resolved<'a>(&'a self, schema: &'a Value) -> &'a Value {
+        match schema["$ref"].as_str() {
+            Some(reference) => self.0.pointer(reference.trim_start_matches('#')).unwrap(),
+            None => schema,
+        }
+    }
+
+    /// The alternatives of a schema, without references.
+    fn choices<'a>(&'a self, schema: &'a Value) -> Vec<&'a Value> {
+        let schema = self.resolved(schema);
+        match schema["oneOf"].as_array() {
+            Some(choices) => choices.iter().flat_map(|choice| self.choices(choice)).collect(),
+            None => vec![schema],
+        }
+    }
+
+    /// The alternative that describes an object: of those with a tag, the one with its tag.
+    fn object<'a>(&'a self, schema: &'a Value, own: &Map<String, Value>) -> Option<&'a Value> {
+        let is_tagged = |choice: &Value| {
+            let tag = &choice["properties"]["kind"]["enum"];
+            tag.is_null() || Some(&tag[0]) == own.get("kind")
+        };
+        let choices = self.choices(schema).into_iter();
+        choices
+            .filter(|choice| types(choice).contains(&"object"))
+            .find(|choice| is_tagged(choice))
+    }
+
+    /// All right values for one place or below it, of which `own` is one.
+    pub(crate) fn right(&self, schema: &Value, at: &str, own: &Value) -> Vec<Draw> {
+        let mut draws = vec![];
+        for choice in self.choices(schema) {
+            for kind in types(choice) {
+                draws.extend(
+                    values(choice, kind, own)
+                        .into_iter()
+                        .map(|value| (at.to_owned(), value)),
+                );
+            }
+        }
+        if let Some(members) = own.as_object() {
+            let Some(object) = self.object(schema, members) else {
+                return draws;
+            };
+            let Some(properties) = object["properties"].as_object() else {
+                return draws;
+            };
+            let required = object["required"].as_array().cloned().unwrap_or_default();
+            let is_optional = |name: &str| !required.contains(&json!(name));
+            let (mut least, mut nulls, mut filled) = (members.clone(), members.clone(), members.clone());
+            least.retain(|name, _| !is_optional(name));
+            for (name, property) in properties {
+                let choices = self.choices(property);
+                if is_optional(name) && choices.iter().any(|choice| types(choice).contains(&"null")) {
+                    nulls.insert(name.clone(), Value::Null);
+                }
+                let sample = members.get(name).cloned().filter(|own| !own.is_null());
+                let sample = sample.or_else(|| {
+                    let draws = self.right(property, "", &Value::Null).into_iter();
+                    draws.map(|(_, value)| value).find(|value| !value.is_null())
+                });
+                if let Some(sample) = sample {
+                    filled.insert(name.clone(), sample);
+                }
+                let own = members.get(name).unwrap_or(&Value::Null);
+                draws.extend(self.right(property, &format!("{at}/{name}"), own));
+            }
+            draws.extend([least, nulls, filled].map(|object| (at.to_owned(), Value::Object(object))));
+        } else if let (Some(entries), Some(items)) = (own.as_array(), schema_of_items(self, schema)) {
+            for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.is_object()) {
+                draws.extend(self.right(items, &format!("{at}/{index}"), entry));
+            }
+        }
+        draws
+    }
+
+    /// Wrong values for one place or below it: each is excluded by one keyword.
+    pub(crate) fn wrong(&self, schema: &Value, at: &str, own: &Value) -> Vec<Draw> {
+        let choices = self.choices(schema);
+        let allowed: Vec<&str> = choices.iter().flat_map(|choice| types(choice)).collect();
+        let mut draws = Vec::new();
+        let mut add = |value: Value| draws.push((at.to_owned(), value));
+        for (kinds, value) in [
+            (&["string"][..], json!("\u{0}")),
+            (&["integer", "number"], json!(7)),
+            (&["number"], json!(7.5)),
+            (&["boolean"], json!(true)),
+            (&["array"], json!([])),
+            (&["object"], json!({"a": 1})),
+        ] {
+            if !allowed.iter().any(|allowed| kinds.contains(allowed)) && !allowed.is_empty() {
+                add(value);
+            }
+        }
+        for choice in &choices {
+            for (bound, step) in [("minimum", -1_i64), ("maximum", 1)] {
+                if let Some(bound) = choice[bound].as_i64() {
+                    add(json!(bound + step));
+                }
+            }
+            if let Some(longest) = choice["maxLength"].as_u64() {
+                add(json!("x".repeat(usize::try_from(longest).unwrap() + 1)));
+            }
+            if choice["pattern"].is_string() || !choice["enum"].is_null() {
+                add(json!("\u{0}"));
+            }
+            if choice["minLength"].as_u64() == Some(1) {
+                add(json!(""));
+            }
+            if let Some(entries) = own
+                .as_array()
+                .filter(|own| !own.is_empty() && types(choice).contains(&"array"))
+            {
+                if choice["minItems"].as_u64() == Some(1) {
+                    add(json!([]));
+                }
+                if choice["uniqueItems"] == true {
+                    add(json!([entries[0], entries[0]]));
+                }
+                if let Some(most) = choice["maxItems"].as_u64() {
+                    add(json!(vec![entries[0].clone(); usize::try_from(most).unwrap() + 1]));
+                }
+            }
+        }
+        if let Some(members) = own.as_object() {
+            let Some(object) = self.object(schema, members) else {
+                return draws;
+            };
+            if object["additionalProperties"] == false {
+                draws.push((format!("{at}/a~1b~0c"), Value::Null));
+            }
+            for (name, property) in object["properties"].as_object().into_iter().flatten() {
+                let own = members.get(name).unwrap_or(&Value::Null);
+                draws.extend(self.wrong(property, &format!("{at}/{name}"), own));
+            }
+        } else if let (Some(entries), Some(items)) = (own.as_array(), schema_of_items(self, schema)) {
+            for (index, entry) in entries.iter().enumerate() {
+                draws.extend(self.wrong(items, &format!("{at}/{index}"), entry));
+            }
+        }
+        draws
+    }
+}
+
+fn schema_of_items<'a>(document: &'a Document, schema: &'a Value) -> Option<&'a Value> {
+    let choices = document.choices(schema).into_iter();
+    choices.filter_map(|choice| choice.get("items")).next()
+}
+
+fn types(schema: &Value) -> Vec<&str> {
+    match &schema["type"] {
+        Value::String(kind) => vec![kind],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The right values of one type for one place, besides `own` and objects.
+fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
+    match kind {
+        "null" => vec![Value::Null],
+        "boolean" => vec![json!(true), json!(false)],
+        "integer" => {
+            let own = own.as_u64();
+            let bounds = ["minimum", "maximum"].map(|bound| schema[bound].as_u64());
+            let numbers = bounds.into_iter().chain([own]).flatten();
+            // `5` and `5.0`.
+            let both = |number: u64| {
+                let float: Value = serde_json::from_str(&format!("{number}.0")).unwrap();
+                [json!(number), float]
+            };
+            numbers.flat_map(both).collect()
+        }
+        "string" => texts(schema).into_iter().map(Value::String).collect(),
+        // What a list has is often a name.
+        "array" if schema["minItems"].is_null() => vec![json!([])],
+        "array" => Vec::new(),
+        "object" if schema["properties"].is_null() => vec![json!({})],
+        "object" => Vec::new(),
+        other => panic!("a value of the type {other}"),
+    }
+}
+
+/// Texts of a schema; none of one that says nothing about names of things that have to exist.
+pub(crate) fn texts(schema: &Value) -> Vec<String> {
+    const LETTERS: [&str; 3] = ["x", "\u{e9}", "\u{1f4a1}"];
+    let own = |texts: &[&str]| -> Vec<String> { texts.iter().map(|text| (*text).to_owned()).collect() };
+    if let Some(names) = schema["enum"].as_array() {
+        return names.iter().map(|name| name.as_str().unwrap().to_owned()).collect();
+    }
+    let pattern = schema["pattern"].as_str().unwrap_or_default();
+    match schema["format"].as_str() {
+        Some("uuid") => return vec![Uuid::new_v4().to_string()],
+        Some("uri" | "uri-template") => {
+            let begin = "https://a.example/";
+            let longest = usize::try_from(schema["maxLength"].as_u64().unwrap()).unwrap();
+            let rest = "a".repeat(longest - begin.len());
+            return vec![
+                "https://a.example:8443/x%20y?q=%C3%A9&r[]=(*)".to_owned(),
+                format!("{begin}{rest}"),
+            ];
+        }
+        Some("date-time") => return own(&["2099-12-31T23:59:59Z", "2099-12-31T23:59:59.123456+14:00"]),
+        Some("date") => return own(&["2026-11-21"]),
+        Some("evm-address") => {
+            return own(&[
+                "0x90F79bf6EB2c4f870365E785982E1f101E93b906",
+                "0x90f79bf6eb2c4f870365e785982e1f101e93b906",
+            ]);
+        }
+        // The entries of lists.
+        Some("cidr" | "host-pattern") => return Vec::new(),
+        Some(other) => panic!("a text of the format {other}"),
+        None => {}
+    }
+    if let Some(names) = pattern.strip_prefix("^(").and_then(|rest| rest.strip_suffix(")$"))
+        && names
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-|\\.".contains(&byte))
+    {
+        return names.split('|').map(|name| name.replace('\\', "")).collect();
+    }
+    let place = "0".repeat(32);
+    match pattern {
+        // Full lengths, in characters of one to four bytes; and nothing at all, where nothing else is said.
+        ""
+        | "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
+        | "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
+        | "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$" => {
+            let longest = usize::try_from(schema["maxLength"].as_u64().unwrap_or(8)).unwrap();
+            let shortest = schema["minLength"].as_u64().unwrap_or_default();
+            let mut texts: Vec<String> = LETTERS.iter().map(|letter| letter.repeat(longest)).collect();
+            texts.extend((shortest == 0).then(String::new));
+            texts
+        }
+        "^exact$" => own(&["exact"]),
+        "^USDC$" => own(&["USDC"]),
+        "^balance$" => own(&["balance"]),
+        "^[A-Za-z]{1,16}$" => own(&["get", "PROPFIND", "ABCDEFGHIJKLMNOP"]),
+        "^0x[0-9a-fA-F]{64}$" => vec![format!("0x{}", "aB".repeat(32))],
+        "^[0-9a-f]{64}$" => vec!["0a".repeat(32)],
+        "^[0-9a-f]{32}$" => vec![place],
+        "^0[0-2][0-9a-f]{46}$" => vec!["0".repeat(48), format!("02{}", "f".repeat(46))],
+        "^([0-9a-f]{32}|0[0-2][0-9a-f]{46}|0[0-2][0-9a-f]{78})$" => {
+            vec![place, format!("02{}", "f".repeat(46)), format!("02{}", "f".repeat(78))]
+        }
+        // Slugs.
+        "^[a-z0-9_-]{1,128}$" | "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$" => Vec::new(),
+        other => panic!("a text of the pattern {other}"),
+    }
+}
