@@ -6,7 +6,8 @@ use crate::schemas::Document;
 use purser_domain::{DomainPattern, SpendPolicy};
 use purser_local::{DEMO_OWNER, Options};
 use purser_tests::{
-    Answer, Person, TestAgent, World, body_of, dollars, fresh_key, operation_entry, paths, payment_entry, service_entry,
+    Answer, Person, TestAgent, World, body_of, dollars, fresh_key, operation_entry, paths, payment_entry,
+    service_entry, unpaid,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -67,6 +68,7 @@ impl Ground {
         let mut check = authorize.clone();
         check.as_object_mut().unwrap().remove("idempotency_key");
         check["replay_key"] = json!(fresh_key());
+        let unpaid = unpaid(&authorize);
         let policy = json!({
             "service_id": "lab-weather", "max_per_call_units": 1, "max_per_day_units": 1,
             "require_approval_above_units": 1, "enabled_operations": null, "allowed_domains": ["*"],
@@ -108,6 +110,12 @@ impl Ground {
             (post.clone(), "/agents/{agentId}/services", below("/services"), nested),
             (post.clone(), "/x402/authorize", "/x402/authorize".to_owned(), authorize),
             (post.clone(), "/x402/check", "/x402/check".to_owned(), check),
+            (
+                post.clone(),
+                "/x402/check/unpaid",
+                "/x402/check/unpaid".to_owned(),
+                unpaid,
+            ),
             (
                 post.clone(),
                 "/x402/settlements/{settlementId}/complete",

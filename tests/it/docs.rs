@@ -37,17 +37,9 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::RecentSignInRequired { .. } => "recent_sign_in_required",
         ErrorKind::SecondOperatorRequired => "second_operator_required",
         ErrorKind::CrossSiteRequest => "cross_site_request",
-        ErrorKind::Refused(refusal) => match refusal.reason {
-            Reason::ServiceNotEnabled { .. } => "service_not_enabled",
-            Reason::OperationNotEnabled { .. } => "operation_not_enabled_for_agent",
-            Reason::DomainNotAllowed { .. } => "domain_not_allowed",
-            Reason::AmountExceedsMax { .. } => "amount_exceeds_max",
-            Reason::PerCallLimit { .. } => "amount_exceeds_per_call_limit",
-            Reason::PolicyBlocked(_) => "policy_blocked",
-            Reason::DailyLimit { .. } => "daily_spend_limit_exceeded",
-            Reason::ApprovalRequired { .. } => "approval_required",
-            Reason::InsufficientBalance { .. } => "insufficient_usdc_balance",
-        },
+        ErrorKind::Refused(refusal) => section_of_reason(&refusal.reason),
+        // It has the sections of its reasons, which are those of a refused payment.
+        ErrorKind::UnpaidRefused(refusal) => section_of_reason(&refusal.reason),
         ErrorKind::PayoutRefused(_) => "payout_refused",
         ErrorKind::ServiceNotFound => "service_not_found",
         ErrorKind::NotFound => "not_found",
@@ -68,6 +60,20 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::TooManyRequests { .. } => "too_many_requests",
         ErrorKind::TemporarilyUnavailable { .. } => "temporarily_unavailable",
         ErrorKind::Internal => "internal_error",
+    }
+}
+
+fn section_of_reason(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::ServiceNotEnabled { .. } => "service_not_enabled",
+        Reason::OperationNotEnabled { .. } => "operation_not_enabled_for_agent",
+        Reason::DomainNotAllowed { .. } => "domain_not_allowed",
+        Reason::AmountExceedsMax { .. } => "amount_exceeds_max",
+        Reason::PerCallLimit { .. } => "amount_exceeds_per_call_limit",
+        Reason::PolicyBlocked(_) => "policy_blocked",
+        Reason::DailyLimit { .. } => "daily_spend_limit_exceeded",
+        Reason::ApprovalRequired { .. } => "approval_required",
+        Reason::InsufficientBalance { .. } => "insufficient_usdc_balance",
     }
 }
 

@@ -341,6 +341,7 @@ async fn a_call_without_a_valid_key_is_unauthorized_and_learns_nothing() {
     let (settlement, id) = (settled["settlement_id"].as_str().unwrap(), agent.id);
     let routes = [
         (Method::POST, "/x402/check".to_owned()),
+        (Method::POST, "/x402/check/unpaid".to_owned()),
         (Method::POST, "/x402/authorize".to_owned()),
         (Method::POST, format!("/x402/settlements/{settlement}/complete")),
         (Method::GET, format!("/x402/settlements/{settlement}")),

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 165] = [
+const EVENTS: [(&str, u16, &str); 166] = [
     ("fallback/unknown-route", 404, "not_found"),
     ("fallback/wrong-method", 404, "not_found"),
     // The catalog.
@@ -53,6 +53,7 @@ const EVENTS: [(&str, u16, &str); 165] = [
     // Preflight.
     ("payments/check", 200, "x402_authorized"),
     ("payments/check-base64-body", 200, "x402_authorized"),
+    ("payments/check-unpaid", 200, ""),
     ("payments/check-would-block", 200, "amount_exceeds_max"),
     (
         "payments/check-replay-key-reused",

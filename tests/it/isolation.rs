@@ -7,7 +7,7 @@
 
 use crate::access::{Route, routes};
 use purser_local::{DEMO_OWNER, DEMO_STRANGER, openapi};
-use purser_tests::{Person, Rows, TestAgent, World, as_repeated, body_of, dollars, fresh_key};
+use purser_tests::{Person, Rows, TestAgent, World, as_repeated, body_of, dollars, fresh_key, unpaid};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -330,6 +330,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
             body["replay_key"] = fresh_key().into();
             body
         }
+        ("POST", "/x402/check/unpaid") => unpaid(&home.question),
         ("POST", "/x402/settlements/{settlementId}/complete") => {
             json!({"payment_response_header": "e30=", "tx_hash": home.hash})
         }

@@ -34,5 +34,5 @@ pub use together::{authorizing, completing, few_at_once, together};
 pub use transfers::{batch_of, transfer_of};
 pub use world::{
     Answer, Footprint, Rows, TestAgent, World, as_repeated, body_of, custody, dollars, fresh_key, key_id_of, plain,
-    units,
+    units, unpaid,
 };

@@ -201,6 +201,14 @@ pub fn body_of(requirement: Value) -> Value {
     })
 }
 
+/// The call of an authorize body, for a check of an unpaid call.
+pub fn unpaid(body: &Value) -> Value {
+    let members = body.as_object().expect("an object");
+    let is_of_the_call = |name: &str| ["original_request", "service_id", "operation_id", "metadata"].contains(&name);
+    let kept = members.iter().filter(|(name, _)| is_of_the_call(name));
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
 /// The services that list the operation that [`body_of`] calls: slug, category, and the operation's id.
 const ANYTHING: [(&str, &str, &str); 4] = [
     ("lab-reports", "finance", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a11"),

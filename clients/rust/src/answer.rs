@@ -255,6 +255,21 @@ pub struct Preflight {
     pub spend: Spend,
 }
 
+/// The answer of `POST /x402/check/unpaid`: the call may be made without a payment. A refusal is an error.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct UnpaidCheck {
+    /// Always true.
+    pub check: bool,
+    /// `allow`.
+    pub result: String,
+    /// The agent that may make the call.
+    pub agent_id: String,
+    /// The service's id.
+    pub service_id: Uuid,
+    /// The operation's slug.
+    pub operation_id: String,
+}
+
 /// A settlement, which is the receipt of a payment (spec §2.4).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Settlement {

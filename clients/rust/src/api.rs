@@ -2,7 +2,7 @@
 
 use crate::answer::{
     Agent, Approval, Authorized, Completed, EnabledServices, Preflight, ServiceDetail, ServicePolicy, Services,
-    Settlement, Settlements,
+    Settlement, Settlements, UnpaidCheck,
 };
 use crate::{AgentKey, AgentKeyError, IdempotencyKey, PaymentTerms, Refusal, Usdc};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -178,6 +178,17 @@ pub(crate) struct Judged<'a> {
 }
 
 #[derive(Serialize)]
+struct JudgedUnpaid<'a> {
+    original_request: Original<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Metadata<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
 pub(crate) struct Original<'a> {
     method: &'a str,
     url: &'a str,
@@ -338,6 +349,26 @@ impl Purser {
             ..Judged::of(call, terms)
         };
         self.post(&["x402", "check"], &body).await.map(|(answer, _)| answer)
+    }
+
+    /// Returns whether the agent may make a call without a payment: by the key's scope, the catalog, the policy, the
+    /// freezes and the rules. A refusal is [`ApiError::Refused`].
+    ///
+    /// Purser never learns of a call that its provider doesn't ask a payment for, so a program that calls providers on
+    /// behalf of agents asks this first.
+    pub async fn check_unpaid(&self, call: &Call<'_>) -> Result<UnpaidCheck, ApiError> {
+        let body = JudgedUnpaid {
+            original_request: Original {
+                method: call.method,
+                url: call.url,
+                body_hash: call.body_hash.as_deref(),
+            },
+            metadata: call.target_url.map(|target_url| Metadata { target_url }),
+            service_id: call.service_id,
+            operation_id: call.operation_id,
+        };
+        let answer = self.post(&["x402", "check", "unpaid"], &body).await;
+        answer.map(|(answer, _)| answer)
     }
 
     /// Authorizes a call: Purser judges, reserves and signs its payment. The same key and call return the same payment.

@@ -5,14 +5,14 @@
 use crate::Payments;
 use purser_api::AgentCredentials;
 use purser_domain::{
-    CatalogMatch, ErrorKind, Intent, Permission, Purchase, Result, ServiceId, Settlement, SettlementId,
+    Called, CatalogMatch, ErrorKind, Permission, Purchase, Result, ServiceId, Settlement, SettlementId,
 };
 use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Edition, Reader};
 use std::sync::Arc;
 
-/// The catalog's service for an intent.
-pub(crate) fn service_of(intent: &Intent, edition: &Edition) -> Option<ServiceId> {
-    let matched = CatalogMatch::of(intent, &edition.catalog).ok()?;
+/// The catalog's service for a call.
+pub(crate) fn service_of<'a>(call: impl Into<Called<'a>>, edition: &'a Edition) -> Option<ServiceId> {
+    let matched = CatalogMatch::of(call, &edition.catalog).ok()?;
     Some(matched.service.id)
 }
 
@@ -37,15 +37,15 @@ impl Payments {
     pub(crate) async fn authenticate_for_decision(
         &self,
         caller: AgentCredentials,
-        intent: Option<&Intent>,
+        call: Option<Called<'_>>,
         ask: DecisionKeys,
     ) -> Result<(Arc<Edition>, Authenticated<DecisionInputs>)> {
-        let service_in = |edition: &Edition| service_of(intent?, edition);
+        let service_in = |edition: &Edition| service_of(call?, edition);
         let guess = self.catalog.latest();
         let guess = guess.as_deref().and_then(service_in);
         let ask = DecisionKeys {
             service: guess,
-            freezes: intent.is_some(),
+            freezes: call.is_some(),
             ..ask
         };
         // Boxed, since joining copies a finished future, and those of the SDK take kilobytes.

@@ -73,7 +73,9 @@ pub(crate) async fn authorize(
     });
     let mut balance = parsed.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
     let intent = parsed.map(|request| &request.intent);
-    let (edition, mut caller) = payments.authenticate_for_decision(caller, intent, ask).await?;
+    let (edition, mut caller) = payments
+        .authenticate_for_decision(caller, intent.map(Into::into), ask)
+        .await?;
     let (request, body) = request?;
 
     let authorizing = Authorizing {

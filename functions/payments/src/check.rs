@@ -51,7 +51,9 @@ pub(crate) async fn check(
         ..DecisionKeys::default()
     };
     let balance = intent.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
-    let (edition, mut caller) = payments.authenticate_for_decision(caller, intent, ask).await?;
+    let (edition, mut caller) = payments
+        .authenticate_for_decision(caller, intent.map(Into::into), ask)
+        .await?;
     let (request, agent) = (request?, &caller.agent);
     let approval = match (request.approval, caller.read.approval.take()) {
         (None, _) => None,

@@ -11,6 +11,7 @@ mod attest;
 mod authenticate;
 mod authorize;
 mod check;
+mod check_unpaid;
 mod complete;
 mod decide;
 mod early_balance;
@@ -72,6 +73,7 @@ struct Payments {
 purser_api::routes!(
     Arc<Payments>,
     check::check,
+    check_unpaid::check_unpaid,
     authorize::authorize,
     complete::complete,
     receipt::receipt,

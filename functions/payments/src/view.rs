@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-pub(crate) use purser_api::{AuthorizeBody, CheckBody, CompleteBody};
+pub(crate) use purser_api::{AuthorizeBody, CheckBody, CompleteBody, UnpaidCheckBody};
 use purser_api::{CheckView, DecisionView, SettlementRow, SpendView};
 use purser_domain::{Amount, Check, PaymentHeader, PaymentTerms, Purchase, Settlement, SettlementState, X402Version};
 use serde::Serialize;
@@ -173,6 +173,23 @@ impl CheckAnswer {
             spend,
         }
     }
+}
+
+/// A call that may be made without a payment.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct UnpaidCheckAnswer {
+    /// Always true.
+    pub(crate) check: bool,
+    /// `allow`: a refusal is an error.
+    #[schema(example = "allow")]
+    pub(crate) result: &'static str,
+    /// The agent that may make it.
+    #[schema(value_type = uuid::Uuid)]
+    pub(crate) agent_id: String,
+    #[schema(value_type = uuid::Uuid)]
+    pub(crate) service_id: String,
+    /// The operation's slug.
+    pub(crate) operation_id: String,
 }
 
 /// A confirmed settlement, as complete answers it.

@@ -38,6 +38,7 @@ pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, doc
 pub use http::outward::{AllowedHosts, client_for_any, client_for_public};
 pub use http::payment_body::{
     AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, ProviderProof,
+    UnpaidCheckBody, UnpaidCheckRequest,
 };
 pub use http::precondition::{IfMatch, Precondition, VersionTag, versioned};
 pub use http::public_address::{NameRefused, may_be_public};

@@ -7,7 +7,9 @@
 //! Refusals by a policy are not failures: they are values ([`Refusal`]) that become an error only when they are
 //! answered.
 
-use crate::{ApprovalId, ApprovalStatus, KeyLack, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId};
+use crate::{
+    ApprovalId, ApprovalStatus, KeyLack, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId, UnpaidRefusal,
+};
 use std::fmt;
 
 /// The result of everything that can fail.
@@ -61,6 +63,8 @@ pub enum ErrorKind {
     CrossSiteRequest,
     /// The policy refuses or escalates.
     Refused(Box<Refusal>),
+    /// The policy refuses a call without a payment.
+    UnpaidRefused(Box<UnpaidRefusal>),
     /// The service is not in the catalog, or disabled.
     ServiceNotFound,
     /// Unknown route, unknown id, or another person's object.
@@ -252,6 +256,7 @@ impl ErrorKind {
             Self::SecondOperatorRequired => "second_operator_required".to_owned(),
             Self::CrossSiteRequest => "cross_site_request".to_owned(),
             Self::Refused(refusal) => refusal.reason.slug().to_owned(),
+            Self::UnpaidRefused(refusal) => refusal.reason.slug().to_owned(),
             Self::ServiceNotFound => "service_not_found".to_owned(),
             Self::NotFound => "not_found".to_owned(),
             Self::IdempotencyKeyReused { .. } => "idempotency_key_reused_for_different_request".to_owned(),

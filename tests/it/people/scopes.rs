@@ -2,7 +2,7 @@
 
 use super::{Household, NOTHING};
 use purser_domain::{Duration, Timestamp};
-use purser_tests::{Answer, TestAgent, World, as_repeated, body_of, dollars, paths};
+use purser_tests::{Answer, TestAgent, World, as_repeated, body_of, dollars, paths, unpaid};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
@@ -31,6 +31,12 @@ impl Routes {
         let proof = json!({"payment_response_header": "e30=", "tx_hash": world.settle(&paid).await});
         let (get, post) = (Method::GET, Method::POST);
         Self(vec![
+            (
+                post.clone(),
+                "/x402/check/unpaid".to_owned(),
+                unpaid(&check),
+                Some("pay"),
+            ),
             (post.clone(), "/x402/check".to_owned(), check, Some("pay")),
             (
                 post.clone(),

@@ -224,6 +224,10 @@ fn told(kind: &ErrorKind) -> ErrorBody {
             says("the request does not come from our own pages; reload the page and try again")
         }
         ErrorKind::Refused(refusal) => refused(refusal),
+        ErrorKind::UnpaidRefused(refusal) => ErrorBody {
+            decision: Some(DecisionView::of(&refusal.reason, &refusal.checks, refusal.latency_ms)),
+            ..reason(&refusal.reason)
+        },
         ErrorKind::ServiceNotFound => says("no service in the catalog matches this request"),
         ErrorKind::NotFound => says("not found, or not visible to this caller"),
         ErrorKind::IdempotencyKeyReused { settlement } => ErrorBody {
@@ -245,9 +249,7 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         },
         ErrorKind::SlugTaken { service } => ErrorBody {
             service_id: Some(service.to_string()),
-            ..says(format!(
-                "this slug is taken by service `{service}`; choose another one"
-            ))
+            ..says(format!("this slug is taken by service `{service}`; choose another one"))
         },
         ErrorKind::PayoutRefused(refusal) => payout_refused(refusal),
         ErrorKind::TooManyFreezes { limit } => says(format!(
@@ -258,12 +260,12 @@ fn told(kind: &ErrorKind) -> ErrorBody {
             ..says(if *version == 0 {
                 "nothing is stored here yet; to create it, send `If-Match: \"0\"`".to_owned()
             } else {
-                format!("the current version is {version}; read the resource again, then send the change with that version")
+                format!(
+                    "the current version is {version}; read the resource again, then send the change with that version"
+                )
             })
         },
-        ErrorKind::VersionRequired => {
-            says("`If-Match` is required: the `ETag` that you read, or `*` for any version")
-        }
+        ErrorKind::VersionRequired => says("`If-Match` is required: the `ETag` that you read, or `*` for any version"),
         ErrorKind::RequestTooLarge { limit } => ErrorBody {
             limit_bytes: Some(*limit),
             ..says(format!("the request body is over {limit} bytes"))
@@ -493,7 +495,9 @@ const fn why_frozen(freeze: Freeze) -> &'static str {
         Freeze::Own => "this agent is frozen; its owner can unfreeze it in the dashboard",
         Freeze::Agent => "an operator has frozen this agent; only operators can unfreeze it",
         Freeze::Owner => "an operator has frozen all agents of this agent's owner; only operators can unfreeze them",
-        Freeze::Deployment => "an operator has frozen all payments of this deployment; only operators can unfreeze them",
+        Freeze::Deployment => {
+            "an operator has frozen all payments of this deployment; only operators can unfreeze them"
+        }
     }
 }
 

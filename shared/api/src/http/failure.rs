@@ -108,6 +108,7 @@ fn status(kind: &ErrorKind) -> StatusCode {
         | ErrorKind::CrossSiteRequest
         | ErrorKind::KeyNotAllowed { .. } => StatusCode::FORBIDDEN,
         ErrorKind::Refused(refusal) => refusal_status(&refusal.reason),
+        ErrorKind::UnpaidRefused(refusal) => refusal_status(&refusal.reason),
         ErrorKind::ServiceNotFound | ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::IdempotencyKeyReused { .. }
         | ErrorKind::IdempotentReplay { .. }

@@ -3,8 +3,8 @@
 use crate::http::body::{annotated, member, members, object};
 use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text};
 use purser_domain::{
-    Amount, ApprovalId, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, Offer, OperationSlug, Problem,
-    ProviderRequest, Result, Target, TxHash, is_no_proof, transaction_hash_in,
+    Amount, ApprovalId, Called, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, Offer, OperationSlug,
+    Problem, ProviderRequest, Result, Target, TxHash, is_no_proof, transaction_hash_in,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -67,6 +67,18 @@ crate::body! {
 }
 
 crate::body! {
+    /// One call to judge that is made without a payment.
+    pub struct UnpaidCheckBody {
+        original_request: OriginalRequest,
+        /// Slug or UUID; found by `original_request.url` when absent.
+        service_id: Option<Text<128>>,
+        /// Operation slug; found by `original_request.url` when absent.
+        operation_id: Option<OperationSlug>,
+        metadata: Option<CallMetadata>,
+    }
+}
+
+crate::body! {
     /// The provider's answer.
     pub struct CompleteBody {
         /// The provider's payment response: the raw base64 header, or an object keyed by header name.
@@ -96,6 +108,19 @@ pub struct CheckRequest {
     pub replay_key: Fingerprint,
     /// The approval that authorize would be sent.
     pub approval: Option<ApprovalId>,
+}
+
+/// The parsed request of a check of an unpaid call.
+#[derive(Clone, Debug)]
+pub struct UnpaidCheckRequest {
+    /// The call.
+    pub request: ProviderRequest,
+    /// The service as it was named.
+    pub service: Option<String>,
+    /// The operation as it was named.
+    pub operation: Option<OperationSlug>,
+    /// The page that a scrape or crawl is to fetch.
+    pub target: Option<Target>,
 }
 
 /// The parsed request of complete.
@@ -152,6 +177,28 @@ impl CheckRequest {
             replay_key: Fingerprint::of_text(&asked.replay_key.0),
             approval: asked.approval_id,
         })
+    }
+}
+
+impl UnpaidCheckRequest {
+    /// Reads the body of a check of an unpaid call.
+    pub fn parse(body: &Value) -> Result<Self> {
+        let asked = UnpaidCheckBody::parse(body)?;
+        Ok(Self {
+            request: asked.original_request.into(),
+            service: asked.service_id.map(|service| service.0),
+            operation: asked.operation_id,
+            target: asked.metadata.and_then(|known| known.target),
+        })
+    }
+
+    /// The call with its names.
+    pub fn called(&self) -> Called<'_> {
+        Called {
+            request: &self.request,
+            service: self.service.as_deref(),
+            operation: self.operation.as_ref(),
+        }
     }
 }
 

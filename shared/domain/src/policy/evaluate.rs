@@ -13,7 +13,7 @@
 //! (`shared/store`).
 
 use crate::{
-    Agent, AgentId, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
+    Address, Agent, AgentId, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
     EnabledService, Eviction, Freeze, Intent, Network, Operation, OperationSlug, ProviderRequest, RetryAt, Rule,
     RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window,
     catalog::service::named,
@@ -50,6 +50,45 @@ pub struct Facts<'a> {
     pub at: Timestamp,
     /// How many expired entries a grant evicts.
     pub eviction: Eviction,
+}
+
+/// The facts of a call that do not depend on its payment.
+#[derive(Clone, Copy, Debug)]
+pub struct CallFacts<'a> {
+    /// The agent.
+    pub agent: &'a Agent,
+    /// The call of the provider.
+    pub request: &'a ProviderRequest,
+    /// The page that a scrape or crawl is to fetch.
+    pub target: Option<&'a Target>,
+    /// The operation as the request named it.
+    pub named: Option<&'a OperationSlug>,
+    /// The called service.
+    pub service: &'a Service,
+    /// The called operation; `None` if the service lists no such call.
+    pub operation: Option<&'a Operation>,
+    /// The agent's policy for the service; `None` if it was never enabled.
+    pub enabled: Option<&'a EnabledService>,
+    /// The freeze by operators that the agent is under.
+    pub frozen_by_operators: Option<Freeze>,
+    /// The time of the decision.
+    pub at: Timestamp,
+}
+
+impl<'a> From<&Facts<'a>> for CallFacts<'a> {
+    fn from(facts: &Facts<'a>) -> Self {
+        Self {
+            agent: facts.agent,
+            request: &facts.intent.request,
+            target: facts.intent.target.as_ref(),
+            named: facts.intent.operation.as_ref(),
+            service: facts.service,
+            operation: facts.operation,
+            enabled: facts.enabled,
+            frozen_by_operators: facts.frozen_by_operators,
+            at: facts.at,
+        }
+    }
 }
 
 /// The time that a decision at `now` records: never before the horizon of any of its windows.
@@ -162,6 +201,33 @@ impl Denial {
     }
 }
 
+/// The result of the evaluation of a call without a payment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnpaidDecision {
+    /// The call may be made.
+    Allow,
+    /// The call may not be made.
+    Refuse {
+        /// The first failed check's answer.
+        reason: Reason,
+        /// Every check, in order.
+        checks: Vec<Check>,
+    },
+    /// The request lacks `metadata.target_url`, which this policy needs.
+    NeedsTarget,
+}
+
+/// The refusal of a call without a payment, as answered. It is not recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnpaidRefusal {
+    /// The reason.
+    pub reason: Reason,
+    /// Every check, in order.
+    pub checks: Vec<Check>,
+    /// The time that the decision took.
+    pub latency_ms: u64,
+}
+
 /// A refusal or escalation, as recorded and answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -244,7 +310,7 @@ pub enum Reason {
         /// The required amount.
         required: Amount,
         /// The wallet.
-        wallet: crate::Address,
+        wallet: Address,
     },
 }
 
@@ -263,8 +329,8 @@ impl UnlistedCall {
     /// The most operations in an answer.
     const MOST: usize = 3;
 
-    fn of(facts: &Facts<'_>) -> Self {
-        let ProviderRequest { method, url, .. } = &facts.intent.request;
+    fn of(facts: &CallFacts<'_>) -> Self {
+        let ProviderRequest { method, url, .. } = facts.request;
         let operations = &facts.service.operations;
         let is_at_path = |operation: &&Operation| operation.endpoint.is_called_at(url);
         let here = operations.iter().filter(is_at_path);
@@ -514,17 +580,10 @@ type Checks = [Check; CheckName::ALL.len()];
 pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let mut failure = FirstFailure { first: None };
     let amount = facts.intent.offer.amount();
-    let enabled = facts.enabled.filter(|enabled| enabled.enabled);
-    let policy = enabled.map(|enabled| &enabled.policy);
+    let call = CallFacts::from(facts);
+    let policy = enabled(&call).map(|enabled| &enabled.policy);
 
-    let service_enabled = failure.note(CheckName::ServiceEnabled, enabled.is_some(), || {
-        service_not_enabled(facts).into()
-    });
-    let freeze = Freeze::of(facts.agent, facts.frozen_by_operators);
-    let frozen = || Block::AgentFrozen(freeze.unwrap_or(Freeze::Own)).into();
-    let agent_active = failure.note(CheckName::AgentActive, freeze.is_none(), frozen);
-    let operation = operation(&mut failure, facts, policy);
-    let domain = domain(&mut failure, facts, policy);
+    let [service_enabled, agent_active, operation, domain] = first_checks(&mut failure, &call);
 
     let ceiling = Some((facts.intent.max_payment, Amount::ZERO));
     let max_payment = failure.compare(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
@@ -535,7 +594,7 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
         Reason::PerCallLimit { amount, max_per_call }.into()
     });
 
-    let category = category(&mut failure, facts);
+    let category = category(&mut failure, &call);
     let vendor = vendor(&mut failure, facts);
     let budget = budget(&mut failure, facts);
 
@@ -573,6 +632,49 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     decide(failure, &checks, facts)
 }
 
+/// Decides whether an agent may make a call without a payment: by the checks of [`evaluate`] that need neither an amount
+/// nor an offer's payee, in the same order.
+pub fn evaluate_unpaid(call: &CallFacts<'_>) -> UnpaidDecision {
+    let mut failure = FirstFailure { first: None };
+    let [service_enabled, agent_active, operation, domain] = first_checks(&mut failure, call);
+    let category = category(&mut failure, call);
+    // An operation without a payment has no payee.
+    let payment = call.operation.and_then(|operation| operation.pricing(call.at).payment);
+    let is_listed = is_listed(call.agent, call.service, payment.map(|payment| payment.pay_to));
+    let vendor = failure.note(CheckName::Vendor, is_listed, || {
+        Block::Vendor(call.service.slug.clone()).into()
+    });
+    let checks = [service_enabled, agent_active, operation, domain, category, vendor];
+    match failure.first {
+        Some(Finding::TargetMissing) => UnpaidDecision::NeedsTarget,
+        Some(Finding::Reason(reason)) => UnpaidDecision::Refuse {
+            reason,
+            checks: checks.to_vec(),
+        },
+        None => UnpaidDecision::Allow,
+    }
+}
+
+/// The agent's policy for the service, if the service is enabled.
+fn enabled<'a>(call: &CallFacts<'a>) -> Option<&'a EnabledService> {
+    call.enabled.filter(|enabled| enabled.enabled)
+}
+
+/// Checks 1 to 4: those of the call, before its price.
+fn first_checks(failure: &mut FirstFailure, call: &CallFacts<'_>) -> [Check; 4] {
+    let enabled = enabled(call);
+    let policy = enabled.map(|enabled| &enabled.policy);
+    let service_enabled = failure.note(CheckName::ServiceEnabled, enabled.is_some(), || {
+        service_not_enabled(call.service).into()
+    });
+    let freeze = Freeze::of(call.agent, call.frozen_by_operators);
+    let frozen = || Block::AgentFrozen(freeze.unwrap_or(Freeze::Own)).into();
+    let agent_active = failure.note(CheckName::AgentActive, freeze.is_none(), frozen);
+    let operation = operation(failure, call, policy);
+    let domain = domain(failure, call, policy);
+    [service_enabled, agent_active, operation, domain]
+}
+
 fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> {
     let refuse = |reason| {
         Decision::Refuse(Denial {
@@ -590,10 +692,10 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
     // Every check passed, so there are a policy and an operation, and every charge fits. If one were missing
     // nevertheless, the payment is refused.
     let Some(enabled) = facts.enabled else {
-        return refuse(service_not_enabled(facts));
+        return refuse(service_not_enabled(facts.service));
     };
     let Some(operation) = facts.operation else {
-        return refuse(operation_not_enabled(facts, &enabled.policy));
+        return refuse(operation_not_enabled(&facts.into(), &enabled.policy));
     };
     if !charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.fits())) {
         let (live, max_per_day) = (facts.day.live(facts.at), enabled.policy.max_per_day);
@@ -624,8 +726,8 @@ fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<I
     std::iter::once(Some(day)).chain(budgets)
 }
 
-fn service_not_enabled(facts: &Facts<'_>) -> Reason {
-    let service = facts.service.slug.clone();
+fn service_not_enabled(service: &Service) -> Reason {
+    let service = service.slug.clone();
     Reason::ServiceNotEnabled { service }
 }
 
@@ -638,17 +740,17 @@ fn daily_limit(facts: &Facts<'_>, spend_today: Amount, max_per_day: Amount, retr
     }
 }
 
-fn operation_not_enabled(facts: &Facts<'_>, policy: &SpendPolicy) -> Reason {
+fn operation_not_enabled(facts: &CallFacts<'_>, policy: &SpendPolicy) -> Reason {
     let called = facts.operation.map(|operation| &operation.slug);
     Reason::OperationNotEnabled {
-        operation: called.or(facts.intent.operation.as_ref()).cloned(),
+        operation: called.or(facts.named).cloned(),
         enabled: policy.enabled_operations.clone(),
         unlisted: called.is_none().then(|| Box::new(UnlistedCall::of(facts))),
     }
 }
 
 /// Check 3: the service lists the call as an operation, and the operation is in scope.
-fn operation(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn operation(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
     };
@@ -661,19 +763,19 @@ fn operation(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&Spen
 }
 
 /// Check 4: the page that a scrape or crawl fetches.
-fn domain(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let (Some(policy), Some(operation)) = (policy, facts.operation) else {
         return Check::unknown(CheckName::Domain);
     };
     if !operation.fetches_target(facts.service.category) || policy.allows_any_domain() {
         return Check::passed(CheckName::Domain);
     }
-    let target = facts.intent.target.as_ref();
+    let target = facts.target;
     let allows = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
     // A provider fetches the page that the call's query names, whatever the agent states beside it.
     let refused = match target {
         Some(target) if !allows(target) => Some(target.host().to_owned()),
-        Some(_) | None => facts.intent.request.targets_in_query().find_map(|named| match named {
+        Some(_) | None => facts.request.targets_in_query().find_map(|named| match named {
             Ok(target) => (!allows(&target)).then(|| target.host().to_owned()),
             Err(unreadable) => Some(unreadable),
         }),
@@ -692,13 +794,13 @@ fn domain(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPo
 }
 
 /// The categories that rules apply to: the operation's own, then its service's.
-fn categories<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Category> + use<'a> {
+fn categories<'a>(facts: &CallFacts<'a>) -> impl Iterator<Item = Category> + use<'a> {
     let of_operation = facts.operation.map(|operation| operation.category);
     of_operation.into_iter().chain(std::iter::once(facts.service.category))
 }
 
 /// Check 7: the categories.
-fn category(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
+fn category(failure: &mut FirstFailure, facts: &CallFacts<'_>) -> Check {
     let blocked = facts.agent.rules.iter().find_map(|rule| blocked_category(rule, facts));
     failure.note(CheckName::Category, blocked.is_none(), || {
         Block::Category(blocked.unwrap_or(facts.service.category)).into()
@@ -706,7 +808,7 @@ fn category(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
 }
 
 /// The first of the categories that the rule blocks.
-fn blocked_category(rule: &Rule, facts: &Facts<'_>) -> Option<Category> {
+fn blocked_category(rule: &Rule, facts: &CallFacts<'_>) -> Option<Category> {
     let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
         return None;
     };
@@ -724,16 +826,20 @@ fn vendor(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     })
 }
 
-fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
-    let pay_to = facts.intent.offer.pay_to();
-    let listed = facts.agent.rules.iter().all(|rule| match &rule.kind {
+/// Whether every allowlist of the agent names the service or the payee.
+fn is_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool {
+    agent.rules.iter().all(|rule| match &rule.kind {
         RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
-            Vendor::Service(slug) => *slug == facts.service.slug,
-            Vendor::Wallet(wallet) => *wallet == pay_to,
+            Vendor::Service(slug) => *slug == service.slug,
+            Vendor::Wallet(wallet) => Some(*wallet) == pay_to,
         }),
         RuleKind::CategoryBlock { .. } | RuleKind::BudgetLimit { .. } | RuleKind::ApprovalRequired { .. } => true,
-    });
-    if !listed {
+    })
+}
+
+fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
+    let pay_to = facts.intent.offer.pay_to();
+    if !is_listed(facts.agent, facts.service, Some(pay_to)) {
         return Some(Block::Vendor(facts.service.slug.clone()));
     }
     if pay_to == facts.agent.wallet.address {
@@ -823,7 +929,7 @@ fn asking_rule(rule: &Rule, facts: &Facts<'_>) -> Option<AskingRule> {
         .is_none_or(|services| services.contains(&facts.service.slug));
     let category = listed
         .as_ref()
-        .is_none_or(|listed| categories(facts).any(|category| listed.contains(&category)));
+        .is_none_or(|listed| categories(&facts.into()).any(|category| listed.contains(&category)));
     let above = above.unwrap_or(Amount::ZERO);
     (service && category && facts.intent.offer.amount() > above).then_some(AskingRule { id: rule.id, above })
 }

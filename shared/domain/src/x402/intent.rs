@@ -27,7 +27,28 @@ pub struct Intent {
     pub fingerprint: Fingerprint,
 }
 
-/// The catalog entry that an intent means.
+/// A call of a provider, with the catalog's names for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Called<'a> {
+    /// The call.
+    pub request: &'a ProviderRequest,
+    /// The service as it was named: slug or UUID.
+    pub service: Option<&'a str>,
+    /// The operation as it was named.
+    pub operation: Option<&'a OperationSlug>,
+}
+
+impl<'a> From<&'a Intent> for Called<'a> {
+    fn from(intent: &'a Intent) -> Self {
+        Self {
+            request: &intent.request,
+            service: intent.service.as_deref(),
+            operation: intent.operation.as_ref(),
+        }
+    }
+}
+
+/// The catalog entry that a call means.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogMatch<'a> {
     /// The service.
@@ -37,16 +58,20 @@ pub struct CatalogMatch<'a> {
 }
 
 impl<'a> CatalogMatch<'a> {
-    /// Finds the catalog entry that an intent means (`docs/decisions.md` §3). Method and address of the call decide;
-    /// the names that the intent gives only narrow the choice, and must agree.
+    /// Finds the catalog entry that a call means (`docs/decisions.md` §3). Its method and address decide; its names only
+    /// narrow the choice, and must agree.
     ///
     /// Only services that are in the catalog, in its curated set and not disabled can be paid: naming another one, or
     /// calling a host where none of them is, is `service_not_found`. A call to an open service's host, or for a named
     /// service, that matches no operation is a catalog match without an operation, which is in no scope. Names that
     /// contradict the call are a malformed request.
-    pub fn of(intent: &'a Intent, catalog: &'a Catalog) -> Result<Self> {
-        let ProviderRequest { method, url, .. } = &intent.request;
-        let named = match &intent.service {
+    pub fn of(call: impl Into<Called<'a>>, catalog: &'a Catalog) -> Result<Self> {
+        let Called {
+            request: ProviderRequest { method, url, .. },
+            service,
+            operation: named_operation,
+        } = call.into();
+        let named = match service {
             None => None,
             Some(reference) => {
                 let service = catalog.by_reference(reference).filter(|service| service.is_open());
@@ -73,7 +98,7 @@ impl<'a> CatalogMatch<'a> {
                 "names another service than the one that `original_request` calls",
             );
         }
-        let is_named = |operation: &Operation| intent.operation.as_ref().is_none_or(|named| operation.slug == *named);
+        let is_named = |operation: &Operation| named_operation.is_none_or(|named| operation.slug == *named);
         match of_service.find(|(_, operation)| is_named(operation)) {
             Some((service, operation)) => Ok(Self {
                 service,

@@ -1,0 +1,85 @@
+//! `POST /x402/check/unpaid`: whether the agent may make this call without a payment.
+//!
+//! It makes the checks of authorize that need neither a price nor a payee: the key's scope, the service in the catalog,
+//! the policy, the freezes, the target's host and the rules. Programs that call providers for an agent, such as `mcp`,
+//! ask it before each call, because an operation without a price, or a provider that asks for no payment, never comes to
+//! authorize. It writes nothing but the counters of requests. A refusal is an error, so that a program that ignores the
+//! answer's body doesn't take it for a permission.
+
+use crate::Payments;
+use crate::view::{UnpaidCheckAnswer, UnpaidCheckBody};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use purser_api::{AgentCredentials, Failure, UnpaidCheckRequest};
+use purser_domain::{CallFacts, CatalogMatch, Error, ErrorKind, UnpaidDecision, UnpaidRefusal, evaluate_unpaid};
+use purser_store::DecisionKeys;
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// The errors of this endpoint.
+    pub(crate) UnpaidCheckErrors: 400, 401, 403, 404, 413, 429, 500;
+}
+
+/// Judge one call that is made without a payment.
+#[utoipa::path(
+    post,
+    path = "/x402/check/unpaid",
+    tag = "payments",
+    security(("agentKey" = [])),
+    request_body = UnpaidCheckBody,
+    responses(
+        (status = 200, body = UnpaidCheckAnswer, description = "The call may be made now, without a payment."),
+        UnpaidCheckErrors,
+    )
+)]
+pub(crate) async fn check_unpaid(
+    State(payments): State<Arc<Payments>>,
+    caller: AgentCredentials,
+    body: Bytes,
+) -> Result<Json<UnpaidCheckAnswer>, Failure> {
+    let started = payments.clock.now();
+    let request = purser_api::json_body(&body).and_then(|body| UnpaidCheckRequest::parse(&body));
+    let call = request.as_ref().ok().map(UnpaidCheckRequest::called);
+    let caller = payments.authenticate_for_decision(caller, call, DecisionKeys::default());
+    let (edition, mut caller) = caller.await?;
+    let request = request?;
+
+    let CatalogMatch { service, operation } = CatalogMatch::of(request.called(), &edition.catalog)?;
+    caller.scope()?.check_service(service.id)?;
+    let frozen_by_operators = caller.read.frozen_by_operators(&caller.agent)?;
+    let enabled = caller.read.service_state_mut()?.enabled.take();
+    let now = payments.clock.now();
+    let decided = evaluate_unpaid(&CallFacts {
+        agent: &caller.agent,
+        request: &request.request,
+        target: request.target.as_ref(),
+        named: request.operation.as_ref(),
+        service,
+        operation,
+        enabled: enabled.as_ref(),
+        frozen_by_operators,
+        at: now,
+    });
+    match (decided, operation) {
+        (UnpaidDecision::Allow, Some(operation)) => Ok(Json(UnpaidCheckAnswer {
+            check: true,
+            result: "allow",
+            agent_id: caller.agent.id.to_string(),
+            service_id: service.id.to_string(),
+            operation_id: operation.slug.to_string(),
+        })),
+        (UnpaidDecision::Refuse { reason, checks }, _) => {
+            let latency_ms = now.since(started).millis();
+            let refusal = UnpaidRefusal {
+                reason,
+                checks,
+                latency_ms,
+            };
+            Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into())
+        }
+        (UnpaidDecision::NeedsTarget, _) => Err(Error::field_required("target_url").into()),
+        // No policy allows a call that the catalog doesn't list.
+        (UnpaidDecision::Allow, None) => Err(ErrorKind::ServiceNotFound.into()),
+    }
+}
