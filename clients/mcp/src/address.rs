@@ -47,7 +47,8 @@ pub(crate) fn filled(operation: &Operation, parameters: &Map<String, Value>) -> 
     }
     let has_body = !matches!(operation.method.as_str(), "GET" | "HEAD" | "DELETE");
     if !has_body {
-        for (name, value) in &rest {
+        // Hosts with strict schemas send `null` for what is left out.
+        for (name, value) in rest.iter().filter(|(_, value)| !value.is_null()) {
             append(&mut url, name, value)?;
         }
     }
@@ -147,6 +148,13 @@ mod tests {
                 r#"{"o":{"x":null}}"#,
             ),
             ("POST", "https://a.example/r", json!({}), "https://a.example/r", "{}"),
+            (
+                "GET",
+                "https://a.example/r",
+                json!({"q": null}),
+                "https://a.example/r",
+                "",
+            ),
             (
                 "GET",
                 "https://a.example/{id}",

@@ -173,7 +173,8 @@ pub(crate) struct Checked {
     pub(crate) payment_required: bool,
     /// Whether `call_service` would pay now.
     pub(crate) would_pay: bool,
-    /// The decision: `allow`, `block` or `escalate` (a person has to approve the call).
+    /// The decision: `allow`, `block` or `escalate` (a person has to approve the call). The provider is asked only if the
+    /// agent may call it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) result: Option<String>,
@@ -192,12 +193,12 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Returns the answer for an operation that the catalog lists without a price.
+    /// Returns the answer for an operation that the catalog lists without a price, and that the agent may call.
     pub(crate) fn of_free_operation() -> Self {
         Self {
             payment_required: false,
             would_pay: false,
-            result: None,
+            result: Some("allow".to_owned()),
             reason: None,
             cost_usd: Usdc::from_units(0).to_string(),
             checks: Vec::new(),

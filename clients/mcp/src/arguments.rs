@@ -1,7 +1,7 @@
 //! The arguments of the tools. Unknown members are refused.
 //!
-//! An optional argument may be left out or `null`. An empty text is refused by name (`tools.rs`), because its meaning
-//! is ambiguous. `skip_serializing_if` keeps `"default": null` out of a schema.
+//! Each type parses exactly what its schema says. `tools.rs` adds `null` to the schema of an optional argument, and
+//! removes a `null` before the parser sees it. A text without a pattern may be empty, which means that it is absent.
 
 use crate::schema::inline_schema;
 use purser_client::{IdempotencyKey, Usdc};
@@ -20,8 +20,8 @@ pub(crate) struct FindServices {
     pub(crate) text: String,
     /// Only services of this category.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
-    pub(crate) category: Option<String>,
+    #[schemars(with = "Category")]
+    pub(crate) category: Option<Category>,
     /// Only services with an operation at this price or less, in decimal USD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Usd")]
@@ -58,10 +58,12 @@ pub(crate) struct CheckPayment {
     pub(crate) service: String,
     /// The operation, as `get_service` returns it.
     pub(crate) operation: String,
-    /// The operation's parameters by name: those of its path, and those of its query (GET) or JSON body (POST).
+    /// The operation's parameters by name: those of its path, and those of its query (GET) or JSON body (POST). Either an
+    /// object, or a list of `{"name": …, "value": …}`, for hosts whose objects can't have members of any name.
     #[serde(default)]
-    pub(crate) parameters: Map<String, Value>,
-    /// The highest price of the call, in decimal USD.
+    pub(crate) parameters: Parameters,
+    /// The highest price of the call, in decimal USD, as "0.05". Of a number with more than six decimal places, the rest is
+    /// cut off.
     pub(crate) max_usd: Usd,
     /// The page that a scrape or crawl operation fetches. It must be the value of one of the parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,10 +79,12 @@ pub(crate) struct CallService {
     pub(crate) service: String,
     /// The operation, as `get_service` returns it.
     pub(crate) operation: String,
-    /// The operation's parameters by name: those of its path, and those of its query (GET) or JSON body (POST).
+    /// The operation's parameters by name: those of its path, and those of its query (GET) or JSON body (POST). Either an
+    /// object, or a list of `{"name": …, "value": …}`, for hosts whose objects can't have members of any name.
     #[serde(default)]
-    pub(crate) parameters: Map<String, Value>,
-    /// The highest price of the call, in decimal USD.
+    pub(crate) parameters: Parameters,
+    /// The highest price of the call, in decimal USD, as "0.05". Of a number with more than six decimal places, the rest is
+    /// cut off.
     pub(crate) max_usd: Usd,
     /// The page that a scrape or crawl operation fetches. It must be the value of one of the parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,14 +144,14 @@ enum UsdText {
     Number(Number),
 }
 
-/// An integer from 1 to `MOST`.
+/// An integer from 1 to `MOST`, which JSON may write as `5` or `5.0`.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "u64")]
+#[serde(try_from = "Number")]
 pub(crate) struct Count<const MOST: u8>(pub(crate) u8);
 
-/// An id that Purser issued.
+/// An id that Purser issued: a UUID with its hyphens.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String")]
 pub(crate) struct Id(pub(crate) Uuid);
 
 /// An idempotency key.
@@ -155,38 +159,176 @@ pub(crate) struct Id(pub(crate) Uuid);
 #[serde(try_from = "String")]
 pub(crate) struct Key(pub(crate) IdempotencyKey);
 
-impl TryFrom<UsdText> for Usd {
-    type Error = String;
+/// A category of the catalog.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Category(pub(crate) String);
 
-    fn try_from(amount: UsdText) -> Result<Self, String> {
-        let text = match amount {
-            UsdText::Text(text) => text,
-            UsdText::Number(number) => decimal(&number),
+/// An operation's parameters by name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(from = "ParametersForm")]
+pub(crate) struct Parameters(pub(crate) Map<String, Value>);
+
+/// The two JSON forms of parameters.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "`parameters` is an object, or a list of {\"name\": …, \"value\": a text, number or boolean}"
+)]
+enum ParametersForm {
+    Object(Map<String, Value>),
+    List(Vec<Parameter>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameter {
+    name: String,
+    value: Scalar,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Text(String),
+    Number(Number),
+    Truth(bool),
+}
+
+impl From<ParametersForm> for Parameters {
+    fn from(form: ParametersForm) -> Self {
+        let list = match form {
+            ParametersForm::Object(parameters) => return Self(parameters),
+            ParametersForm::List(list) => list,
         };
-        text.parse()
-            .map(Self)
-            .map_err(|error: purser_client::UsdcError| error.to_string())
+        let mut parameters = Map::new();
+        for Parameter { name, value } in list {
+            let value = match value {
+                Scalar::Text(text) => Value::String(text),
+                Scalar::Number(number) => Value::Number(number),
+                Scalar::Truth(truth) => Value::Bool(truth),
+            };
+            // A name that is repeated has a list of values, as in a query.
+            match parameters.get_mut(&name) {
+                Some(Value::Array(values)) => values.push(value),
+                Some(first) => *first = Value::Array(vec![first.take(), value]),
+                None => {
+                    parameters.insert(name, value);
+                }
+            }
+        }
+        Self(parameters)
     }
 }
 
-/// Returns the shortest decimal text of a number. It equals the text in the request for up to 15 digits, so no rounding
-/// occurs.
-fn decimal(number: &Number) -> String {
+/// The categories of the catalog.
+const CATEGORIES: [&str; 8] = [
+    "search",
+    "scrape",
+    "ai",
+    "data",
+    "infrastructure",
+    "security",
+    "finance",
+    "creative",
+];
+/// The number of decimal places of an amount.
+const PLACES: i32 = 6;
+/// The number of digits before the decimal point of the largest amount.
+const MOST_DIGITS: usize = 9;
+
+impl TryFrom<UsdText> for Usd {
+    type Error = &'static str;
+
+    fn try_from(amount: UsdText) -> Result<Self, &'static str> {
+        const WRONG: &str = "an amount is decimal USD below 1000000000, as \"0.05\"";
+        let units = match amount {
+            UsdText::Text(text) => {
+                let whole = text.split_once('.').map_or(text.as_str(), |(whole, _)| whole);
+                let amount = text.parse::<Usdc>().ok().filter(|_| whole.len() <= MOST_DIGITS);
+                amount.map(Usdc::units)
+            }
+            // A ceiling never rises by being cut off.
+            UsdText::Number(number) => scaled(&number, PLACES).map(|scaled| scaled.whole),
+        };
+        let units = units.filter(|units| *units < MOST_UNITS);
+        units.map(|units| Self(Usdc::from_units(units))).ok_or(WRONG)
+    }
+}
+
+/// The most digits before the decimal point that are looked at; more are too large a number in any case.
+const MOST_PLACES: usize = 32;
+/// Micro-units of the first amount that is too large.
+const MOST_UNITS: u64 = 1_000_000_000_000_000;
+
+/// A number times a power of ten.
+struct Scaled {
+    whole: u64,
+    is_exact: bool,
+}
+
+/// Multiplies a number by ten to the power of `places`, and cuts off what remains behind the decimal point; `None` for a
+/// negative or too large number. It works on the decimal text of the number, so that nothing is rounded: the shortest text
+/// of a float equals the one in the request for up to 15 digits.
+fn scaled(number: &Number, places: i32) -> Option<Scaled> {
     let text = number.to_string();
-    // An amount of six places has no other exponent.
-    match text.strip_suffix("e-6") {
-        Some(digit) => format!("0.00000{digit}"),
-        None => text,
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse().ok()?),
+        None => (text.as_str(), 0),
+    };
+    let (is_negative, mantissa) = match mantissa.strip_prefix('-') {
+        Some(mantissa) => (true, mantissa),
+        None => (false, mantissa),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    if digits.bytes().all(|digit| digit == b'0') {
+        return Some(Scaled {
+            whole: 0,
+            is_exact: true,
+        });
     }
+    let point = i32::try_from(whole.len())
+        .ok()?
+        .checked_add(exponent)?
+        .checked_add(places)?;
+    let point = usize::try_from(point.max(0)).ok()?;
+    if is_negative || point > MOST_PLACES {
+        return None;
+    }
+    let padded = digits.chars().chain(std::iter::repeat('0'));
+    let before: String = std::iter::once('0').chain(padded.take(point)).collect();
+    Some(Scaled {
+        whole: before.parse().ok()?,
+        is_exact: digits.chars().skip(point).all(|digit| digit == '0'),
+    })
 }
 
-impl<const MOST: u8> TryFrom<u64> for Count<MOST> {
+impl<const MOST: u8> TryFrom<Number> for Count<MOST> {
     type Error = String;
 
-    fn try_from(number: u64) -> Result<Self, String> {
-        let fits = u8::try_from(number).ok().filter(|number| (1..=MOST).contains(number));
+    fn try_from(number: Number) -> Result<Self, String> {
+        let whole = scaled(&number, 0).filter(|scaled| scaled.is_exact);
+        let fits = whole
+            .and_then(|scaled| u8::try_from(scaled.whole).ok())
+            .filter(|number| (1..=MOST).contains(number));
         fits.map(Self)
-            .ok_or_else(|| format!("a number from 1 to {MOST} is expected"))
+            .ok_or_else(|| format!("an integer from 1 to {MOST} is expected"))
+    }
+}
+
+impl TryFrom<String> for Id {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        const WRONG: &str = "an id is a UUID with its hyphens";
+        let id: Uuid = text.parse().map_err(|_| WRONG)?;
+        // The parser knows further forms.
+        if id.hyphenated().to_string().eq_ignore_ascii_case(&text) {
+            Ok(Self(id))
+        } else {
+            Err(WRONG)
+        }
     }
 }
 
@@ -200,15 +342,26 @@ impl TryFrom<String> for Key {
     }
 }
 
+impl TryFrom<String> for Category {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if CATEGORIES.contains(&text.as_str()) {
+            Ok(Self(text))
+        } else {
+            Err(format!("a category is one of: {}", CATEGORIES.join(", ")))
+        }
+    }
+}
+
 inline_schema!(
     Usd,
     "Usd",
     json_schema!({
         "anyOf": [
-            {"type": "string", "pattern": r"^[0-9]+(\.[0-9]{1,6})?$"},
-            {"type": "number", "minimum": 0},
+            {"type": "string", "pattern": r"^[0-9]{1,9}(\.[0-9]{1,6})?$"},
+            {"type": "number", "minimum": 0, "maximum": 999_999_999},
         ],
-        "examples": ["0.05"],
     })
 );
 inline_schema!(
@@ -217,16 +370,101 @@ inline_schema!(
     json_schema!({"type": "integer", "minimum": 1, "maximum": MOST}),
     const MOST: u8
 );
-inline_schema!(Id, "Id", json_schema!({"type": "string", "format": "uuid"}));
+inline_schema!(
+    Id,
+    "Id",
+    json_schema!({"type": "string", "pattern": "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"})
+);
+// A length would be `maxLength`, which hosts with strict schemas refuse.
 inline_schema!(
     Key,
     "Key",
-    json_schema!({"type": "string", "minLength": 1, "maxLength": 255})
+    json_schema!({"type": "string", "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]{1,255}$"})
+);
+inline_schema!(
+    Category,
+    "Category",
+    json_schema!({"type": "string", "enum": CATEGORIES})
+);
+inline_schema!(
+    Parameters,
+    "Parameters",
+    json_schema!({
+        "anyOf": [
+            {"type": "object", "properties": {}},
+            {"type": "array", "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "value": {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]},
+                },
+                "required": ["name", "value"],
+                "additionalProperties": false,
+            }},
+        ],
+    })
 );
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_is_a_whole_number_however_it_is_written() {
+        let read = |json: &str| serde_json::from_str::<Count<50>>(json).ok().map(|count| count.0);
+        for (json, count) in [
+            ("1", 1),
+            ("5.0", 5),
+            ("50.000", 50),
+            ("5e0", 5),
+            ("1e1", 10),
+            ("0.5e1", 5),
+        ] {
+            assert_eq!(read(json), Some(count), "{json}");
+        }
+        for json in [
+            "0", "51", "-1", "-1.0", "0.5", "5.5", "1e2", "1e-1", "1e300", r#""5""#, "null", "true",
+        ] {
+            assert_eq!(read(json), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_parameters_is_an_object() {
+        let read = |value: Value| {
+            serde_json::from_value::<Parameters>(value)
+                .ok()
+                .map(|parameters| parameters.0)
+        };
+        let list = serde_json::json!([{"name": "a", "value": 1}, {"name": "b", "value": "x"}, {"name": "a", "value": true},
+            {"name": "a", "value": "y"}]);
+        let object = serde_json::json!({"a": [1, true, "y"], "b": "x"});
+        assert_eq!(read(list), read(object.clone()));
+        assert_eq!(read(object.clone()).map(Value::Object), Some(object));
+        for wrong in [
+            serde_json::json!("{}"),
+            serde_json::json!([{"name": "a"}]),
+            serde_json::json!([{"name": "a", "value": null}]),
+            serde_json::json!([{"name": "a", "value": 1, "more": 1}]),
+        ] {
+            assert_eq!(read(wrong.clone()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_a_uuid_with_hyphens_alone() {
+        let read = |text: &str| serde_json::from_value::<Id>(text.into()).is_ok();
+        assert!(read("00000000-0000-4000-8000-00000000000a") && read("00000000-0000-4000-8000-00000000000A"));
+        for wrong in [
+            "",
+            "it",
+            "00000000000040008000000000000000",
+            "urn:uuid:00000000-0000-4000-8000-000000000000",
+            "{00000000-0000-4000-8000-000000000000}",
+        ] {
+            assert!(!read(wrong), "{wrong}");
+        }
+    }
 
     #[test]
     fn an_amount_is_a_text_or_a_number_and_read_without_rounding() {
@@ -240,17 +478,31 @@ mod tests {
             ("0.000001", 1),
             ("0.000012", 12),
             ("1e-6", 1),
-            ("4503599627.370497", 4_503_599_627_370_497),
+            ("503599627.370497", 503_599_627_370_497),
+            (r#""999999999.999999""#, 999_999_999_999_999),
+        ] {
+            assert_eq!(read(json), Some(units), "{json}");
+        }
+        // A number is cut off: a ceiling never rises.
+        for (json, units) in [
+            ("0", 0),
+            ("0.0000015", 1),
+            ("1.9e-6", 1),
+            ("1e-7", 0),
+            ("1e-300", 0),
+            ("0.1234567", 123_456),
+            ("999999999", 999_999_999_000_000),
+            ("-0.0", 0),
         ] {
             assert_eq!(read(json), Some(units), "{json}");
         }
         for json in [
             "-1",
             "-0.05",
-            "0.0000001",
-            "0.0000015",
-            "1e-7",
+            "1000000000",
             "1e30",
+            r#""0.0000001""#,
+            r#""1000000000""#,
             "true",
             "null",
             "[]",

@@ -1,25 +1,30 @@
 //! The tools `call_service` and `check_payment`, which call an operation of the catalog.
 //!
-//! Invariant: a provider is called only after Purser has accepted the agent's key in the same call. Without an agent,
-//! nobody can make this program send a request. An operation that the catalog lists without a price is called without a
-//! payment, and never paid.
+//! Invariant: a provider is called only after Purser has allowed this call to the agent's key, in the same tool call:
+//! the key's scope, the service in the catalog, the policy, the freezes and the rules hold for every operation, with and
+//! without a price, and whether or not its provider asks for a payment. An operation that the catalog lists without a
+//! price is called without a payment, and never paid.
 
 use crate::address::{Filled, filled};
 use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ProviderAnswer};
 use crate::arguments::{CallService, CheckPayment};
+use crate::call_limit::CallLimit;
 use crate::failure::Failure;
+use crate::read::service;
 use crate::text::{LONG, NOTICE, SHORT, body, data};
 use crate::tools::Providers;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use purser_client::{
-    ApiError, IdempotencyKey, Operation, Paid, PayError, Payer, PaymentMade, Purser, ReceiptState, Request, Usdc,
+    ApiError, Call, IdempotencyKey, Operation, Paid, PayError, Payer, PaymentMade, Purser, ReceiptState, Refusal,
+    Request, UnpaidCheck, Usdc,
 };
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Map, Value};
 use std::time::Duration;
 use tokio::time::Instant;
+use url::Url;
 use uuid::Uuid;
 
 /// The longest body of a provider's answer that is returned, in bytes. With JSON escapes it fits the limits of Lambda
@@ -39,29 +44,56 @@ struct Meant<'a> {
     ceiling: Usdc,
 }
 
+/// The limits of a tool call.
+pub(crate) struct Limits<'a> {
+    /// The time that it may take.
+    pub(crate) longest: Duration,
+    /// The bound on open calls; `None` if there is none.
+    pub(crate) calls: Option<&'a CallLimit>,
+}
+
+impl Limits<'_> {
+    /// Runs a call of a provider while it counts as open.
+    async fn during<T>(&self, host: &str, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        match self.calls {
+            Some(calls) => calls.during(Some(host), call).await,
+            None => call.await,
+        }
+    }
+}
+
 pub(crate) async fn check_payment(
     purser: &Purser,
     providers: &Providers,
-    longest: Duration,
+    limits: Limits<'_>,
     asked: CheckPayment,
 ) -> Result<Checked, Failure> {
-    let answer_by = after(longest);
+    let answer_by = after(limits.longest);
     let purser = purser.until(answer_by);
     let meant = Meant {
         service: &asked.service,
         operation: &asked.operation,
-        parameters: &asked.parameters,
+        parameters: &asked.parameters.0,
         target_url: asked.target_url.as_deref(),
         ceiling: asked.max_usd.0,
     };
-    let (_, ready) = meant.ready(&purser, providers).await?;
-    let Ready::Paid(request) = ready else {
+    let planned = meant.planned(&purser, providers).await?;
+    match planned.allowed(&purser).await {
+        Ok(_) => {}
+        // It is what the tool is asked for.
+        Err(ApiError::Refused(refusal)) if !refusal.checks.is_empty() => return Ok(planned.blocked(&refusal)),
+        Err(error) => return Err(Failure::from(error).before_payment()),
+    }
+    let Ready::Paid(request) = planned.ready else {
         return Ok(Checked::of_free_operation());
     };
     let payer = Payer::with_client(purser, "", meant.ceiling, providers.client.clone()).until(answer_by);
     let key = fresh_key()?;
-    let told = payer.check(&request).await;
-    let told = told.map_err(|error| Failure::of_payment(&error, &key, longest))?;
+    let check = async {
+        let told = payer.check(&request).await;
+        told.map_err(|error| Failure::of_payment(&error, &key, limits.longest))
+    };
+    let told = limits.during(&planned.host, check).await?;
     Ok(Checked {
         payment_required: told.is_some(),
         would_pay: told.as_ref().is_some_and(|told| told.would_authorize),
@@ -83,15 +115,15 @@ pub(crate) async fn check_payment(
 pub(crate) async fn call_service(
     purser: &Purser,
     providers: &Providers,
-    longest: Duration,
+    limits: Limits<'_>,
     asked: CallService,
 ) -> Result<Called, Failure> {
-    let over = after(longest);
+    let over = after(limits.longest);
     let answer_by = over.checked_sub(FOR_THE_RECEIPT).unwrap_or(over);
     let meant = Meant {
         service: &asked.service,
         operation: &asked.operation,
-        parameters: &asked.parameters,
+        parameters: &asked.parameters.0,
         target_url: asked.target_url.as_deref(),
         ceiling: asked.max_usd.0,
     };
@@ -104,30 +136,45 @@ pub(crate) async fn call_service(
         }
         None => fresh_key()?,
     };
-    let (agent_id, ready) = meant.ready(&purser.until(answer_by), providers).await?;
-    let request = match ready {
-        Ready::Paid(request) => request.key(key.clone()),
-        Ready::Free(request) => return called_free(request.timeout(time_left(answer_by)), longest, &key).await,
+    let keyed = |failure: Failure| failure.under(&key);
+    let planned = meant
+        .planned(&purser.until(answer_by), providers)
+        .await
+        .map_err(keyed)?;
+    let allowed = planned.allowed(&purser.until(answer_by)).await;
+    let agent_id = allowed
+        .map_err(|error| keyed(Failure::from(error).before_payment()))?
+        .agent_id;
+    let Planned { host, ready, .. } = planned;
+    let call = async {
+        let request = match ready {
+            Ready::Paid(request) => request.key(key.clone()),
+            Ready::Free(request) => {
+                let request = request.timeout(time_left(answer_by));
+                return called_free(request, limits.longest, &key).await;
+            }
+        };
+        let request = match asked.approval_id {
+            Some(approval) => request.approved(approval.0),
+            None => request,
+        };
+        let provider = providers.client.clone();
+        let payer = Payer::with_client(purser.until(answer_by), "", meant.ceiling, provider).until(over);
+        let failed = |error: PayError| Failure::of_payment(&error, &key, limits.longest);
+        let Paid { response, payment } = payer.send(request).await.map_err(failed)?;
+        let purser = purser.until(over);
+        let (answer, left_today_usd) = tokio::join!(read(response), left_today(&purser, &agent_id, meant.service));
+        let cost = payment.as_ref().map_or(Usdc::from_units(0), |payment| payment.amount);
+        Ok(Called {
+            answer,
+            cost_usd: cost.to_string(),
+            payment: payment.map(paid),
+            left_today_usd,
+            idempotency_key: key.to_string(),
+            notice: NOTICE,
+        })
     };
-    let request = match asked.approval_id {
-        Some(approval) => request.approved(approval.0),
-        None => request,
-    };
-    let provider = providers.client.clone();
-    let payer = Payer::with_client(purser.until(answer_by), "", meant.ceiling, provider).until(over);
-    let failed = |error: PayError| Failure::of_payment(&error, &key, longest);
-    let Paid { response, payment } = payer.send(request).await.map_err(failed)?;
-    let purser = purser.until(over);
-    let (answer, left_today_usd) = tokio::join!(read(response), left_today(&purser, &agent_id, meant.service));
-    let cost = payment.as_ref().map_or(Usdc::from_units(0), |payment| payment.amount);
-    Ok(Called {
-        answer,
-        cost_usd: cost.to_string(),
-        payment: payment.map(paid),
-        left_today_usd,
-        idempotency_key: key.to_string(),
-        notice: NOTICE,
-    })
+    limits.during(&host, call).await.map_err(keyed)
 }
 
 /// Calls an operation that the catalog lists without a price. If the provider asks for a payment, none is made.
@@ -152,7 +199,19 @@ async fn called_free(request: RequestBuilder, longest: Duration, key: &Idempoten
     })
 }
 
-/// A request that may be sent: the key was accepted, and the operation is in the catalog.
+/// A call of an operation of the catalog, which Purser has not allowed yet.
+struct Planned<'a> {
+    service: String,
+    operation: Operation,
+    url: Url,
+    /// The provider's host and port, by which its open calls are counted.
+    host: String,
+    target_url: Option<&'a str>,
+    ceiling: Usdc,
+    ready: Ready,
+}
+
+/// A request to the operation's own URL.
 enum Ready {
     /// An operation with a price.
     Paid(Request),
@@ -160,15 +219,44 @@ enum Ready {
     Free(RequestBuilder),
 }
 
-impl Meant<'_> {
-    /// Verifies the key and finds the operation. Returns the agent's id and the request to the operation's own URL.
-    async fn ready(&self, purser: &Purser, providers: &Providers) -> Result<(String, Ready), Failure> {
-        let (agent, service) = tokio::join!(purser.agent(), purser.service(self.service));
-        let unpaid = |error: ApiError| Failure::from(error).before_payment();
-        let (agent, service) = (agent.map_err(unpaid)?, service.map_err(unpaid)?);
+impl Planned<'_> {
+    /// Asks Purser whether the agent may make this call. Its payment, if there is one, is judged when it is authorized.
+    async fn allowed(&self, purser: &Purser) -> Result<UnpaidCheck, ApiError> {
+        let call = Call {
+            method: &self.operation.method,
+            url: self.url.as_str(),
+            body_hash: None,
+            target_url: self.target_url,
+            service_id: Some(&self.service),
+            operation_id: Some(&self.operation.operation_id),
+            ceiling: self.ceiling,
+        };
+        purser.check_unpaid(&call).await
+    }
+
+    /// Reports that the call would be refused before its provider is asked.
+    fn blocked(&self, refusal: &Refusal) -> Checked {
+        let payment = self.operation.payment.as_ref();
+        let price = payment.map_or(Usdc::from_units(0), |payment| payment.amount_units);
+        Checked {
+            payment_required: payment.is_some(),
+            would_pay: false,
+            result: Some("block".to_owned()),
+            reason: refusal.reason.as_ref().map(|reason| data(reason, LONG)),
+            cost_usd: price.to_string(),
+            checks: refusal.checks.iter().map(CheckAnswer::from).collect(),
+            left_today_usd: None,
+        }
+    }
+}
+
+impl<'a> Meant<'a> {
+    /// Finds the operation in the catalog, and makes the request.
+    async fn planned(&self, purser: &Purser, providers: &Providers) -> Result<Planned<'a>, Failure> {
+        let service = service(purser, self.service).await.map_err(Failure::before_payment)?;
         let operation = service
             .operations
-            .iter()
+            .into_iter()
             .find(|operation| operation.operation_id == self.operation)
             .ok_or_else(|| {
                 Failure::new(
@@ -177,12 +265,12 @@ impl Meant<'_> {
                     "Call one that get_service names.",
                 )
             });
-        let ready = operation.and_then(|operation| self.of(operation, &service.slug, providers));
-        Ok((agent.agent_id, ready.map_err(Failure::before_payment)?))
+        let planned = operation.and_then(|operation| self.of(operation, service.slug, providers));
+        planned.map_err(Failure::before_payment)
     }
 
-    fn of(&self, operation: &Operation, service: &str, providers: &Providers) -> Result<Ready, Failure> {
-        let Filled { url, body } = filled(operation, self.parameters).map_err(Failure::arguments)?;
+    fn of(&self, operation: Operation, service: String, providers: &Providers) -> Result<Planned<'a>, Failure> {
+        let Filled { url, body } = filled(&operation, self.parameters).map_err(Failure::arguments)?;
         if !providers.may_call(&url) {
             return Err(Failure::new(
                 "provider_not_callable",
@@ -190,9 +278,10 @@ impl Meant<'_> {
                 "Call another service.",
             ));
         }
+        let target_url = self.target_url.filter(|target| !target.is_empty());
         // Otherwise, the policy could judge one page while the operation fetches another.
         let is_parameter = |target: &str| self.parameters.values().any(|value| value == target);
-        if self.target_url.is_some_and(|target| !is_parameter(target)) {
+        if target_url.is_some_and(|target| !is_parameter(target)) {
             return Err(Failure::arguments(
                 "`target_url` must be the value of one of `parameters`",
             ));
@@ -203,23 +292,37 @@ impl Meant<'_> {
         if body.is_some() {
             headers.insert(CONTENT_TYPE, JSON);
         }
-        if operation.payment.is_none() {
-            let request = providers.client.request(method, url).headers(headers);
-            return Ok(Ready::Free(request.body(body.unwrap_or_default())));
-        }
-        let mut request = Request::new(method, url.as_str())
-            .operation(service, &operation.operation_id)
-            .ceiling(self.ceiling);
-        for (name, value) in &headers {
-            request = request.header(name.clone(), value.clone());
-        }
-        if let Some(body) = body {
-            request = request.body(body);
-        }
-        if let Some(target) = self.target_url {
-            request = request.target(target);
-        }
-        Ok(Ready::Paid(request))
+        let ready = if operation.payment.is_none() {
+            let request = providers.client.request(method, url.clone()).headers(headers);
+            Ready::Free(request.body(body.unwrap_or_default()))
+        } else {
+            let mut request = Request::new(method, url.as_str())
+                .operation(&service, &operation.operation_id)
+                .ceiling(self.ceiling);
+            for (name, value) in &headers {
+                request = request.header(name.clone(), value.clone());
+            }
+            if let Some(body) = body {
+                request = request.body(body);
+            }
+            if let Some(target) = target_url {
+                request = request.target(target);
+            }
+            Ready::Paid(request)
+        };
+        Ok(Planned {
+            host: format!(
+                "{}:{}",
+                url.host_str().unwrap_or_default(),
+                url.port_or_known_default().unwrap_or_default()
+            ),
+            service,
+            operation,
+            url,
+            target_url,
+            ceiling: self.ceiling,
+            ready,
+        })
     }
 }
 

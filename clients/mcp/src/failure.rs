@@ -2,6 +2,7 @@
 //! structured result would not fit the output schema, which clients validate.
 
 use crate::answers::{CheckAnswer, instant};
+use crate::call_limit::{CallsOf, TooManyCalls};
 use crate::text::{LONG, SHORT, data};
 use purser_client::{ApiError, IdempotencyKey, PayError, Refusal};
 use serde::Serialize;
@@ -63,6 +64,22 @@ impl Failure {
         )
     }
 
+    /// Reports that the caller, or the provider, has as many calls open as it may.
+    pub(crate) fn too_many_calls(refused: TooManyCalls) -> Self {
+        let message = match refused.of {
+            Some(CallsOf::Caller) => "this agent key has as many calls open as it may",
+            Some(CallsOf::Provider) => "as many calls of this provider are open as may be",
+            None => "the open calls can't be counted at the moment",
+        };
+        Self::new(
+            "too_many_requests",
+            message,
+            "Wait for an open call to end, at most retry_after_seconds, and call again with the same arguments.",
+        )
+        .with("retry_after_seconds", refused.retry_after.as_secs())
+        .before_payment()
+    }
+
     fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
         if !value.is_null() {
@@ -81,6 +98,11 @@ impl Failure {
     /// Marks a failure of a call that paid nothing.
     pub(crate) fn before_payment(self) -> Self {
         self.paid(WasPaid::NotByThisCall)
+    }
+
+    /// Adds the idempotency key of the call, under which it can be repeated.
+    pub(crate) fn under(self, key: &IdempotencyKey) -> Self {
+        self.with("idempotency_key", key.as_str())
     }
 
     /// Converts an error of a purchase. `longest` is the time limit of a call.

@@ -13,10 +13,12 @@ mod address;
 mod answers;
 mod arguments;
 mod call;
+mod call_limit;
 mod failure;
 mod read;
 mod schema;
 mod text;
 mod tools;
 
+pub use call_limit::{CallLimit, CallsOf, OpenCall, TooManyCalls};
 pub use tools::{Caller, KeyFrom, Providers, Tools};

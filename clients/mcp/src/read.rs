@@ -6,11 +6,13 @@ use crate::answers::{
     ReceiptLine, Receipts, ServiceAnswer, ServiceText, instant,
 };
 use crate::arguments::{FindServices, GetApproval, GetReceipt, GetService, ListEnabled, ListReceipts};
+use crate::call_limit::CallLimit;
 use crate::failure::Failure;
 use crate::text::{LONG, NOTICE, SHORT, data, params};
 use futures_util::{StreamExt as _, stream};
 use purser_client::{
-    ApprovalStatus, CatalogFilter, EnabledService, Operation, PendingApproval, Purser, ServiceItem, Spend,
+    ApprovalStatus, CatalogFilter, EnabledService, Operation, PendingApproval, Purser, ServiceDetail, ServiceItem,
+    Spend,
 };
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ const MOST: usize = 100;
 
 pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Result<FoundServices, Failure> {
     let filter = CatalogFilter {
-        category: asked.category,
+        category: asked.category.map(|category| category.0),
         limit: Some(ALL),
         ..CatalogFilter::default()
     };
@@ -82,8 +84,20 @@ fn found(service: &ServiceItem) -> FoundService {
     }
 }
 
+/// Reads a service. A text that would be no segment of a path names none.
+pub(crate) async fn service(purser: &Purser, service: &str) -> Result<ServiceDetail, Failure> {
+    if matches!(service, "" | "." | "..") {
+        return Err(Failure::new(
+            "service_not_found",
+            "no service in the catalog matches this request",
+            "Call one that find_services names.",
+        ));
+    }
+    Ok(purser.service(service).await?)
+}
+
 pub(crate) async fn get_service(purser: &Purser, asked: GetService) -> Result<ServiceAnswer, Failure> {
-    let service = purser.service(&asked.service).await?;
+    let service = service(purser, &asked.service).await?;
     Ok(ServiceAnswer {
         service: data(&service.slug, SHORT),
         category: data(&service.category, SHORT),
@@ -117,7 +131,7 @@ fn operation(operation: &Operation) -> OperationAnswer {
 pub(crate) async fn list_enabled(purser: &Purser, asked: ListEnabled) -> Result<Enabled, Failure> {
     let agent_id = purser.agent().await?.agent_id;
     let mut services = purser.enabled_services(&agent_id).await?.services;
-    if let Some(service) = &asked.service {
+    if let Some(service) = asked.service.as_ref().filter(|service| !service.is_empty()) {
         services.retain(|known| known.slug.as_ref() == Some(service) || known.service_id.to_string() == *service);
         if services.is_empty() {
             return Err(Failure::new(
@@ -177,9 +191,18 @@ fn enabled(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
     }
 }
 
-pub(crate) async fn get_approval(purser: &Purser, asked: GetApproval) -> Result<ApprovalAnswer, Failure> {
+pub(crate) async fn get_approval(
+    purser: &Purser,
+    calls: Option<&CallLimit>,
+    asked: GetApproval,
+) -> Result<ApprovalAnswer, Failure> {
     let wait = Duration::from_secs(asked.wait_seconds.map_or(0, |seconds| seconds.0).into());
-    let approval = PendingApproval::verdict(purser, asked.approval_id.0, wait).await?;
+    let verdict = async { Ok(PendingApproval::verdict(purser, asked.approval_id.0, wait).await?) };
+    let approval = match calls {
+        // A wait holds what serves it, like a call of a provider.
+        Some(calls) if !wait.is_zero() => calls.during(None, verdict).await?,
+        _ => verdict.await?,
+    };
     Ok(ApprovalAnswer {
         approval_id: approval.approval_id.to_string(),
         what_to_do: match approval.status {

@@ -1,4 +1,6 @@
-//! JSON schemas that can't be derived from types.
+//! JSON schemas that can't be derived from types, and the schemas of arguments as all hosts accept them.
+
+use serde_json::{Map, Value, json};
 
 /// Implements `JsonSchema` with an inlined schema instead of a reference.
 macro_rules! inline_schema {
@@ -28,3 +30,62 @@ inline_schema!(
     "Whole",
     schemars::json_schema!({"type": "integer", "minimum": 0})
 );
+
+/// Rewrites the derived schema of a tool's arguments in the keywords that all hosts accept: one `type` as a text, no
+/// `format`, `default`, `title` or `$schema`, and an optional argument that may be `null` by `anyOf`. An `anyOf` stands
+/// alone, so the description goes into its first alternative.
+///
+/// Hosts with strict schemas (OpenAI) make every property required, and send `null` for what is left out. Gemini takes
+/// neither lists of types nor other members beside `anyOf`.
+pub(crate) fn for_hosts(schema: &Map<String, Value>) -> Map<String, Value> {
+    let mut rewritten = schema.clone();
+    for keyword in ["$schema", "title", "description"] {
+        rewritten.remove(keyword);
+    }
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let properties = properties.into_iter().flatten().map(|(name, property)| {
+        let mut alternatives: Vec<Value> = alternatives(schema, name)
+            .into_iter()
+            .cloned()
+            .map(Value::Object)
+            .collect();
+        if !is_required(schema, name) {
+            alternatives.push(json!({"type": "null"}));
+        }
+        if let (Some(Value::Object(first)), Some(description)) = (alternatives.first_mut(), property.get("description"))
+        {
+            first.insert("description".to_owned(), description.clone());
+            first.remove("default");
+        }
+        let property = match alternatives.as_slice() {
+            [only] => only.clone(),
+            _ => json!({"anyOf": alternatives}),
+        };
+        (name.clone(), property)
+    });
+    rewritten.insert("properties".to_owned(), Value::Object(properties.collect()));
+    rewritten
+}
+
+/// Returns whether a property is required.
+pub(crate) fn is_required(schema: &Map<String, Value>, name: &str) -> bool {
+    let required = schema.get("required").and_then(Value::as_array);
+    required.is_some_and(|names| names.iter().any(|required| required == name))
+}
+
+/// Returns the alternatives of a property; a property without alternatives is its own. There are none of an unknown one.
+pub(crate) fn alternatives<'a>(schema: &'a Map<String, Value>, name: &str) -> Vec<&'a Map<String, Value>> {
+    let Some(property) = schema.get("properties").and_then(|properties| properties.get(name)) else {
+        return Vec::new();
+    };
+    match property.get("anyOf").and_then(Value::as_array) {
+        Some(alternatives) => alternatives.iter().filter_map(Value::as_object).collect(),
+        None => property.as_object().into_iter().collect(),
+    }
+}
+
+/// Returns whether a schema is that of any text.
+pub(crate) fn is_any_text(schema: &Map<String, Value>) -> bool {
+    let is_text = schema.get("type").is_some_and(|kind| kind == "string");
+    is_text && !schema.contains_key("pattern") && !schema.contains_key("enum")
+}

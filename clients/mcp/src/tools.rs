@@ -4,7 +4,10 @@ use crate::answers::{ApprovalAnswer, Called, Checked, Enabled, FoundServices, Re
 use crate::arguments::{
     CallService, CheckPayment, FindServices, GetApproval, GetReceipt, GetService, ListEnabled, ListReceipts,
 };
+use crate::call::Limits;
+use crate::call_limit::CallLimit;
 use crate::failure::Failure;
+use crate::schema::{alternatives, for_hosts, is_any_text, is_required};
 use crate::{call, read};
 use purser_client::Purser;
 use rmcp::model::{
@@ -49,9 +52,14 @@ pub enum KeyFrom {
     Request,
 }
 
-/// The verified caller of an HTTP request: a client with the caller's key.
+/// The verified caller of an HTTP request.
 #[derive(Clone, Debug)]
-pub struct Caller(pub Purser);
+pub struct Caller {
+    /// A client with the caller's key.
+    pub purser: Purser,
+    /// The bound on the caller's open calls.
+    pub calls: CallLimit,
+}
 
 /// The HTTP client for provider calls, and the addresses that it may call.
 #[derive(Clone)]
@@ -91,15 +99,15 @@ impl Tools {
         }))
     }
 
-    /// Returns a client with the caller's key, or without a key if there is none.
-    fn purser(&self, context: &RequestContext<RoleServer>) -> (Purser, HasKey) {
+    /// Returns a client with the caller's key, or without a key if there is none, and the bound on its open calls.
+    fn caller(&self, context: &RequestContext<RoleServer>) -> (Purser, HasKey, Option<CallLimit>) {
         if self.0.key == KeyFrom::Purser {
-            return (self.0.purser.clone(), HasKey(true));
+            return (self.0.purser.clone(), HasKey(true), None);
         }
         let parts = context.extensions.get::<http::request::Parts>();
         match parts.and_then(|parts| parts.extensions.get::<Caller>()) {
-            Some(Caller(purser)) => (purser.clone(), HasKey(true)),
-            None => (self.0.purser.clone(), HasKey(false)),
+            Some(Caller { purser, calls }) => (purser.clone(), HasKey(true), Some(calls.clone())),
+            None => (self.0.purser.clone(), HasKey(false), None),
         }
     }
 
@@ -110,7 +118,7 @@ impl Tools {
         arguments: Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Option<Result<Value, Failure>> {
-        let (purser, has_key) = self.purser(context);
+        let (purser, has_key, calls) = self.caller(context);
         let Inner { providers, longest, .. } = &*self.0;
         let bounded = purser.until(call::after(*longest));
         let is_public = matches!(name, FIND_SERVICES | GET_SERVICE);
@@ -122,23 +130,23 @@ impl Tools {
             Ok(arguments) => arguments,
             Err(failure) => return Some(Err(failure)),
         };
+        let calls = calls.as_ref();
+        let limits = Limits {
+            longest: *longest,
+            calls,
+        };
         Some(match name {
             FIND_SERVICES => told(arguments, |asked| read::find_services(&bounded, asked)).await,
             GET_SERVICE => told(arguments, |asked| read::get_service(&bounded, asked)).await,
             LIST_ENABLED => told(arguments, |asked| read::list_enabled(&bounded, asked)).await,
             CHECK_PAYMENT => {
                 told(arguments, |asked| {
-                    call::check_payment(&purser, providers, *longest, asked)
+                    call::check_payment(&purser, providers, limits, asked)
                 })
                 .await
             }
-            CALL_SERVICE => {
-                told(arguments, |asked| {
-                    call::call_service(&purser, providers, *longest, asked)
-                })
-                .await
-            }
-            GET_APPROVAL => told(arguments, |asked| read::get_approval(&bounded, asked)).await,
+            CALL_SERVICE => told(arguments, |asked| call::call_service(&purser, providers, limits, asked)).await,
+            GET_APPROVAL => told(arguments, |asked| read::get_approval(&bounded, calls, asked)).await,
             LIST_RECEIPTS => told(arguments, |asked| read::list_receipts(&bounded, asked)).await,
             GET_RECEIPT => told(arguments, |asked| read::get_receipt(&bounded, asked)).await,
             _ => return None,
@@ -149,15 +157,14 @@ impl Tools {
 /// Whether the caller has presented a key.
 struct HasKey(bool);
 
-/// Removes optional arguments that are `null`. An optional argument with an empty text is refused.
+/// Removes optional arguments that are `null`. An empty text, where the schema does not allow one, is refused by name.
 fn given(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
-    let required = tool.input_schema.get("required").and_then(Value::as_array);
-    let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|required| required == name));
-    arguments.retain(|name, value| !value.is_null() || is_required(name));
-    // An empty search text is allowed: it finds every service.
-    let empty = arguments
-        .iter()
-        .find(|(name, value)| **value == "" && *name != "text" && !is_required(name));
+    let is_optional =
+        |name: &str| !alternatives(&tool.input_schema, name).is_empty() && !is_required(&tool.input_schema, name);
+    arguments.retain(|name, value| !(value.is_null() && is_optional(name)));
+    let is_wrong =
+        |name: &str| is_optional(name) && !alternatives(&tool.input_schema, name).into_iter().any(is_any_text);
+    let empty = arguments.iter().find(|(name, value)| **value == "" && is_wrong(name));
     match empty {
         Some((name, _)) => Err(Failure::arguments(format!(
             "`{name}` is empty: leave it out, or give it a value"
@@ -303,11 +310,13 @@ fn tool<A: JsonSchema + 'static, R: JsonSchema + 'static>(
         .destructive(destroys)
         .idempotent(repeats)
         .open_world(leaves);
-    Tool::new(name, description, Map::new())
+    let mut tool = Tool::new(name, description, Map::new())
         .with_title(title)
         .with_input_schema::<A>()
         .with_output_schema::<R>()
-        .with_annotations(hints)
+        .with_annotations(hints);
+    tool.input_schema = Arc::new(for_hosts(&tool.input_schema));
+    tool
 }
 
 #[cfg(test)]
@@ -361,13 +370,12 @@ mod tests {
                 less.remove(left_out);
                 assert!(!reads(Value::Object(less)), "{name} without {left_out}");
             }
-            assert!(!json!(tool.input_schema).to_string().contains("null"), "{name}");
         }
         assert_eq!(minimal().len(), TOOLS.len());
     }
 
     #[test]
-    fn an_optional_argument_may_be_null_and_an_empty_one_is_named() {
+    fn an_optional_argument_may_be_null_and_an_empty_one_is_read_as_its_schema_says() {
         for (name, arguments, reads) in minimal() {
             let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap();
             let properties = tool.input_schema["properties"].as_object().unwrap();
@@ -378,14 +386,79 @@ mod tests {
                     given(tool, arguments)
                 };
                 assert!(reads(Value::Object(with(Value::Null).unwrap())), "{name} {optional}");
-                let refused = with(json!("")).map(|_| ()).map_err(|failure| failure.to_text());
-                match optional.as_str() {
-                    "text" => refused.unwrap(),
-                    _ => assert!(
-                        refused.unwrap_err().contains(&format!("`{optional}` is empty")),
-                        "{name}"
-                    ),
+                let empty = with(json!("")).map_err(|failure| failure.to_text());
+                if ["text", "service", "target_url"].contains(&optional.as_str()) {
+                    assert!(reads(Value::Object(empty.unwrap())), "{name} {optional}");
+                } else {
+                    let told = empty.unwrap_err();
+                    assert!(told.contains(&format!("`{optional}` is empty")), "{name}: {told}");
                 }
+            }
+        }
+    }
+
+    /// The keywords that Gemini's function declarations, OpenAI's strict schemas and Anthropic's tools have in common.
+    const COMMON: [&str; 10] = [
+        "additionalProperties",
+        "anyOf",
+        "description",
+        "enum",
+        "items",
+        "maximum",
+        "minimum",
+        "pattern",
+        "properties",
+        "required",
+    ];
+
+    fn keeps_to_what_hosts_accept(schema: &Value, at: &str) {
+        let schema = schema.as_object().unwrap();
+        if let Some(alternatives) = schema.get("anyOf") {
+            // Gemini: `anyOf` must be the only member. OpenAI: no `anyOf` at the root.
+            assert!(schema.len() == 1 && !at.is_empty(), "{at}");
+            for alternative in alternatives.as_array().unwrap() {
+                keeps_to_what_hosts_accept(alternative, &format!("{at}|"));
+            }
+            return;
+        }
+        for keyword in schema.keys() {
+            assert!(
+                keyword == "type" || COMMON.contains(&keyword.as_str()),
+                "{at}: {keyword}"
+            );
+        }
+        // Gemini: one type, in a text.
+        match schema["type"].as_str().unwrap() {
+            "object" => {
+                let properties = schema["properties"].as_object().unwrap();
+                for (name, property) in properties {
+                    keeps_to_what_hosts_accept(property, &format!("{at}/{name}"));
+                }
+                // OpenAI: a property that is not required may be null.
+                let required = schema
+                    .get("required")
+                    .and_then(Value::as_array)
+                    .cloned()
+                    .unwrap_or_default();
+                for (name, property) in properties {
+                    let is_nullable = property.to_string().contains(r#"{"type":"null"}"#);
+                    assert_eq!(is_nullable, !required.contains(&json!(name)), "{at}/{name}");
+                }
+            }
+            "array" => keeps_to_what_hosts_accept(&schema["items"], &format!("{at}[]")),
+            "string" | "number" | "integer" | "boolean" | "null" => {}
+            other => panic!("{at}: {other}"),
+        }
+    }
+
+    #[test]
+    fn input_schemas_keep_to_what_all_hosts_accept() {
+        for tool in TOOLS.iter() {
+            let schema = json!(tool.input_schema);
+            keeps_to_what_hosts_accept(&schema, "");
+            assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
+            for (name, property) in schema["properties"].as_object().unwrap() {
+                assert!(property.to_string().contains("\"description\""), "{} {name}", tool.name);
             }
         }
     }

@@ -1,13 +1,15 @@
 //! Who calls: the agent's key is verified before the protocol is spoken, and callers without one are throttled.
 //!
 //! Invariants: a message with a key reaches a tool only after the API has accepted that key from that address, at most
-//! [`KEPT_SECS`] ago. Each call that may reach a provider verifies it once more (`clients/mcp`), so what is kept saves
-//! the list of tools and the catalog a call, and lets nobody call a provider.
+//! [`KEPT_SECS`] ago. Each call that may reach a provider is judged by the API once more, with its key (`clients/mcp`), so
+//! what is kept saves the list of tools and the catalog a call, and lets nobody call a provider.
 
+use crate::open_calls::OpenCalls;
 use axum::http::{HeaderMap, header, request::Parts};
 use purser_api::{ASSERTED_IP, AssertionKeys, Clock, ThrottleScope, client_ip, presented_key};
 use purser_client::{AgentKey, ApiError, Purser, Refusal, Slug};
-use purser_domain::{Duration, Error, ErrorKind, KeyLack, Result, SecretDigest, Timestamp};
+use purser_domain::{Duration, Error, ErrorKind, KeyLack, PresentedKey, Result, SecretDigest, Timestamp};
+use purser_mcp::Caller;
 use purser_store::Throttle;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -28,6 +30,7 @@ pub(crate) struct Callers {
     pub(crate) assertion_keys: Option<AssertionKeys>,
     pub(crate) clock: Clock,
     pub(crate) accepted: Accepted,
+    pub(crate) open_calls: OpenCalls,
 }
 
 /// The throttle scope of a request without a key: its address.
@@ -36,22 +39,22 @@ pub(crate) fn scope_of(parts: &Parts) -> ThrottleScope {
 }
 
 /// The key that a request presents, as the API reads it (`presented_key`).
-fn key_of(headers: &HeaderMap) -> Result<AgentKey> {
-    presented_key(headers)?;
+fn key_of(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
+    let presented = presented_key(headers)?;
     let text = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let key = text.and_then(|text| text.split_once(' '));
     let key = key.and_then(|(_, key)| AgentKey::from_text(key).ok());
-    Ok(key.ok_or(ErrorKind::InvalidAgentKey)?)
+    Ok((presented, key.ok_or(ErrorKind::InvalidAgentKey)?))
 }
 
 impl Callers {
-    /// Purser with the verified key of a request, for the address that it comes from; `None` where there is no key.
-    pub(crate) async fn verified(&self, purser: &Purser, parts: &Parts) -> Result<Option<Purser>> {
+    /// The verified caller of a request, for the address that it comes from; `None` where there is no key.
+    pub(crate) async fn verified(&self, purser: &Purser, parts: &Parts) -> Result<Option<Caller>> {
         let Some(authorization) = parts.headers.get(header::AUTHORIZATION) else {
             return Ok(None);
         };
         let now = self.clock.now();
-        let key = match key_of(&parts.headers) {
+        let (presented, key) = match key_of(&parts.headers) {
             Ok(key) => key,
             // Nobody else counts it.
             Err(error) => {
@@ -66,7 +69,8 @@ impl Callers {
             asked.agent().await.map_err(refused)?;
             self.accepted.add(who, now);
         }
-        Ok(Some(purser))
+        let calls = self.open_calls.of(presented.agent, presented.key);
+        Ok(Some(Caller { purser, calls }))
     }
 
     /// The same Purser, whose calls say where the request comes from.

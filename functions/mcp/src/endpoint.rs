@@ -10,14 +10,14 @@ use axum::response::Response;
 use purser_api::{AllowedHosts, BootError, ErrorBody, Reply, client_for_public, domain_name};
 use purser_client::Purser;
 use purser_domain::{Error, Result};
-use purser_mcp::{Caller, KeyFrom, Providers, Tools};
+use purser_mcp::{KeyFrom, Providers, Tools};
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// One call of a tool. The gateway gives up at 30 s, and the function is ended at 29 s (template.yaml).
+/// One call of a tool; a lease of an open call is longer (lib.rs). The gateway gives up at 30 s, and the function is ended at 29 s (template.yaml).
 const LONGEST: Duration = Duration::from_secs(25);
 
 /// The state of the endpoint.
@@ -88,8 +88,8 @@ impl Endpoint {
         let (purser, service) = self.of_request(&parts)?;
         let caller = self.callers.verified(purser, &parts).await?;
         let without_key = caller.is_none().then(|| scope_of(&parts));
-        if let Some(purser) = caller {
-            parts.extensions.insert(Caller(purser));
+        if let Some(caller) = caller {
+            parts.extensions.insert(caller);
         }
         let spoken = protocol::spoken(service, parts, body);
         match without_key {
@@ -132,7 +132,7 @@ purser_api::error_responses! {
         (status = 400, description = "A JSON-RPC error: no JSON (-32700), no JSON-RPC message (-32600), or what its protocol version needs is missing."),
         (status = 403, description = "`cross_site_request`: it comes from a page of a browser; `key_not_allowed`.", body = ErrorBody),
         (status = 404, description = "A JSON-RPC error: the method is unknown, from version 2026-07-28 on."),
-        (status = 406, description = "`not_acceptable`: `Accept` must name application/json and text/event-stream.", body = ErrorBody),
+        (status = 406, description = "`not_acceptable`: `Accept` excludes application/json.", body = ErrorBody),
         (status = 415, description = "`unsupported_media_type`: `Content-Type` must be application/json.", body = ErrorBody),
         McpErrors,
     )

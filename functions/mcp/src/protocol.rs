@@ -16,9 +16,18 @@ use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcError, 
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/call", "tools/list"];
 
 /// Answers a message.
-pub(crate) async fn spoken(service: &Service, parts: Parts, body: Bytes) -> Response {
+pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> Response {
     let request_id = parts.extensions.get::<RequestId>().cloned();
     let is_json = is_json(&parts.headers);
+    if !accepts_json(&parts.headers) {
+        let message = "only application/json is answered, and `Accept` excludes it";
+        return envelope(request_id, StatusCode::NOT_ACCEPTABLE, "not_acceptable", message);
+    }
+    // `rmcp` requires both, also where it never streams. The protocol asks clients to name both, and some don't.
+    parts.headers.insert(
+        header::ACCEPT,
+        HeaderValue::from_static("application/json, text/event-stream"),
+    );
     if let Some(id) = misfit(&body) {
         let error = ErrorData::invalid_params("the parameters are not those of the method", None);
         return Json(JsonRpcError::new(Some(id), error)).into_response();
@@ -34,10 +43,6 @@ pub(crate) async fn spoken(service: &Service, parts: Parts, body: Bytes) -> Resp
     let (slug, message) = match status {
         StatusCode::UNSUPPORTED_MEDIA_TYPE if is_json => return unreadable(&body),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => ("unsupported_media_type", "`Content-Type` must be application/json"),
-        StatusCode::NOT_ACCEPTABLE => (
-            "not_acceptable",
-            "`Accept` must name application/json and text/event-stream",
-        ),
         StatusCode::FORBIDDEN => (
             "cross_site_request",
             "a page in a browser can't call this; call it from a program",
@@ -81,6 +86,33 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
+/// Whether a client takes JSON (RFC 9110 §12.5.1): the most specific media range that covers it decides. Without the
+/// header, anything is taken.
+fn accepts_json(headers: &HeaderMap) -> bool {
+    const RANGES: [&str; 3] = ["application/json", "application/*", "*/*"];
+    let mut values = headers.get_all(header::ACCEPT).iter().peekable();
+    if values.peek().is_none() {
+        return true;
+    }
+    let texts = values.filter_map(|value| value.to_str().ok());
+    let mut found: Option<(usize, bool)> = None;
+    for range in texts.flat_map(|text| text.split(',')) {
+        let mut parts = range.split(';');
+        let kind = parts.next().unwrap_or_default().trim();
+        let Some(place) = RANGES.iter().position(|known| known.eq_ignore_ascii_case(kind)) else {
+            continue;
+        };
+        let is_weight = |part: &&str| part.trim().get(..2).is_some_and(|name| name.eq_ignore_ascii_case("q="));
+        let weight = parts.find(is_weight).and_then(|part| part.trim().get(2..));
+        // A weight of zero is "not acceptable".
+        let is_taken = weight.is_none_or(|weight| weight.trim().bytes().any(|digit| !matches!(digit, b'0' | b'.')));
+        if found.is_none_or(|(best, _)| place < best) {
+            found = Some((place, is_taken));
+        }
+    }
+    found.is_some_and(|(_, is_taken)| is_taken)
+}
+
 /// The id of a request for a known method whose parameters don't fit it: `rmcp` would take it for an unknown method.
 fn misfit(body: &[u8]) -> Option<MessageId> {
     let Ok(ClientJsonRpcMessage::Request(message)) = serde_json::from_slice(body) else {
@@ -101,4 +133,41 @@ fn unreadable(body: &[u8]) -> Response {
     // The id can't be known, and JSON-RPC has null for that.
     let body = serde_json::json!({"jsonrpc": "2.0", "id": null, "error": error});
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_taken_unless_the_header_excludes_it() {
+        let rows: [(&[&str], bool); 16] = [
+            (&[], true),
+            (&["*/*"], true),
+            (&["application/json"], true),
+            (&["application/json, text/event-stream"], true),
+            (&["APPLICATION/JSON; charset=utf-8"], true),
+            (&["application/*;q=0.1"], true),
+            (&["text/html", "*/*;q=0.01"], true),
+            (&["text/html, application/json;q=0.9"], true),
+            (&["text/event-stream"], false),
+            (&["text/html"], false),
+            (&[""], false),
+            (&["application/json;q=0"], false),
+            (&["application/json; Q=0.000"], false),
+            (&["*/*, application/json;q=0"], false),
+            (&["application/json, */*;q=0"], true),
+            (&["application/jsonx"], false),
+        ];
+        for (values, taken) in rows {
+            let values = values
+                .iter()
+                .map(|value| (header::ACCEPT, HeaderValue::from_str(value).unwrap()));
+            let mut headers = HeaderMap::new();
+            for (name, value) in values {
+                headers.append(name, value);
+            }
+            assert_eq!(accepts_json(&headers), taken, "{headers:?}");
+        }
+    }
 }

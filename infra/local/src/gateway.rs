@@ -56,6 +56,10 @@ pub(crate) fn router(
         let path = route.path.replace("{proxy+}", "{*proxy}");
         let method = match route.method.as_str() {
             "ANY" => {
+                if !path.ends_with('}') {
+                    // An HTTP API routes a path with a further slash to the route without it, and keeps it in the path.
+                    gateway = gateway.route(&format!("{path}/"), any(handler.clone()));
+                }
                 gateway = gateway.route(&path, any(handler));
                 continue;
             }

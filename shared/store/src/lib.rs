@@ -62,6 +62,7 @@ pub use payments::window::Cleared;
 pub use people::agent::Created;
 pub use people::approval::{ApprovalDecision, Resolved};
 pub use people::authenticate::{Authenticated, Authenticator, UnverifiedCall};
+pub use people::call_leases::{CallLease, CallLeased, CallLeases};
 pub use people::freezes::Frozen;
 pub use people::handover::HandedOver;
 pub use people::key_limit::KeyLimit;

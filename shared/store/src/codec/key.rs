@@ -730,6 +730,11 @@ pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
     format!("K#{agent}#{key}")
 }
 
+/// The throttle table's key for the open calls of a scope, in `mcp`'s part.
+pub(crate) fn open_calls(scope: &str) -> String {
+    format!("MCP#open#{scope}")
+}
+
 /// The throttle table's key for one scope in one minute.
 pub(crate) fn throttle(kind: ThrottleKind, scope: &str, minute: u64) -> String {
     let prefix = match kind {

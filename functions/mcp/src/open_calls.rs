@@ -1,0 +1,93 @@
+//! The bound on the calls that one agent key, and one provider, may have open at a time in all environments together.
+//!
+//! A call holds its environment until its provider has answered, up to 25 s, and the function has a fixed number of them.
+//! Without this bound, one key, or one provider that stalls, would hold them all.
+
+use purser_api::Clock;
+use purser_domain::{AgentId, KeyId};
+use purser_mcp::{CallLimit, CallsOf, OpenCall, TooManyCalls};
+use purser_store::{CallLease, CallLeased, CallLeases};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The wait after the open calls could not be counted.
+const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
+
+/// The open calls of all keys and providers. Cloning is cheap.
+#[derive(Clone)]
+pub(crate) struct OpenCalls {
+    pub(crate) leases: Arc<CallLeases>,
+    pub(crate) per_key: u32,
+    pub(crate) per_provider: u32,
+    pub(crate) clock: Clock,
+}
+
+impl OpenCalls {
+    /// The bound for the holder of this key, which is verified.
+    pub(crate) fn of(&self, agent: AgentId, key: KeyId) -> CallLimit {
+        let calls = self.clone();
+        let caller = format!("key {agent}#{key}");
+        CallLimit::new(move |host| {
+            let (calls, caller) = (calls.clone(), caller.clone());
+            Box::pin(async move { calls.begin(caller, host).await })
+        })
+    }
+
+    async fn begin(self, caller: String, host: Option<String>) -> Result<OpenCall, TooManyCalls> {
+        let provider = async {
+            match host {
+                Some(host) => {
+                    let lease = self.take(format!("host {host}"), self.per_provider, CallsOf::Provider);
+                    lease.await.map(Some)
+                }
+                None => Ok(None),
+            }
+        };
+        let caller = self.take(caller, self.per_key, CallsOf::Caller);
+        let (caller, provider) = tokio::join!(caller, provider);
+        match (caller, provider) {
+            (Ok(caller), Ok(provider)) => Ok(OpenCall::new(Box::pin(async move {
+                let end = async |lease| {
+                    if let Some(lease) = lease {
+                        self.end(lease).await;
+                    }
+                };
+                tokio::join!(end(Some(caller)), end(provider));
+            }))),
+            (Ok(caller), Err(refused)) => {
+                self.end(caller).await;
+                Err(refused)
+            }
+            (Err(refused), provider) => {
+                if let Ok(Some(provider)) = provider {
+                    self.end(provider).await;
+                }
+                Err(refused)
+            }
+        }
+    }
+
+    async fn take(&self, scope: String, most: u32, of: CallsOf) -> Result<CallLease, TooManyCalls> {
+        match self.leases.take(scope, most, self.clock.now()).await {
+            Ok(CallLeased::Taken(lease)) => Ok(lease),
+            Ok(CallLeased::Full { retry_after }) => Err(TooManyCalls {
+                of: Some(of),
+                retry_after: Duration::from_secs(retry_after.secs_to_wait()),
+            }),
+            Err(error) => {
+                tracing::warn!(cause = %error, "mcp.calls_not_counted");
+                Err(TooManyCalls {
+                    of: None,
+                    retry_after: AFTER_A_FAILURE,
+                })
+            }
+        }
+    }
+
+    /// Ends a lease. One that can't be ended now ends by itself.
+    async fn end(&self, lease: CallLease) {
+        if let Err(error) = self.leases.end(lease).await {
+            tracing::warn!(cause = %error, "mcp.call_not_ended");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The bound on calls that are open at a time, in all Lambda environments together: a call leases one of its scope's
+//! slots, and returns it when it ends.
+//!
+//! A scope is one item, with the end of the lease of each slot. A lease is taken by a conditional update of one free slot,
+//! so two calls never have the same slot; a call that is killed gives its slot back when its lease ends. Taking and
+//! returning cost one write unit each, and one more for each attempt at a slot that was taken. If the item can't be
+//! written, the call is refused: its caller must not hold an environment uncounted.
+
+use crate::{
+    codec::attribute::Attribute as _,
+    codec::client::without_throttling_pauses,
+    codec::fault::failed,
+    codec::item::{Draft, Item, member},
+    codec::key,
+    codec::transact::was_made,
+    people::throttle::KEPT,
+};
+use aws_sdk_dynamodb::{
+    Client,
+    operation::update_item::{UpdateItemError, builders::UpdateItemFluentBuilder},
+    types::ReturnValuesOnConditionCheckFailure,
+};
+use purser_domain::{Duration, Result, Timestamp};
+use std::{fmt, sync::Arc};
+
+/// The open calls of each scope, such as an agent key or a provider.
+#[derive(Clone, Debug)]
+pub struct CallLeases {
+    db: Client,
+    table: Arc<str>,
+    length: Duration,
+}
+
+/// One slot of a scope, until its end.
+#[derive(Debug)]
+pub struct CallLease {
+    scope: String,
+    slot: u32,
+    until: Timestamp,
+}
+
+/// The result of asking for a slot.
+#[derive(Debug)]
+pub enum CallLeased {
+    /// A slot.
+    Taken(CallLease),
+    /// There is no free slot.
+    Full {
+        /// The time until the first lease ends, if its call does not end before.
+        retry_after: Duration,
+    },
+}
+
+/// The most attempts at a slot. Each but the first is at one that was free a moment ago.
+const ATTEMPTS: u32 = 4;
+/// The wait after slots were free, but others took them first.
+const AFTER_A_RACE: Duration = Duration::from_secs_u32(1);
+
+impl CallLeases {
+    /// Creates them in `mcp`'s part of this table. A lease ends after `length`.
+    pub fn of_mcp(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
+        Self {
+            db: without_throttling_pauses(db),
+            table: table.into(),
+            length,
+        }
+    }
+
+    /// Leases one of the first `most` slots of a scope.
+    pub async fn take(&self, scope: impl fmt::Display, most: u32, now: Timestamp) -> Result<CallLeased> {
+        let scope = scope.to_string();
+        let until = now.after(self.length);
+        let mut slots: Vec<u32> = (0..most).collect();
+        let mut ends = Vec::new();
+        for _ in 0..ATTEMPTS {
+            // Any free slot will do; different calls begin with different ones.
+            let count = u64::try_from(slots.len()).unwrap_or(0);
+            let chosen = now.micros().unsigned_abs().checked_rem(count);
+            let chosen = chosen.and_then(|at| slots.get(usize::try_from(at).ok()?));
+            let Some(slot) = chosen.copied() else { break };
+            let Some(item) = self.try_slot(&scope, slot, until, now).await? else {
+                return Ok(CallLeased::Taken(CallLease { scope, slot, until }));
+            };
+            ends = Vec::new();
+            slots = Vec::new();
+            for slot in 0..most {
+                match member::<Timestamp>(&item, &name_of(slot)) {
+                    Some(end) if now < end => ends.push(end),
+                    _ => slots.push(slot),
+                }
+            }
+        }
+        let first = ends.into_iter().min().filter(|_| slots.is_empty());
+        Ok(CallLeased::Full {
+            retry_after: first.map_or(AFTER_A_RACE, |end| end.since(now)),
+        })
+    }
+
+    /// Returns a slot. A lease that has ended meanwhile may be another call's, which is left alone.
+    pub async fn end(&self, lease: CallLease) -> Result<()> {
+        let update = self.update(&lease.scope, lease.slot);
+        let update = update
+            .update_expression("REMOVE #slot")
+            .condition_expression("#slot = :until")
+            .expression_attribute_values(":until", lease.until.write());
+        was_made(update.send().await, "ending an open call").map(|_| ())
+    }
+
+    /// Takes a slot, or returns the item if the slot is taken.
+    async fn try_slot(&self, scope: &str, slot: u32, until: Timestamp, now: Timestamp) -> Result<Option<Item>> {
+        let update = self
+            .update(scope, slot)
+            .update_expression("SET #slot = :until, #ttl = :ttl")
+            .condition_expression("attribute_not_exists(#slot) OR #slot <= :now")
+            .expression_attribute_names("#ttl", "ttl")
+            .expression_attribute_values(":until", until.write())
+            .expression_attribute_values(":now", now.write())
+            .expression_attribute_values(":ttl", until.secs().saturating_add(KEPT).write())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let error = match update.send().await {
+            Ok(_) => return Ok(None),
+            Err(error) => error,
+        };
+        match error.as_service_error() {
+            Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
+                Ok(Some(refused.item.clone().unwrap_or_default()))
+            }
+            _ => Err(failed("counting an open call")(error)),
+        }
+    }
+
+    fn update(&self, scope: &str, slot: u32) -> UpdateItemFluentBuilder {
+        self.db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Draft::of_partition(key::open_calls(scope)).into_item()))
+            .expression_attribute_names("#slot", name_of(slot))
+    }
+}
+
+/// The attribute of a slot.
+fn name_of(slot: u32) -> String {
+    format!("s{slot}")
+}
