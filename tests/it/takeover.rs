@@ -82,7 +82,7 @@ async fn a_payee_that_a_taken_over_internal_writes_is_not_paid_and_raises_the_al
     assert_eq!(world.stack.tell().await, 0);
     assert_eq!(changes_seen(&log)["payee"], 1);
     let refused = pays(&world, &agent, STRANGER).await.refused(403, "policy_blocked");
-    assert_eq!(refused["decision"]["reason"], "catalog_payee:pay_to_not_in_catalog");
+    assert_eq!(refused["decision"]["reason"], "catalog_payee:pay_to_not_yet_accepted");
     let from = seen.after(sample::secs(DAY));
     assert_eq!(refused["decision"]["retry_at"], from.to_string());
     world.set_clock(from);

@@ -645,9 +645,9 @@ BUGS = [
     Bug(
         "any payee of the service taken for the operation's",
         "shared/domain/src/policy/evaluate.rs",
-        "    if pay_to != payable.pay_to {\n",
+        "    if allows(payable) {\n",
         "    let mut payments = facts.service.operations.iter().filter_map(|operation| operation.payment.as_ref());\n"
-        "    if pay_to != payable.pay_to && !(PLANTED && payments.any(|payment| payment.pay_to == pay_to)) {\n",
+        "    if allows(payable) || (PLANTED && payments.any(|payment| payment.pay_to == pay_to)) {\n",
         "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
     ),
     Bug(

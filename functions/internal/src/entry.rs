@@ -64,7 +64,9 @@ purser_api::body! {
         /// The most that authorize pays. Without it, a `fixed` price may cost its payment's amount, and calls with
         /// another price model can't be paid.
         max_price_units: Option<Amount>,
-        /// Parameter descriptor, as the provider publishes it.
+        /// Parameter descriptor, as the provider publishes it: by parameter, or a JSON schema. `"target": true` in a
+        /// parameter's descriptor says that it names the page that a call fetches; in the query and path of a call its host
+        /// must then be the one of `metadata.target_url`.
         params: Option<Params>,
         /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply. If absent, unchanged. Null:
         /// derived from category and slug, `scrape` and words that begin with `scrape`, `scraping` or `crawl`.
@@ -308,9 +310,19 @@ field! {
 }
 
 field! {
-    /// Any object.
+    /// Any object. Where it says of a parameter whether it is the target, it says so by a boolean.
     pub(crate) struct Params(Value):
-    |value| value.is_object().then(|| value.clone()).ok_or_else(|| "must be an object".to_owned()),
+    |value| {
+        let is_mistaken = |descriptor: &Value| {
+            let target = descriptor.get("target");
+            target.is_some_and(|target| target.is_string() || target.is_number())
+        };
+        let by_name = [Some(value), value.get("properties")];
+        let mut described = by_name.into_iter().flatten().filter_map(Value::as_object).flat_map(|named| named.values());
+        (value.is_object() && !described.any(is_mistaken))
+            .then(|| value.clone())
+            .ok_or_else(|| "must be an object, and a parameter's `target` true or false".to_owned())
+    },
     json!({"type": "object"})
 }
 
@@ -579,6 +591,18 @@ mod tests {
             (op("max_price_units"), json!(Amount::MAX.units()), true),
             (op("max_price_units"), json!(Amount::MAX.units() + 1), false),
             (op("params"), json!([]), false),
+            (
+                op("params"),
+                json!({"url": {"target": true}, "target": {}, "n": 1}),
+                true,
+            ),
+            (
+                op("params"),
+                json!({"properties": {"url": {"target": true}, "target": {}}}),
+                true,
+            ),
+            (op("params"), json!({"url": {"target": "true"}}), false),
+            (op("params"), json!({"properties": {"url": {"target": 1}}}), false),
             (op("payment"), json!("exact"), false),
             (pay("scheme"), json!("upto"), false),
             (pay("network"), json!("eip155:84532"), false),

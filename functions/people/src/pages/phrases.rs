@@ -71,6 +71,9 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
         ("catalog_payee", "pay_to_not_in_catalog") => {
             html! { "The payee is not a wallet that the catalog lists for this service." }
         }
+        ("catalog_payee", "pay_to_not_yet_accepted") => {
+            html! { "The payee or price is too new in the catalog to be paid." }
+        }
         ("catalog_payee", "pay_to_is_own_wallet") => html! { "The payee is the agent’s own wallet." },
         ("catalog_price", _) => {
             html! { "The price is above the catalog’s maximum for this operation." }

@@ -6,7 +6,7 @@
 use crate::view::decision::{DecisionView, OrNull, instant};
 use purser_domain::{
     ApprovalStatus, Block, DomainPattern, ErrorKind, FailedProofs, Freeze, KeyLack, OperationSlug, PayoutRefusal,
-    Problem, Reason, Refusal, UnlistedCall, Unpayable,
+    Problem, Reason, Refusal, Target, UnlistedCall, Unpayable,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -380,7 +380,7 @@ fn reason(reason: &Reason) -> ErrorBody {
         Reason::DomainNotAllowed { hostname, allowed } => ErrorBody {
             hostname: Some(hostname.clone()),
             allowed_domains: Some(texts::<DomainPattern>(allowed)),
-            ..says(format!("`{hostname}` matches no entry of the allowed domains"))
+            ..says(outside_domains(hostname, allowed))
         },
         Reason::AmountExceedsMax { amount, max_payment } => ErrorBody {
             amount_units: Some(amount.units()),
@@ -439,6 +439,15 @@ fn reason(reason: &Reason) -> ErrorBody {
                 ..ErrorBody::default()
             }
         }
+    }
+}
+
+fn outside_domains(hostname: &str, allowed: &[DomainPattern]) -> String {
+    let target = Target::parse(&format!("http://{hostname}/"));
+    if target.is_ok_and(|target| allowed.iter().any(|pattern| pattern.matches(&target))) {
+        format!("`{hostname}`, which the call names, is not the host of `metadata.target_url`")
+    } else {
+        format!("`{hostname}` matches no entry of the allowed domains")
     }
 }
 

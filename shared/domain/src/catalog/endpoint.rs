@@ -129,6 +129,12 @@ impl Endpoint {
         same_place && same_path && theirs.next().is_none()
     }
 
+    /// The segment that this path parameter has in a call, as it is written.
+    pub(crate) fn value_in<'u>(&self, name: &str, url: &'u Url) -> Option<&'u str> {
+        let mut both = segments(&self.url).zip(segments(url));
+        both.find_map(|(ours, theirs)| (parameter_name(ours) == Some(name)).then_some(theirs))
+    }
+
     /// Whether there may be a call of both: they differ only in segments that are a parameter in one of them.
     pub(crate) fn shares_calls_with(&self, other: &Self) -> bool {
         let same_place = self.url.scheme() == other.url.scheme()

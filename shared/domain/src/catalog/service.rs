@@ -278,6 +278,16 @@ impl Operation {
         })
     }
 
+    /// The parameters of a call that name the page to fetch: those whose descriptor has `"target": true`, in a descriptor
+    /// by name or in a JSON schema with `properties`.
+    pub fn target_parameters(&self) -> impl Iterator<Item = &str> {
+        let by_name = [Some(&self.params), self.params.get("properties")];
+        let described = by_name.into_iter().flatten().filter_map(Value::as_object).flatten();
+        described.filter_map(|(name, descriptor)| {
+            (descriptor.get("target") == Some(&Value::Bool(true))).then_some(name.as_str())
+        })
+    }
+
     /// Whether the caller names the page to fetch, so that `allowed_domains` applies: the operator's setting; without
     /// one, whether the operation or its service is of category `scrape`, or its slug names scraping
     /// (`docs/decisions.md` §9).
@@ -380,11 +390,23 @@ impl Catalog {
         method: &'a str,
         url: &'a Url,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
+        self.at(url, move |operation| operation.takes(method))
+    }
+
+    /// As [`Catalog::called`], for the operations that `is_asked_for`.
+    fn at<'a>(
+        &'a self,
+        url: &'a Url,
+        is_asked_for: impl Fn(&Operation) -> bool + Copy + 'a,
+    ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
         // An endpoint without parameters that matches ends the search.
         let with_parameters = std::iter::once_with(|| self.forms_with_parameters(url)).flatten();
         let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
         let found = forms.find_map(|form| {
-            let mut operations = self.of_form(form, method, url).peekable();
+            let operations = self.of_form(form, url);
+            let mut operations = operations
+                .filter(move |(_, operation)| is_asked_for(operation))
+                .peekable();
             operations.peek().is_some().then_some(operations)
         });
         found.into_iter().flatten()
@@ -399,11 +421,10 @@ impl Catalog {
         alike.map(|(.., parameters)| *parameters)
     }
 
-    /// As [`Catalog::called`], for the endpoints of one form.
+    /// The operations of open services at an address, for the endpoints of one form.
     fn of_form<'a>(
         &'a self,
         form: Parameters,
-        method: &'a str,
         url: &'a Url,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
         let digest = address_digest(url, form);
@@ -418,25 +439,38 @@ impl Catalog {
                 let service = self.services.get(*place)?;
                 Some((service, service.operations.get(*index)?))
             })
-            .filter(move |(service, operation)| {
-                service.is_open() && operation.takes(method) && operation.endpoint.is_called_at(url)
-            })
+            .filter(move |(service, operation)| service.is_open() && operation.endpoint.is_called_at(url))
     }
 
-    /// The first open service, in the order of the catalog, that has an operation at the host of this address, on any
-    /// port.
-    pub fn at_host(&self, url: &Url) -> Option<&Service> {
+    /// The open service that a call means which no operation takes: one that lists the address with another method, else
+    /// one at the host of the address, on any port. If there are several, the first that has the named operation, else
+    /// the first in the order of the catalog.
+    pub fn meant<'a>(&'a self, url: &'a Url, named: Option<&OperationSlug>) -> Option<&'a Service> {
+        let at_address = self.at(url, |_| true).map(|(service, _)| service);
+        with_named(at_address, named).or_else(|| with_named(self.at_host(url), named))
+    }
+
+    /// The open services with an operation at the host of this address, on any port, in the order of the catalog.
+    fn at_host(&self, url: &Url) -> impl Iterator<Item = &Service> {
         let digest = host_digest(url.host().as_ref());
         let first = self.by_host.partition_point(|(other, _)| *other < digest);
         let alike = self.by_host.iter().skip(first);
-        let mut services = alike
-            .take_while(|(other, _)| *other == digest)
+        let services = alike
+            .take_while(move |(other, _)| *other == digest)
             .filter_map(|(_, place)| self.services.get(*place));
-        services.find(|service| {
+        services.filter(|service| {
             let is_there = |operation: &Operation| operation.endpoint.host() == url.host();
             service.is_open() && service.operations.iter().any(is_there)
         })
     }
+}
+
+/// The first of the services that has the named operation; without one, the first.
+fn with_named<'a>(services: impl Iterator<Item = &'a Service>, named: Option<&OperationSlug>) -> Option<&'a Service> {
+    let mut services = services.peekable();
+    let first = services.peek().copied();
+    let has_it = |service: &&Service| named.is_some_and(|slug| service.operation(slug).is_some());
+    services.find(has_it).or(first)
 }
 
 #[cfg(test)]
@@ -540,11 +574,13 @@ mod tests {
                 let at: Vec<_> = every.clone().filter(|(_, operation)| operation.endpoint.is_called_at(&url)).collect();
                 let form = |operation: &Operation| operation.endpoint.parameters().literalness();
                 let most = at.iter().map(|(_, operation)| form(operation)).min();
-                let searched: Vec<_> = at.into_iter().filter(|(_, operation)| Some(form(operation)) == most).collect();
+                let searched: Vec<_> = at.iter().copied().filter(|(_, operation)| Some(form(operation)) == most).collect();
+                let meant = searched.first().copied();
                 prop_assert_eq!(catalog.called("get", &url).collect::<Vec<_>>(), searched);
                 prop_assert_eq!(catalog.called("POST", &url).count(), 0);
                 let mut at_host = every.filter(|(_, operation)| operation.endpoint.host() == url.host());
-                prop_assert_eq!(catalog.at_host(&url), at_host.next().map(|(service, _)| service));
+                let meant = meant.or_else(|| at_host.next()).map(|(service, _)| service);
+                prop_assert_eq!(catalog.meant(&url, None), meant);
             }
             for id in (0..10).map(|n| ServiceId::from_uuid(Uuid::from_u128(n))) {
                 let searched = catalog.services().iter().find(|service| service.id == id);
@@ -552,6 +588,33 @@ mod tests {
                 prop_assert_eq!(catalog.by_reference(&id.to_string()), searched);
             }
         }
+    }
+
+    #[test]
+    fn a_call_that_nothing_takes_means_the_service_that_lists_its_address() {
+        let slug = |text: &str| OperationSlug::parse(text).unwrap();
+        let mut services: Vec<Service> = [
+            ["https://a.example/report"],
+            ["https://a.example/weather"],
+            ["https://a.example/{any}"],
+        ]
+        .iter()
+        .enumerate()
+        .map(|(n, addresses)| service(n, addresses))
+        .collect();
+        services[2].operations[0].slug = slug("c.d");
+        let catalog = Catalog::new(services);
+        let meant = |path: &str, named: Option<&str>| {
+            let url = Url::parse(&format!("https://a.example{path}")).unwrap();
+            catalog.meant(&url, named.map(slug).as_ref()).unwrap().slug.to_string()
+        };
+        assert_eq!(meant("/weather", None), "s1");
+        assert_eq!(meant("/weather", Some("a.b")), "s1");
+        assert_eq!(meant("/weather", Some("c.d")), "s1", "the address before the name");
+        assert_eq!(meant("/other", None), "s2");
+        assert_eq!(meant("/other/x", None), "s0");
+        assert_eq!(meant("/other/x", Some("c.d")), "s2");
+        assert_eq!(meant("/other/x", Some("x.y")), "s0");
     }
 
     #[test]

@@ -14,8 +14,8 @@
 
 use crate::{
     Address, Agent, AgentId, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
-    EnabledService, Eviction, Freeze, Intent, Network, Operation, OperationSlug, ProviderRequest, RetryAt, Rule,
-    RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window,
+    EnabledService, Eviction, Freeze, Intent, Network, Operation, OperationSlug, Payable, ProviderRequest, RetryAt,
+    Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window,
     catalog::service::named,
 };
 
@@ -260,7 +260,7 @@ pub enum Reason {
     },
     /// 403 `domain_not_allowed`.
     DomainNotAllowed {
-        /// The target's host, as compared.
+        /// The target's host, as compared: the declared one, or another one that the call's own parameter names.
         hostname: String,
         /// The allowlist.
         allowed: Vec<DomainPattern>,
@@ -372,7 +372,7 @@ pub enum Block {
     Unpayable(Unpayable),
     /// The offer pays another payee than the operation's.
     PayeeNotInCatalog,
-    /// The operation's payee or price has not been in the catalog for long enough.
+    /// The catalog lists the payee and the price for the operation, but not for long enough.
     PayeeTooYoung {
         /// The first instant at which it may be paid.
         retry_at: Timestamp,
@@ -416,7 +416,8 @@ impl Block {
             Self::Category(category) => format!("category_block:{}", category.name()),
             Self::Vendor(service) => format!("vendor_allowlist:{service}"),
             Self::Unpayable(unpayable) => format!("{}:{}", self.rule(), unpayable.name()),
-            Self::PayeeNotInCatalog | Self::PayeeTooYoung { .. } => "catalog_payee:pay_to_not_in_catalog".to_owned(),
+            Self::PayeeNotInCatalog => "catalog_payee:pay_to_not_in_catalog".to_owned(),
+            Self::PayeeTooYoung { .. } => "catalog_payee:pay_to_not_yet_accepted".to_owned(),
             Self::PayeeIsPayer => "catalog_payee:pay_to_is_own_wallet".to_owned(),
             Self::PriceAboveCatalog { .. } => "catalog_price:price_above_catalog_maximum".to_owned(),
             Self::Budget { rule, .. } => format!("budget_limit:{rule}"),
@@ -772,23 +773,25 @@ fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&Spe
     }
     let target = facts.target;
     let allows = |target: &Target| policy.allowed_domains.iter().any(|pattern| pattern.matches(target));
-    // A provider fetches the page that the call's query names, whatever the agent states beside it.
-    let refused = match target {
-        Some(target) if !allows(target) => Some(target.host().to_owned()),
-        Some(_) | None => facts.request.targets_in_query().find_map(|named| match named {
-            Ok(target) => (!allows(&target)).then(|| target.host().to_owned()),
+    let refused = target.and_then(|target| {
+        if !allows(target) {
+            return Some(target.host().to_owned());
+        }
+        // A provider fetches the page that the call names, whatever the agent declares beside it.
+        facts.request.targets(operation).find_map(|named| match named {
+            Ok(named) => (named.host() != target.host()).then(|| named.host().to_owned()),
             Err(unreadable) => Some(unreadable),
-        }),
-    };
+        })
+    });
     failure.note(
         CheckName::Domain,
         target.is_some() && refused.is_none(),
         || match refused {
-            Some(hostname) if target.is_some() => Finding::Reason(Reason::DomainNotAllowed {
+            Some(hostname) => Finding::Reason(Reason::DomainNotAllowed {
                 hostname,
                 allowed: policy.allowed_domains.clone(),
             }),
-            Some(_) | None => Finding::TargetMissing,
+            None => Finding::TargetMissing,
         },
     )
 }
@@ -849,14 +852,20 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
         Ok(payable) => payable,
         Err(unpayable) => return Some(Block::Unpayable(unpayable)),
     };
-    if pay_to != payable.pay_to {
-        return Some(Block::PayeeNotInCatalog);
+    let amount = facts.intent.offer.amount();
+    let allows = |payable: Payable| pay_to == payable.pay_to && amount <= payable.most;
+    if allows(payable) {
+        let from = facts.payee_from.filter(|from| facts.at < *from);
+        return from.map(|retry_at| Block::PayeeTooYoung { retry_at });
     }
-    if let Some(retry_at) = facts.payee_from.filter(|from| facts.at < *from) {
-        return Some(Block::PayeeTooYoung { retry_at });
-    }
-    let max = payable.most;
-    (facts.intent.offer.amount() > max).then_some(Block::PriceAboveCatalog { max })
+    // A provider may ask for the next payee or price before it takes effect here.
+    let next = operation.next.as_ref().map(|next| next.from);
+    let next = next.filter(|from| facts.at < *from && operation.payable(facts.network, *from).is_ok_and(allows));
+    Some(match next {
+        Some(retry_at) => Block::PayeeTooYoung { retry_at },
+        None if pay_to != payable.pay_to => Block::PayeeNotInCatalog,
+        None => Block::PriceAboveCatalog { max: payable.most },
+    })
 }
 
 /// Check 9: the budgets; the one with the least left gives the numbers.

@@ -28,6 +28,23 @@ impl Target {
         }
     }
 
+    /// The page that a parameter of a call names. Providers fetch a page however its address is written, so its scheme may
+    /// be missing.
+    pub fn parse_parameter(text: &str) -> Result<Self, &'static str> {
+        let text = text.trim();
+        let begins_with = |start: &str| {
+            text.get(..start.len())
+                .is_some_and(|own| own.eq_ignore_ascii_case(start))
+        };
+        if begins_with("http:") || begins_with("https:") || text.contains("://") {
+            Self::parse(text)
+        } else if begins_with("//") {
+            Self::parse(&format!("https:{text}"))
+        } else {
+            Self::parse(&format!("https://{text}"))
+        }
+    }
+
     /// The whole address.
     pub const fn url(&self) -> &Url {
         &self.url
@@ -330,6 +347,38 @@ mod tests {
             &format!("https://{}.example.com/", "a".repeat(64)),
         ] {
             assert!(Target::parse(url).is_err(), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_names_a_host_however_it_is_written() {
+        let host = |text: &str| Target::parse_parameter(text).map(|target| target.host).ok();
+        for text in [
+            "b.example",
+            "B.EXAMPLE.",
+            " b.example/x?y#z ",
+            "b.example:8080/x",
+            "//b.example/x",
+            "http://b.example",
+            "HTTPS://b.example/",
+            "https:b.example",
+            "http:/b.example",
+            "u:p@b.example",
+            "b%2eexample",
+            "b\u{3002}example",
+            "/b.example",
+        ] {
+            assert_eq!(host(text).as_deref(), Some("b.example"), "{text}");
+        }
+        for text in [
+            "",
+            "ftp://b.example",
+            "a.example\\@b.example",
+            "https%3A%2F%2Fb.example",
+            "[\"b.example\"]",
+            "view-source:https://b.example",
+        ] {
+            assert_eq!(host(text), None, "{text}");
         }
     }
 

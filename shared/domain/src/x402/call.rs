@@ -1,7 +1,8 @@
 //! The provider call that a payment is for, as its agent describes it: for the people who decide about it, and for the
 //! decision log.
 //!
-//! Method and address decide which operation it is; of the rest only the target's host is checked. The description is
+//! Method and address decide which operation it is; of the rest only the target's host is checked, against the agent's
+//! list and against the parameter of the call that names the target. The description is
 //! part of the request's fingerprint, so an approval is for exactly this description.
 
 use crate::{Amount, Intent, Network, Operation, Problem, Target, Timestamp};
@@ -21,22 +22,24 @@ pub struct ProviderRequest {
 }
 
 impl ProviderRequest {
-    /// The pages that the call's own query names: the values that are web addresses; one that looks like an address but
-    /// can't be parsed is returned as its text.
-    pub(crate) fn targets_in_query(&self) -> impl Iterator<Item = Result<Target, String>> {
-        self.url.query_pairs().filter_map(|(_, value)| {
-            let text = value.trim();
-            let begins_with = |start: &str| {
-                text.get(..start.len())
-                    .is_some_and(|own| own.eq_ignore_ascii_case(start))
-            };
-            let address = match text {
-                _ if begins_with("http:") || begins_with("https:") => Cow::Borrowed(text),
-                // Relative to the scheme: browsers and most clients resolve it.
-                _ if begins_with("//") => Cow::Owned(format!("https:{text}")),
-                _ => return None,
-            };
-            Some(Target::parse(&address).map_err(|_| text.chars().take(LONGEST_SHOWN).collect()))
+    /// The pages that the call names in the parameters that an operation declares for them, in its query and path
+    /// ([`Operation::target_parameters`]); one that can't be read is returned as its text. An empty value names none.
+    pub(crate) fn targets(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
+        // Servers read `url[]` and `url[0]` as `url`, and some read names in any case.
+        let is_target = |name: &str| {
+            let name = name.split('[').next().unwrap_or_default();
+            operation
+                .target_parameters()
+                .any(|target| target.eq_ignore_ascii_case(name))
+        };
+        let in_query = self.url.query_pairs();
+        let in_query = in_query.filter_map(move |(name, value)| is_target(&name).then_some(value));
+        let in_path = operation.target_parameters();
+        let in_path = in_path.filter_map(|name| operation.endpoint.value_in(name, &self.url).map(Cow::Borrowed));
+        let values = in_path.chain(in_query).filter(|value| !value.trim().is_empty());
+        values.map(|value| {
+            let shown = || value.trim().chars().take(LONGEST_SHOWN).collect();
+            Target::parse_parameter(&value).map_err(|_| shown())
         })
     }
 }
@@ -168,6 +171,7 @@ impl CallDescription {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Availability, Category, Endpoint, OperationSlug, OperationUuid};
     use serde_json::json;
 
     /// The metadata as JSON, or the paths of its problems.
@@ -218,38 +222,67 @@ mod tests {
     }
 
     #[test]
-    fn a_query_names_targets() {
-        let request = |query: &str| ProviderRequest {
-            method: "GET".to_owned(),
-            url: Url::parse(&format!("https://a.example/scrape?{query}")).unwrap(),
-            body_hash: None,
-        };
-        let named = |query: &str| -> Vec<String> {
-            let request = request(query);
-            let hosts = request.targets_in_query().map(|named| match named {
+    fn a_call_names_its_targets_in_the_declared_parameters() {
+        let named = |endpoint: &str, params: Value, url: &str| -> Vec<String> {
+            let request = ProviderRequest {
+                method: "GET".to_owned(),
+                url: Url::parse(&format!("https://a.example{url}")).unwrap(),
+                body_hash: None,
+            };
+            let operation = Operation {
+                id: OperationUuid::from_uuid(uuid::Uuid::nil()),
+                slug: OperationSlug::parse("a.b").unwrap(),
+                availability: Availability::Unverified,
+                label: String::new(),
+                method: "GET".to_owned(),
+                endpoint: Endpoint::parse(&format!("https://a.example{endpoint}")).unwrap(),
+                category: Category::Scrape,
+                execution: String::new(),
+                price_model: String::new(),
+                estimated_price: Amount::ZERO,
+                max_price: None,
+                params,
+                fetches_target: None,
+                payment: None,
+                next: None,
+            };
+            let hosts = request.targets(&operation).map(|named| match named {
                 Ok(target) => target.host().to_owned(),
                 Err(unreadable) => format!("unreadable {unreadable}"),
             });
             hosts.collect()
         };
-        let rows: [(&str, &[&str]); 7] = [
-            ("", &[]),
-            ("q=weather&depth=2&site=b.example", &[]),
-            ("url=https://b.example/x", &["b.example"]),
+        let by_name = json!({"url": {"type": "string", "target": true}, "q": {"type": "string"}, "n": 1});
+        let schema = json!({"type": "object", "properties": {"url": {"format": "uri", "target": true}, "target": {}}});
+        let rows: [(&str, &[&str]); 9] = [
+            ("/s", &[]),
+            ("/s?q=https://c.example&target=https://c.example", &[]),
+            ("/s?url=", &[]),
+            ("/s?url=https://b.example/x", &["b.example"]),
+            ("/s?url=www.b.example", &["www.b.example"]),
             (
-                "a=1&url=HTTPS%3A%2F%2FB.example&then=+http://c.example",
-                &["b.example", "c.example"],
+                "/s?url=%2F%2Fb.example&URL=C.example:80&url%5B%5D=d.example",
+                &["b.example", "c.example", "d.example"],
             ),
-            ("url=//b.example/x", &["b.example"]),
+            ("/s?url[0]=+http://b.example", &["b.example"]),
             (
-                "url=https://b.example%5C@c.example",
+                "/s?url=https://b.example%5C@c.example",
                 &["unreadable https://b.example\\@c.example"],
             ),
-            ("url=https:", &["unreadable https:"]),
+            ("/s?url=https:", &["unreadable https:"]),
         ];
-        for (query, expected) in rows {
-            assert_eq!(named(query), expected, "{query}");
+        for (url, expected) in rows {
+            for params in [&by_name, &schema] {
+                assert_eq!(named("/s", params.clone(), url), expected, "{url}");
+            }
+            assert_eq!(named("/s", json!({"url": {"target": "true"}}), url), [""; 0], "{url}");
+            assert_eq!(named("/s", Value::Null, url), [""; 0], "{url}");
         }
+        assert_eq!(
+            named("/s/{url}", by_name.clone(), "/s/www.b.example?q=1"),
+            ["www.b.example"]
+        );
+        assert_eq!(named("/s/{q}", by_name, "/s/www.b.example"), [""; 0]);
     }
 
     #[test]

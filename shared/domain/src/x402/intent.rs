@@ -81,7 +81,7 @@ impl<'a> CatalogMatch<'a> {
         let mut called = catalog.called(method, url).peekable();
         if called.peek().is_none() {
             let service = named
-                .or_else(|| catalog.at_host(url))
+                .or_else(|| catalog.meant(url, named_operation))
                 .ok_or(ErrorKind::ServiceNotFound)?;
             return Ok(Self {
                 service,
