@@ -121,7 +121,7 @@ fn is_told(body: &Value, error: &Error) {
         ErrorKind::ProviderProofRequired => {
             assert!(body.get("payment_response_header").is_none_or(is_no_proof), "{body}");
         }
-        ErrorKind::SettlementTransactionHashRequired => assert!(body.get("tx_hash").is_none_or(Value::is_null)),
+        ErrorKind::SettlementTransactionHashRequired(_) => assert!(body.get("tx_hash").is_none_or(Value::is_null)),
         other => panic!("{body}: {other:?}"),
     }
 }

@@ -5,7 +5,7 @@ use purser_api::Failure;
 use purser_chain::Pending;
 use purser_domain::{
     Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, CheckName, ErrorKind, Fingerprint, Freeze, KeyLack,
-    Mismatch, Reason, Refusal, RetryAt, ServiceId, ServiceSlug, SettlementId, TransactionId,
+    Mismatch, NoTransaction, Reason, Refusal, RetryAt, ServiceId, ServiceSlug, SettlementId, TransactionId,
 };
 use purser_testkit::Template;
 use serde_json::Value;
@@ -53,7 +53,7 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::VersionRequired => "version_required",
         ErrorKind::RequestTooLarge { .. } => "request_too_large",
         ErrorKind::ProviderProofRequired => "provider_proof_required",
-        ErrorKind::SettlementTransactionHashRequired => "settlement_transaction_hash_required",
+        ErrorKind::SettlementTransactionHashRequired(_) => "settlement_transaction_hash_required",
         ErrorKind::SettlementNotVerified { .. }
         | ErrorKind::SettlementNotYetVerified { .. }
         | ErrorKind::ChainUnavailable { .. } => "onchain_settlement_not_verified",
@@ -164,7 +164,7 @@ fn every_error() -> Vec<ErrorKind> {
         ErrorKind::VersionRequired,
         ErrorKind::RequestTooLarge { limit: 1 },
         ErrorKind::ProviderProofRequired,
-        ErrorKind::SettlementTransactionHashRequired,
+        ErrorKind::SettlementTransactionHashRequired(NoTransaction::Unnamed),
         ErrorKind::SettlementNotVerified { reason: "x" },
         ErrorKind::SettlementNotYetVerified {
             reason: "x",

@@ -10,7 +10,7 @@ use crate::view::{CompleteBody, Completed};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, CompleteRequest, Failure};
+use purser_api::{AgentCredentials, CompleteRequest, Failure, PAYMENT_RESPONSE};
 use purser_chain::{Evidence, Pending};
 use purser_domain::{
     Error, ErrorKind, Expected, FailedProofs, Mismatch, Permission, Result, Settlement, SettlementId, SettlementState,
@@ -43,7 +43,8 @@ pub(crate) async fn complete(
     Path(settlement): Path<String>,
     body: Bytes,
 ) -> Result<Json<Completed>, Failure> {
-    let request = purser_api::json_body(&body).and_then(|body| CompleteRequest::parse(&body, payments.provider_proof));
+    let request = purser_api::json_body_around(&body, PAYMENT_RESPONSE)
+        .and_then(|(body, _)| CompleteRequest::parse(&body, payments.provider_proof));
     let caller = payments
         .authenticate_for_settlement(caller, Some(Permission::Pay), SettlementId::parse(&settlement))
         .await?;

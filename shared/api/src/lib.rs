@@ -27,7 +27,7 @@ pub use auth::session::{
 };
 pub use http::asserted_ip::{ASSERTED_IP, AssertionKeySet, AssertionKeys, with_asserted_ip};
 pub use http::body;
-pub use http::body::{Member, Place, Problems, Said, Schemas, json_body};
+pub use http::body::{Member, Place, Problems, Said, Schemas, json_body, json_body_around};
 pub use http::client::{http, outward_http};
 pub use http::client_ip::{GatewayContext, ThrottleScope, client_ip, domain_name};
 pub use http::envelope::{ErrorBody, ProblemView};
@@ -37,8 +37,7 @@ pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, Text, WEB, se
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
 pub use http::outward::{AllowedHosts, client_for_any, client_for_public};
 pub use http::payment_body::{
-    AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, ProviderProof,
-    UnpaidCheckBody, UnpaidCheckRequest,
+    AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, PAYMENT_RESPONSE, ProviderProof, UnpaidCheckBody, UnpaidCheckRequest,
 };
 pub use http::precondition::{IfMatch, Precondition, VersionTag, versioned};
 pub use http::public_address::{NameRefused, may_be_public};

@@ -8,7 +8,7 @@
 //! answered.
 
 use crate::{
-    ApprovalId, ApprovalStatus, KeyLack, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId, UnpaidRefusal,
+    ApprovalId, ApprovalStatus, KeyLack, NoTransaction, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId, UnpaidRefusal,
 };
 use std::fmt;
 
@@ -116,8 +116,8 @@ pub enum ErrorKind {
     },
     /// Complete was called without the provider's proof.
     ProviderProofRequired,
-    /// The proof names no transaction.
-    SettlementTransactionHashRequired,
+    /// The proof gives no transaction.
+    SettlementTransactionHashRequired(NoTransaction),
     /// The chain shows finally that the payment was not made as authorized, or it is no longer looked for.
     SettlementNotVerified {
         /// The reason, in snake case.
@@ -270,7 +270,7 @@ impl ErrorKind {
             Self::VersionRequired => "version_required".to_owned(),
             Self::RequestTooLarge { .. } => "request_too_large".to_owned(),
             Self::ProviderProofRequired => "provider_proof_required".to_owned(),
-            Self::SettlementTransactionHashRequired => "settlement_transaction_hash_required".to_owned(),
+            Self::SettlementTransactionHashRequired(_) => "settlement_transaction_hash_required".to_owned(),
             Self::SettlementNotVerified { .. }
             | Self::SettlementNotYetVerified { .. }
             | Self::ChainUnavailable { .. } => "onchain_settlement_not_verified".to_owned(),

@@ -10,8 +10,8 @@
 //! finds members in the order in which they are sent, while `<field>_required` follows the documented order; and it
 //! generates no schema, so every bound would have to be repeated there.
 
-use purser_domain::{Error, ErrorKind, Problem, Result, parse_json};
-use serde_json::{Map, Value, json};
+use purser_domain::{Error, ErrorKind, Problem, Result, parse_json, parse_json_around};
+use serde_json::{Map, Value, json, value::RawValue};
 use std::collections::BTreeMap;
 use std::fmt;
 use utoipa::openapi::{RefOr, Schema};
@@ -21,6 +21,11 @@ use utoipa::openapi::{RefOr, Schema};
 /// The `Content-Type` of a request is ignored: there is only JSON (`docs/spec.md` §1).
 pub fn json_body(bytes: &[u8]) -> Result<Value> {
     parse_json(bytes).map_err(|problem| Error::invalid(vec![problem]))
+}
+
+/// As [`json_body`], for a body of which one member is a provider's document: that member's text too, to be echoed.
+pub fn json_body_around<'a>(bytes: &'a [u8], document: &str) -> Result<(Value, Option<&'a RawValue>)> {
+    parse_json_around(bytes, document).map_err(|problem| Error::invalid(vec![problem]))
 }
 
 /// The place of a value in a body. It is formatted as a JSON Pointer (RFC 6901), and only when there is a problem.

@@ -5,8 +5,8 @@
 
 use crate::view::decision::{DecisionView, OrNull, instant};
 use purser_domain::{
-    ApprovalStatus, Block, DomainPattern, ErrorKind, FailedProofs, Freeze, KeyLack, OperationSlug, PayoutRefusal,
-    Problem, Reason, Refusal, Target, UnlistedCall, Unpayable,
+    ApprovalStatus, Block, DomainPattern, ErrorKind, FailedProofs, Freeze, KeyLack, NoTransaction, OperationSlug,
+    PayoutRefusal, Problem, Reason, Refusal, Target, UnlistedCall, Unpayable,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -239,9 +239,9 @@ fn told(kind: &ErrorKind) -> ErrorBody {
             settlement_id: Some(OrNull(Some(settlement.to_string()))),
             ..says("this approval has already been used; fetch the settlement that it authorized")
         },
-        ErrorKind::SettlementTransactionAlreadyUsed => {
-            says("this transaction has already confirmed another settlement")
-        }
+        ErrorKind::SettlementTransactionAlreadyUsed => says(
+            "this transaction has already confirmed another settlement; if it made this payment too, as several payments in one transaction do, the receipt is confirmed without a further call: read it after `expires_at`, and do not pay again",
+        ),
         ErrorKind::ApprovalNotPending { approval, status } => ErrorBody {
             approval_id: Some(OrNull(Some(approval.to_string()))),
             status: Some(status.name()),
@@ -273,9 +273,14 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::ProviderProofRequired => {
             says("`payment_response_header` is required: the provider's payment response, as it was received")
         }
-        ErrorKind::SettlementTransactionHashRequired => {
-            says("the provider's payment response names no transaction; send its hash as `tx_hash`")
-        }
+        ErrorKind::SettlementTransactionHashRequired(why) => says(match why {
+            NoTransaction::Undecodable => {
+                "`payment_response_header` can't be decoded as a JSON object or its base64; send it as it was received, or the transaction's hash as `tx_hash`"
+            }
+            NoTransaction::Unnamed => {
+                "the provider's payment response names no transaction; send its hash as `tx_hash`"
+            }
+        }),
         ErrorKind::SettlementNotVerified { reason } => ErrorBody {
             reason: Some(reason),
             retryable: Some(false),

@@ -121,7 +121,7 @@ fn status(kind: &ErrorKind) -> StatusCode {
         ErrorKind::VersionRequired => StatusCode::PRECONDITION_REQUIRED,
         ErrorKind::RequestTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::ProviderProofRequired
-        | ErrorKind::SettlementTransactionHashRequired
+        | ErrorKind::SettlementTransactionHashRequired(_)
         | ErrorKind::SettlementNotVerified { .. }
         | ErrorKind::SettlementNotYetVerified { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorKind::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -198,8 +198,8 @@ mod tests {
     use http_body_util::BodyExt as _;
     use purser_domain::{
         Amount, ApprovalId, ApprovalStatus, AskingRule, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
-        Freeze, KeyLack, OperationSlug, PayoutRefusal, Problem, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug,
-        SettlementId, Timestamp, TransactionId, UnlistedCall, Unpayable,
+        Freeze, KeyLack, NoTransaction, OperationSlug, PayoutRefusal, Problem, Refusal, RetryAt, RuleId, ServiceId,
+        ServiceSlug, SettlementId, Timestamp, TransactionId, UnlistedCall, Unpayable,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -276,7 +276,8 @@ mod tests {
             ErrorKind::VersionConflict { version: 0 },
             ErrorKind::RequestTooLarge { limit: 65_536 },
             ErrorKind::ProviderProofRequired,
-            ErrorKind::SettlementTransactionHashRequired,
+            ErrorKind::SettlementTransactionHashRequired(NoTransaction::Unnamed),
+            ErrorKind::SettlementTransactionHashRequired(NoTransaction::Undecodable),
             ErrorKind::SettlementNotVerified {
                 reason: "usdc_transfer_mismatch",
             },

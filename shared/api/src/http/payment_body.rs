@@ -3,7 +3,7 @@
 use crate::http::body::{annotated, member, members, object};
 use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text};
 use purser_domain::{
-    Amount, ApprovalId, Called, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, Offer, OperationSlug,
+    Amount, ApprovalId, Called, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, NoTransaction, Offer, OperationSlug,
     Problem, ProviderRequest, Result, Target, TxHash, is_no_proof, transaction_hash_in,
 };
 use serde_json::{Map, Value, json};
@@ -215,6 +215,9 @@ fn with_offer<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
     problems.finish(asked.zip(offer))
 }
 
+/// The member with the provider's payment response.
+pub const PAYMENT_RESPONSE: &str = "payment_response_header";
+
 /// Whether complete requires the provider's proof, or also accepts a bare assertion that it answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderProof {
@@ -230,7 +233,7 @@ impl CompleteRequest {
     ///
     /// `tx_hash` and a proof that names a transaction must agree.
     pub fn parse(body: &Value, proof: ProviderProof) -> Result<Self> {
-        const HEADER: &str = "payment_response_header";
+        const HEADER: &str = PAYMENT_RESPONSE;
         let mut body = Cow::Borrowed(body);
         let mut is_asserted = false;
         if proof == ProviderProof::OrAssertion
@@ -250,12 +253,12 @@ impl CompleteRequest {
             tx_hash: given,
         } = CompleteBody::parse(&body)?;
         match (given, proven) {
-            (Some(given), Some(proven)) if given != proven => {
+            (Some(given), Ok(proven)) if given != proven => {
                 let words = "must be the transaction that `payment_response_header` names, or be left out";
                 Err(Error::invalid(vec![Problem::at("/tx_hash", words)]))
             }
-            (Some(tx_hash), _) | (None, Some(tx_hash)) => Ok(Self { tx_hash }),
-            (None, None) => Err(ErrorKind::SettlementTransactionHashRequired.into()),
+            (Some(tx_hash), _) | (None, Ok(tx_hash)) => Ok(Self { tx_hash }),
+            (None, Err(why)) => Err(ErrorKind::SettlementTransactionHashRequired(why).into()),
         }
     }
 }
@@ -308,7 +311,7 @@ impl Member for CallMetadata {
 
 /// The transaction that the provider's payment response names, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ProvenHash(Option<TxHash>);
+struct ProvenHash(std::result::Result<TxHash, NoTransaction>);
 
 impl Member for ProvenHash {
     fn read(value: &Value, _: Place<'_>, problems: &mut Problems) -> Option<Self> {

@@ -3,9 +3,13 @@
 //! `serde_json` keeps the last of two equal keys, so that two readers may see two documents in one text. Here a
 //! repeated key is an error. Beyond that, [`Fields`] reads an object member by member and collects the problems in
 //! the form of `details[]`.
+//!
+//! A provider's document may hold what JSON allows and `serde_json` does not represent: lone surrogates (RFC 8259 §8.2)
+//! and numbers beyond a double (§6). [`parse_json_around`] reads it nevertheless and keeps its text, so that the
+//! document can be echoed unaltered.
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value, map::Entry};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value, map::Entry, value::RawValue};
 use std::{borrow::Cow, fmt};
 
 /// One entry of `details[]`: where (JSON Pointer, RFC 6901) and what.
@@ -36,6 +40,147 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, Problem> {
         .map_err(|error| Problem::at("", describe(&error)))?;
     reader.end().map_err(|_| Problem::at("", "must be one JSON document"))?;
     Ok(value)
+}
+
+/// Parses a JSON object of which one member is a provider's document, and returns the text of that member too.
+///
+/// The document is read like the rest, and what can't be represented in it is replaced: a lone surrogate by U+FFFD, a
+/// number beyond a double by `null`. Its text is unaltered.
+pub fn parse_json_around<'a>(bytes: &'a [u8], member: &str) -> Result<(Value, Option<&'a RawValue>), Problem> {
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Ok((parse_json(bytes)?, None));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| Problem::at("", "must be UTF-8"))?;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let around = Around { member };
+    let read = reader
+        .deserialize_map(around)
+        .map_err(|error| Problem::at("", describe(&error)))?;
+    reader.end().map_err(|_| Problem::at("", "must be one JSON document"))?;
+    Ok(read)
+}
+
+/// Reads the provider's document; see [`parse_json_around`].
+pub(crate) fn parse_foreign(document: &RawValue) -> Result<Value, Problem> {
+    match parse_json(document.get().as_bytes()) {
+        Err(problem) if !problem.message.starts_with(REPEATED_KEY) => {
+            represent(document, DEEPEST).map_err(|error| Problem::at("", describe(&error)))
+        }
+        read => read,
+    }
+}
+
+/// The deepest nesting that is read, the same as `serde_json`'s.
+const DEEPEST: usize = 127;
+
+/// Level by level, so that one value that can't be represented does not hide the others.
+fn represent(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error> {
+    let text = value.get();
+    let below = || {
+        let below = depth.checked_sub(1);
+        below.ok_or_else(|| serde_json::Error::custom("is nested too deeply"))
+    };
+    match text.as_bytes().first() {
+        Some(b'{') => {
+            let UnreadMembers(members) = serde_json::from_str(text)?;
+            let mut object = Map::new();
+            for (name, member) in members {
+                add(&mut object, name, represent(member, below()?)?)?;
+            }
+            Ok(Value::Object(object))
+        }
+        Some(b'[') => {
+            let items: Vec<&RawValue> = serde_json::from_str(text)?;
+            let below = below()?;
+            items.into_iter().map(|item| represent(item, below)).collect()
+        }
+        Some(b'"') => serde_json::from_str(text).map(|Lossy(text)| Value::String(text)),
+        // Of the rest, only a number beyond a double can't be read.
+        _ => Ok(serde_json::from_str(text).unwrap_or_default()),
+    }
+}
+
+/// A text in which lone surrogates are replaced.
+struct Lossy(String);
+
+impl<'de> Deserialize<'de> for Lossy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Lossy;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON string")
+            }
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Lossy, E> {
+                Ok(Lossy(String::from_utf8_lossy(bytes).into_owned()))
+            }
+        }
+        // As bytes, `serde_json` returns lone surrogates too, in WTF-8.
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+/// The members of an object, unread.
+#[derive(Default)]
+pub(crate) struct UnreadMembers<'de>(pub(crate) Vec<(String, &'de RawValue)>);
+
+impl<'de> Deserialize<'de> for UnreadMembers<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = UnreadMembers<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+                let mut found = Vec::new();
+                while let Some((Lossy(name), member)) = members.next_entry()? {
+                    found.push((name, member));
+                }
+                Ok(UnreadMembers(found))
+            }
+        }
+        deserializer.deserialize_map(Each)
+    }
+}
+
+/// Reads an object; the member of that name is a provider's document.
+struct Around<'m> {
+    member: &'m str,
+}
+
+impl<'de> Visitor<'de> for Around<'_> {
+    type Value = (Value, Option<&'de RawValue>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let (mut object, mut document) = (Map::new(), None);
+        while let Some(key) = members.next_key::<String>()? {
+            let value = if key == self.member {
+                let raw: &RawValue = members.next_value()?;
+                document = Some(raw);
+                parse_foreign(raw).map_err(|problem| A::Error::custom(problem.message))?
+            } else {
+                members.next_value_seed(Strict)?
+            };
+            add(&mut object, key, value)?;
+        }
+        Ok((Value::Object(object), document))
+    }
+}
+
+/// Adds a member; a repeated key is an error.
+fn add<E: serde::de::Error>(object: &mut Map<String, Value>, key: String, value: Value) -> Result<(), E> {
+    match object.entry(key) {
+        Entry::Vacant(place) => {
+            place.insert(value);
+            Ok(())
+        }
+        Entry::Occupied(place) => Err(E::custom(format!("{REPEATED_KEY} `{}`", place.key()))),
+    }
 }
 
 /// serde's own text says "at line 1 column 2"; only that position and our repeated-key message are worth passing on.
@@ -111,14 +256,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut object = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             let value = members.next_value_seed(Self)?;
-            match object.entry(key) {
-                Entry::Vacant(place) => {
-                    place.insert(value);
-                }
-                Entry::Occupied(place) => {
-                    return Err(A::Error::custom(format!("{REPEATED_KEY} `{}`", place.key())));
-                }
-            }
+            add(&mut object, key, value)?;
         }
         Ok(Value::Object(object))
     }
@@ -220,6 +358,46 @@ mod tests {
             let problem = parse_json(bytes).unwrap_err();
             assert!(problem.message.starts_with(message), "{problem:?}");
         }
+    }
+
+    #[test]
+    fn a_providers_document_is_read_where_the_rest_is_strict() {
+        fn read(text: &str) -> Result<(Value, Option<&RawValue>), Problem> {
+            parse_json_around(text.as_bytes(), "offer")
+        }
+        let document = r#"{"a":"x\ud800y","\udc00":[1e999, 18446744073709551616,{"b":"\ud83d\ude00"}]}"#;
+        let text = format!(r#"{{"offer": {document}, "n": 1}}"#);
+        let (body, raw) = read(&text).unwrap();
+        assert_eq!(raw.unwrap().get(), document);
+        let replaced =
+            json!({"a": "x\u{fffd}y", "\u{fffd}": [null, 18_446_744_073_709_551_616_f64, {"b": "\u{1f600}"}]});
+        let a = body["offer"]["a"].as_str().unwrap().replace('\u{fffd}', "");
+        assert_eq!((a.as_str(), &body["n"]), ("xy", &json!(1)));
+        assert_eq!(
+            body["offer"].as_object().unwrap().values().last(),
+            replaced.as_object().unwrap().values().last()
+        );
+        assert_eq!(read(r#"{"offer": null}"#).unwrap().0, json!({"offer": null}));
+        assert_eq!(read("[1]").unwrap().0, json!([1]));
+        let refused = [
+            (r#"{"n": "\ud800", "offer": {}}"#, "must be JSON"),
+            (r#"{"n": 1e999}"#, "must be JSON"),
+            (r#"{"offer": {}, "offer": {}}"#, "must not repeat the key `offer`"),
+            (r#"{"offer": {"a": 1, "a": "\ud800"}}"#, "must not repeat the key `a`"),
+            (r#"{"offer": {"a": "\ud8"}}"#, "must be JSON"),
+            (r#"{"offer": {}} x"#, "must be one JSON document"),
+            (r#"{"offer": {}"#, "must be JSON"),
+        ];
+        for (text, message) in refused {
+            let problem = read(text).unwrap_err();
+            assert!(problem.message.starts_with(message), "{text} {problem:?}");
+        }
+        let deep = format!(
+            r#"{{"offer": {{"s": "\ud800", "d": {}1{}}}}}"#,
+            "[".repeat(1_000),
+            "]".repeat(1_000)
+        );
+        assert!(read(&deep).is_err());
     }
 
     #[test]

@@ -4,12 +4,20 @@
 //! only says where to look, and the chain decides (`transfer.rs`). `success: false` therefore changes nothing: an
 //! honest facilitator that stopped waiting answers `settlement_pending` with the hash of a transaction mined later.
 //!
+//! Since it is only a hint, it is decoded as the reference client does and further: base64 with or without padding, in
+//! either alphabet, with white space; the hash also under the names that other libraries give it. No other member is
+//! searched for one: a fee's transaction, for example, is not the payment.
+//!
 //! Two kinds of wrong input are distinguished. A response that can't be decoded, or names no EVM transaction, is the
-//! provider's fault and counts as one without a hash. A value of the wrong type is the caller's mistake and a
-//! [`Problem`]. If nothing was received, there is no proof at all: [`is_no_proof`].
+//! provider's fault ([`NoTransaction`]). A value of the wrong type is the caller's mistake and a [`Problem`]. If nothing
+//! was received, there is no proof at all: [`is_no_proof`].
 
-use crate::{Problem, TxHash, parse_json};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use crate::{Problem, TxHash, value::json::UnreadMembers};
+use base64::{
+    Engine as _,
+    alphabet::STANDARD,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -23,12 +31,41 @@ const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// The JSON Pointer of the response in a request body.
 const ROOT: &str = "/payment_response_header";
 
-/// The transaction that a provider's payment response names; `None` when it names none.
+/// The names of the member with the hash: the specification's, then those of earlier drafts and other libraries.
+const NAMES: [&str; 5] = [
+    "transaction",
+    "txHash",
+    "tx_hash",
+    "transactionHash",
+    "transaction_hash",
+];
+
+/// As browsers' `atob`: padding may be missing, and the bits after the last byte may be anything.
+const FORGIVING: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Why a payment response gives no transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoTransaction {
+    /// It can't be decoded.
+    Undecodable,
+    /// It names none, or one of another kind of chain.
+    Unnamed,
+}
+
+/// What a payment response says.
+type Named = Result<TxHash, NoTransaction>;
+
+/// The transaction that a provider's payment response names.
 ///
 /// The response is the header's text (base64 of JSON, or the JSON itself), the decoded object, or an object keyed by
 /// header name in any case with either of these, or with an array of the one text: the form of clients that allow a
 /// header several times.
-pub fn transaction_hash_in(payment_response_header: &Value) -> Result<Option<TxHash>, Problem> {
+pub fn transaction_hash_in(payment_response_header: &Value) -> Result<Named, Problem> {
     match payment_response_header {
         Value::String(text) => in_text(text, ROOT),
         Value::Object(object) => in_headers(object),
@@ -49,7 +86,7 @@ pub fn is_no_proof(payment_response_header: &Value) -> bool {
             if headers.peek().is_none() {
                 return object.is_empty();
             }
-            headers.all(|(_, value)| is_blank_header(value)) && in_response(object).is_none()
+            headers.all(|(_, value)| is_blank_header(value)) && in_response(object).is_err()
         }
         Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
     }
@@ -70,49 +107,91 @@ fn is_header(name: &str) -> bool {
 }
 
 /// The hash in an object that is either the decoded response or keyed by header name.
-fn in_headers(object: &Map<String, Value>) -> Result<Option<TxHash>, Problem> {
-    let mut hash = in_response(object);
+fn in_headers(object: &Map<String, Value>) -> Result<Named, Problem> {
+    let mut named = in_response(object);
     for (name, value) in object {
         if !is_header(name) {
             continue;
         }
         let path = format!("{ROOT}/{name}");
-        let named = match value {
+        let here = match value {
             Value::String(text) => in_text(text, &path)?,
             Value::Object(response) => in_response(response),
-            Value::Null => None,
+            Value::Null => continue,
             Value::Array(values) => match values.as_slice() {
                 [Value::String(text)] => in_text(text, &path)?,
                 _ => return Err(wrong_header(&path)),
             },
             Value::Bool(_) | Value::Number(_) => return Err(wrong_header(&path)),
         };
-        if hash.is_some() && named.is_some() && hash != named {
-            return Err(Problem::at(ROOT, "names two different transactions"));
-        }
-        hash = hash.or(named);
+        named = match (named, here) {
+            (Ok(one), Ok(other)) if one != other => {
+                return Err(Problem::at(ROOT, "names two different transactions"));
+            }
+            (Ok(hash), _) | (Err(_), Ok(hash)) => Ok(hash),
+            (Err(NoTransaction::Undecodable), Err(_)) => Err(NoTransaction::Undecodable),
+            (Err(NoTransaction::Unnamed), Err(why)) => Err(why),
+        };
     }
-    Ok(hash)
+    Ok(named)
 }
 
-/// The hash in a header's text: strict base64 of a JSON object, or the object itself.
-fn in_text(text: &str, path: &str) -> Result<Option<TxHash>, Problem> {
+/// The hash in a header's text: base64 of a JSON object, or the object itself.
+fn in_text(text: &str, path: &str) -> Result<Named, Problem> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(Problem::at(path, format!("must be at most {MAX_TEXT_BYTES} bytes")));
     }
     // No base64 text begins with a brace, so the two forms can't be confused.
-    let json = if text.trim_start().starts_with('{') {
-        Some(Cow::Borrowed(text.as_bytes()))
+    let text = text.trim();
+    let json = if text.starts_with('{') {
+        Some(Cow::Borrowed(text))
     } else {
-        STANDARD.decode(text).ok().map(Cow::Owned)
+        decoded(text).map(Cow::Owned)
     };
-    let response = json.and_then(|json| parse_json(&json).ok());
-    Ok(response.as_ref().and_then(Value::as_object).and_then(in_response))
+    let members: Option<UnreadMembers<'_>> = json.as_deref().and_then(|json| serde_json::from_str(json).ok());
+    let Some(UnreadMembers(members)) = members else {
+        return Ok(Err(NoTransaction::Undecodable));
+    };
+    Ok(named_in(|name| {
+        // As the reference client reads repeated keys: the last.
+        let (_, value) = members.iter().rev().find(|(member, _)| member == name)?;
+        serde_json::from_str(value.get()).ok()
+    }))
 }
 
-/// `transaction` of a `SettleResponse`, the same in v1 and v2; an empty string if nothing was sent to the chain.
-fn in_response(response: &Map<String, Value>) -> Option<TxHash> {
-    TxHash::parse(response.get("transaction")?.as_str()?)
+/// Decodes base64 of either alphabet, with or without padding and white space; as `TextDecoder` decodes UTF-8, without a
+/// byte order mark and with replacements.
+fn decoded(text: &str) -> Option<String> {
+    let letters = text.trim_matches('"').chars().filter(|letter| !letter.is_whitespace());
+    let standard: String = letters
+        .map(|letter| match letter {
+            '-' => '+',
+            '_' => '/',
+            other => other,
+        })
+        .collect();
+    let bytes = FORGIVING.decode(standard.trim_end_matches('=')).ok()?;
+    let json = String::from_utf8_lossy(&bytes);
+    Some(json.strip_prefix('\u{feff}').unwrap_or(&json).to_owned())
+}
+
+/// The hash in a decoded `SettleResponse`.
+pub(crate) fn in_response(response: &Map<String, Value>) -> Named {
+    named_in(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
+}
+
+/// The first of the members that is a hash; `transaction` is an empty string if nothing was sent to the chain.
+fn named_in<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> Named {
+    let hash = NAMES.iter().find_map(|name| {
+        let text = text_of(name)?;
+        let digits = text.trim();
+        let digits = digits
+            .strip_prefix("0x")
+            .or(digits.strip_prefix("0X"))
+            .unwrap_or(digits);
+        TxHash::parse(&format!("0x{digits}"))
+    });
+    hash.ok_or(NoTransaction::Unnamed)
 }
 
 fn wrong_header(path: &str) -> Problem {
@@ -133,7 +212,11 @@ mod tests {
     }
 
     fn encoded(response: &Value) -> String {
-        STANDARD.encode(response.to_string())
+        FORGIVING.encode(response.to_string())
+    }
+
+    fn found(hash: &str) -> Named {
+        Ok(TxHash::parse(hash).unwrap())
     }
 
     #[test]
@@ -163,27 +246,90 @@ mod tests {
             json!({"payment-response": encoded(&response(&json!(""))), "x-payment-response": encoded(&plain)}),
         ];
         for case in cases {
-            assert_eq!(transaction_hash_in(&case), Ok(TxHash::parse(HASH)), "{case}");
+            assert_eq!(transaction_hash_in(&case), Ok(found(HASH)), "{case}");
         }
     }
 
     #[test]
-    fn a_response_without_a_usable_hash_carries_none() {
-        let unpadded = STANDARD
-            .encode(format!(r#"{{"transaction":"{HASH}","ab":1}}"#))
-            .trim_end_matches('=')
-            .to_owned();
-        assert!(!unpadded.len().is_multiple_of(4), "the example must need padding");
-        let cases = [
+    fn a_hint_is_decoded_however_it_is_written() {
+        // Both alphabets' own letters, and a length that needs padding.
+        let text = format!(
+            "{{\"transaction\":\"{HASH}\",\"\u{fe}\u{ff}?\":\"\u{7bff}\u{fffd}\",\"network\":\"eip155:8453\"}}"
+        );
+        let padded = FORGIVING.encode(&text);
+        let unpadded = padded.trim_end_matches('=');
+        assert!(padded != unpadded && padded.contains('/'), "{padded}");
+        let url = unpadded.replace('+', "-").replace('/', "_");
+        let folded: String = padded.chars().flat_map(|letter| [letter, '\n']).collect();
+        let texts = [
+            unpadded.to_owned(),
+            format!("{unpadded}==="),
+            url.clone(),
+            format!("{url}=="),
+            format!(" \t{padded}\r\n"),
+            folded,
+            format!("\"{padded}\""),
+            format!("  {text}\n"),
+            FORGIVING.encode(format!("\u{feff}{text}")),
+            FORGIVING.encode([b"{\"a\":\"\xff\",", &text.as_bytes()[1..]].concat()),
+            FORGIVING.encode(text.replace("8453", "\\ud800")),
+            FORGIVING.encode(text.replace(r#""eip155:8453""#, "1e999")),
+            FORGIVING.encode(format!(r#"{{"transaction":"{OTHER}","transaction":"{HASH}"}}"#)),
+        ];
+        for text in texts {
+            assert_eq!(transaction_hash_in(&json!(text)), Ok(found(HASH)), "{text}");
+            let keyed = json!({"X-Payment-Response": text});
+            assert_eq!(transaction_hash_in(&keyed), Ok(found(HASH)), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_hash_has_several_names_and_is_in_no_other_member() {
+        let bare = HASH.trim_start_matches("0x");
+        let same = [
+            json!({"txHash": HASH}),
+            json!({"transaction": null, "txHash": HASH}),
+            json!({"transaction": "", "transactionHash": HASH}),
+            json!({"tx_hash": HASH, "fee": OTHER}),
+            json!({"transaction_hash": HASH}),
+            json!({"transaction": HASH, "txHash": OTHER}),
+            json!({"transaction": bare}),
+            json!({"transaction": format!(" 0X{}", bare.to_uppercase())}),
+        ];
+        let none = [
+            json!({"details": {"transaction": HASH, "fee_tx_hash": HASH}}),
+            json!({"fee_tx_hash": HASH, "hash": HASH, "id": HASH, "TRANSACTION": HASH}),
+            json!({"transaction": [HASH]}),
+            json!({"transaction": {"hash": HASH}}),
+            json!({"extensions": {"txHash": HASH}, "transaction": ""}),
+        ];
+        let expected = same.into_iter().map(|case| (case, found(HASH)));
+        let expected = expected.chain(none.into_iter().map(|case| (case, Err(NoTransaction::Unnamed))));
+        for (case, expected) in expected {
+            assert_eq!(transaction_hash_in(&json!(encoded(&case))), Ok(expected), "{case}");
+            assert_eq!(transaction_hash_in(&case), Ok(expected), "{case}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_told_from_what_names_nothing() {
+        let undecodable = [
             json!(""),
             json!("not base64"),
-            json!(unpadded),
+            json!("%7B%7D"),
             json!(HASH),
-            json!(STANDARD.encode("[1]")),
-            json!(STANDARD.encode("\"text\"")),
-            json!(STANDARD.encode([0xff, 0xfe])),
+            json!(FORGIVING.encode("[1]")),
+            json!(FORGIVING.encode("\"text\"")),
+            json!(FORGIVING.encode([0xff, 0xfe])),
             json!("{\"transaction\":"),
-            json!(STANDARD.encode(format!(r#"{{"transaction":"{HASH}","transaction":"{OTHER}"}}"#))),
+            json!({"x-payment-response": "not base64"}),
+            json!({"x-payment-response": ["e"], "payment-response": encoded(&json!({}))}),
+        ];
+        for case in undecodable {
+            let told = transaction_hash_in(&case);
+            assert_eq!(told, Ok(Err(NoTransaction::Undecodable)), "{case}");
+        }
+        let cases = [
             json!(encoded(&response(&json!("")))),
             json!(encoded(&response(&Value::Null))),
             json!(encoded(&response(&json!(7)))),
@@ -194,10 +340,10 @@ mod tests {
             json!({"success": true}),
             json!({"content-type": "application/json"}),
             json!({"x-payment-response": {}}),
-            json!({"x-payment-response": ""}),
+            json!({"x-payment-response": null}),
         ];
         for case in cases {
-            assert_eq!(transaction_hash_in(&case), Ok(None), "{case}");
+            assert_eq!(transaction_hash_in(&case), Ok(Err(NoTransaction::Unnamed)), "{case}");
         }
     }
 
@@ -214,7 +360,7 @@ mod tests {
         ];
         for case in blank {
             assert!(is_no_proof(&case), "{case}");
-            assert_eq!(transaction_hash_in(&case), Ok(None), "{case}");
+            assert!(transaction_hash_in(&case).unwrap().is_err(), "{case}");
         }
         let there = [
             json!("e30="),

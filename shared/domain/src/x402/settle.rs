@@ -5,8 +5,10 @@
 //! Deliberately elsewhere: the call itself.
 
 use crate::{
-    Network, PaymentTerms, TransferAuthorization, TxHash, catalog::service::named, parse_json,
-    x402::requirement::SCHEME,
+    Network, PaymentTerms, TransferAuthorization,
+    catalog::service::named,
+    parse_json,
+    x402::{proof::in_response, requirement::SCHEME},
 };
 use serde_json::{Value, json};
 
@@ -63,7 +65,7 @@ impl Submission {
         let text = |name| answer.get(name).and_then(Value::as_str);
         let submission = match answer.get("success").and_then(Value::as_bool) {
             None => Self::Unanswered,
-            Some(_) if text("transaction").and_then(TxHash::parse).is_some() => Self::Accepted,
+            Some(_) if answer.as_object().is_some_and(|answer| in_response(answer).is_ok()) => Self::Accepted,
             Some(_) => Self::Refused,
         };
         (
@@ -93,6 +95,7 @@ mod tests {
             ),
             (json!({"success": false, "transaction": ""}), Submission::Refused),
             (json!({"success": true, "transaction": "0x1"}), Submission::Refused),
+            (json!({"success": true, "txHash": hash}), Submission::Accepted),
             (json!({"success": "yes", "transaction": hash}), Submission::Unanswered),
             (json!(null), Submission::Unanswered),
         ];
