@@ -8,23 +8,27 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_api::AuthorizeRequest;
 use purser_domain::{
     Amount, B256, Network, NoOffer, NoncePrefix, Offer, PaymentHeader, PaymentTerms, Problem, SettlementId, Timestamp,
-    TransactionId, TransferAuthorization, X402Version, parse_address, parse_json,
+    TransactionId, TransferAuthorization, X402Version, parse_address, parse_json_around,
 };
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use uuid::Uuid;
 
 /// See the module's documentation.
 pub fn payment_requirement(bytes: &[u8]) {
     let decoded = STANDARD.decode(bytes.trim_ascii());
     let text = decoded.as_deref().unwrap_or(bytes);
-    let Ok(requirement) = parse_json(text) else { return };
+    let body = [b"{\"offer\":", text, b"}"].concat();
+    let Ok((body, Some(raw))) = parse_json_around(&body, "offer") else {
+        return;
+    };
+    let requirement = body["offer"].clone();
     let offers = [Network::Base, Network::BaseSepolia].map(|network| {
         let chosen = Offer::choose(&requirement, network);
         match &chosen {
             Ok(offer) => {
                 an_offer_is_an_entry_that_can_be_paid(&requirement, network, offer);
                 nothing_payable_is_cheaper(&requirement, network, offer);
-                a_payment_says_what_was_offered(network, offer);
+                a_payment_says_what_was_offered(&requirement, raw, network, offer);
             }
             Err(none) => problems_are_told(&requirement, &none.problems),
         }
@@ -32,7 +36,7 @@ pub fn payment_requirement(bytes: &[u8]) {
         chosen
     });
     if let [Ok(one), Ok(other)] = offers {
-        assert_ne!(one.entry(), other.entry(), "one entry can't be paid on two chains");
+        assert_ne!(one.index(), other.index(), "one entry can't be paid on two chains");
     }
 }
 
@@ -40,8 +44,8 @@ fn is_bare(requirement: &Value) -> bool {
     requirement.get("accepts").is_none_or(Value::is_null)
 }
 
-fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, offer: &Offer) {
-    let entry = if is_bare(requirement) {
+fn entry_of<'a>(requirement: &'a Value, offer: &Offer) -> &'a Value {
+    if is_bare(requirement) {
         assert_eq!(offer.index(), 0);
         requirement
     } else {
@@ -50,13 +54,17 @@ fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, 
             Some(f64::from(offer.version().number()))
         );
         &requirement["accepts"][usize::try_from(offer.index()).unwrap()]
-    };
-    assert_eq!(entry, offer.entry(), "what is echoed is what was offered");
+    }
+}
+
+fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, offer: &Offer) {
+    let entry = entry_of(requirement, offer);
     let (price, other_price, name) = match offer.version() {
         X402Version::V1 => ("maxAmountRequired", "amount", network.name()),
         X402Version::V2 => ("amount", "maxAmountRequired", network.caip2()),
     };
-    assert!(!is_bare(requirement) || entry.get(other_price).is_none_or(Value::is_null));
+    let other = entry.get(other_price).filter(|price| !price.is_null());
+    assert!(!is_bare(requirement) || other.is_none_or(|other| *other == entry[price]));
     assert_eq!(entry["scheme"], "exact");
     assert_eq!(entry["network"], name);
     // The price is exactly this text: no sign, no point, no exponent, no leading zero.
@@ -69,10 +77,8 @@ fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, 
     assert_ne!(offer.pay_to(), token.address);
     assert!(!offer.pay_to().is_zero());
     assert!(offer.max_timeout_secs() > 0);
-    assert_eq!(
-        entry["maxTimeoutSeconds"].as_f64(),
-        Some(f64::from(offer.max_timeout_secs()))
-    );
+    let stated = entry["maxTimeoutSeconds"].as_f64().unwrap();
+    assert_eq!(stated.min(f64::from(u32::MAX)), f64::from(offer.max_timeout_secs()));
     let extra = &entry["extra"];
     for (name, pinned, required) in [
         ("name", token.name, offer.version() == X402Version::V2),
@@ -88,22 +94,18 @@ fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, 
 }
 
 fn nothing_payable_is_cheaper(requirement: &Value, network: Network, offer: &Offer) {
-    let entries = requirement["accepts"].as_array().map_or(1, Vec::len);
-    assert_eq!(Offer::at(requirement, network, offer.index()).as_ref(), Some(offer));
-    for index in 0..u32::try_from(entries).unwrap() {
-        let Some(other) = Offer::at(requirement, network, index) else {
-            continue;
-        };
-        assert!(other.amount() >= offer.amount(), "entry {index} is cheaper");
+    let each = Offer::each(requirement, network);
+    assert!(each.contains(offer));
+    for other in each {
+        assert!(other.amount() >= offer.amount(), "{other:?} is cheaper");
         assert!(
-            other.amount() > offer.amount() || index >= offer.index(),
-            "entry {index} stands before it"
+            other.amount() > offer.amount() || other.index() >= offer.index(),
+            "{other:?} stands before it"
         );
     }
-    assert_eq!(Offer::at(requirement, network, u32::try_from(entries).unwrap()), None);
 }
 
-fn a_payment_says_what_was_offered(network: Network, offer: &Offer) {
+fn a_payment_says_what_was_offered(requirement: &Value, raw: &RawValue, network: Network, offer: &Offer) {
     let nonce = B256::repeat_byte(7);
     let terms = PaymentTerms {
         settlement: SettlementId::from_uuid(Uuid::from_u128(1)),
@@ -117,19 +119,23 @@ fn a_payment_says_what_was_offered(network: Network, offer: &Offer) {
         nonce_prefix: NoncePrefix::of(nonce),
     };
     let transfer = TransferAuthorization::of(&terms, nonce);
-    let header = PaymentHeader::new(offer, network, &transfer, [9; 65]);
-    let sent = parse_json(&STANDARD.decode(&header.value).unwrap()).expect("the header is JSON");
-    assert_eq!(
-        sent,
-        parse_json(header.payload.get().as_bytes()).expect("the payload is JSON")
-    );
+    let header = PaymentHeader::new(offer, raw, network, &transfer, [9; 65]);
+    let sent = STANDARD.decode(&header.value).unwrap();
+    assert_eq!(sent, header.payload.get().as_bytes());
+    let sent = [b"{\"sent\":", sent.as_slice(), b"}"].concat();
+    let (sent, _) = parse_json_around(&sent, "sent").expect("the header is JSON");
+    let sent = &sent["sent"];
     assert_eq!(sent["x402Version"], offer.version().number());
     let authorization = &sent["payload"]["authorization"];
     assert_eq!(authorization["value"], offer.amount().to_string());
     assert_eq!(authorization["to"], offer.pay_to().to_string());
     match offer.version() {
         X402Version::V1 => assert_eq!(sent["network"], network.name()),
-        X402Version::V2 => assert_eq!(&sent["accepted"], offer.entry()),
+        X402Version::V2 => assert_eq!(
+            &sent["accepted"],
+            entry_of(requirement, offer),
+            "what is echoed is what was offered"
+        ),
     }
     assert!(header.value.is_ascii(), "it goes into an HTTP header");
 }

@@ -1,8 +1,9 @@
 //! `POST /x402/authorize`: evaluates a payment, reserves the spend, and signs exactly the evaluated payment.
 //!
 //! Invariants: an answer with a payment has its settlement stored and its amount counted. The same key with the same
-//! request returns the same settlement, signed for the same nonce, even if answers were lost. A refusal writes only
-//! its decision row. Errors are in the order in which they are found: `docs/errors.md`.
+//! request returns the same settlement, signed for the same nonce, even if answers were lost or the provider's offer has
+//! changed in what is neither judged nor signed (`docs/x402.md` §7). A refusal writes only its decision row. Errors are
+//! in the order in which they are found: `docs/errors.md`.
 //!
 //! From top to bottom: the body is parsed and the caller authenticated while the decision inputs are read; then the
 //! decision is made, the amount reserved, the payment signed and the call answered. If the inputs change meanwhile,
@@ -22,7 +23,7 @@ use crate::view::{AuthorizeBody, Authorized};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{AgentCredentials, AuthorizeRequest, Failure};
+use purser_api::{AgentCredentials, AuthorizeRequest, Failure, REQUIREMENT};
 use purser_chain::Signer;
 use purser_domain::{
     Agent, Amount, Catalog, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, KeyId, NoncePrefix, Offer,
@@ -30,7 +31,7 @@ use purser_domain::{
     TransferAuthorization,
 };
 use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Edition, Reserved};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -61,11 +62,14 @@ pub(crate) async fn authorize(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let started = payments.clock.now();
-    let body = purser_api::json_body(&body);
-    let request = body.and_then(|body| Ok((AuthorizeRequest::parse(&body, payments.network)?, body)));
+    let body = purser_api::json_body_around(&body, REQUIREMENT);
+    let request = body.and_then(|(body, requirement)| {
+        let request = AuthorizeRequest::parse(&body, payments.network)?;
+        Ok((request, body, requirement))
+    });
 
     // The key is checked before the body. For a malformed body, only the agent's record is read.
-    let parsed = request.as_ref().ok().map(|(request, _)| request);
+    let parsed = request.as_ref().ok().map(|(request, ..)| request);
     let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
         key: Some(request.idempotency_key),
         approval: request.approval,
@@ -76,12 +80,13 @@ pub(crate) async fn authorize(
     let (edition, mut caller) = payments
         .authenticate_for_decision(caller, intent.map(Into::into), ask)
         .await?;
-    let (request, body) = request?;
+    let (request, body, requirement) = request?;
 
     let authorizing = Authorizing {
         payments: &payments,
         request: &request,
-        requirement: body.get("payment_requirement").unwrap_or(&Value::Null),
+        body: &body,
+        requirement: requirement.unwrap_or(RawValue::NULL),
         catalog: &edition.catalog,
         started,
         key: caller.key,
@@ -91,6 +96,11 @@ pub(crate) async fn authorize(
     // Lasting contention ends in an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
+        let first = authorizing.as_first_made(&caller.read);
+        let authorizing = Authorizing {
+            request: first.as_ref().unwrap_or(&request),
+            ..authorizing
+        };
         let attempt = authorizing.attempt(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
@@ -115,11 +125,13 @@ pub(crate) enum Attempt {
 }
 
 /// One call of authorize, from the authenticated caller to the answer.
+#[derive(Clone, Copy)]
 pub(crate) struct Authorizing<'a> {
     pub(crate) payments: &'a Arc<Payments>,
     pub(crate) request: &'a AuthorizeRequest,
-    /// The provider's requirement as sent; a replay rebuilds the stored payment's offer from it.
-    pub(crate) requirement: &'a Value,
+    pub(crate) body: &'a Value,
+    /// The provider's requirement as it is written, for the header.
+    pub(crate) requirement: &'a RawValue,
     pub(crate) catalog: &'a Catalog,
     pub(crate) started: Timestamp,
     /// The caller's key, which is stored with every decision.
@@ -280,7 +292,13 @@ impl Authorizing<'_> {
         let authorization = TransferAuthorization::of(terms, nonce);
         let signature = signer.sign(terms.network, &authorization).await;
         let signature = signature.map_err(|error| custody_failed("signing a payment", error))?;
-        Ok(PaymentHeader::new(offer, terms.network, &authorization, signature))
+        Ok(PaymentHeader::new(
+            offer,
+            self.requirement,
+            terms.network,
+            &authorization,
+            signature,
+        ))
     }
 
     pub(crate) fn latency_ms(&self) -> u64 {

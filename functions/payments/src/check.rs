@@ -13,12 +13,13 @@ use crate::view::{CheckAnswer, CheckBody};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{AgentCredentials, CheckRequest, DecisionView, Failure, SpendView};
+use purser_api::{AgentCredentials, CheckRequest, DecisionView, Failure, REQUIREMENT, SpendView, as_first_made};
 use purser_domain::{
-    Agent, Amount, Approval, ApprovalStatus, Block, CatalogMatch, Check, Decision, Denial, Error, ErrorKind, Facts,
-    Freeze, Intent, Reason, Result, Timestamp,
+    Agent, AgentId, Amount, Approval, ApprovalStatus, Block, CatalogMatch, Check, Decision, Denial, Error, ErrorKind,
+    Facts, Fingerprint, Freeze, Intent, Reason, Result, Timestamp,
 };
 use purser_store::{DecisionKeys, Edition, ReplayKey, ServiceState};
+use serde_json::Value;
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -44,17 +45,19 @@ pub(crate) async fn check(
     body: Bytes,
 ) -> Result<Json<CheckAnswer>, Failure> {
     let now = payments.clock.now();
-    let request = purser_api::json_body(&body).and_then(|body| CheckRequest::parse(&body, payments.network));
-    let intent = request.as_ref().ok().map(|request| &request.intent);
+    let request = purser_api::json_body_around(&body, REQUIREMENT)
+        .and_then(|(body, _)| Ok((CheckRequest::parse(&body, payments.network)?, body)));
+    let parsed = request.as_ref().ok().map(|(request, _)| request);
+    let intent = parsed.map(|request| &request.intent);
     let ask = DecisionKeys {
-        approval: request.as_ref().ok().and_then(|request| request.approval),
+        approval: parsed.and_then(|request| request.approval),
         ..DecisionKeys::default()
     };
     let balance = intent.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
     let (edition, mut caller) = payments
         .authenticate_for_decision(caller, intent.map(Into::into), ask)
         .await?;
-    let (request, agent) = (request?, &caller.agent);
+    let ((request, body), agent) = (request?, &caller.agent);
     let approval = match (request.approval, caller.read.approval.take()) {
         (None, _) => None,
         (Some(_), Some(approval)) if approval.agent == agent.id => Some(approval),
@@ -66,7 +69,12 @@ pub(crate) async fn check(
     if let Some(executed) = approval.as_ref().and_then(executed) {
         return Err(executed.into());
     }
-    let matched = CatalogMatch::of(&request.intent, &edition.catalog)?;
+    // As authorize: the approved entry, though the provider may have put others beside it.
+    let approved = approval
+        .as_ref()
+        .and_then(|approval| as_first_made(&request.intent, &body, payments.network, &approval.fingerprint));
+    let intent = approved.as_ref().unwrap_or(&request.intent);
+    let matched = CatalogMatch::of(intent, &edition.catalog)?;
     caller.scope()?.check_service(matched.service.id)?;
     let frozen = caller.read.frozen_by_operators(agent)?;
     let service_state = caller.read.service_state_mut()?;
@@ -75,20 +83,40 @@ pub(crate) async fn check(
         agent,
         edition: &edition,
         frozen_by_operators: frozen,
-        intent: &request.intent,
+        intent,
         approval: approval.as_ref(),
         matched,
         started: now,
     };
     let answer = preflight.answer(service_state, balance).await?;
 
-    let CheckRequest { intent, replay_key, .. } = &request;
-    let key = payments
-        .ledger
-        .hold_replay_key(agent.id, replay_key, &intent.fingerprint, now);
-    match key.await? {
-        ReplayKey::Held => Ok(Json(answer)),
-        ReplayKey::Taken => Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into()),
+    if payments.hold_replay_key(agent.id, &request, &body, now).await? {
+        Ok(Json(answer))
+    } else {
+        Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into())
+    }
+}
+
+impl Payments {
+    /// Holds the replay key for the request; whether no other request has it.
+    async fn hold_replay_key(
+        &self,
+        agent: AgentId,
+        request: &CheckRequest,
+        body: &Value,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let hold = async |fingerprint: &Fingerprint| {
+            let key = &request.replay_key;
+            self.ledger.hold_replay_key(agent, key, fingerprint, now).await
+        };
+        match hold(&request.intent.fingerprint).await? {
+            ReplayKey::Held => Ok(true),
+            ReplayKey::Taken(first) => match as_first_made(&request.intent, body, self.network, &first) {
+                Some(_) => Ok(hold(&first).await? == ReplayKey::Held),
+                None => Ok(false),
+            },
+        }
     }
 }
 
@@ -168,7 +196,7 @@ impl Preflight<'_> {
 
     /// The reason that authorize would refuse the approval. A pending approval is ignored.
     fn unusable(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
-        if approval.fingerprint != self.intent.fingerprint {
+        if !approval.is_for(self.intent) {
             return Some(Block::ApprovalMismatch);
         }
         match approval.status(now) {

@@ -7,13 +7,12 @@
 use crate::authorize::Authorizing;
 use crate::view::Authorized;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::Failure;
+use purser_api::{AuthorizeRequest, Failure, REQUIREMENT, as_first_made};
 use purser_domain::{
     Agent, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, Error, ErrorKind, Freeze, KeyScope, Offer,
     PaymentTerms, Purchase, Result, Settlement, SettlementState, TransactionId,
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
-use std::borrow::Cow;
 
 /// The outcome of earlier calls and approvals.
 pub(crate) enum PriorOutcome {
@@ -26,6 +25,24 @@ pub(crate) enum PriorOutcome {
 }
 
 impl Authorizing<'_> {
+    /// The request as its key, or else the approval that it carries, was first used for, if that is the same request and
+    /// the provider's newest offer would be read otherwise.
+    pub(crate) fn as_first_made(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
+        let of_key = inputs.record.as_ref().map(IdempotencyRecord::fingerprint);
+        let of_approval = inputs.approval.as_ref().map(|approval| &approval.fingerprint);
+        let first = of_key.or(of_approval)?;
+        let (request, network) = (self.request, self.payments.network);
+        if *first == request.intent.fingerprint {
+            return None;
+        }
+        let intent = as_first_made(&request.intent, self.body, network, first)?;
+        Some(AuthorizeRequest {
+            intent,
+            idempotency_key: request.idempotency_key,
+            approval: request.approval,
+        })
+    }
+
     /// Answers from earlier calls and approvals, in this order: an executed approval, the key, the approval's own
     /// state.
     pub(crate) async fn before(
@@ -84,7 +101,7 @@ impl Authorizing<'_> {
         let Some(approval) = carried else {
             return Ok(PriorOutcome::Open(None));
         };
-        if approval.fingerprint != fingerprint {
+        if !approval.is_for(&self.request.intent) {
             return Err(self
                 .refuse_approval(agent, approval, Block::ApprovalMismatch)
                 .await?
@@ -133,24 +150,15 @@ impl Authorizing<'_> {
     /// The stored result of an earlier call: the same settlement with a payment of the same nonce, while the
     /// settlement is authorized and the chain would accept the payment; afterwards the settlement's state.
     async fn replay(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
-        let network = self.payments.network;
         let usable = settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound.valid_before;
-        // The same request chooses the same entry, unless the choice was changed since the first call.
-        let chosen = &self.request.intent.offer;
-        let offer = if !usable {
-            None
-        } else if chosen.index() == bound.offer_index {
-            Some(Cow::Borrowed(chosen))
-        } else {
-            Offer::at(self.requirement, network, bound.offer_index).map(Cow::Owned)
-        };
-        let answer = if let Some(offer) = offer {
-            let signer = self.payments.signer(agent)?;
-            let terms = PaymentTerms::again(bound, &offer, agent.wallet.address, network);
-            let payment = self.payment(&signer, &terms, &offer).await?;
-            Authorized::with_payment(&terms, self.listed(), offer.version(), payment)
-        } else {
-            Authorized::without_payment(settlement, self.listed())
+        let terms = PaymentTerms::of(&settlement.terms);
+        let answer = match self.offer_of(&terms).filter(|_| usable) {
+            Some(offer) => {
+                let signer = self.payments.signer(agent)?;
+                let payment = self.payment(&signer, &terms, &offer).await?;
+                Authorized::with_payment(&terms, self.listed(), offer.version(), payment)
+            }
+            None => Authorized::without_payment(settlement, self.listed()),
         };
         tracing::info!(
             settlement.id = %bound.settlement,
@@ -162,6 +170,17 @@ impl Authorizing<'_> {
         let replayed = axum::http::HeaderValue::from_static("true");
         answer.headers_mut().insert("idempotent-replayed", replayed);
         Ok(answer)
+    }
+
+    /// The offer that these terms pay. It is the request's, unless the fingerprint is an earlier version's.
+    fn offer_of(&self, terms: &PaymentTerms) -> Option<Offer> {
+        let chosen = self.request.intent.offer;
+        if terms.pay(&chosen) {
+            return Some(chosen);
+        }
+        let requirement = self.body.get(REQUIREMENT)?;
+        let offers = Offer::each(requirement, self.payments.network);
+        offers.into_iter().find(|offer| terms.pay(offer))
     }
 
     async fn bound_settlement(&self, agent: &Agent, bound: &BoundPayment) -> Result<Settlement> {

@@ -45,6 +45,38 @@ pub(crate) struct Authorized {
     /// The signed payment; null once it is confirmed or can no longer be used.
     #[schema(required)]
     payment: Option<Payment>,
+    /// What may keep the payment from being accepted; absent if there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(nullable = false)]
+    warnings: Vec<Warning>,
+}
+
+/// A reason that a payment may not be accepted.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Warning {
+    /// `payment_header_large`.
+    #[schema(value_type = String, example = "payment_header_large")]
+    code: &'static str,
+    message: String,
+}
+
+/// The longest header that every common server takes: of 16 KB in Node, and 10,240 bytes for all headers of an HTTP API,
+/// this leaves room for the others.
+const LARGE_HEADER_BYTES: usize = 8 * 1024;
+
+impl Warning {
+    /// The warnings about a header.
+    fn of(payment: &PaymentHeader) -> Vec<Self> {
+        let bytes = payment.name.len().saturating_add(payment.value.len());
+        let large = (bytes > LARGE_HEADER_BYTES).then(|| Self {
+            code: "payment_header_large",
+            message: format!(
+                "the header `{}` has {bytes} bytes, since the provider's offer is echoed in it; many servers refuse such headers",
+                payment.name
+            ),
+        });
+        large.into_iter().collect()
+    }
 }
 
 /// A signed x402 payment.
@@ -68,13 +100,17 @@ impl Authorized {
         version: X402Version,
         payment: PaymentHeader,
     ) -> Self {
+        let warnings = Warning::of(&payment);
         let payment = Payment {
             x402_version: version.number(),
             header_name: payment.name,
             header_value: payment.value,
             payload: payment.payload,
         };
-        Self::of(terms, listed, &SettlementState::Authorized, Some(payment))
+        Self {
+            warnings,
+            ..Self::of(terms, listed, &SettlementState::Authorized, Some(payment))
+        }
     }
 
     /// The answer if the payment was used or is no longer usable.
@@ -99,6 +135,7 @@ impl Authorized {
             authorized_at: terms.authorized_at.to_string(),
             expires_at: terms.valid_before.to_string(),
             payment,
+            warnings: Vec::new(),
         }
     }
 }

@@ -13,7 +13,7 @@ use purser_domain::{
     AUTHORIZATION_USED, Amount, B256, BlockId, Catalog, Expected, Fingerprint, Log, Offer, PaymentHeader, SettlementId,
     TRANSFER, Timestamp, TransactionLogs, TransferAuthorization, TxHash, match_transfer, parse_json,
 };
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::to_raw_value};
 use sha2::{Digest as _, Sha256};
 use std::hint::black_box;
 use uuid::Uuid;
@@ -104,11 +104,9 @@ fn signing(table: &mut Table) {
     let seed = WalletSeed::from_hex(&"5e".repeat(64)).unwrap();
     let nonces = NonceKey::from_text(&"n0nce-key".repeat(5)).unwrap();
     let wallet = seed.wallet(7).unwrap();
-    let offer = Offer::choose(
-        &offer_v2(100_000, "0x1111111111111111111111111111111111111111".parse().unwrap()),
-        NETWORK,
-    )
-    .unwrap();
+    let requirement = offer_v2(100_000, "0x1111111111111111111111111111111111111111".parse().unwrap());
+    let offer = Offer::choose(&requirement, NETWORK).unwrap();
+    let requirement = &*to_raw_value(&requirement).unwrap();
     let settlement = SettlementId::from_uuid(Uuid::from_u128(0x018f_2f6e_0c00_7000_8000_0000_0000_0001));
     let authorization = TransferAuthorization {
         from: wallet.address(),
@@ -151,12 +149,12 @@ fn signing(table: &mut Table) {
         &mut [("bare k256, of a digest", &mut bare)],
     );
     let signature = wallet.sign(NETWORK, &authorization).unwrap();
-    let payload = PaymentHeader::new(&offer, NETWORK, &authorization, signature).payload;
+    let payload = PaymentHeader::new(&offer, requirement, NETWORK, &authorization, signature).payload;
     let payload: Value = serde_json::from_str(payload.get()).unwrap();
     table.compare(
         "sign",
         "the header around a signature",
-        || PaymentHeader::new(black_box(&offer), NETWORK, &authorization, signature),
+        || PaymentHeader::new(black_box(&offer), requirement, NETWORK, &authorization, signature),
         &mut [("writing the same JSON in base64", &mut || {
             black_box(in_base64(black_box(&payload)));
         })],
@@ -168,7 +166,7 @@ fn signing(table: &mut Table) {
             ..authorization
         };
         let signature = wallet.sign(NETWORK, &authorization).unwrap();
-        PaymentHeader::new(&offer, NETWORK, &authorization, signature)
+        PaymentHeader::new(&offer, requirement, NETWORK, &authorization, signature)
     };
     table.compare(
         "sign",

@@ -491,7 +491,7 @@ impl Run {
                 self.ended(worker);
                 last
             }
-            Op::Check { buy, replay } => self.check(worker, buy, replay, begun).await,
+            Op::Check { buy, replay } => self.check(number, worker, buy, replay, begun).await,
             Op::Poll { agent, key } => self.poll(worker, agent, key, begun).await,
             Op::Complete { agent, key, proof } => self.complete(worker, agent, key, proof, begun).await,
             Op::Invent { agent, key, count } => {
@@ -652,7 +652,7 @@ impl Run {
     ) -> String {
         let carried = carry.and_then(|key| self.memory(buy.agent, key, |memory| memory.approval));
         let caller = self.key_of(buy.agent, first_key);
-        let body = authorize_body(buy, carried);
+        let body = authorize_body(number, buy, carried);
         let parsed = AuthorizeRequest::parse(&body, NETWORK).expect("a request");
         let caller_id = key_id(&caller);
         let who = Caller {
@@ -836,12 +836,15 @@ impl Run {
         if moments.iter().all(confirmed) {
             return Err("a payment of a settlement that is confirmed".to_owned());
         }
-        let header = payment["header_value"].as_str().ok_or("no payment")?.to_owned();
+        let inner = payment["payload"]["payload"].to_string();
+        if payment["payload"]["extensions"]["sign-in-with-x"]["info"]["nonce"] != number.to_string() {
+            return Err("an echo of an older offer".to_owned());
+        }
         let told = signed_in(&payment["payload"]).ok_or("a payload without an authorization")?;
         if told != signed {
             return Err(format!("what is signed is {told:?}, what is held {signed:?}"));
         }
-        if known.1.is_some_and(|(_, before)| before != header) {
+        if known.1.is_some_and(|(_, before)| before != inner) {
             return Err("a second signature for one settlement".to_owned());
         }
         if text(row, "rs") == "expired" {
@@ -854,13 +857,13 @@ impl Run {
             }
         }
         self.memory(asked.buy.agent, asked.buy.key, |memory| {
-            memory.payment = Some((signed, header))
+            memory.payment = Some((signed, inner))
         });
         Ok(())
     }
 
-    async fn check(&self, worker: usize, buy: Buy, replay: u8, begun: Begun) -> String {
-        let mut body = authorize_body(buy, None);
+    async fn check(&self, number: usize, worker: usize, buy: Buy, replay: u8, begun: Begun) -> String {
+        let mut body = authorize_body(number, buy, None);
         let members = body.as_object_mut().expect("an object");
         members.remove("idempotency_key");
         members.insert("replay_key".to_owned(), format!("replay {replay}").into());
@@ -1526,7 +1529,8 @@ fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot
     }
 }
 
-fn authorize_body(buy: Buy, carried: Option<ApprovalId>) -> Value {
+/// The body of a step's call. The provider offers the same terms each time, and never with the same words around them.
+fn authorize_body(number: usize, buy: Buy, carried: Option<ApprovalId>) -> Value {
     let Buy {
         service,
         units,
@@ -1544,7 +1548,9 @@ fn authorize_body(buy: Buy, carried: Option<ApprovalId>) -> Value {
     let mut body = json!({
         "payment_requirement": {
             "x402Version": 2,
-            "resource": {"url": people::endpoint(service)},
+            "error": format!("offer {number}"),
+            "resource": {"url": people::endpoint(service), "description": format!("offer {number}")},
+            "extensions": {"sign-in-with-x": {"info": {"nonce": number.to_string()}}},
             "accepts": [{
                 "scheme": "exact",
                 "network": NETWORK.caip2(),
@@ -1564,6 +1570,13 @@ fn authorize_body(buy: Buy, carried: Option<ApprovalId>) -> Value {
         "service_id": people::slug(service),
         "idempotency_key": format!("key {key}"),
     });
+    if number.is_multiple_of(2) {
+        // Another entry that can be paid, before the cheaper one.
+        let entries = body["payment_requirement"]["accepts"].as_array_mut().expect("entries");
+        let mut dearer = entries[0].clone();
+        dearer["amount"] = (units + 1).to_string().into();
+        entries.insert(0, dearer);
+    }
     if let Some(id) = carried {
         body["approval_id"] = id.to_string().into();
     }

@@ -131,12 +131,37 @@ pub struct CompleteRequest {
 }
 
 /// The members that name a call and are no part of the request: one body has the same fingerprint at authorize and check.
-const NOT_FINGERPRINTED: [&str; 3] = ["idempotency_key", "replay_key", "approval_id"];
+/// Of the provider's requirement only the terms of the chosen entry are part of it.
+const NOT_SAID: [&str; 4] = ["idempotency_key", "replay_key", "approval_id", REQUIREMENT];
+
+/// The member with the provider's requirement.
+pub const REQUIREMENT: &str = "payment_requirement";
+
+/// The same request as `intent`, which was read from this body, as an earlier call with the fingerprint `first` made it;
+/// `None` if that was another request. The provider may have put cheaper entries beside the one that was chosen then.
+pub fn as_first_made(intent: &Intent, body: &Value, network: Network, first: &Fingerprint) -> Option<Intent> {
+    let said = Fingerprint::of_request(body, &NOT_SAID);
+    let is_first = |offer: &Offer| Fingerprint::of_payment(&said, network, offer) == *first;
+    let offers = Offer::each(body.get(REQUIREMENT)?, network);
+    let offer = offers.into_iter().find(is_first);
+    let offer = offer.or_else(|| (of_whole_body(body) == *first).then_some(intent.offer))?;
+    Some(Intent {
+        offer,
+        fingerprint: *first,
+        ..intent.clone()
+    })
+}
+
+/// The fingerprint that earlier versions stored: the whole requirement is part of it.
+fn of_whole_body(body: &Value) -> Fingerprint {
+    Fingerprint::of_request(body, &["idempotency_key", "replay_key", "approval_id"])
+}
 
 /// The payment in either body.
 macro_rules! intent {
-    ($asked:ident, $offer:ident, $fingerprint:expr) => {{
+    ($asked:ident, $offer:ident, $body:ident, $network:ident) => {{
         let Requirement(()) = $asked.payment_requirement;
+        let said = Fingerprint::of_request($body, &NOT_SAID);
         let (target, metadata) = $asked
             .metadata
             .map(|known| (known.target, known.metadata))
@@ -149,7 +174,7 @@ macro_rules! intent {
             operation: $asked.operation_id,
             target,
             metadata,
-            fingerprint: $fingerprint,
+            fingerprint: Fingerprint::of_payment(&said, $network, &$offer),
         }
     }};
 }
@@ -158,7 +183,7 @@ impl AuthorizeRequest {
     /// Reads the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
         let (asked, offer) = with_offer::<AuthorizeBody>(body, network)?;
-        let intent = intent!(asked, offer, Fingerprint::of_request(body, &NOT_FINGERPRINTED));
+        let intent = intent!(asked, offer, body, network);
         Ok(Self {
             intent,
             idempotency_key: Fingerprint::of_text(&asked.idempotency_key.0),
@@ -171,7 +196,7 @@ impl CheckRequest {
     /// Reads the body of a preflight (`docs/spec.md` §4.3).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
         let (asked, offer) = with_offer::<CheckBody>(body, network)?;
-        let intent = intent!(asked, offer, Fingerprint::of_request(body, &NOT_FINGERPRINTED));
+        let intent = intent!(asked, offer, body, network);
         Ok(Self {
             intent,
             replay_key: Fingerprint::of_text(&asked.replay_key.0),
@@ -206,7 +231,7 @@ impl UnpaidCheckRequest {
 fn with_offer<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
     let mut problems = Problems::default();
     let asked = T::read(body, Place::Body, &mut problems);
-    let requirement = body.get("payment_requirement").filter(|value| !value.is_null());
+    let requirement = body.get(REQUIREMENT).filter(|value| !value.is_null());
     let offer = requirement.and_then(|requirement| {
         Offer::choose(requirement, network)
             .map_err(|none| problems.extend(none.problems))

@@ -10,8 +10,8 @@
 //! on.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, KeyId, OperationSlug, ServiceId,
-    SettlementId, Timestamp, TransactionId, catalog::service::named,
+    Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, Intent, KeyId, OperationSlug,
+    ServiceId, SettlementId, Timestamp, TransactionId, catalog::service::named,
 };
 
 /// One request to a person, bound to exactly one payment request.
@@ -49,6 +49,15 @@ pub struct Approval {
     pub expires_at: Timestamp,
     /// The decision.
     pub resolution: Resolution,
+}
+
+impl Approval {
+    /// Whether it is for this request, at these terms.
+    pub fn is_for(&self, intent: &Intent) -> bool {
+        self.fingerprint == intent.fingerprint
+            && self.amount == intent.offer.amount()
+            && self.pay_to == intent.offer.pay_to()
+    }
 }
 
 /// A person's decision and its result.

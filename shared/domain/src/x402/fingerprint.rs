@@ -1,18 +1,34 @@
 //! The fingerprint of a request, by which two requests are the same.
 
+use crate::{Network, Offer, x402::requirement::SCHEME};
 use alloy_primitives::hex;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// SHA-256 over the RFC 8785 form of a request without its idempotency key and approval id (`docs/decisions.md` §5).
+/// The SHA-256 of a request: of what its agent says, and of the terms that would be signed (`docs/decisions.md` §5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a request body, without the members that only identify the attempt, and without members that
-    /// are null: of the body itself, and of its description of the call. The provider's own object counts unchanged.
+    /// The fingerprint of a payment request: of what its agent says (`asked`), and of the terms of the offer that would
+    /// be signed. Whatever else the provider offers may differ from call to call.
+    pub fn of_payment(asked: &Self, network: Network, offer: &Offer) -> Self {
+        let (token, pay_to) = (network.token().address, offer.pay_to());
+        let terms = [
+            asked.0.as_slice(),
+            SCHEME.as_bytes(),
+            &network.chain_id().to_be_bytes(),
+            token.as_slice(),
+            pay_to.as_slice(),
+            &offer.amount().units().to_be_bytes(),
+        ];
+        Self::of_bytes(b"payment\0", &terms.concat())
+    }
+
+    /// The fingerprint of a request body, in the RFC 8785 form, without these members and without members that are
+    /// null: of the body itself, and of its description of the call.
     ///
     /// RFC 8785 writes numbers as IEEE doubles do, so integers beyond 2^53 would become equal. A request with such a
     /// number is therefore hashed over its plain serialization, in which they stay distinct.
@@ -20,9 +36,9 @@ impl Fingerprint {
         let asked = Asked { body, leave_out };
         // Serializing a value into a vector does not fail.
         let plain = || serde_json::to_vec(&asked).unwrap_or_default();
-        let canonical = if has_unsafe_integer(body) {
+        let canonical = if asked.any(has_unsafe_integer) {
             None
-        } else if is_plainly_canonical(body) {
+        } else if !asked.any(|value| !is_plainly_canonical(value)) && asked.has_ascii_names() {
             Some(plain())
         } else {
             serde_json_canonicalizer::to_vec(&asked).ok()
@@ -77,17 +93,36 @@ struct Asked<'a> {
     leave_out: &'a [&'a str],
 }
 
+impl<'a> Asked<'a> {
+    /// The members that count; none if the body is no object.
+    fn members(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        let members = self.body.as_object().into_iter().flatten();
+        members.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
+    }
+
+    /// Whether the predicate holds for a value that counts.
+    fn any(&self, predicate: impl Fn(&Value) -> bool) -> bool {
+        if self.body.is_object() {
+            self.members().any(|(_, value)| predicate(value))
+        } else {
+            predicate(self.body)
+        }
+    }
+
+    fn has_ascii_names(&self) -> bool {
+        self.members().all(|(name, _)| name.is_ascii())
+    }
+}
+
 /// The members in which null counts as absent (`docs/decisions.md` §9).
 const OURS: [&str; 2] = ["original_request", "metadata"];
 
 impl Serialize for Asked<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Value::Object(members) = self.body else {
+        if !self.body.is_object() {
             return self.body.serialize(serializer);
-        };
-        let counts = |name: &str, value: &Value| !value.is_null() && !self.leave_out.contains(&name);
-        let members = members.iter().filter(|(name, value)| counts(name, value));
-        serializer.collect_map(members.map(|(name, value)| {
+        }
+        serializer.collect_map(self.members().map(|(name, value)| {
             let is_ours = OURS.contains(&name.as_str());
             (
                 name,
@@ -217,12 +252,60 @@ mod tests {
             of(r#"{"a": 9007199254740993, "metadata": null}"#),
             of(r#"{"a": 9007199254740993}"#)
         );
-        let offered = |text: &str| of(&format!(r#"{{"payment_requirement": {text}}}"#));
-        assert_ne!(
-            offered(r#"{"extensions": null}"#),
-            offered("{}"),
-            "the provider's object is as it is"
-        );
+    }
+
+    #[test]
+    fn of_an_offer_the_signed_terms_count_and_nothing_else() {
+        let entry = json!({
+            "scheme": "exact", "network": "eip155:84532", "amount": "10000", "maxTimeoutSeconds": 60,
+            "asset": "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "payTo": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
+            "extra": {"name": "USDC", "version": "2"}
+        });
+        let asked = Fingerprint::of_text("asked");
+        let of = |pointer: &str, value: Value| {
+            let mut requirement = json!({"x402Version": 2, "accepts": [entry]});
+            if pointer == "first" {
+                requirement["accepts"].as_array_mut().unwrap().insert(0, value);
+            } else {
+                requirement["accepts"][0][pointer] = value;
+            }
+            let network = Network::BaseSepolia;
+            Fingerprint::of_payment(&asked, network, &Offer::choose(&requirement, network).unwrap())
+        };
+        let first = of("error", Value::Null);
+        let same = [
+            ("maxTimeoutSeconds", json!(61)),
+            ("description", json!("now")),
+            ("asset", json!("0x036cbd53842c5426634e7929541ec2318f3dcf7e")),
+            ("payTo", json!("0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc")),
+            ("first", json!({"scheme": "upto"})),
+        ];
+        for (pointer, value) in same {
+            assert_eq!(of(pointer, value), first, "{pointer}");
+        }
+        let other = [
+            ("amount", json!("10001")),
+            ("payTo", json!("0x70997970C51812dc3A010C7d01b50e0d17dc79C8")),
+        ];
+        for (pointer, value) in other {
+            assert_ne!(of(pointer, value), first, "{pointer}");
+        }
+        let offer = Offer::choose(&entry, Network::BaseSepolia).unwrap();
+        let of = |asked: &str, network| Fingerprint::of_payment(&Fingerprint::of_text(asked), network, &offer);
+        assert_eq!(of("asked", Network::BaseSepolia), first);
+        assert_ne!(of("other", Network::BaseSepolia), first);
+        assert_ne!(of("asked", Network::Base), first);
+    }
+
+    #[test]
+    fn members_that_are_left_out_change_nothing() {
+        let of = |offer: &str| {
+            let body = parse_json(format!(r#"{{"a": 1.5, "offer": {offer}}}"#).as_bytes()).unwrap();
+            Fingerprint::of_request(&body, &["offer"])
+        };
+        for offer in ["9007199254740993", "{}", r#"{"\u00e9": 0.5}"#] {
+            assert_eq!(of(offer), of("1"), "{offer}");
+        }
     }
 
     #[test]

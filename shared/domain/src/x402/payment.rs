@@ -1,20 +1,19 @@
 //! An authorized payment: the transfer that is signed, and the header that carries it to the provider.
 //!
-//! Both are derived from the decision. The transfer names the pinned token's chain, our wallet, the payee, the exact
-//! price, a deadline and our nonce; the header adds what the provider offered, and an id of the payment if it takes one. The same input gives the same
-//! bytes, so a replayed call is answered as the first one was.
+//! The transfer is derived from the decision: the pinned token's chain, our wallet, the payee, the exact price, a deadline
+//! and our nonce. The header adds the provider's newest offer, as it is written, and an id of the payment if the provider
+//! takes one.
 //!
 //! Deliberately elsewhere: the signing itself and the nonce, which need keys (`shared/chain`).
 
 use crate::{
     Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, Terms, Timestamp, TransactionId, X402Version,
+    value::json::UnreadMembers,
     x402::{payment_identifier::identified, requirement::SCHEME},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{
-    Map, Value, json,
-    value::{RawValue, to_raw_value},
-};
+use serde::Serialize;
+use serde_json::{Value, json, value::RawValue};
 use std::fmt;
 
 /// The terms of a settlement that are signed, or answered with the payment.
@@ -40,8 +39,7 @@ pub struct PaymentTerms {
     pub nonce_prefix: NoncePrefix,
 }
 
-/// The part of a settlement in its idempotency record: with the same request, everything that the payment is made
-/// from.
+/// The part of a settlement in its idempotency record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundPayment {
     /// The settlement.
@@ -52,7 +50,7 @@ pub struct BoundPayment {
     pub authorized_at: Timestamp,
     /// The chain refuses it from this time on.
     pub valid_before: Timestamp,
-    /// Which entry of the request's requirement was chosen.
+    /// Which entry of the first request's requirement was chosen.
     pub offer_index: u32,
     /// The start of its nonce.
     pub nonce_prefix: NoncePrefix,
@@ -74,19 +72,9 @@ impl PaymentTerms {
         }
     }
 
-    /// The terms of an earlier call, from its idempotency record and the same request's offer.
-    pub const fn again(bound: &BoundPayment, offer: &Offer, wallet: Address, network: Network) -> Self {
-        Self {
-            settlement: bound.settlement,
-            transaction: bound.transaction,
-            wallet,
-            network,
-            amount: offer.amount(),
-            pay_to: offer.pay_to(),
-            authorized_at: bound.authorized_at,
-            valid_before: bound.valid_before,
-            nonce_prefix: bound.nonce_prefix,
-        }
+    /// Whether they are the terms of this offer.
+    pub fn pay(&self, offer: &Offer) -> bool {
+        self.amount == offer.amount() && self.pay_to == offer.pay_to()
     }
 }
 
@@ -159,43 +147,92 @@ pub struct PaymentHeader {
 }
 
 impl PaymentHeader {
-    /// The header for an offer, with the signature of `authorization` (r, s, v).
-    pub fn new(offer: &Offer, network: Network, authorization: &TransferAuthorization, signature: [u8; 65]) -> Self {
+    /// The header for an offer of this requirement, with the signature of `authorization` (r, s, v).
+    pub fn new(
+        offer: &Offer,
+        requirement: &RawValue,
+        network: Network,
+        authorization: &TransferAuthorization,
+        signature: [u8; 65],
+    ) -> Self {
         let signed = authorization.signed(signature);
         let (name, payload) = match offer.version() {
             // x402 v1 specification, transports/http: neither the resource nor the requirement is repeated.
-            X402Version::V1 => (
-                "X-PAYMENT",
-                json!({"x402Version": 1, "scheme": SCHEME, "network": network.name(), "payload": signed}),
-            ),
-            X402Version::V2 => ("PAYMENT-SIGNATURE", payload_v2(offer, authorization.nonce, signed)),
+            X402Version::V1 => {
+                let payload = json!({"x402Version": 1, "scheme": SCHEME, "network": network.name(), "payload": signed});
+                ("X-PAYMENT", payload.to_string())
+            }
+            X402Version::V2 => {
+                let payload = payload_v2(offer, requirement, authorization.nonce, &signed);
+                ("PAYMENT-SIGNATURE", compact(&payload))
+            }
         };
-        // `serde_json` writes the members of a map sorted by key, so the bytes depend on the content alone. Writing a
-        // value does not fail.
-        let payload = to_raw_value(&payload).unwrap_or_default();
-        Self {
-            name,
-            value: STANDARD.encode(payload.get()),
-            payload,
-        }
+        let value = STANDARD.encode(&payload);
+        // Both are JSON that was written here.
+        let payload = RawValue::from_string(payload).unwrap_or_default();
+        Self { name, value, payload }
     }
 }
 
+/// The v2 `PaymentPayload`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PayloadV2<'a> {
+    #[serde(rename = "x402Version")]
+    version: u8,
+    payload: &'a Value,
+    accepted: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extensions: Option<&'a RawValue>,
+}
+
 /// x402 v2 specification, transports/http. `accepted` is the chosen entry unchanged: the server compares it with its
-/// offer. `resource` and `extensions` are echoed if there were any; a changed extension is refused, one that takes an id of
-/// the payment gets it.
-fn payload_v2(offer: &Offer, nonce: B256, signed: Value) -> Value {
-    let mut payload = Map::new();
-    payload.insert("x402Version".to_owned(), json!(2));
-    payload.insert("payload".to_owned(), signed);
-    payload.insert("accepted".to_owned(), offer.entry().clone());
-    let extensions = offer.extensions().map(|declared| identified(declared, nonce));
-    for (name, echoed) in [("resource", offer.resource().cloned()), ("extensions", extensions)] {
-        if let Some(echoed) = echoed {
-            payload.insert(name.to_owned(), echoed);
+/// offer. `resource` and `extensions` are echoed if there were any, whatever they are, as the reference client does; a
+/// changed extension is refused, one that takes an id of the payment gets it.
+fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
+    let UnreadMembers(members) = serde_json::from_str(requirement.get()).unwrap_or_default();
+    let member = |name: &str| {
+        let found = members.iter().find(|(member, _)| member == name);
+        found.map(|(_, value)| *value).filter(|value| value.get() != "null")
+    };
+    let (accepted, resource, extensions) = match member("accepts") {
+        Some(entries) => {
+            let entries: Vec<&RawValue> = serde_json::from_str(entries.get()).unwrap_or_default();
+            let index = usize::try_from(offer.index()).ok();
+            let entry = index.and_then(|index| entries.get(index).copied());
+            (
+                entry.unwrap_or(RawValue::NULL),
+                member("resource"),
+                member("extensions"),
+            )
         }
-    }
-    Value::Object(payload)
+        // A bare entry: its other members are its own.
+        None => (requirement, None, None),
+    };
+    let with_id = extensions.and_then(|extensions| identified(extensions, nonce));
+    let payload = PayloadV2 {
+        version: offer.version().number(),
+        payload: signed,
+        accepted,
+        resource,
+        extensions: with_id.as_deref().or(extensions),
+    };
+    // Writing a value does not fail.
+    serde_json::to_string(&payload).unwrap_or_default()
+}
+
+/// JSON without the white space between its tokens; servers bound the length of a header.
+fn compact(json: &str) -> String {
+    let (mut in_string, mut is_escaped) = (false, false);
+    let is_kept = |letter: &char| {
+        let is_quote = *letter == '"' && !is_escaped;
+        is_escaped = in_string && *letter == '\\' && !is_escaped;
+        in_string ^= is_quote;
+        in_string || !letter.is_ascii_whitespace()
+    };
+    json.chars().filter(is_kept).collect()
 }
 
 /// Only the name.
@@ -210,7 +247,7 @@ impl fmt::Debug for PaymentHeader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse_json;
+    use crate::{parse_json, value::json::parse_foreign};
 
     const NETWORK: Network = Network::BaseSepolia;
 
@@ -226,10 +263,11 @@ mod tests {
         }
     }
 
-    /// The header for a requirement, given as text so that a test can choose the order of its keys.
+    /// The header for a requirement, given as text so that a test can choose how it is written.
     fn header(requirement: &str) -> PaymentHeader {
-        let offer = Offer::choose(&parse_json(requirement.as_bytes()).unwrap(), NETWORK).unwrap();
-        PaymentHeader::new(&offer, NETWORK, &authorization(), [0xab; 65])
+        let raw: &RawValue = serde_json::from_str(requirement).unwrap();
+        let offer = Offer::choose(&parse_foreign(raw).unwrap(), NETWORK).unwrap();
+        PaymentHeader::new(&offer, raw, NETWORK, &authorization(), [0xab; 65])
     }
 
     fn signed() -> Value {
@@ -297,11 +335,45 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_depend_on_the_content_and_not_on_its_spelling() {
-        let reordered = r#"{"maxTimeoutSeconds":60, "unknown":true, "extra":{"anything":[1,null],"version":"2","name":"USDC"},
-            "payTo":"0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc","asset":"0x036cbd53842c5426634e7929541ec2318f3dcf7e",
-            "amount":"10000","network":"eip155:84532","scheme":"exact"}"#;
-        assert_eq!(header(ENTRY_V2).value, header(reordered).value);
+    fn what_the_provider_wrote_is_echoed_unaltered() {
+        let entry = ENTRY_V2.replace(r#""unknown":true"#, r#""unknown": [0.10, 1E2, "\ud800 \" ]"]"#);
+        let extensions = r#"{"a": {"info": {"at": 18446744073709551617.5, "of": 1e999}}, "b": []}"#;
+        let echoed = |resource: &str, extensions: &str| {
+            let requirement = format!(
+                r#"{{"x402Version":2, "\udfff":[], "accepts":[{{"scheme":"upto"}}, {entry}], "resource":{resource}, "extensions":{extensions}}}"#
+            );
+            header(&requirement).payload.get().to_owned()
+        };
+        let payload = echoed("[]", extensions);
+        for part in [
+            r#""unknown":[0.10,1E2,"\ud800 \" ]"]"#,
+            r#""extensions":{"a":{"info":{"at":18446744073709551617.5,"of":1e999}},"b":[]}"#,
+            r#""resource":[]"#,
+        ] {
+            assert!(payload.contains(part), "{part} {payload}");
+        }
+        for (resource, extensions) in [("\"http://x\"", "[]"), ("7", "\"x\""), ("[ ]", "{ }")] {
+            let payload: Value = serde_json::from_str(
+                &echoed(resource, extensions)
+                    .replace("\\ud800", "")
+                    .replace("1e999", "1"),
+            )
+            .unwrap();
+            let [resource, extensions] =
+                [resource, extensions].map(|text| serde_json::from_str::<Value>(text).unwrap());
+            assert_eq!((&payload["resource"], &payload["extensions"]), (&resource, &extensions));
+        }
+        let declared = echoed(
+            "{}",
+            r#"{"payment-identifier": {"info": {"required": 1.50}}, "x": 1e999}"#,
+        );
+        let id = format!(
+            "pay_{}",
+            "f3746613c2d920b5fdabc0856f2aeb2d4f88ee6037b8cc5d04a71a4462f13480"
+        );
+        assert!(declared.contains(&format!(
+            r#"{{"payment-identifier":{{"info":{{"id":"{id}","required":1.50}}}},"x":1e999}}"#
+        )));
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! A provider offers several ways to pay. [`Offer::choose`] keeps those that Purser can make and takes the cheapest;
 //! from then on there is one entry, which is both compared with the limits and signed. Only the price, the payee and
 //! the time are used; what the entry says about its token is compared with the pinned token ([`Network::token`]) and
-//! never used. Unknown fields are ignored, as protocol versions add some.
+//! never used. Every other member is ignored, whatever it is (`docs/x402.md` §6).
 //!
 //! Deliberately elsewhere: the catalog's check of the payee and the price (`evaluate.rs`) and the header that goes back
 //! to the provider (`payment.rs`).
 
-use crate::{Address, Amount, Fields, Network, Problem, parse_address, x402::payment_identifier};
+use crate::{Address, Amount, Fields, Network, Problem, parse_address};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -48,6 +48,12 @@ impl X402Version {
         }
     }
 
+    /// The version whose spelling this network has.
+    fn of_network(network: Option<&Value>) -> Self {
+        let is_caip2 = network.and_then(Value::as_str).is_some_and(|name| name.contains(':'));
+        if is_caip2 { Self::V2 } else { Self::V1 }
+    }
+
     /// The member of an entry that holds the price.
     const fn price_member(self) -> &'static str {
         match self {
@@ -69,17 +75,14 @@ const ROOT: &str = "/payment_requirement";
 /// The one entry of a provider's requirement that is checked and signed.
 ///
 /// It can be paid by one EIP-3009 transfer of the pinned token on the configured network; [`Offer::choose`] and
-/// [`Offer::at`] make no other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// [`Offer::each`] make no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     version: X402Version,
     index: u32,
     amount: Amount,
     pay_to: Address,
     max_timeout_secs: u32,
-    entry: Value,
-    resource: Option<Value>,
-    extensions: Option<Value>,
 }
 
 /// Why no entry of a requirement can be paid.
@@ -120,13 +123,13 @@ impl Offer {
     /// does not make the others unpayable.
     pub fn choose(requirement: &Value, network: Network) -> Result<Self, NoOffer> {
         let requirement = Requirement::read(requirement)?;
-        let mut cheapest: Option<(usize, EntryTerms)> = None;
+        let mut cheapest: Option<Self> = None;
         let mut none = NoOfferReason::NotX402.with(Vec::new());
-        for index in 0..requirement.entries.len() {
-            match requirement.terms(index, network) {
-                Ok(terms) => {
-                    if cheapest.as_ref().is_none_or(|(_, best)| terms.amount < best.amount) {
-                        cheapest = Some((index, terms));
+        for offer in requirement.offers(network) {
+            match offer {
+                Ok(offer) => {
+                    if cheapest.is_none_or(|best| offer.amount < best.amount) {
+                        cheapest = Some(offer);
                     }
                 }
                 Err(found) => {
@@ -135,16 +138,14 @@ impl Offer {
                 }
             }
         }
-        cheapest
-            .and_then(|(index, terms)| requirement.offer(index, &terms))
-            .ok_or(none)
+        cheapest.ok_or(none)
     }
 
-    /// The entry that was chosen before, for a replay of the same requirement; `None` if it is missing or can't be
-    /// paid.
-    pub fn at(requirement: &Value, network: Network, index: u32) -> Option<Self> {
-        let (requirement, index) = (Requirement::read(requirement).ok()?, usize::try_from(index).ok()?);
-        requirement.offer(index, &requirement.terms(index, network).ok()?)
+    /// Every entry that can be paid on `network`. A provider may have put others beside the one that was chosen before.
+    pub fn each(requirement: &Value, network: Network) -> Vec<Self> {
+        let read = Requirement::read(requirement).ok();
+        let offers = read.iter().flat_map(|requirement| requirement.offers(network));
+        offers.filter_map(Result::ok).collect()
     }
 
     /// The protocol version of the requirement.
@@ -171,21 +172,6 @@ impl Offer {
     pub const fn max_timeout_secs(&self) -> u32 {
         self.max_timeout_secs
     }
-
-    /// The entry as the provider wrote it. It is echoed as `accepted`, which the provider compares with its offer.
-    pub const fn entry(&self) -> &Value {
-        &self.entry
-    }
-
-    /// The `resource` of a v2 requirement, to be echoed.
-    pub const fn resource(&self) -> Option<&Value> {
-        self.resource.as_ref()
-    }
-
-    /// The `extensions` of a v2 requirement, to be echoed; Purser acts on none, and adds an id to `payment-identifier`.
-    pub const fn extensions(&self) -> Option<&Value> {
-        self.extensions.as_ref()
-    }
 }
 
 /// A requirement whose outer form is right; its entries have not been read.
@@ -194,8 +180,6 @@ struct Requirement<'a> {
     entries: &'a [Value],
     /// Whether the requirement is itself the one entry.
     bare: bool,
-    resource: Option<&'a Value>,
-    extensions: Option<&'a Value>,
 }
 
 impl<'a> Requirement<'a> {
@@ -203,7 +187,7 @@ impl<'a> Requirement<'a> {
         let mut fields = Fields::of(value, ROOT).map_err(|problem| NoOfferReason::NotX402.with(vec![problem]))?;
         let stated = fields.read("x402Version", |value| {
             whole_number(value)
-                .and_then(X402Version::from_number)
+                .and_then(|digits| X402Version::from_number(digits.parse().ok()?))
                 .ok_or("must be the number 1 or 2")
         });
         if fields.get("accepts").is_none() {
@@ -216,28 +200,11 @@ impl<'a> Requirement<'a> {
             Some(entries) if (1..=MAX_ENTRIES).contains(&entries.len()) => Ok(entries.as_slice()),
             _ => Err(format!("must be an array of 1 to {MAX_ENTRIES} entries")),
         });
-        // v1 has neither: there the resource is part of each entry.
-        let (mut resource, mut extensions) = (None, None);
-        if stated == Some(X402Version::V2) {
-            [resource, extensions] = ["resource", "extensions"].map(|name| {
-                fields.read(name, |value| {
-                    if !value.is_object() {
-                        Err("must be an object")
-                    } else if name == "extensions" && payment_identifier::is_unusable(value) {
-                        Err("has an id of `payment-identifier` that is not 16 to 128 of `A-Z a-z 0-9 _ -`")
-                    } else {
-                        Ok(value)
-                    }
-                })
-            });
-        }
         let read = || {
             Some(Self {
                 version: stated?,
                 entries: entries?,
                 bare: false,
-                resource,
-                extensions,
             })
         };
         fields
@@ -245,20 +212,21 @@ impl<'a> Requirement<'a> {
             .map_err(|problems| NoOfferReason::NotX402.with(problems))
     }
 
-    /// One entry without its object; its price member shows which version it is.
+    /// One entry without its object; its price member shows which version it is. With both, for readers of either
+    /// version, they must be equal, and the network's spelling shows it.
     fn read_bare(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
-        let [v1, v2] = X402Version::ALL.map(|version| fields.get(version.price_member()).is_some());
+        let [v1, v2] = X402Version::ALL.map(|version| fields.get(version.price_member()));
+        let is_ambiguous = v1.is_some() && v2.is_some() && v1 != v2;
         let version = match (v1, v2) {
-            (true, false) => X402Version::V1,
-            (false, true) => X402Version::V2,
-            (true, true) => {
-                fields.wrong(
-                    "amount",
-                    "must not be combined with `maxAmountRequired`",
-                );
-                X402Version::V2
+            (Some(_), None) => X402Version::V1,
+            (None, Some(_)) => X402Version::V2,
+            (Some(_), Some(_)) => {
+                if is_ambiguous {
+                    fields.wrong("amount", "must be equal to `maxAmountRequired`");
+                }
+                stated.unwrap_or_else(|| X402Version::of_network(fields.get("network")))
             }
-            (false, false) => {
+            (None, None) => {
                 fields.wrong(
                     "accepts",
                     "is required, unless this is one entry with `amount` or `maxAmountRequired`",
@@ -278,55 +246,36 @@ impl<'a> Requirement<'a> {
         }
         fields.finish().map_err(|problems| match *problems {
             // The only problem is that it has two prices.
-            [_] if v1 && v2 => NoOfferReason::NotPayable.with(problems),
+            [_] if is_ambiguous => NoOfferReason::NotPayable.with(problems),
             _ => NoOfferReason::NotX402.with(problems),
         })?;
         Ok(Self {
             version,
             entries: std::slice::from_ref(value),
             bare: true,
-            resource: None,
-            extensions: None,
         })
     }
 
-    /// The terms of an entry, or every reason why it can't be paid.
-    fn terms(&self, index: usize, network: Network) -> Result<EntryTerms, NoOffer> {
-        let path = if self.bare {
-            Cow::Borrowed(ROOT)
-        } else {
-            Cow::Owned(format!("{ROOT}/accepts/{index}"))
-        };
-        match self.entries.get(index) {
-            Some(entry) => EntryTerms::read(entry, &path, self.version, network),
-            None => Err(NoOfferReason::NotX402.with(vec![Problem::at(path, "is not there")])),
-        }
-    }
-
-    /// The offer of an entry, from its terms.
-    fn offer(&self, index: usize, terms: &EntryTerms) -> Option<Offer> {
-        Some(Offer {
-            version: self.version,
-            index: u32::try_from(index).ok()?,
-            amount: terms.amount,
-            pay_to: terms.pay_to,
-            max_timeout_secs: terms.max_timeout_secs,
-            entry: self.entries.get(index)?.clone(),
-            resource: self.resource.cloned(),
-            extensions: self.extensions.cloned(),
+    /// The offer of each entry, or every reason why it can't be paid.
+    fn offers(&self, network: Network) -> impl Iterator<Item = Result<Offer, NoOffer>> {
+        (0_u32..).zip(self.entries).map(move |(index, entry)| {
+            let path = if self.bare {
+                Cow::Borrowed(ROOT)
+            } else {
+                Cow::Owned(format!("{ROOT}/accepts/{index}"))
+            };
+            Offer::read(entry, &path, (self.version, index), network)
         })
     }
 }
 
-/// The members of an entry that are used; all others have been checked.
-struct EntryTerms {
-    amount: Amount,
-    pay_to: Address,
-    max_timeout_secs: u32,
-}
-
-impl EntryTerms {
-    fn read(entry: &Value, path: &str, version: X402Version, network: Network) -> Result<Self, NoOffer> {
+impl Offer {
+    fn read(
+        entry: &Value,
+        path: &str,
+        (version, index): (X402Version, u32),
+        network: Network,
+    ) -> Result<Self, NoOffer> {
         let fields_of = || Fields::of(entry, path).map_err(|problem| NoOfferReason::NotPayable.with(vec![problem]));
 
         // With another scheme or network the other members mean something else, so they are not checked.
@@ -367,13 +316,17 @@ impl EntryTerms {
             address => Ok(address),
         });
         let max_timeout_secs = fields.read("maxTimeoutSeconds", |value| {
-            let secs = whole_number(value).and_then(|secs| u32::try_from(secs).ok());
-            secs.filter(|secs| *secs > 0)
-                .ok_or_else(|| format!("must be a whole number from 1 to {}", u32::MAX))
+            let digits = whole_number(value).filter(|digits| digits != "0");
+            // The deployment's own limit is far shorter, so a longer time means the same.
+            digits
+                .map(|digits| digits.parse().unwrap_or(u32::MAX))
+                .ok_or("must be a whole number above 0")
         });
         read_extra(&mut fields, version, network);
         let read = || {
             Some(Self {
+                version,
+                index,
                 amount: amount?,
                 pay_to: pay_to?,
                 max_timeout_secs: max_timeout_secs?,
@@ -393,7 +346,9 @@ impl EntryTerms {
 /// themselves and v1 leaves `extra` optional. The switches are a whitelist: client libraries take every
 /// `assetTransferMethod` that they don't know for EIP-3009, and would sign a transfer for another kind of offer.
 fn read_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
-    let Some(extra) = entry.get("extra") else {
+    // PHP writes an empty object as an empty array.
+    let is_empty_array = |value: &&Value| value.as_array().is_some_and(Vec::is_empty);
+    let Some(extra) = entry.get("extra").filter(|extra| !is_empty_array(extra)) else {
         if version == X402Version::V2 {
             entry.wrong("extra", "is required, with the token's EIP-712 `name` and `version`");
         }
@@ -422,10 +377,14 @@ fn read_address(value: &Value) -> Result<Address, String> {
     parse_address(text).map_err(|error| error.to_string())
 }
 
-/// A JSON number that is a whole number, written as `60` or, as the reference library accepts, `60.0`.
-fn whole_number(value: &Value) -> Option<u64> {
+/// The digits of a JSON number that is a whole number, written as `60` or, as the reference library accepts, `60.0`.
+fn whole_number(value: &Value) -> Option<String> {
     // `f64` writes itself without a fraction exactly when it has none, so no float arithmetic is needed.
-    value.as_u64().or_else(|| value.as_f64()?.to_string().parse().ok())
+    let digits = match value.as_u64() {
+        Some(number) => number.to_string(),
+        None => value.as_f64()?.to_string(),
+    };
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)
 }
 
 /// Whether the member is exactly this text; records a problem if not.
@@ -493,26 +452,21 @@ mod tests {
     fn each_form_of_a_requirement_is_read() {
         let v1 = json!({"x402Version": 1, "error": "X-PAYMENT header is required", "accepts": [v1_entry()]});
         let cases = [
-            (v1, X402Version::V1, v1_entry(), None),
+            (v1, X402Version::V1),
+            (v2(&[v2_entry()]), X402Version::V2),
+            (v1_entry(), X402Version::V1),
+            (v2_entry(), X402Version::V2),
+            (with(v1_entry(), "/amount", Some(json!("10000"))), X402Version::V1),
             (
-                v2(&[v2_entry()]),
+                with(v2_entry(), "/maxAmountRequired", Some(json!("10000"))),
                 X402Version::V2,
-                v2_entry(),
-                Some(json!({"url": "http://x/weather"})),
             ),
-            (v1_entry(), X402Version::V1, v1_entry(), None),
-            (v2_entry(), X402Version::V2, v2_entry(), None),
         ];
-        for (requirement, version, entry, resource) in cases {
+        for (requirement, version) in cases {
             let offer = Offer::choose(&requirement, NETWORK).unwrap();
-            assert_eq!(
-                (offer.version(), offer.index(), offer.entry()),
-                (version, 0, &entry),
-                "{requirement}"
-            );
+            assert_eq!((offer.version(), offer.index()), (version, 0), "{requirement}");
             assert_eq!((offer.amount().units(), offer.max_timeout_secs()), (10_000, 60));
             assert_eq!(offer.pay_to(), PAYEE.parse::<Address>().unwrap());
-            assert_eq!((offer.resource(), offer.extensions()), (resource.as_ref(), None));
         }
     }
 
@@ -524,11 +478,13 @@ mod tests {
         let requirement = v2(&[elsewhere, priced("30"), json!(7), priced("20"), malformed, priced("20")]);
         let offer = Offer::choose(&requirement, NETWORK).unwrap();
         assert_eq!((offer.index(), offer.amount().units()), (3, 20));
-        assert_eq!(Offer::at(&requirement, NETWORK, 3), Some(offer));
-        assert_eq!(Offer::at(&requirement, NETWORK, 1).unwrap().amount().units(), 30);
-        for unpayable in [0, 2, 4, 6, u32::MAX] {
-            assert_eq!(Offer::at(&requirement, NETWORK, unpayable), None, "{unpayable}");
-        }
+        let each = Offer::each(&requirement, NETWORK);
+        let each: Vec<_> = each
+            .iter()
+            .map(|offer| (offer.index(), offer.amount().units()))
+            .collect();
+        assert_eq!(each, [(1, 30), (3, 20), (5, 20)]);
+        assert_eq!(Offer::each(&json!({}), NETWORK), []);
     }
 
     #[test]
@@ -565,6 +521,8 @@ mod tests {
             // Accepted.
             ("/maxTimeoutSeconds", Some(json!(60.0)), true),
             ("/maxTimeoutSeconds", Some(json!(u32::MAX)), true),
+            ("/maxTimeoutSeconds", Some(json!(4_294_967_296_u64)), true),
+            ("/maxTimeoutSeconds", Some(json!(1e30)), true),
             ("/amount", Some(json!("9007199254740991")), true),
             ("/asset", Some(lower.clone()), true),
             ("/description", Some(json!({"anything": 1})), true),
@@ -606,8 +564,8 @@ mod tests {
             ("/maxTimeoutSeconds", Some(json!(-1)), false),
             ("/maxTimeoutSeconds", Some(json!(0.5)), false),
             ("/maxTimeoutSeconds", Some(json!("60")), false),
-            ("/maxTimeoutSeconds", Some(json!(1e30)), false),
-            ("/maxTimeoutSeconds", Some(json!(4_294_967_296_u64)), false),
+            ("/maxTimeoutSeconds", Some(json!(-0.0)), false),
+            ("/maxTimeoutSeconds", Some(json!("soon")), false),
             ("/extra", None, false),
             ("/extra", Some(Value::Null), false),
             ("/extra", Some(json!([])), false),
@@ -636,6 +594,9 @@ mod tests {
         let cases = [
             ("/extra", None, true),
             ("/extra", Some(json!({})), true),
+            ("/extra", Some(json!([])), true),
+            ("/extra", Some(Value::Null), true),
+            ("/extra", Some(json!(["permit2"])), false),
             ("/extra/version", None, true),
             ("/extra/name", Some(json!("USD Coin")), false),
             ("/extra/assetTransferMethod", Some(json!("permit2")), false),
@@ -678,24 +639,6 @@ mod tests {
                 vec!["/accepts", "/x402Version"],
             ),
             (
-                json!({"x402Version": 2, "accepts": [v2_entry()], "extensions": null, "resource": null}),
-                vec![],
-            ),
-            (
-                json!({"x402Version": 2, "accepts": [v2_entry()], "extensions": 1, "resource": "x"}),
-                vec!["/extensions", "/resource"],
-            ),
-            (
-                json!({"x402Version": 2, "accepts": [v2_entry()],
-                    "extensions": {"payment-identifier": {"info": {"required": true, "id": "too_short"}}}}),
-                vec!["/extensions"],
-            ),
-            // In v1 these members mean nothing.
-            (
-                json!({"x402Version": 1, "accepts": [v1_entry()], "extensions": 1, "resource": "x"}),
-                vec![],
-            ),
-            (
                 json!({"x402Version": 1, "accepts": [v2_entry()]}),
                 vec!["/accepts/0/network"],
             ),
@@ -706,6 +649,38 @@ mod tests {
         ];
         for (requirement, expected) in cases {
             assert_eq!(wrong(&requirement), expected, "{requirement}");
+        }
+    }
+
+    #[test]
+    fn what_nothing_depends_on_refuses_no_offer() {
+        let anything = [
+            Value::Null,
+            json!([]),
+            json!({}),
+            json!("text"),
+            json!(7),
+            json!(false),
+            json!([{"url": 1}]),
+            json!({"url": [], "tags": "x"}),
+            json!({"payment-identifier": {"info": {"required": true, "id": "short"}}}),
+        ];
+        let outer = ["/resource", "/extensions", "/error", "/payer", "/unknown"];
+        let inner = ["/description", "/mimeType", "/outputSchema", "/resource", "/unknown"];
+        for value in &anything {
+            for (requirement, entry) in [
+                (v2(&[v2_entry()]), v2_entry()),
+                (json!({"x402Version": 1, "accepts": [v1_entry()]}), v1_entry()),
+            ] {
+                for pointer in outer {
+                    let changed = with(requirement.clone(), pointer, Some(value.clone()));
+                    assert_eq!(wrong(&changed), [""; 0], "{changed}");
+                }
+                for pointer in inner {
+                    let changed = with(entry.clone(), pointer, Some(value.clone()));
+                    assert_eq!(wrong(&changed), [""; 0], "{changed}");
+                }
+            }
         }
     }
 

@@ -2,9 +2,9 @@
 //! authorize never reads them, and DynamoDB deletes them by TTL.
 
 use crate::{
-    codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, codec::ledger::Ledger,
-    codec::transact::was_made,
+    codec::attribute::Attribute as _, codec::fault::failed, codec::item::Draft, codec::key::Key, codec::ledger::Ledger,
 };
+use aws_sdk_dynamodb::{operation::put_item::PutItemError, types::ReturnValuesOnConditionCheckFailure};
 use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 
 /// The request that a replay key belongs to.
@@ -12,8 +12,8 @@ use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 pub enum ReplayKey {
     /// This request holds the key, for a day from now.
     Held,
-    /// Another request used the key less than a day ago.
-    Taken,
+    /// The request with this fingerprint used the key less than a day ago.
+    Taken(Fingerprint),
 }
 
 impl Ledger {
@@ -37,11 +37,16 @@ impl Ledger {
             .condition_expression("attribute_not_exists(pk) OR #ttl <= :now OR rh = :rh")
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":now", now.secs().write())
-            .expression_attribute_values(":rh", fingerprint.write());
-        Ok(if was_made(put.send().await, "holding a replay key")? {
-            ReplayKey::Held
-        } else {
-            ReplayKey::Taken
-        })
+            .expression_attribute_values(":rh", fingerprint.write())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let Err(error) = put.send().await else {
+            return Ok(ReplayKey::Held);
+        };
+        if let Some(PutItemError::ConditionalCheckFailedException(failure)) = error.as_service_error()
+            && let Some(item) = failure.item()
+        {
+            return self.row(item).get("rh").map(ReplayKey::Taken);
+        }
+        Err(failed("holding a replay key")(error))
     }
 }

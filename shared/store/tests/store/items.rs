@@ -300,11 +300,11 @@ async fn a_replay_key_is_one_requests_until_a_day_after_its_last_use() {
     let last = |at: Timestamp| Timestamp::from_secs(at.secs() - 1).unwrap();
     for (request, at, held) in [
         (one, start, ReplayKey::Held),
-        (two, last(hours(24)), ReplayKey::Taken),
+        (two, last(hours(24)), ReplayKey::Taken(one)),
         (one, hours(1), ReplayKey::Held),
-        (two, last(hours(25)), ReplayKey::Taken),
+        (two, last(hours(25)), ReplayKey::Taken(one)),
         (two, hours(25), ReplayKey::Held),
-        (one, hours(26), ReplayKey::Taken),
+        (one, hours(26), ReplayKey::Taken(two)),
     ] {
         assert_eq!(ledger.hold_replay_key(agent, &key, &request, at).await.unwrap(), held);
     }
