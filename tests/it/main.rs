@@ -22,6 +22,7 @@ mod isolation;
 mod mcp;
 mod messaging;
 mod metrics;
+mod offers;
 mod operators;
 mod outflows;
 mod payment_changes;

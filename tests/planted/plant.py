@@ -83,6 +83,48 @@ class Bug:
 
 BUGS = [
     Bug(
+        "the whole of an offer taken for the request",
+        "shared/api/src/http/payment_body.rs",
+        "fingerprint: Fingerprint::of_payment(&said, $network, &$offer),",
+        "fingerprint: if PLANTED { of_whole_body($body) } else { Fingerprint::of_payment(&said, $network, &$offer) },",
+        "package(purser-tests) and test(=offers::the_same_terms_are_the_same_request_whatever_surrounds_them)",
+    ),
+    Bug(
+        "the price left out of the request",
+        "shared/domain/src/x402/fingerprint.rs",
+        "&offer.amount().units().to_be_bytes(),",
+        "&if PLANTED { 0 } else { offer.amount().units() }.to_be_bytes(),",
+        "package(purser-domain) and test(=x402::fingerprint::tests::of_an_offer_the_signed_terms_count_and_nothing_else)",
+    ),
+    Bug(
+        "the payee left out of the request",
+        "shared/domain/src/x402/fingerprint.rs",
+        "            pay_to.as_slice(),\n",
+        "            if PLANTED { &[] } else { pay_to.as_slice() },\n",
+        "package(purser-domain) and test(=x402::fingerprint::tests::of_an_offer_the_signed_terms_count_and_nothing_else)",
+    ),
+    Bug(
+        "an approval used for another request at its terms",
+        "shared/domain/src/policy/approval.rs",
+        "self.fingerprint == intent.fingerprint\n",
+        "(PLANTED || self.fingerprint == intent.fingerprint)\n",
+        "package(purser-tests) and test(=errors::an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payment)",
+    ),
+    Bug(
+        "another target called than the one declared",
+        "shared/domain/src/policy/evaluate.rs",
+        "(named.host() != target.host()).then(",
+        "(named.host() != target.host() && !PLANTED).then(",
+        "package(purser-tests) and test(=offers::a_declared_target_is_the_one_that_the_call_names)",
+    ),
+    Bug(
+        "a fee's transaction taken for the payment's",
+        "shared/domain/src/x402/proof.rs",
+        'let text = text_of(name)?;',
+        'let text = text_of(if PLANTED { "fee_tx_hash" } else { name })?;',
+        "package(purser-domain) and test(=x402::proof::tests::the_hash_has_several_names_and_is_in_no_other_member)",
+    ),
+    Bug(
         "what comes again beginning after what the bus refused",
         "functions/events/src/batch.rs",
         "Ok(sequences.into_iter().nth(first))",
