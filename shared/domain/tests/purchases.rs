@@ -258,7 +258,12 @@ fn what_is_called_decides_and_names_only_narrow_it() {
         ("people", "", "GET https://evil.example/v1/people", "people/none"),
         // The service that lists the address, then the one that has the named operation, then the first of the host.
         ("", "", "DELETE https://data.example/v1/people", "people/none"),
-        ("", "company.list", "DELETE https://data.example/v1/people", "people/none"),
+        (
+            "",
+            "company.list",
+            "DELETE https://data.example/v1/people",
+            "people/none",
+        ),
         ("", "people.list", "GET https://data.example/", "people/none"),
         ("", "", "GET https://data.example/", "company/none"),
         ("", "", "GET https://data.example.evil.example/v1/people", UNKNOWN),
