@@ -1004,6 +1004,13 @@ SIMULATED = [
         "package(purser-tests) and test(=outflows::what_leaves_a_wallet_past_purser_is_told_once_to_operators_and_its_owner)",
     ),
     Bug(
+        "a theft that a flood of transfers hides",
+        "shared/chain/src/outflows.rs",
+        ".into_keys().take(*left).collect();",
+        ".into_keys().take(if PLANTED { 0 } else { *left }).collect();",
+        "package(purser-chain) and test(=outflows::tests::a_flood_hides_no_transfer_by_an_authorization)",
+    ),
+    Bug(
         "outflows searched for before they are told",
         "functions/reconcile/src/outflows.rs",
         "            for one in &unexplained {\n",

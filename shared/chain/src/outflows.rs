@@ -1,23 +1,33 @@
 //! The outflows of wallets in a range of blocks, searched for all wallets at once by their transfers and the
 //! authorizations that they used.
 //!
+//! Anybody may make the token log transfers of zero from any wallet, more than a node returns for a block. Only the
+//! wallet's key can add to the authorizations that it used. Where there are too many transfers, these uses are read
+//! alone, and their transfers from the receipts of their transactions. So a flood does not hide what was signed with
+//! the wallet's key.
+//!
 //! Deliberately elsewhere: which of it a settlement explains (`functions/reconcile`).
 
 use crate::{
     Chain, ChainError,
     logs::{Filter, FoundLogs},
+    multicall::AT_ONCE,
 };
 use alloy::primitives::{Address, B256};
+use futures_util::future::join_all;
 use purser_domain::{AUTHORIZATION_USED, BlockId, Log, Outflow, TRANSFER, TxHash, outflows};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
 /// How many wallets one call asks for: nodes take up to a thousand values at a place, and an answer may be 16 MiB.
 const WALLETS_IN_ONE_CALL: usize = 500;
 /// How many calls one search may take for each noisy wallet: then the rest of its blocks is given up.
 const MOST_OF_ONE: usize = 16;
+/// The most receipts that one search reads for each noisy wallet. At 200 ms for eight of them, they take 13 seconds.
+const MOST_RECEIPTS: usize = 500;
 
-/// Blocks in which a wallet's logs are more than the node returns.
+/// Blocks in which a wallet's logs are more than the node returns. The outflows found there are those of the
+/// authorizations that it used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsearched {
     /// The wallet.
@@ -63,9 +73,8 @@ impl Chain {
     /// The outflows of these wallets from block `first` to `last`, or to an earlier block if the node accepts fewer
     /// blocks at once than `log_range`. `None` if not even the first block could be searched until `until`.
     ///
-    /// Anybody may have the token log transfers of nothing from any wallet, more than a node returns for a block. A wallet
-    /// of which that is found is added to `noisy` and asked for alone from then on, so it shortens no other's search. Its
-    /// blocks that can't be read are in the answer.
+    /// A wallet with more logs than the node returns is added to `noisy` and searched alone from then on, so it does not
+    /// shorten the search for others. Its unsearched blocks are in the result.
     pub async fn outflows(
         &self,
         wallets: &[Address],
@@ -98,9 +107,13 @@ impl Chain {
                 }
                 Err(error) => {
                     let part = Part { wallets, first, last };
-                    if let Some(found) = self.again_if_noisy(part, error).await? {
-                        logs.0.extend(found.0);
-                    } else {
+                    let mut receipts_left = MOST_RECEIPTS;
+                    let found = self.again_if_noisy(part, error, &mut receipts_left, until).await?;
+                    let Some((found, is_all)) = found else {
+                        return Ok(None);
+                    };
+                    logs.0.extend(found.0);
+                    if !is_all {
                         unsearched.extend(part.given_up());
                         noisy.extend(wallets);
                     }
@@ -113,7 +126,7 @@ impl Chain {
                 first,
                 last,
             }];
-            let mut calls = 0_usize;
+            let (mut calls, mut receipts_left) = (0_usize, MOST_RECEIPTS);
             while let Some(part) = parts.pop() {
                 if Instant::now() > until {
                     return Ok(None);
@@ -127,9 +140,12 @@ impl Chain {
                         parts.extend([Part { first: high, ..part }, low]);
                     }
                     Err(error) => {
-                        if let Some(found) = self.again_if_noisy(part, error).await? {
-                            logs.0.extend(found.0);
-                        } else {
+                        let found = self.again_if_noisy(part, error, &mut receipts_left, until).await?;
+                        let Some((found, is_all)) = found else {
+                            return Ok(None);
+                        };
+                        logs.0.extend(found.0);
+                        if !is_all {
                             unsearched.extend(part.given_up());
                         }
                     }
@@ -151,29 +167,76 @@ impl Chain {
         }))
     }
 
-    /// Asks again for a part that the node refused; `None` if there are more transfers in it than the node returns. That
-    /// is known by the uses of authorizations alone, which strangers can't add to: the node returns those. If it refuses
-    /// these too, the node is at fault, and no block may be given up for that.
-    async fn again_if_noisy(&self, part: Part<'_>, refusal: ChainError) -> Result<Option<FoundLogs>, ChainError> {
+    /// Asks again for a part that the node refused: what was found, and whether that is all. `None` if there was not
+    /// enough time.
+    ///
+    /// The uses of authorizations alone show whether there are too many transfers: the node returns those, because
+    /// strangers can't add to them. If it refuses these too, the node is at fault, and no block may be given up for that.
+    async fn again_if_noisy(
+        &self,
+        part: Part<'_>,
+        refusal: ChainError,
+        receipts_left: &mut usize,
+        until: Instant,
+    ) -> Result<Option<(FoundLogs, bool)>, ChainError> {
         if !refusal.is_of_size() {
             return Err(refusal);
         }
-        self.moved(part, &[AUTHORIZATION_USED]).await?;
+        let uses = self.moved(part, &[AUTHORIZATION_USED]).await?;
         match self.moved(part, ALL).await {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.is_of_size() => Ok(None),
-            Err(error) => Err(error),
+            Ok(found) => return Ok(Some((found, true))),
+            Err(error) if error.is_of_size() => {}
+            Err(error) => return Err(error),
         }
+        let found = self.in_receipts(part, &uses, receipts_left, until).await?;
+        Ok(found.map(|found| (found, false)))
+    }
+
+    /// The logs of the wallets in the transactions of these uses, in the order of blocks, at most as many transactions
+    /// as are left; `None` if there was not enough time. A receipt that is larger than what is read is left out: the
+    /// blocks are reported as unsearched anyway.
+    async fn in_receipts(
+        &self,
+        part: Part<'_>,
+        uses: &FoundLogs,
+        left: &mut usize,
+        until: Instant,
+    ) -> Result<Option<FoundLogs>, ChainError> {
+        let places = uses.0.iter().map(|found| ((found.block, found.tx_hash), ()));
+        let places: Vec<(BlockId, TxHash)> = places.collect::<BTreeMap<_, _>>().into_keys().take(*left).collect();
+        *left = left.saturating_sub(places.len());
+        let filter = self.filter(part, ALL);
+        let mut logs = FoundLogs::default();
+        for some in places.chunks(AT_ONCE) {
+            if Instant::now() > until {
+                return Ok(None);
+            }
+            let reads = some
+                .iter()
+                .map(|(block, tx_hash)| self.logs_of_receipt(&filter, *tx_hash, *block));
+            for found in join_all(reads).await {
+                match found {
+                    Ok(found) => logs.0.extend(found.0),
+                    Err(ChainError::TooLarge { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(Some(logs))
     }
 
     async fn moved(&self, part: Part<'_>, events: &[B256]) -> Result<FoundLogs, ChainError> {
-        let filter = Filter {
+        self.logs_between(&self.filter(part, events), part.first, part.last)
+            .await
+    }
+
+    fn filter(&self, part: Part<'_>, events: &[B256]) -> Filter {
+        Filter {
             token: self.network.token().address,
             events: events.to_vec(),
             payers: part.wallets.iter().map(Address::into_word).collect(),
             nonces_or_payees: Vec::new(),
-        };
-        self.logs_between(&filter, part.first, part.last).await
+        }
     }
 }
 
@@ -311,16 +374,19 @@ mod tests {
         assert!(asked(&node).len() <= 20, "{}", asked(&node).len());
     }
 
-    /// In every block there are more transfers of nothing from one wallet than the node returns.
-    #[tokio::test]
-    async fn one_wallets_flood_hides_no_other_wallets_outflows() {
-        let flooded = payment(2).from;
-        let too_many = move |method: &str, params: &Value| {
+    /// The refusals of a node where there are more transfers of zero from this wallet in every block than it returns.
+    fn flood(wallet: Address) -> impl Fn(&str, &Value) -> Option<Reply> + Send + Sync + 'static {
+        move |method, params| {
             let topics = &params[0]["topics"];
             let has = |place: usize, word: B256| topics[place].as_array().unwrap().contains(&json!(word));
-            (method == "eth_getLogs" && has(0, TRANSFER) && has(1, flooded.into_word())).then(too_large)
-        };
-        let node = moved().serve_except(too_many).await;
+            (method == "eth_getLogs" && has(0, TRANSFER) && has(1, wallet.into_word())).then(too_large)
+        }
+    }
+
+    #[tokio::test]
+    async fn one_wallets_flood_hides_no_other_wallets_outflows() {
+        let flooded = payment(3).from;
+        let node = moved().serve_except(flood(flooded)).await;
         let chain = chain_at(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
         let (mut first, mut noisy) = (FINAL - 1_000, BTreeSet::new());
@@ -338,8 +404,11 @@ mod tests {
             unsearched.extend(next.unsearched);
             first = next.last + 1;
         }
-        let other = payment(1).from;
-        assert_eq!(found, [(900, other), (10, other)]);
+        found.sort_unstable();
+        let (one, two) = (payment(1).from, payment(2).from);
+        let mut others = [(10, one), (10, two), (900, one)];
+        others.sort_unstable();
+        assert_eq!(found, others);
         assert_eq!(noisy, BTreeSet::from([flooded]));
         // Its blocks, all of them and each once.
         unsearched.sort_by_key(|one| one.first);
@@ -350,5 +419,68 @@ mod tests {
         }
         assert_eq!(next, FINAL + 1);
         assert!(asked(&node).len() <= 80, "{}", asked(&node).len());
+    }
+
+    /// One search of these blocks for four wallets.
+    async fn searched(node: &ScriptedNode, blocks: (u64, u64)) -> Result<Option<FoundOutflows>, ChainError> {
+        let until = Instant::now() + Duration::from_hours(1);
+        let (chain, mut noisy) = (chain_at(&node.url), BTreeSet::new());
+        chain.outflows(&wallets(4), blocks, 1_000, &mut noisy, until).await
+    }
+
+    #[tokio::test]
+    async fn a_flood_hides_no_transfer_by_an_authorization() {
+        let flooded = payment(2).from;
+        let node = moved().serve_except(flood(flooded)).await;
+        let found = searched(&node, (FINAL - 10, FINAL - 10)).await.unwrap().unwrap();
+        let calm = two(&moved().serve().await).await;
+        let sorted = |mut outflows: Vec<Outflow>| {
+            outflows.sort_by_key(|outflow| (outflow.tx_hash, outflow.log_index));
+            outflows
+        };
+        assert_eq!(sorted(found.outflows), sorted(calm.outflows));
+        // A transfer that the wallet itself made may be missing.
+        let unsearched: Vec<Address> = found.unsearched.iter().map(|one| one.wallet).collect();
+        assert_eq!(unsearched, [flooded]);
+    }
+
+    #[tokio::test]
+    async fn a_receipt_that_is_too_large_is_left_out() {
+        let flooded = payment(2).from;
+        let refusing = flood(flooded);
+        let large = move |method: &str, params: &Value| {
+            let is_receipt = method == "eth_getTransactionReceipt";
+            is_receipt.then(too_large).or_else(|| refusing(method, params))
+        };
+        let node = moved().serve_except(large).await;
+        let found = searched(&node, (FINAL - 10, FINAL - 10)).await.unwrap().unwrap();
+        assert!(found.outflows.iter().all(|outflow| outflow.wallet != flooded));
+        assert_eq!(found.unsearched.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_receipt_that_fails_fails_the_search() {
+        let refusing = flood(payment(2).from);
+        let failing = move |method: &str, params: &Value| {
+            let is_receipt = method == "eth_getTransactionReceipt";
+            let fails = || Reply::Status(503);
+            is_receipt.then(fails).or_else(|| refusing(method, params))
+        };
+        let node = moved().serve_except(failing).await;
+        let found = searched(&node, (FINAL - 10, FINAL - 10)).await;
+        assert!(found.is_err(), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn receipts_of_one_wallet_are_bounded() {
+        let flooded = payment(2);
+        let more = u64::try_from(MOST_RECEIPTS).unwrap() + 50;
+        let used = (0..more).fold(ScriptedChain::default(), |chain, number| {
+            chain.paid(&flooded, FINAL - 10, 100 + number)
+        });
+        let node = used.serve_except(flood(flooded.from)).await;
+        let found = searched(&node, (FINAL - 10, FINAL - 10)).await.unwrap().unwrap();
+        assert_eq!(found.outflows.len(), MOST_RECEIPTS);
+        assert_eq!(found.unsearched.len(), 1);
     }
 }
