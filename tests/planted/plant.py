@@ -237,6 +237,13 @@ BUGS = [
         "package(purser-tests) and test(=custody::a_wallet_attests_one_agent_and_an_agent_has_one_wallet)",
     ),
     Bug(
+        "a removed call that is new again after a pause",
+        "shared/domain/src/catalog/attested.rs",
+        "former.extend(lost);",
+        "if !PLANTED { former.extend(lost); }",
+        "package(purser-events) and test(=a_removed_call_that_another_service_lists_waits)",
+    ),
+    Bug(
         "a payment signed by another wallet's key",
         "shared/chain/src/custody.rs",
         "if derived != stored {",

@@ -9,7 +9,7 @@ use crate::Shared;
 use purser_domain::{AttestedService, Attesting, Duration, Error, Result, Service, ServiceId};
 use purser_store::{Backoff, Change, Corrupt};
 use serde_json::Value;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The delays of payees that are new in the catalog.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,27 @@ pub(crate) enum WholeCatalog {
     AtOnce,
 }
 
+/// The attested services, read at most once for a batch. A service that opens in the same batch sees those that were
+/// attested before it.
+#[derive(Default)]
+struct Attested(Option<BTreeMap<ServiceId, AttestedService>>);
+
+impl Attested {
+    fn of(services: Vec<AttestedService>) -> Self {
+        Self(Some(services.into_iter().map(|one| (one.service, one)).collect()))
+    }
+
+    fn all(&self) -> Vec<AttestedService> {
+        self.0.iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    fn put(&mut self, service: AttestedService) {
+        if let Some(all) = &mut self.0 {
+            all.insert(service.service, service);
+        }
+    }
+}
+
 impl Shared {
     /// Attests the payees of the services that these records of a stream are of.
     pub(crate) async fn attest_changes(&self, records: &[Value]) -> Result<()> {
@@ -36,9 +57,10 @@ impl Shared {
         if !services.is_empty() {
             self.attest_first().await?;
         }
+        let mut attested = Attested::default();
         for service in services {
             match self.catalog.service(service).await {
-                Ok(present) => self.attest(service, present.as_ref()).await?,
+                Ok(present) => self.attest(service, present.as_ref(), &mut attested).await?,
                 // It stays as it is attested: `payments` can't read it either, and the change raises the alarm
                 // `event-set-aside`.
                 Err(error) if is_corrupt(&error) => {
@@ -64,19 +86,21 @@ impl Shared {
     /// Attests the whole catalog, and returns the number of its services.
     pub(crate) async fn attest_catalog(&self, how: WholeCatalog) -> Result<usize> {
         let services = self.catalog.services().await?;
-        let stored = self.usage.all_attested().await?.into_iter();
-        let stored: HashMap<ServiceId, AttestedService> = stored.map(|one| (one.service, one)).collect();
+        let stored = self.usage.all_attested().await?;
+        let mut attested = Attested::of(stored.clone());
         for service in &services {
             match how {
-                WholeCatalog::ByRule => self.attest(service.id, Some(service)).await?,
-                WholeCatalog::AtOnce => self.attest_at_once(service, stored.get(&service.id)).await?,
+                WholeCatalog::ByRule => self.attest(service.id, Some(service), &mut attested).await?,
+                WholeCatalog::AtOnce => {
+                    let before = stored.iter().find(|one| one.service == service.id);
+                    self.attest_at_once(service, before).await?;
+                }
             }
         }
-        for id in stored
-            .keys()
-            .filter(|id| !services.iter().any(|service| service.id == **id))
-        {
-            self.attest(*id, None).await?;
+        for one in &stored {
+            if !services.iter().any(|service| service.id == one.service) {
+                self.attest(one.service, None, &mut attested).await?;
+            }
         }
         if how == WholeCatalog::AtOnce {
             self.usage.set_attested_since(self.clock.now()).await?;
@@ -90,8 +114,7 @@ impl Shared {
     }
 
     async fn attest_at_once(&self, service: &Service, stored: Option<&AttestedService>) -> Result<()> {
-        let version = stored.map_or(0, |stored| stored.version).saturating_add(1);
-        let attested = AttestedService::at_once(service, version);
+        let attested = AttestedService::at_once(service, stored, self.clock.now());
         // A row that was written meanwhile is newer.
         if service.was_open() && attested.differs_from(stored) {
             self.usage.put_attested(&attested).await?;
@@ -100,16 +123,15 @@ impl Shared {
     }
 
     /// Computes and writes the attested payees of a service, which is `None` if it is not in the catalog.
-    async fn attest(&self, id: ServiceId, service: Option<&Service>) -> Result<()> {
+    async fn attest(&self, id: ServiceId, service: Option<&Service>, known: &mut Attested) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
             let before = self.usage.attested(id).await?;
             let opens = before.is_none() && service.is_some_and(Service::was_open);
-            let others = if opens {
-                self.usage.all_attested().await?
-            } else {
-                Vec::new()
-            };
+            if opens && known.0.is_none() {
+                *known = Attested::of(self.usage.all_attested().await?);
+            }
+            let others = if opens { known.all() } else { Vec::new() };
             let attesting = Attesting {
                 at: self.clock.now(),
                 delay: self.delays.of_changes,
@@ -137,6 +159,7 @@ impl Shared {
                 );
             }
             if self.usage.put_attested(&attested).await? {
+                known.put(attested);
                 return Ok(());
             }
             backoff.wait().await?;

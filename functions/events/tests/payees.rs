@@ -14,7 +14,7 @@ use purser_domain::{
 };
 use purser_events::Events;
 use purser_store::UsageTable;
-use purser_testkit::{CATALOG, Emulator, EventBus, Streams, USAGE, environment, sample};
+use purser_testkit::{CATALOG, Emulator, EventBus, Proxy, ProxyConfig, Streams, USAGE, environment, sample};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -26,6 +26,8 @@ const DAY: u32 = 24 * HOUR;
 
 struct World {
     emulator: Emulator,
+    /// Between the function and the emulator.
+    proxy: Proxy,
     streams: Streams,
     events: Events,
     usage: UsageTable,
@@ -42,7 +44,8 @@ impl World {
         let (emulator, streams) = Emulator::with_streams().await;
         let bus = EventBus::new("purser");
         let clock = Arc::new(AtomicI64::new(at(0).micros()));
-        let variables = environment(&emulator.url, "http://127.0.0.1:9").chain([
+        let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
+        let variables = environment(&proxy.url, "http://127.0.0.1:9").chain([
             ("EVENTBRIDGE_ENDPOINT", bus.serve().await),
             ("EVENT_BUS", "purser".to_owned()),
             ("NETWORK", "base-sepolia".to_owned()),
@@ -52,6 +55,7 @@ impl World {
         Self {
             usage: UsageTable::new(emulator.client.clone(), USAGE),
             emulator,
+            proxy,
             streams,
             events,
             clock,
@@ -301,6 +305,76 @@ async fn the_first_run_attests_the_present_catalog_at_once_and_later_runs_do_not
     assert_eq!(world.age(&changed, 0).await, PayeeAge::Old);
     let unknown = world.events.call(&json!({"attest_catalog": true}), TIME).await;
     assert!(unknown.is_err());
+}
+
+/// `internal` removes a call, waits, and lists it in a service that nobody has enabled.
+#[tokio::test]
+async fn a_removed_call_that_another_service_lists_waits() {
+    let world = World::begun().await;
+    let first = shop(1);
+    world.write(&first).await;
+    let mut empty = edited(&first, |_| {});
+    empty.operations.clear();
+    world.write(&empty).await;
+    // Its row is deleted, too.
+    let key = AttributeValue::S(format!("SVC#{}", first.id));
+    let delete = world.emulator.client.delete_item().table_name(CATALOG).key("pk", key);
+    delete.send().await.unwrap();
+    world.pass_on().await;
+    world.set_clock(30 * DAY);
+    let rival = |n: u128, pay_to: Option<u8>| {
+        let mut rival = shop(n);
+        rival.operations[0].endpoint = Endpoint::parse("https://shop-1.example/{page}").unwrap();
+        rival.operations[0].payment.clone_from(&first.operations[0].payment);
+        if let Some(byte) = pay_to {
+            pays(byte)(&mut rival.operations[0]);
+        }
+        rival
+    };
+    // The call may move with its payee.
+    let moved = rival(2, None);
+    world.write(&moved).await;
+    assert_eq!(world.age(&moved, 30 * DAY).await, PayeeAge::Old);
+    let other = rival(3, Some(0xe1));
+    world.write(&other).await;
+    assert_eq!(world.age(&other, 30 * DAY).await, PayeeAge::Young(at(31 * DAY)));
+    // A time is what raises the alarm of a service that opens.
+    let attested = world.usage.attested(other.id).await.unwrap().unwrap();
+    assert_eq!(attested.changes_since(None).count(), 1);
+}
+
+/// Each batch reads all attested services at most once.
+#[tokio::test]
+async fn a_batch_reads_the_attested_services_once() {
+    let world = World::begun().await;
+    let reads = async |services: std::ops::Range<u128>| {
+        for n in services {
+            world.emulator.catalog().put(&shop(n), &sample::audit()).await.unwrap();
+        }
+        world.proxy.calls().take();
+        world.pass_on().await;
+        let calls = world.proxy.calls().take();
+        calls.iter().filter(|call| call.operation == "Query").count()
+    };
+    let one = reads(1..2).await;
+    assert_eq!(one, 4, "a query for each partition");
+    assert_eq!(reads(2..12).await, one);
+    // Within a batch, too, a service that opens is compared with those before it.
+    let rivals = [20, 21].map(|n| {
+        let mut rival = shop(n);
+        rival.operations[0].endpoint = Endpoint::parse("https://rivals.example/pay").unwrap();
+        pays(u8::try_from(n).unwrap())(&mut rival.operations[0]);
+        rival
+    });
+    for rival in &rivals {
+        world.emulator.catalog().put(rival, &sample::audit()).await.unwrap();
+    }
+    world.pass_on().await;
+    let mut ages = Vec::new();
+    for rival in &rivals {
+        ages.push(world.age(rival, 0).await);
+    }
+    assert!(ages.contains(&PayeeAge::Young(at(DAY))), "{ages:?}");
 }
 
 /// A partition of attested payees and nothing of usage: `payments` may read these alone.

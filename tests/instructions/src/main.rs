@@ -106,7 +106,7 @@ impl Place {
                 })
                 .collect();
             catalog.put(&service, &sample::audit()).await.expect("stored");
-            let attested = AttestedService::at_once(&service, 1);
+            let attested = AttestedService::at_once(&service, None, sample::start());
             assert!(usage.put_attested(&attested).await.expect("stored"));
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);

@@ -8,13 +8,14 @@
 //! The rule, in [`Attesting::attest`]:
 //!
 //! - The first attestation of a service that opens has effect at once, unless another attested service lists the same
-//!   call with another payee or a lower price, or has lost a call within the delay.
+//!   call with another payee or a lower price, has ever listed it so, or has lost a call within the delay.
 //! - A payee that is attested for the same operation, method and address keeps its time; a lower price for it has the
 //!   same time.
 //! - A waiting payee that is in effect in the catalog before its time was accepted by a second operator. It is paid
 //!   after the delay of accepted payees.
 //! - Everything else waits for the whole delay.
-//! - A payee that the catalog no longer lists is forgotten.
+//! - A payee that the catalog no longer lists is forgotten. A call that it no longer lists is kept as a former one, with
+//!   the payees that could be paid at that time. So a call does not become new by a pause.
 //!
 //! The rule depends on the present catalog and the previous attestation only. So repeated and reordered records of the
 //! stream change nothing.
@@ -32,7 +33,10 @@ pub struct AttestedService {
     pub version: u64,
     /// Its calls, in the order of the catalog.
     pub calls: Vec<AttestedCall>,
-    /// When a method and address were last removed from it.
+    /// The calls that it no longer lists, oldest first: at most [`MOST_FORMER_CALLS`].
+    pub former: Vec<AttestedCall>,
+    /// When a method and address were last removed from it. [`Timestamp::MAX`] if a former call was dropped: then every
+    /// service that opens waits.
     pub left_at: Option<Timestamp>,
 }
 
@@ -88,6 +92,9 @@ pub struct Attesting<'a> {
     pub others: &'a [AttestedService],
 }
 
+/// The most former calls of a service. At addresses of up to 2,048 bytes they take a third of an item's 400 KB.
+pub const MOST_FORMER_CALLS: usize = 64;
+
 /// How much earlier than by the time of its attestation a payee may have effect if the catalog says so: the time that a
 /// record of the stream usually takes, and a difference between clocks.
 const TOLERANCE: Duration = Duration::from_secs_u32(60);
@@ -119,8 +126,21 @@ impl AttestedPayee {
 }
 
 impl AttestedCall {
+    /// The call with those payees that may be paid at this time.
+    fn as_of(&self, at: Timestamp) -> Self {
+        let payees = self.payees.iter().filter(|payee| payee.is_old(at));
+        Self {
+            payees: payees.copied().collect(),
+            ..self.clone()
+        }
+    }
+
     fn is_of(&self, operation: &Operation) -> bool {
         self.operation == operation.id && self.is_called_as(operation)
+    }
+
+    fn is_called_like(&self, other: &Self) -> bool {
+        (&self.method, &self.endpoint) == (&other.method, &other.endpoint)
     }
 
     fn is_called_as(&self, operation: &Operation) -> bool {
@@ -130,18 +150,53 @@ impl AttestedCall {
 
 impl AttestedService {
     /// The service as it is, with effect at once: a waiting payee keeps the catalog's time.
-    pub fn at_once(service: &Service, version: u64) -> Self {
+    pub fn at_once(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
         let calls = service.operations.iter().map(|operation| {
             let next = operation.next.as_ref();
             let next = next.and_then(|next| AttestedPayee::of(next.pricing(), Some(next.from), true));
             let present = AttestedPayee::of(operation.pricing(Timestamp::EPOCH), None, false);
             call(operation, present.into_iter().chain(next).collect())
         });
+        let listed = Self::following(before, service.id, calls.collect(), at);
         Self {
-            service: service.id,
-            version,
-            calls: calls.collect(),
-            left_at: service.history.removed_at,
+            left_at: listed.left_at.max(service.history.removed_at),
+            ..listed
+        }
+    }
+
+    /// The attestation of these calls, which follows the previous one.
+    fn following(before: Option<&Self>, service: ServiceId, calls: Vec<AttestedCall>, at: Timestamp) -> Self {
+        let is_listed = |known: &AttestedCall| calls.iter().any(|call| call.is_called_like(known));
+        let lost: Vec<AttestedCall> = before
+            .into_iter()
+            .flat_map(|before| &before.calls)
+            .filter(|known| !is_listed(known))
+            .map(|known| known.as_of(at))
+            .collect();
+        let left_at = before.and_then(|before| before.left_at);
+        let mut left_at = if lost.is_empty() {
+            left_at
+        } else {
+            left_at.max(Some(at))
+        };
+        let mut former: Vec<AttestedCall> = before
+            .into_iter()
+            .flat_map(|before| &before.former)
+            .filter(|known| !is_listed(known) && !lost.iter().any(|lost| lost.is_called_like(known)))
+            .cloned()
+            .collect();
+        former.extend(lost);
+        let too_many = former.len().saturating_sub(MOST_FORMER_CALLS);
+        if too_many > 0 {
+            former.drain(..too_many);
+            left_at = Some(Timestamp::MAX);
+        }
+        Self {
+            service,
+            version: before.map_or(0, |before| before.version).saturating_add(1),
+            calls,
+            former,
+            left_at,
         }
     }
 
@@ -181,7 +236,9 @@ impl AttestedService {
 
     /// Whether it says anything else than the previous one, but for its version.
     pub fn differs_from(&self, before: Option<&Self>) -> bool {
-        before.is_none_or(|before| (&before.calls, before.left_at) != (&self.calls, self.left_at))
+        before.is_none_or(|before| {
+            (&before.calls, &before.former, before.left_at) != (&self.calls, &self.former, self.left_at)
+        })
     }
 
     fn payees(&self, operation: &Operation) -> impl Iterator<Item = &AttestedPayee> {
@@ -204,35 +261,12 @@ impl Attesting<'_> {
             let payees = wanted.map(|wanted| self.payee(before, service, operation, wanted));
             call(operation, payees.collect())
         });
-        Some(self.with_calls(before, service.id, calls.collect()))
+        Some(AttestedService::following(before, service.id, calls.collect(), self.at))
     }
 
     /// The attestation of a service that is no longer in the catalog.
     pub fn removed(&self, before: &AttestedService) -> AttestedService {
-        self.with_calls(Some(before), before.service, Vec::new())
-    }
-
-    fn with_calls(
-        &self,
-        before: Option<&AttestedService>,
-        service: ServiceId,
-        calls: Vec<AttestedCall>,
-    ) -> AttestedService {
-        let is_kept = |known: &AttestedCall| {
-            let mut calls = calls.iter();
-            calls.any(|call| (&call.method, &call.endpoint) == (&known.method, &known.endpoint))
-        };
-        let loses = before.is_some_and(|before| !before.calls.iter().all(is_kept));
-        AttestedService {
-            service,
-            version: before.map_or(0, |before| before.version).saturating_add(1),
-            left_at: match before {
-                _ if loses => Some(self.at),
-                Some(before) => before.left_at,
-                None => None,
-            },
-            calls,
-        }
+        AttestedService::following(Some(before), before.service, Vec::new(), self.at)
     }
 
     fn payee(
@@ -274,16 +308,16 @@ impl Attesting<'_> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
-    /// Whether another service lists a call of this operation, and pays somebody else for it or less; or has just lost
-    /// one.
+    /// Whether another service lists a call of this operation or listed one, and pays or paid somebody else for it or
+    /// less; or has just lost a call.
     fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, wanted: &AttestedPayee) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {
             let has_lost = other.left_at.is_some_and(|left| self.at < left.after(self.delay));
-            let mut shared = other
-                .calls
-                .iter()
-                .filter(|call| operation.takes(&call.method) && operation.endpoint.shares_calls_with(&call.endpoint));
+            let mut shared =
+                other.calls.iter().chain(&other.former).filter(|call| {
+                    operation.takes(&call.method) && operation.endpoint.shares_calls_with(&call.endpoint)
+                });
             has_lost
                 || shared.any(|call| {
                     let mut payees = call.payees.iter();
@@ -305,4 +339,44 @@ fn call(operation: &Operation, payees: Vec<AttestedPayee>) -> AttestedCall {
 /// Whether nobody can have the service enabled.
 fn opens(before: Option<&AttestedService>, service: &Service) -> bool {
     before.is_none() && !service.history.was_open
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn called(n: usize) -> AttestedCall {
+        AttestedCall {
+            operation: OperationUuid::from_uuid(uuid::Uuid::from_u128(1)),
+            method: "GET".to_owned(),
+            endpoint: Endpoint::parse(&format!("https://shop.example/{n}")).unwrap(),
+            payees: Vec::new(),
+        }
+    }
+
+    fn next(before: Option<&AttestedService>, n: usize, at: Timestamp) -> AttestedService {
+        let service = ServiceId::from_uuid(uuid::Uuid::from_u128(1));
+        AttestedService::following(before, service, vec![called(n)], at)
+    }
+
+    #[test]
+    fn a_forgotten_call_makes_every_new_service_wait() {
+        let at = Timestamp::EPOCH.after(Duration::from_secs_u32(9));
+        let mut service = next(None, 0, at);
+        assert_eq!((service.former.len(), service.left_at), (0, None));
+        for n in 1..=MOST_FORMER_CALLS {
+            service = next(Some(&service), n, at);
+        }
+        assert_eq!((service.former.len(), service.left_at), (MOST_FORMER_CALLS, Some(at)));
+        // A call that is listed again is no former one.
+        let again = next(Some(&service), 0, at);
+        assert_eq!((again.former.len(), again.left_at), (MOST_FORMER_CALLS, Some(at)));
+        for n in [MOST_FORMER_CALLS + 1, MOST_FORMER_CALLS + 2] {
+            service = next(Some(&service), n, at);
+            assert_eq!(
+                (service.former.len(), service.left_at),
+                (MOST_FORMER_CALLS, Some(Timestamp::MAX))
+            );
+        }
+    }
 }

@@ -54,6 +54,7 @@ impl UsageTable {
         let row = Draft::of(&Key::attested(service.service))
             .with("ver", &service.version)
             .with("calls", &service.calls)
+            .with_optional("former", (!service.former.is_empty()).then_some(&service.former))
             .with_optional("left", service.left_at.as_ref());
         let put = self
             .db
@@ -96,6 +97,7 @@ impl UsageTable {
             service: service.ok_or_else(|| row.corrupt("sk"))?,
             version: row.get("ver")?,
             calls: row.get("calls")?,
+            former: row.get_optional("former")?.unwrap_or_default(),
             left_at: row.get_optional("left")?,
         })
     }
