@@ -237,6 +237,13 @@ BUGS = [
         "package(purser-tests) and test(=custody::a_wallet_attests_one_agent_and_an_agent_has_one_wallet)",
     ),
     Bug(
+        "an agent from before the claims left without one",
+        "shared/store/src/payments/wallet_claim.rs",
+        "Some(agent) => Some(self.claim_wallet(id, agent.wallet.address).await?),",
+        "Some(_) if PLANTED => Some(WalletClaim::Granted),\n                Some(agent) => Some(self.claim_wallet(id, agent.wallet.address).await?),",
+        "package(purser-store) and test(=wallet_claims::agents_from_before_the_claims_get_theirs)",
+    ),
+    Bug(
         "a removed call that is new again after a pause",
         "shared/domain/src/catalog/attested.rs",
         "former.extend(lost);",

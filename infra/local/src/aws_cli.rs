@@ -1,5 +1,6 @@
-//! The `aws` command, for the programs that write secrets: it finds account and region as usual.
+//! The `aws` command, for the programs of operators: it finds account and region as usual.
 
+use purser_api::Env;
 use serde_json::Value;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -55,4 +56,26 @@ pub fn output(described: &Value, name: &str) -> Result<String, Failed> {
     Ok(value
         .ok_or_else(|| format!("the stack has no output `{name}`"))?
         .to_owned())
+}
+
+/// The region and credentials of the `aws` command, as variables, for the described stack.
+pub fn environment(described: &Value) -> Result<Env, Failed> {
+    let credentials = aws(&["configure", "export-credentials", "--format", "process"], None)?;
+    // arn:aws:cloudformation:<region>:<account>:stack/<name>/<id>
+    let region = described.pointer("/Stacks/0/StackId").and_then(Value::as_str);
+    let region = region.and_then(|arn| arn.split(':').nth(3)).unwrap_or_default();
+    let member = |name: &str| {
+        credentials
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let variables = [
+        ("AWS_REGION", region.to_owned()),
+        ("AWS_ACCESS_KEY_ID", member("AccessKeyId")),
+        ("AWS_SECRET_ACCESS_KEY", member("SecretAccessKey")),
+        ("AWS_SESSION_TOKEN", member("SessionToken")),
+    ];
+    Ok(variables.into_iter().collect())
 }

@@ -57,7 +57,7 @@ pub use payments::payout::{PayoutInputs, PayoutKey, PayoutReserved};
 pub use payments::preflight::ReplayKey;
 pub use payments::reserve::Reserved;
 pub use payments::settle::{Claim, Confirmed, Moved, StoredClaim};
-pub use payments::wallet_claim::WalletClaim;
+pub use payments::wallet_claim::{ClaimedWallets, WalletClaim};
 pub use payments::window::Cleared;
 pub use people::agent::Created;
 pub use people::approval::{ApprovalDecision, Resolved};

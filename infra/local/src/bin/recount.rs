@@ -13,9 +13,9 @@
     reason = "a program for people at a terminal"
 )]
 
-use purser_api::{Boot, Clock, Env};
+use purser_api::{Boot, Clock};
 use purser_domain::{Day, Error};
-use purser_local::aws_cli::{Failed, aws, output};
+use purser_local::aws_cli::{Failed, aws, environment, output};
 use purser_store::{Change, Ledger, Recount, Shard, Uncounted, UsageTable};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -85,28 +85,6 @@ async fn run(stack: &str, days: (Day, Day)) -> Result<(), Failed> {
         );
     }
     Ok(())
-}
-
-/// The region and credentials of the `aws` command, as variables.
-fn environment(outputs: &Value) -> Result<Env, Failed> {
-    let credentials = aws(&["configure", "export-credentials", "--format", "process"], None)?;
-    // arn:aws:cloudformation:<region>:<account>:stack/<name>/<id>
-    let region = outputs.pointer("/Stacks/0/StackId").and_then(Value::as_str);
-    let region = region.and_then(|arn| arn.split(':').nth(3)).unwrap_or_default();
-    let member = |name: &str| {
-        credentials
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let variables = [
-        ("AWS_REGION", region.to_owned()),
-        ("AWS_ACCESS_KEY_ID", member("AccessKeyId")),
-        ("AWS_SECRET_ACCESS_KEY", member("SecretAccessKey")),
-        ("AWS_SESSION_TOKEN", member("SessionToken")),
-    ];
-    Ok(variables.into_iter().collect())
 }
 
 /// The stream of a table.

@@ -1,7 +1,8 @@
 //! The claims that bind a wallet to the agent it was attested for: two rows, which only `payments` can write.
 //!
 //! Invariants: a wallet is claimed by one agent, an agent claims one wallet, and neither row is changed or removed.
-//! `payments` writes both before it signs an attestation, so a wallet's key attests at most one agent.
+//! `payments` writes both before it signs an attestation, so a wallet's key attests at most one agent. Operators write
+//! those of agents that were attested before there were claims, once, with `claim-wallets`.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -10,8 +11,9 @@ use crate::{
     codec::key::Key,
     codec::ledger::Ledger,
     codec::transact::{Transaction, TransactionOutcome},
+    reconcile::outflows::WalletPart,
 };
-use purser_domain::{Address, AgentId, Result};
+use purser_domain::{Address, Agent, AgentId, Result};
 
 /// The result of claiming a wallet for an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,17 @@ pub enum WalletClaim {
     OtherWallet,
 }
 
+/// The result of claiming the wallets of all agents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimedWallets {
+    /// The number of agents whose wallet is claimed for them.
+    pub claimed: usize,
+    /// Agents without a claim: another agent or wallet has it, or their wallet has not attested them.
+    pub refused: Vec<AgentId>,
+    /// The number of rows that can't be read.
+    pub unreadable: usize,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Wallet,
@@ -31,6 +44,29 @@ enum Role {
 }
 
 impl Ledger {
+    /// Claims each agent's wallet for it if `is_attested` holds: 4 write units for each. A repetition changes nothing.
+    pub async fn claim_wallets(&self, is_attested: impl Fn(&Agent) -> bool) -> Result<ClaimedWallets> {
+        let mut done = ClaimedWallets::default();
+        let all = WalletPart { index: 0, of: 1 };
+        for wallet in self.wallets(all).await? {
+            let Ok((_, id)) = wallet else {
+                done.unreadable = done.unreadable.saturating_add(1);
+                continue;
+            };
+            let agent = self.agent(id).await?.filter(|agent| is_attested(agent));
+            let claim = match agent {
+                Some(agent) => Some(self.claim_wallet(id, agent.wallet.address).await?),
+                None => None,
+            };
+            if claim == Some(WalletClaim::Granted) {
+                done.claimed = done.claimed.saturating_add(1);
+            } else {
+                done.refused.push(id);
+            }
+        }
+        Ok(done)
+    }
+
     /// Claims a wallet for an agent: 4 write units.
     pub async fn claim_wallet(&self, agent: AgentId, wallet: Address) -> Result<WalletClaim> {
         let mut transaction = Transaction::new();

@@ -21,6 +21,7 @@ mod races;
 mod reconciling;
 mod settlements;
 mod starting_sets;
+mod wallet_claims;
 mod windows;
 
 use purser_testkit::{
