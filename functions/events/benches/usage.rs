@@ -31,6 +31,7 @@ async fn main() {
                 ["records of a batch", counted.records_of_a_batch.to_string()],
                 ["read units for a payment", decimal(counted.read)],
                 ["write units for a payment", decimal(counted.write)],
+                ["most writes of a row for a batch", counted.hottest.to_string()],
                 ["limit", format!("≤ {}", decimal(fleet.limit))],
             ],
             "over": counted.write > fleet.limit,

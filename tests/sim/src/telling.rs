@@ -111,10 +111,8 @@ impl Facts {
         let digits: Vec<u32> = agent.chars().filter_map(|digit| digit.to_digit(16)).collect();
         let part = digits[digits.len() - 2] % 4;
         let rows = [
-            (format!("U#{agent}"), format!("D#{day}#{service}")),
             (of_owner.clone(), format!("D#{day}")),
-            (format!("{of_owner}#{part}"), format!("A#{day}#{agent}")),
-            (of_owner, format!("S#{day}#{service}")),
+            (format!("{of_owner}#{part}"), format!("P#{day}#{agent}#{service}")),
         ];
         for row in rows {
             let row = self.counted.entry(row).or_default();
@@ -126,7 +124,7 @@ impl Facts {
 
     /// The sum of an attribute over all days.
     fn sum(&self, name: &str) -> u64 {
-        let days = self.counted.iter().filter(|((pk, _), _)| pk.starts_with("U#"));
+        let days = self.counted.iter().filter(|((_, sk), _)| sk.starts_with("D#"));
         days.filter_map(|(_, sums)| sums.get(name)).sum()
     }
 }
@@ -431,8 +429,7 @@ impl Run {
             }
         }
         let usage = self.world.tables.rows(USAGE, None);
-        let is_sum =
-            |key: &Key| ["U#", "O#"].iter().any(|prefix| key.0.starts_with(prefix)) && !key.1.starts_with("H#");
+        let is_sum = |key: &Key| key.0.starts_with("O#");
         let counted: BTreeMap<Key, Sums> = usage
             .iter()
             .filter(|(key, _)| is_sum(key))

@@ -40,10 +40,9 @@ impl People {
         let first = today.minus(DAYS.saturating_sub(1));
         let ranked_days = if are_many { DAYS_OF_MANY } else { DAYS };
         let since = today.minus(ranked_days.saturating_sub(1));
-        let (counted, agents, services) = tokio::try_join!(
+        let (counted, (agents, services)) = tokio::try_join!(
             self.usage.by_day(&person.id, first, today),
-            self.usage.by_agent(&person.id, since, today),
-            self.usage.by_service(&person.id, since, today),
+            self.usage.by_agent_and_service(&person.id, since, today),
         )?;
         let counted: BTreeMap<Day, UsageTotals> = counted.into_iter().map(|(day, totals, _)| (day, totals)).collect();
         let days = (0..DAYS).map(|n| first.plus(n));

@@ -62,7 +62,7 @@ impl People {
     /// The person's sums of these days. By day in its order; by agent and service who spent most first; by reason what
     /// was refused most first. Where nothing was counted there is no row.
     ///
-    /// By day and reason a read unit or two; by agent and service half a unit for 4 KB, 20 agents on one day.
+    /// By day and reason a read unit or two; by agent and service half a unit for 4 KB, 15 agents on one day.
     pub(crate) async fn usage(&self, person: &Caller, by: UsageBy, days: Days) -> Result<Usage> {
         let (owner, Days { first, last }) = (&person.id, days);
         let rows = match by {
@@ -71,11 +71,11 @@ impl People {
                 days.map(|(day, sums, _)| (day.to_string(), sums)).collect()
             }
             UsageBy::Agent => {
-                let agents = self.usage.by_agent(owner, first, last).await?.into_iter();
+                let agents = self.usage.by_agent_and_service(owner, first, last).await?.0.into_iter();
                 most_first(agents.map(|(agent, sums)| (agent.to_string(), sums)).collect())
             }
             UsageBy::Service => {
-                let services = self.usage.by_service(owner, first, last).await?.into_iter();
+                let services = self.usage.by_agent_and_service(owner, first, last).await?.1.into_iter();
                 most_first(services.map(|(service, sums)| (service.to_string(), sums)).collect())
             }
             UsageBy::Reason => {

@@ -69,7 +69,7 @@ async fn run(stack: &str, days: (Day, Day)) -> Result<(), Failed> {
     let recount = Recount::begin(usage.clone(), ledger.clone(), days, id, now).await?;
     let (first, last) = recount.days;
     println!("recount: {first} to {last}; nothing else is counted meanwhile");
-    let done = recount.run(now, async |uncounted: &mut Uncounted| {
+    let done = recount.run(async |uncounted: &mut Uncounted| {
         tokio::time::sleep(APPEARS_WITHIN).await;
         for stream in &streams {
             read_stream(stream, &usage, &ledger, uncounted).await?;

@@ -197,11 +197,7 @@ impl Recount {
     ///
     /// `read_streams` adds the records of all shards after their checkpoints. It is called after the tables were read,
     /// and returns once the streams contain everything written until then.
-    pub async fn run(
-        mut self,
-        now: Timestamp,
-        mut read_streams: impl AsyncFnMut(&mut Uncounted) -> Result<()>,
-    ) -> Result<Recounted> {
+    pub async fn run(mut self, mut read_streams: impl AsyncFnMut(&mut Uncounted) -> Result<()>) -> Result<Recounted> {
         let mut done = Recounted::default();
         let mut uncounted = Uncounted::default();
         let (mut held, mut size) = (Vec::new(), 0_usize);
@@ -220,8 +216,8 @@ impl Recount {
             }
             read_streams(&mut uncounted).await?;
             for read in held.drain(..) {
-                let rows = self.sums(&read, &uncounted, now, &mut done.unreadable);
-                self.replace(&read, rows, now).await?;
+                let rows = self.sums(&read, &uncounted, &mut done.unreadable);
+                self.replace(&read.owner, rows).await?;
                 done.owners = done.owners.saturating_add(1);
                 self.after = Some(read.owner.to_string());
             }
@@ -274,7 +270,7 @@ impl Recount {
     }
 
     /// The sums of an owner as of the checkpoints.
-    fn sums(&self, read: &Read, uncounted: &Uncounted, now: Timestamp, unreadable: &mut u64) -> Rows {
+    fn sums(&self, read: &Read, uncounted: &Uncounted, unreadable: &mut u64) -> Rows {
         let (first, last) = self.days;
         let mut rows = Rows::new();
         let mut count = |agent, service, decided_at, what| {
@@ -286,7 +282,7 @@ impl Recount {
                 what,
             };
             if (first..=last).contains(&Day::of(decided_at)) {
-                add(&mut rows, rows_of(&count, now), &count.what);
+                add(&mut rows, rows_of(&count), &count.what);
             }
         };
         // The number of reverted confirmations, by settlement.
@@ -341,15 +337,15 @@ impl Recount {
     }
 
     /// Replaces the owner's sums of these days with `rows`.
-    async fn replace(&self, read: &Read, rows: Rows, now: Timestamp) -> Result<()> {
+    async fn replace(&self, owner: &PersonId, rows: Rows) -> Result<()> {
         let mut writes: Vec<Write> = Vec::new();
-        for key in self.usage.sums_between(&read.owner, &read.agents, self.days).await? {
+        for key in self.usage.sums_between(owner, self.days).await? {
             if !rows.contains_key(&key) {
                 writes.push(Write::Remove(key));
             }
         }
         for (key, sums) in rows {
-            writes.push(Write::Put(sums_item(key, &sums, now)));
+            writes.push(Write::Put(sums_item(key, &sums)));
         }
         // The check takes one action.
         for writes in writes.chunks(MOST_ACTIONS.saturating_sub(1)) {

@@ -43,8 +43,6 @@ enum Role {
 
 /// The time for which a checkpoint is kept after its last advance. A stream keeps its records for a day.
 const CHECKPOINT_KEPT: Duration = Duration::from_secs_u32(7 * 86_400);
-/// The time for which sums by hour are kept.
-const HOURS_KEPT: Duration = Duration::from_secs_u32(2 * 86_400);
 
 /// The most rows of sums in one transaction, besides the checkpoint and the check for a recount.
 const MOST_ROWS: usize = MOST_ACTIONS - 2;
@@ -89,7 +87,7 @@ impl UsageTable {
                 records.retain(|place, _| checkpoint.of(*part).is_none_or(|last| *place > last));
                 !records.is_empty()
             });
-            let (rows, taken) = Self::choose(&parts, now);
+            let (rows, taken) = Self::choose(&parts);
             if taken.is_empty() {
                 return Ok(());
             }
@@ -104,7 +102,7 @@ impl UsageTable {
             advance = advance.expression_attribute_values(":ttl", now.after(CHECKPOINT_KEPT).secs().write());
             transaction.update(Role::Checkpoint, advance)?;
             for ((pk, sk), sums) in rows {
-                transaction.update(Role::Sums, self.adding(&Key { pk, sk }, &sums, now))?;
+                transaction.update(Role::Sums, self.adding(&Key { pk, sk }, &sums))?;
             }
             match transaction.send_until_known(&self.db, &mut backoff).await? {
                 TransactionOutcome::Committed => {
@@ -146,13 +144,13 @@ impl UsageTable {
 
     /// Chooses the records that the next transaction counts. Returns its rows, and the last record of each part in it.
     /// Whole parts are preferred, because a split part writes its owners' rows twice.
-    fn choose<'a>(parts: &Parts<'a>, now: Timestamp) -> (Rows, Vec<(Part, &'a SequenceNumber)>) {
+    fn choose<'a>(parts: &Parts<'a>) -> (Rows, Vec<(Part, &'a SequenceNumber)>) {
         let (mut rows, mut taken) = (Rows::new(), Vec::new());
         for (part, records) in parts {
             let mut with = rows.clone();
             let mut last = None;
             for (place, count) in records {
-                let keys = rows_of(count, now);
+                let keys = rows_of(count);
                 let new = keys.iter().filter(|key| !with.contains_key(key)).count();
                 if with.len().saturating_add(new) > MOST_ROWS {
                     break;
@@ -212,7 +210,7 @@ impl UsageTable {
             .condition_expression("attribute_not_exists(pk)")
     }
 
-    fn adding(&self, row: &Key, sums: &Sums, now: Timestamp) -> UpdateBuilder {
+    fn adding(&self, row: &Key, sums: &Sums) -> UpdateBuilder {
         let mut update = UpdateBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(row.attributes()));
@@ -223,32 +221,17 @@ impl UsageTable {
                 .expression_attribute_names(format!("#n{index}"), name)
                 .expression_attribute_values(format!(":n{index}"), sum.write());
         }
-        let add = format!("ADD {}", parts.join(", "));
-        if row.sk.starts_with(key::BY_HOUR) {
-            update
-                .update_expression(format!("{add} SET #ttl = :ttl"))
-                .expression_attribute_names("#ttl", "ttl")
-                .expression_attribute_values(":ttl", now.after(HOURS_KEPT).secs().write())
-        } else {
-            update.update_expression(add)
-        }
+        update.update_expression(format!("ADD {}", parts.join(", ")))
     }
 
-    /// The keys of the rows of an owner and its agents for these days.
+    /// The keys of an owner's rows for these days.
     pub(super) async fn sums_between(
         &self,
         owner: &PersonId,
-        agents: &[AgentId],
         (first, last): (Day, Day),
     ) -> Result<Vec<(String, String)>> {
-        let mut parts = vec![
-            (key::owner_partition(owner), key::BY_DAY),
-            (key::owner_partition(owner), key::BY_SERVICE),
-        ];
+        let mut parts = vec![(key::owner_partition(owner), key::BY_DAY)];
         parts.extend(key::agent_partitions(owner).map(|partition| (partition, key::BY_AGENT)));
-        for agent in agents {
-            parts.extend([key::BY_DAY, key::BY_HOUR].map(|kind| (key::of_agent(*agent), kind)));
-        }
         let mut found = Vec::new();
         for (partition, kind) in parts {
             let items = self.owned(partition, kind, first, last).await?;
@@ -275,48 +258,30 @@ impl UsageTable {
         days.collect()
     }
 
-    /// An owner's sums of these days by agent: half a read unit per 4 KB in each of the four partitions. 4 KB hold some
-    /// 20 agents on one day.
-    pub async fn by_agent(&self, owner: &PersonId, first: Day, last: Day) -> Result<BTreeMap<AgentId, UsageTotals>> {
-        let [a, b, c, d] = key::agent_partitions(owner)
-            .map(|partition| self.summed(partition, key::BY_AGENT, first, last, AgentId::parse));
-        let (a, b, c, d) = tokio::try_join!(a, b, c, d)?;
-        Ok([a, b, c, d].into_iter().flatten().collect())
-    }
-
-    /// An owner's sums of these days by service.
-    pub async fn by_service(
+    /// An owner's sums of these days by agent, and by service: half a read unit per 4 KB in each of the four partitions.
+    /// 4 KB hold some 15 rows, one for each day, agent and service.
+    pub async fn by_agent_and_service(
         &self,
         owner: &PersonId,
         first: Day,
         last: Day,
-    ) -> Result<BTreeMap<ServiceId, UsageTotals>> {
-        self.summed(
-            key::owner_partition(owner),
-            key::BY_SERVICE,
-            first,
-            last,
-            ServiceId::parse,
-        )
-        .await
-    }
-
-    async fn summed<T: Ord>(
-        &self,
-        partition: String,
-        kind: &str,
-        first: Day,
-        last: Day,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<BTreeMap<T, UsageTotals>> {
-        let mut sums: BTreeMap<T, UsageTotals> = BTreeMap::new();
-        for item in self.owned(partition, kind, first, last).await? {
-            let row = Row::new(&self.table, &item);
-            let of = key::parse_owned(keys::sort_key(&item)).and_then(|(_, id)| parse(id));
-            let sum = sums.entry(of.ok_or_else(|| row.corrupt("sk"))?).or_default();
-            *sum = sum.plus(read_totals(row)?);
+    ) -> Result<(BTreeMap<AgentId, UsageTotals>, BTreeMap<ServiceId, UsageTotals>)> {
+        let [a, b, c, d] =
+            key::agent_partitions(owner).map(|partition| self.owned(partition, key::BY_AGENT, first, last));
+        let (a, b, c, d) = tokio::try_join!(a, b, c, d)?;
+        let (mut agents, mut services) = (BTreeMap::new(), BTreeMap::new());
+        for item in [a, b, c, d].iter().flatten() {
+            let row = Row::new(&self.table, item);
+            let of = key::parse_owned(keys::sort_key(item)).and_then(|(_, of)| {
+                let (agent, service) = of.split_once('#')?;
+                Some((AgentId::parse(agent)?, ServiceId::parse(service)?))
+            });
+            let (agent, service) = of.ok_or_else(|| row.corrupt("sk"))?;
+            let sums = read_totals(row)?;
+            plus(&mut agents, agent, sums);
+            plus(&mut services, service, sums);
         }
-        Ok(sums)
+        Ok((agents, services))
     }
 
     /// The rows of one kind in a partition. Eventually consistent, because the sums lag behind the payments anyway.
@@ -336,6 +301,11 @@ impl UsageTable {
     }
 }
 
+fn plus<T: Ord>(totals: &mut BTreeMap<T, UsageTotals>, of: T, sums: UsageTotals) {
+    let total = totals.entry(of).or_default();
+    *total = total.plus(sums);
+}
+
 /// The number of refusals with each `error`.
 pub type Reasons = BTreeMap<String, u64>;
 
@@ -343,18 +313,14 @@ pub type Reasons = BTreeMap<String, u64>;
 const REASON: &str = "why_";
 
 /// A row of sums, as a recount writes it.
-pub(super) fn sums_item((pk, sk): (String, String), sums: &Sums, now: Timestamp) -> Item {
-    let is_hour = sk.starts_with(key::BY_HOUR);
+pub(super) fn sums_item((pk, sk): (String, String), sums: &Sums) -> Item {
     let mut item = Key { pk, sk }.attributes();
     item.extend(sums.iter().map(|(name, sum)| (name.clone(), sum.write())));
-    if is_hour {
-        item.insert("ttl".to_owned(), now.after(HOURS_KEPT).secs().write());
-    }
     item
 }
 
 /// The rows that a count adds to, by partition and sort key.
-pub(super) fn rows_of(count: &UsageCount, now: Timestamp) -> Vec<(String, String)> {
+pub(super) fn rows_of(count: &UsageCount) -> Vec<(String, String)> {
     let UsageCount {
         owner,
         agent,
@@ -363,15 +329,10 @@ pub(super) fn rows_of(count: &UsageCount, now: Timestamp) -> Vec<(String, String
         ..
     } = count;
     let day = Day::of(*decided_at);
-    let mut rows = vec![
+    let rows = [
         key::owner_day(owner, day),
-        key::owner_agent(owner, day, *agent),
-        key::owner_service(owner, day, *service),
-        key::agent_day(*agent, day, *service),
+        key::owner_agent(owner, day, *agent, *service),
     ];
-    if now.since(*decided_at) < HOURS_KEPT {
-        rows.push(key::agent_hour(*agent, *decided_at, *service));
-    }
     rows.into_iter().map(|row| (row.pk, row.sk)).collect()
 }
 
