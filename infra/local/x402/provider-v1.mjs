@@ -10,11 +10,13 @@ import express from 'express';
 
 import { MAX_TIMEOUT_SECONDS, PRICE, UNITS, WEATHER } from './goods.mjs';
 import { listen } from './loopback.mjs';
+import { unsteady } from './unsteady.mjs';
 
-export async function startProviderV1({ chain, facilitatorUrl, facilitatorTimeoutMs, payTo, port }) {
+export async function startProviderV1({ chain, followChain, facilitatorUrl, facilitatorTimeoutMs, payTo, port }) {
   const facilitator = new HTTPFacilitatorClient({ url: facilitatorUrl, timeoutMs: facilitatorTimeoutMs });
 
   const app = express();
+  app.use(unsteady(followChain));
   app.param('units', (_request, response, next, units) => {
     if (UNITS.test(units)) next();
     else response.status(400).json({ error: 'a price is a positive whole number of micro-USDC' });

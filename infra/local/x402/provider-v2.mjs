@@ -17,8 +17,9 @@ import express from 'express';
 
 import { GOODS, MAX_TIMEOUT_SECONDS, UNITS } from './goods.mjs';
 import { listen } from './loopback.mjs';
+import { unsteady } from './unsteady.mjs';
 
-export async function startProviderV2({ chain, facilitatorUrl, facilitatorTimeoutMs, payTo, port }) {
+export async function startProviderV2({ chain, followChain, facilitatorUrl, facilitatorTimeoutMs, payTo, port }) {
   const facilitator = new HTTPFacilitatorClient({ url: facilitatorUrl, timeoutMs: facilitatorTimeoutMs });
   const resources = new x402ResourceServer(facilitator).register(chain.network, new ExactEvmScheme());
   resources.registerExtension(paymentIdentifierResourceServerExtension);
@@ -27,6 +28,7 @@ export async function startProviderV2({ chain, facilitatorUrl, facilitatorTimeou
   await paywall.initialize();
 
   const app = express();
+  app.use(unsteady(followChain));
   // Both stand before the paywall: a request that could not be answered must not be paid for.
   app.use(express.json());
   app.use('/price/:units', (request, response, next) => {

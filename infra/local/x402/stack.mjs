@@ -35,15 +35,17 @@ async function start(env) {
   await placeContracts(client, chain.usdc);
 
   const confirmationTimeoutMs = Number(env.CONFIRMATION_TIMEOUT_MS || 30_000);
+  const followChain = installChainClock(client);
   const facilitatorUrl = await startFacilitator({
     chain,
     client,
-    followChain: installChainClock(client),
+    followChain,
     confirmationTimeoutMs,
     port: port(env, 'FACILITATOR_PORT'),
   });
   const merchant = {
     chain,
+    followChain,
     facilitatorUrl,
     // Longer than the facilitator waits for a receipt, so that its `settlement_pending` arrives instead of a timeout.
     facilitatorTimeoutMs: confirmationTimeoutMs + 10_000,

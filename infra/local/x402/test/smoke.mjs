@@ -153,6 +153,48 @@ for (const chainId of ['84532', '8453']) {
       await paid(7n, 'x-payment-response', () => pay(`${ready.provider_v1_url}/price/7`));
     });
 
+    test('offers that vary are paid with the nonce of the last five minutes', async () => {
+      const url = `${ready.provider_url}/weather?offers=vary`;
+      const offers = await Promise.all([1, 2].map(async () => (await fetch(url)).headers.get('payment-required')));
+      const [first, second] = offers.map(fromBase64);
+      assert.notEqual(first.extensions['sign-in-with-x'].info.nonce, second.extensions['sign-in-with-x'].info.nonce);
+      assert.notEqual(first.error, second.error);
+      assert.deepEqual(first.accepts, second.accepts);
+      await paid(10_000n, 'payment-response', () => pay(url));
+
+      const { accepts: [accepted], resource } = first;
+      const window = { validAfter: 0, validBefore: Math.floor(Date.now() / 1000) + 300 };
+      const payload = await authorize(chain, accepted.payTo, accepted.amount, window);
+      const nameless = toBase64({ x402Version: 2, payload, resource, accepted });
+      assert.equal((await fetch(url, { headers: { 'payment-signature': nameless } })).status, 402);
+
+      const v1 = `${ready.provider_v1_url}/weather?offers=vary`;
+      const [one, other] = await Promise.all([1, 2].map(async () => (await fetch(v1)).json()));
+      assert.notEqual(one.error, other.error);
+      await paid(10_000n, 'x-payment-response', () => pay(v1));
+    });
+
+    test('a lost answer is sent to the same payment, which is taken once', async () => {
+      for (const [url, header, units] of [
+        [`${ready.provider_url}/weather?answers=lost&offers=vary`, 'payment-signature', 10_000n],
+        [`${ready.provider_v1_url}/weather?answers=lost`, 'x-payment', 10_000n],
+      ]) {
+        const sent = [];
+        const spied = async (request) => {
+          if (request.headers.has(header)) sent.push(request.headers.get(header));
+          return fetch(request);
+        };
+        const balance = await usdc('balanceOf', [ready.pay_to]);
+        const payer = registerExactEvmScheme(new x402Client(), { signer: agent });
+        await assert.rejects(wrapFetchWithPayment(spied, payer)(url), /fetch failed|terminated|socket/);
+        const again = await fetch(url, { headers: { [header]: sent[0] } });
+        assert.equal(again.status, 200);
+        assert.equal((await again.json()).city, 'Lisbon');
+        assert.ok(again.headers.get('payment-response') ?? again.headers.get('x-payment-response'));
+        assert.equal((await usdc('balanceOf', [ready.pay_to])) - balance, units);
+      }
+    });
+
     test('payments at the same moment all settle', async () => {
       const balance = await usdc('balanceOf', [ready.pay_to]);
       const responses = await Promise.all(
