@@ -9,8 +9,8 @@ use crate::credentials::{CredentialError, directory};
 use purser_client::IdempotencyKey;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// The maximum number of identical commands at the same time.
@@ -42,8 +42,14 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the leftover file of this request, or creates a new one.
     pub(crate) fn open(request: &IdempotencyKey) -> Result<Self, JournalError> {
-        let folder = directory("XDG_STATE_HOME", ".local/state")?.join("purser/purchases");
-        fs::create_dir_all(&folder).map_err(|source| file(&folder, source))?;
+        Self::open_in(
+            &directory("XDG_STATE_HOME", ".local/state")?.join("purser/purchases"),
+            request,
+        )
+    }
+
+    fn open_in(folder: &Path, request: &IdempotencyKey) -> Result<Self, JournalError> {
+        fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
         for number in 1..=MOST_AT_ONCE {
             let path = folder.join(format!("{request}-{number}"));
             let of = |source| file(&path, source);
@@ -55,9 +61,9 @@ impl Journal {
                 Err(TryLockError::WouldBlock) => continue,
                 Err(TryLockError::Error(error)) => return Err(of(error)),
             }
-            // Another command removed the file between opening and locking, so nobody would find a run id that is
-            // written to it.
-            if !path.exists() {
+            // Another command may have removed the file between opening and locking. Its run is over, even if a third
+            // command has created the file anew.
+            if !is_at(&opened, &path) {
                 continue;
             }
             let mut run = String::new();
@@ -87,7 +93,44 @@ impl Journal {
     }
 }
 
-fn file(path: &std::path::Path, source: io::Error) -> JournalError {
+/// Returns whether an open file is the one at a path.
+fn is_at(opened: &File, path: &Path) -> bool {
+    let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (opened.metadata(), fs::metadata(path)) {
+        (Ok(opened), Ok(there)) => id(opened) == id(there),
+        _ => false,
+    }
+}
+
+fn file(path: &Path, source: io::Error) -> JournalError {
     let path = path.display().to_string();
     JournalError::File { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::thread;
+
+    #[test]
+    fn overlapping_purchases_have_runs_of_their_own() {
+        let folder = std::env::temp_dir().join(format!("purser-journal-{}", Uuid::new_v4()));
+        let request = IdempotencyKey::from_text("a-request").unwrap();
+        let purchases = || {
+            let runs = (0..200).map(|_| {
+                let journal = Journal::open_in(&folder, &request).unwrap();
+                let run = journal.run.clone();
+                journal.close().unwrap();
+                run
+            });
+            runs.collect::<Vec<_>>()
+        };
+        let runs: Vec<String> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(purchases)).collect();
+            workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        });
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(runs.iter().collect::<HashSet<_>>().len(), runs.len());
+    }
 }

@@ -128,6 +128,24 @@ def test_what_failed_gives_its_number_back_and_calls_at_once_have_others() -> No
     assert ordinals.next(Call.of("GET", "https://api.example.com/v1/other", b"")).key != keys[1]
 
 
+def test_a_held_ordinal_is_given_to_nobody_else() -> None:
+    ordinals = Ordinals("job-42")
+    keys = [call_key("job-42", CALL, number) for number in range(6)]
+    first, second = ordinals.next(CALL), ordinals.next(CALL)
+    # A later call ends while the first one runs.
+    second.over()
+    assert ordinals.next(CALL).key == keys[3]
+    # A call that is released twice releases nothing that another call has taken since.
+    first.failed()
+    again = ordinals.next(CALL)
+    first.failed()
+    assert (again.key, ordinals.next(CALL).key) == (keys[1], keys[4])
+    # Acknowledging the first attempt ends its ordinal for both.
+    first.over()
+    again.failed()
+    assert ordinals.next(CALL).key == keys[5]
+
+
 ENTRY = {"scheme": "exact", "network": "base", "vendor": {"deep": [1.5, None]}}
 TERMS = {"x402Version": 2, "accepts": [ENTRY], "of the vendor": "ü"}
 

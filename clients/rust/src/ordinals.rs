@@ -9,13 +9,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ordinals(Arc<Mutex<HashMap<IdempotencyKey, Numbers>>>);
 
-/// The ordinals of one request. All up to `bought` are bought. Ordinals in `above` are bought (`true`) or in use
-/// (`false`).
+/// The ordinals of one request. All up to `bought` are bought; `above` has the states of the others.
 #[derive(Debug, Default)]
 struct Numbers {
     bought: u64,
-    above: BTreeMap<u64, bool>,
+    above: BTreeMap<u64, State>,
 }
+
+#[derive(Debug)]
+enum State {
+    Bought,
+    /// Reserved by a purchase, for so many attempts.
+    Held(Arc<Purchase>, u32),
+}
+
+/// The identity of a purchase, which all its attempts share.
+#[derive(Debug)]
+struct Purchase;
 
 /// An ordinal that is reserved until it is dropped.
 #[derive(Debug)]
@@ -30,6 +40,7 @@ pub(crate) struct Place {
     ordinals: Ordinals,
     request: IdempotencyKey,
     number: u64,
+    purchase: Arc<Purchase>,
 }
 
 impl Ordinals {
@@ -41,13 +52,15 @@ impl Ordinals {
             .map(|step| numbers.bought.saturating_add(step))
             .find(|number| !numbers.above.contains_key(number))
             .unwrap_or(u64::MAX);
-        numbers.above.insert(number, false);
+        let purchase = Arc::new(Purchase);
+        numbers.above.insert(number, State::Held(Arc::clone(&purchase), 1));
         drop(map);
         Ordinal {
             place: Place {
                 ordinals: self.clone(),
                 request,
                 number,
+                purchase,
             },
             is_bought: false,
         }
@@ -78,49 +91,65 @@ impl Drop for Ordinal {
         if self.is_bought {
             self.place.spend();
         } else {
-            self.place.note(None);
+            self.place.release();
         }
     }
 }
 
 impl Place {
-    /// Marks the ordinal as bought, whether or not it is reserved.
-    pub(crate) fn spend(&self) {
-        self.note(Some(true));
-    }
-
-    /// Reserves the same ordinal again, for another attempt of the request.
-    pub(crate) fn retake(self) -> Ordinal {
-        self.note(Some(false));
-        Ordinal {
-            place: self,
-            is_bought: false,
-        }
-    }
-
-    /// Records that the ordinal is bought (`true`), in use (`false`) or free (`None`). A bought ordinal stays bought.
-    fn note(&self, state: Option<bool>) {
+    /// Reserves the same ordinal again, for another attempt of the purchase; `None` if another purchase holds it.
+    pub(crate) fn retake(self) -> Option<Ordinal> {
         let mut map = self.ordinals.lock();
         let numbers = map.entry(self.request.clone()).or_default();
-        let is_bought = self.number <= numbers.bought || numbers.above.get(&self.number) == Some(&true);
-        match state {
-            _ if is_bought => {}
-            Some(state) => {
-                numbers.above.insert(self.number, state);
+        if self.number > numbers.bought {
+            let free = || State::Held(Arc::clone(&self.purchase), 0);
+            match numbers.above.entry(self.number).or_insert_with(free) {
+                State::Bought => {}
+                State::Held(purchase, holders) if Arc::ptr_eq(purchase, &self.purchase) => {
+                    *holders = holders.saturating_add(1);
+                }
+                State::Held(..) => return None,
             }
-            None => {
+        }
+        drop(map);
+        Some(Ordinal {
+            place: self,
+            is_bought: false,
+        })
+    }
+
+    /// Ends one attempt's reservation of the ordinal, unless it is bought.
+    fn release(&self) {
+        let mut map = self.ordinals.lock();
+        let Some(numbers) = map.get_mut(&self.request) else {
+            return;
+        };
+        if let Some(State::Held(purchase, holders)) = numbers.above.get_mut(&self.number)
+            && Arc::ptr_eq(purchase, &self.purchase)
+        {
+            *holders = holders.saturating_sub(1);
+            if *holders == 0 {
                 numbers.above.remove(&self.number);
             }
         }
+        if numbers.bought == 0 && numbers.above.is_empty() {
+            map.remove(&self.request);
+        }
+    }
+
+    /// Marks the ordinal as bought, whether or not it is reserved.
+    pub(crate) fn spend(&self) {
+        let mut map = self.ordinals.lock();
+        let numbers = map.entry(self.request.clone()).or_default();
+        if self.number > numbers.bought {
+            numbers.above.insert(self.number, State::Bought);
+        }
         while let Some(next) = numbers.bought.checked_add(1) {
-            if numbers.above.get(&next) != Some(&true) {
+            if !matches!(numbers.above.get(&next), Some(State::Bought)) {
                 break;
             }
             numbers.above.remove(&next);
             numbers.bought = next;
-        }
-        if numbers.bought == 0 && numbers.above.is_empty() {
-            map.remove(&self.request);
         }
     }
 }
@@ -150,14 +179,36 @@ mod tests {
     }
 
     #[test]
+    fn a_held_ordinal_is_given_to_nobody_else() {
+        let ordinals = Ordinals::default();
+        let request = IdempotencyKey::from_text("a request").unwrap();
+        let next = || ordinals.next(request.clone());
+        let (first, second) = (next(), next());
+        // A later request ends while the first one runs.
+        second.bought();
+        let third = next();
+        assert_eq!(third.number(), 3);
+        // Acknowledging the first attempt ends its ordinal for everybody.
+        first.place().spend();
+        drop(first);
+        assert_eq!(next().number(), 4);
+    }
+
+    #[test]
     fn a_number_that_was_given_back_is_taken_again_or_spent() {
         let ordinals = Ordinals::default();
         let request = IdempotencyKey::from_text("a request").unwrap();
         let next = || ordinals.next(request.clone());
         let place = next().place();
-        let again = place.clone().retake();
+        let again = place.clone().retake().unwrap();
         assert_eq!((again.number(), next().number()), (1, 2));
+        let third = place.clone().retake().unwrap();
         drop(again);
+        assert_eq!((third.number(), next().number()), (1, 2), "one attempt goes on");
+        drop(third);
+        let other = next();
+        assert!(place.clone().retake().is_none(), "another purchase holds it");
+        drop(other);
         place.spend();
         assert_eq!(next().number(), 2, "spent by who was told of it");
         drop(place.retake());

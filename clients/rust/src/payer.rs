@@ -270,15 +270,12 @@ impl Payer {
         for _ in 0..MAX_EXPIRED {
             let (key, ordinal) = match std::mem::replace(&mut key, Key::Derived) {
                 Key::Given(key) => (key, None),
-                Key::Held(key, place) => (key, Some(place.retake())),
-                Key::Derived => {
-                    let derived = |number| {
-                        let Request { method, url, body, .. } = request;
-                        IdempotencyKey::derived(&self.run, method.as_str(), url, body, number)
-                    };
-                    let ordinal = self.ordinals.next(derived(0));
-                    (derived(ordinal.number()), Some(ordinal))
-                }
+                // Another identical request may have continued the purchase. Then this one gets its own key.
+                Key::Held(key, place) => match place.retake() {
+                    Some(ordinal) => (key, Some(ordinal)),
+                    None => self.next_key(request),
+                },
+                Key::Derived => self.next_key(request),
             };
             let place = ordinal.as_ref().map(Ordinal::place);
             let authorized = match self.authorize_under(request, terms, &key, place).await {
@@ -326,6 +323,17 @@ impl Payer {
         let refusal = match ask(request.approval).await {
             Err(ApiError::Refused(refusal)) => refusal,
             answer => return Ok(answer?),
+    /// Derives the key with the lowest free ordinal.
+    fn next_key(&self, request: &Request) -> (IdempotencyKey, Option<Ordinal>) {
+        let derived = |number| {
+            let Request { method, url, body, .. } = request;
+            IdempotencyKey::derived(&self.run, method.as_str(), url, body, number)
+        };
+        let ordinal = self.ordinals.next(derived(0));
+        (derived(ordinal.number()), Some(ordinal))
+    }
+
+    /// Authorizes the payment under a key, waiting for a person if needed. Replaces `terms` after a wait.
         };
         let (Slug::ApprovalRequired, Some(approval_id)) = (&refusal.slug, refusal.approval_id) else {
             return Err(ApiError::Refused(refusal).into());

@@ -177,12 +177,12 @@ class Purchase:
     def over(self) -> None:
         """Ends the purchase: it was bought, or can never be under this key. The next identical call is a new one."""
         if self._ordinals is not None and self._call is not None:
-            self._ordinals.end(self._call, self._number, over=True)
+            self._ordinals.end(self, self._call, self._number, over=True)
 
     def failed(self) -> None:
         """Marks the purchase as unanswered. The next identical call continues it and pays nothing twice."""
         if self._ordinals is not None and self._call is not None:
-            self._ordinals.end(self._call, self._number, over=False)
+            self._ordinals.end(self, self._call, self._number, over=False)
 
 
 class Ordinals:
@@ -194,8 +194,9 @@ class Ordinals:
     def __init__(self, run: str) -> None:
         self._run = run
         self._lock = threading.Lock()
-        # For each call, the number up to which all ordinals are over, and the state of those above: True once over.
-        self._numbers: dict[Call, tuple[int, dict[int, bool]]] = {}
+        # For each call, the number up to which all ordinals are over, and those above: the purchase that holds one, or
+        # None once it is over.
+        self._numbers: dict[Call, tuple[int, dict[int, Purchase | None]]] = {}
 
     def next(self, call: Call) -> Purchase:
         """Reserves the lowest free ordinal."""
@@ -204,18 +205,23 @@ class Ordinals:
             number = over + 1
             while number in above:
                 number += 1
-            above[number] = False
-        return Purchase(call_key(self._run, call, number), self, call, number)
+            purchase = Purchase(call_key(self._run, call, number), self, call, number)
+            above[number] = purchase
+        return purchase
 
-    def end(self, call: Call, number: int, *, over: bool) -> None:
-        """Marks an ordinal as over or releases it. An ordinal that is over stays so."""
+    def end(self, purchase: Purchase, call: Call, number: int, *, over: bool) -> None:
+        """Marks an ordinal as over or releases it. An ordinal that is over stays so.
+
+        Only the purchase that holds an ordinal releases it, because another call may have taken it in the meantime.
+        """
         with self._lock:
             up_to, above = self._numbers.setdefault(call, (0, {}))
             if over and number > up_to:
-                above[number] = True
-            elif not above.get(number, False):
-                above.pop(number, None)
-            while above.pop(up_to + 1, False):
+                above[number] = None
+            elif above.get(number) is purchase:
+                del above[number]
+            while above.get(up_to + 1, purchase) is None:
+                del above[up_to + 1]
                 up_to += 1
             self._numbers[call] = (up_to, above)
 
