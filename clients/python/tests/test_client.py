@@ -206,8 +206,14 @@ def test_an_error_says_when_and_what_to_do() -> None:
     assert error.retry_at == datetime(2026, 11, 24, 2, 41, 13, 418275, tzinfo=UTC)
     assert (error.reason, error.slug, error.checks) == ("budget_limit:7", "policy_blocked", [])
     assert error.todo in str(error)
-    rejected = errors.refusal(403, {**body, "decision": {"reason": "approval_rejected"}}, None)
-    assert isinstance(rejected, errors.ApprovalRejected)
+    for reason, kind in [
+        ("approval_rejected", errors.ApprovalRejected),
+        ("catalog_payee:pay_to_not_yet_accepted", errors.NotYetAccepted),
+        ("catalog_payee:pay_to_not_in_catalog", errors.NotAsListed),
+        ("catalog_price:price_above_catalog_maximum", errors.NotAsListed),
+        ("category_block:finance", errors.PolicyBlocked),
+    ]:
+        assert type(errors.refusal(403, {**body, "decision": {"reason": reason}}, None)) is kind
 
 
 @pytest.mark.parametrize(

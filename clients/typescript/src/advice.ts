@@ -43,6 +43,8 @@ const BLOCKED: Record<string, string> = {
   category_block: 'Buy in another category.',
   vendor_allowlist: "Buy from a vendor that the owner's rule allows.",
   catalog_payee: "Don't pay: the offer pays somebody else than the catalog lists.",
+  'catalog_payee:pay_to_not_yet_accepted':
+    'Wait until `retryAt`, then call again: the catalog accepts this payee and price only from then on.',
   catalog_price: "Don't pay: the offer asks more than the catalog lists.",
   catalog_payment: "Don't pay: the catalog lists no payment for this operation.",
   budget_limit: 'Wait until `retryAt`; without one the amount alone is too large.',
@@ -54,10 +56,12 @@ const BLOCKED: Record<string, string> = {
 
 /** Returns the advice for a refusal, by its slug, the reason of its decision, and its problems. */
 export function adviceFor({ error: slug, decision, details = [] }: ErrorBody): string {
-  const rule = decision?.reason?.split(':')[0] ?? '';
+  const reason = decision?.reason ?? '';
+  const rule = reason.split(':')[0] ?? '';
   const isOfTerms = details.length > 0 && details.every(({ path }) => path.startsWith('/payment_requirement'));
   if (slug === 'invalid_request' && isOfTerms) return "Don't pay: the provider's terms are wrong, as `details` says.";
-  if (slug === 'policy_blocked' && Object.hasOwn(BLOCKED, rule)) return BLOCKED[rule] ?? '';
+  const blocked = Object.hasOwn(BLOCKED, reason) ? reason : rule;
+  if (slug === 'policy_blocked' && Object.hasOwn(BLOCKED, blocked)) return BLOCKED[blocked] ?? '';
   if (Object.hasOwn(ADVICE, slug)) return ADVICE[slug as Slug];
   return slug.endsWith('_required') ? 'Send the member that the slug names.' : 'Read `body.message`.';
 }

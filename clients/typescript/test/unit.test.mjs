@@ -197,3 +197,5 @@ test('there is a word of advice for every refusal that an agent can meet, and fo
   assert.match(invalid('/payment_requirement', '/max_payment_units'), /Correct what/);
   assert.match(invalid(), /Correct what/);
 });
+  assert.match(adviceOf('policy_blocked', 'catalog_payee:pay_to_not_yet_accepted'), /Wait until `retryAt`/);
+  assert.match(adviceOf('policy_blocked', 'catalog_payee:pay_to_not_in_catalog'), /Don't pay/);

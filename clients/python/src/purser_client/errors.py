@@ -167,7 +167,7 @@ class Unavailable(Refusal):
 class IdempotencyConflict(Refusal):
     """409: the idempotency key was used for another request.
 
-    This also happens if the provider's terms have changed since.
+    This also happens if the provider's payee or price has changed since.
     """
 
     todo = "Read the receipt of `settlement_id`, if there is one; buy anew under another key or run."
@@ -231,6 +231,18 @@ class PolicyBlocked(PaymentRefused):
         """The rule, such as `category_block:finance`."""
         decision = self.decision
         return decision["reason"] if decision is not None else None
+
+
+class NotYetAccepted(PolicyBlocked):
+    """403: the catalog lists the offer's payee or price, and accepts it only from `retry_at` on."""
+
+    todo = "Nothing was paid. Wait until `retry_at`, then call again."
+
+
+class NotAsListed(PolicyBlocked):
+    """403: the offer's payee or price is not the one that the catalog lists."""
+
+    todo = "Don't pay: payee or price are not those that the catalog lists."
 
 
 class ApprovalRejected(PolicyBlocked):
@@ -302,7 +314,15 @@ BY_SLUG: dict[str, type[Refusal]] = {
     "settlement_transaction_hash_required": NotVerified,
     "settlement_transaction_already_used": NotVerified,
 }
-_BY_REASON: dict[str, type[Refusal]] = {"approval_rejected": ApprovalRejected, "approval_expired": ApprovalExpired}
+#: The class for a block, by its reason, or by the rule before the colon.
+_BY_REASON: dict[str, type[Refusal]] = {
+    "approval_rejected": ApprovalRejected,
+    "approval_expired": ApprovalExpired,
+    "catalog_payee:pay_to_not_yet_accepted": NotYetAccepted,
+    "catalog_payee": NotAsListed,
+    "catalog_price": NotAsListed,
+    "catalog_payment": NotAsListed,
+}
 # For bodies of the gateway, which have no slug (docs/errors.md).
 _BY_STATUS: dict[int, type[Refusal]] = {401: KeyRefused, 404: NotFound, 413: RequestTooLarge, 429: TooManyRequests}
 
@@ -318,8 +338,8 @@ def refusal(status: int, body: Mapping[str, Any], retry_after: float | None) -> 
         kind = InvalidTerms
     if kind is PolicyBlocked:
         decision = body.get("decision")
-        reason = decision.get("reason") if isinstance(decision, dict) else None
-        kind = _BY_REASON.get(str(reason), PolicyBlocked)
+        reason = str(decision.get("reason") if isinstance(decision, dict) else None)
+        kind = _BY_REASON.get(reason) or _BY_REASON.get(reason.partition(":")[0], PolicyBlocked)
     return kind(status, body, retry_after)
 
 
