@@ -11,7 +11,7 @@ import pytest
 
 from purser_client import Purser, PurserClient, errors
 from purser_client.config import Call, Ordinals, call_key, units
-from purser_client.terms import MAX_TERMS_BYTES, read_terms
+from purser_client.terms import MAX_TERMS_BYTES, encoded, read_terms
 
 KEY = "gak_pub_a:gak_sec_" + "5" * 64
 CALL = Call.of("get", "https://api.example.com/v1/weather", b"")
@@ -160,6 +160,14 @@ def test_terms_are_read_whole() -> None:
     assert read_terms(None, json.dumps(v1).encode()) == v1
 
 
+def test_terms_are_sent_as_they_were_written() -> None:
+    text = b'{ "x402Version":2.0,"accepts":[{"precise":12345678901234567890.10}],"error":"\\ud800" }'
+    body = {"payment_requirement": read_terms(header(text), b""), "max_payment_units": 5, "approval_id": None}
+    assert encoded(body) == b'{"payment_requirement":' + text + b',"max_payment_units":5,"approval_id":null}'
+    marked = read_terms(None, b"\xef\xbb\xbf" + text.replace(b"2.0", b"1"))
+    assert encoded({"payment_requirement": marked}).startswith(b'{"payment_requirement":{ "x402Version":1,')
+
+
 @pytest.mark.parametrize("body", [b"", b"declined", b'{"error": "declined"}', b"[]", b"[" * 5000])
 def test_another_402_is_no_offer(body: bytes) -> None:
     assert read_terms(None, body) is None
@@ -175,12 +183,11 @@ def test_another_402_is_no_offer(body: bytes) -> None:
         b'{"x402Version": 2, "accepts": ["free"]}',
         b'{"x402Version": "2", "accepts": [{}]}',
         b'{"x402Version": true, "accepts": [{}]}',
-        b'{"x402Version": 1, "accepts": [{}]}',
+        b'{"x402Version": 3, "accepts": [{}]}',
         b'{"x402Version": 2, "accepts": [{}], "accepts": [{}, {}]}',
         b'{"x402Version": 2, "accepts": [{"amount": NaN}]}',
         b'{"x402Version": 2, "accepts": [{"amount": 1e999}]}',
         b'{"x402Version": 2, "accepts": [{"amount": ' + b"9" * 5000 + b"}]}",
-        b'{"x402Version": 2, "accepts": [{"text": "\\ud800"}]}',
         b'{"x402Version": 2, "accepts": ' + b"[" * 20000,
         b'{"x402Version": 2, "accepts": [{}]}' + b" " * MAX_TERMS_BYTES,
         b'\xff{"x402Version": 2, "accepts": [{}]}',
@@ -191,9 +198,24 @@ def test_unreadable_terms_are_told(text: bytes) -> None:
         read_terms(header(text), b"")
 
 
-def test_a_header_is_strict_base64() -> None:
+def test_a_header_is_read_in_every_form_of_base64() -> None:
+    # The text encodes to `+`, `/` and padding.
+    terms = {"x402Version": 2, "accepts": [ENTRY], "error": ">>>>>?????"}
+    good = header(json.dumps(terms, ensure_ascii=False).encode())
+    assert {"+", "/", "="} <= set(good)
+    url_safe = good.replace("+", "-").replace("/", "_")
+    for form in (good, good.rstrip("="), url_safe, url_safe.rstrip("="), f" {good}\t", f"{good[:40]}\r\n {good[40:]}"):
+        assert read_terms(form, b"") == terms, form
+
+
+def test_the_header_may_hold_terms_of_version_1() -> None:
+    v1 = {**TERMS, "x402Version": 1}
+    assert read_terms(header(json.dumps(v1).encode()), b"") == v1
+
+
+def test_a_header_that_is_no_base64_is_told() -> None:
     good = header(json.dumps(TERMS).encode())
-    for wrong in (f"{good}, {good}", good.rstrip("=") + "\n", good[:-3], "%%%", "ü"):
+    for wrong in (f"{good}, {good}", f"{good}{good}", good[:-3], good.rstrip("=")[:-1], "%%%", "ü", "=", ""):
         with pytest.raises(errors.InvalidOffer):
             read_terms(wrong, b"")
 

@@ -10,6 +10,7 @@ use reqwest::{Client, Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,7 +161,7 @@ pub struct CatalogFilter {
 
 #[derive(Serialize)]
 pub(crate) struct Judged<'a> {
-    pub(crate) payment_requirement: &'a Value,
+    pub(crate) payment_requirement: &'a RawValue,
     pub(crate) max_payment_units: Usdc,
     pub(crate) original_request: Original<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]

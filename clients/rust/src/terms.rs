@@ -1,20 +1,43 @@
-//! A provider's payment terms: the 402 answer of x402 v1 and v2, read strictly and with a size limit.
+//! A provider's payment terms: the 402 answer of x402 v1 and v2, read with a size limit, in every form that an official
+//! client reads.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use reqwest::header::HeaderMap;
-use serde_json::Value;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use reqwest::header::{HeaderMap, HeaderValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Number, Value};
 
 /// The header that carries the v2 terms.
 const REQUIRED_HEADER: &str = "payment-required";
+/// Base64 with or without padding (RFC 4648 §4).
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+/// The byte order mark of UTF-8, which JSON parsers skip (RFC 8259 §8.1).
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The headers that carry the settlement: v2's, v1's.
 const RESPONSE_HEADERS: [&str; 2] = ["payment-response", "x-payment-response"];
 /// The longest terms that are read, in bytes. Purser reads 64 KiB of request, of which the URL may take 8 KiB.
 pub(crate) const MAX_TERMS_BYTES: usize = 48 * 1024;
 
-/// A provider's decoded payment requirement, with every member that the provider sent.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PaymentTerms(Value);
+/// A provider's decoded payment requirement, as the provider wrote it: a number or a text that another encoder would
+/// write differently is sent to Purser unchanged.
+#[derive(Clone, Debug)]
+pub struct PaymentTerms(Box<RawValue>);
+
+/// The members that tell terms from another 402.
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(rename = "x402Version")]
+    version: Number,
+    #[serde(borrow)]
+    accepts: Vec<&'a RawValue>,
+}
 
 /// The reason that a 402 answer can't be paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,37 +51,53 @@ pub enum TermsError {
 }
 
 impl PaymentTerms {
-    /// Reads the terms from the v2 header or, if it is absent, from the v1 body.
+    /// Reads the terms from the header (v2, or v1) or, if it is absent, from the v1 body.
     pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, TermsError> {
-        let (json, version) = match headers.get(REQUIRED_HEADER) {
-            Some(_) => (payment_required(headers).ok_or(TermsError::NotX402)?, 2),
-            None => (body.to_owned(), 1),
+        let (json, versions) = match header(headers) {
+            Some(_) => (payment_required(headers).ok_or(TermsError::NotX402)?, &["1", "2"][..]),
+            None => (body.to_owned(), &["1"][..]),
         };
         if json.len() > MAX_TERMS_BYTES {
             return Err(TermsError::TooLong);
         }
-        let terms: Value = serde_json::from_slice(&json).map_err(|_| TermsError::NotX402)?;
-        let is_version = terms.get("x402Version").and_then(Value::as_u64) == Some(version);
-        let has_offers = terms
-            .get("accepts")
-            .and_then(Value::as_array)
-            .is_some_and(|offers| !offers.is_empty() && offers.iter().all(Value::is_object));
-        if is_version && has_offers {
-            Ok(Self(terms))
+        let text = json.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&json);
+        let terms: &RawValue = serde_json::from_slice(text).map_err(|_| TermsError::NotX402)?;
+        let outline: Outline<'_> = serde_json::from_str(terms.get()).map_err(|_| TermsError::NotX402)?;
+        // Some encoders write whole numbers as `2.0`.
+        let is_version = versions.contains(&outline.version.to_string().trim_end_matches(".0"));
+        let is_object = |offer: &&RawValue| offer.get().starts_with('{');
+        if is_version && !outline.accepts.is_empty() && outline.accepts.iter().all(is_object) {
+            Ok(Self(terms.to_owned()))
         } else {
             Err(TermsError::NotX402)
         }
     }
 
     /// Returns the terms as JSON.
-    pub const fn as_json(&self) -> &Value {
+    pub const fn as_json(&self) -> &RawValue {
         &self.0
     }
 }
 
-/// Decodes the v2 terms of a header from base64.
+/// Returns the header that carries the terms, unless it is empty.
+fn header(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(REQUIRED_HEADER).filter(|value| !value.is_empty())
+}
+
+/// Decodes the terms of a header from base64. Padding, white space and the choice of alphabet (RFC 4648 §4, §5) don't
+/// matter.
 pub(crate) fn payment_required(headers: &HeaderMap) -> Option<Vec<u8>> {
-    STANDARD.decode(headers.get(REQUIRED_HEADER)?.as_bytes()).ok()
+    let digits: Vec<u8> = header(headers)?
+        .as_bytes()
+        .iter()
+        .filter(|digit| !digit.is_ascii_whitespace())
+        .map(|digit| match digit {
+            b'-' => b'+',
+            b'_' => b'/',
+            digit => *digit,
+        })
+        .collect();
+    BASE64.decode(digits).ok()
 }
 
 /// Returns the provider's settlement header as `complete` takes it: an object keyed by the header's name.
@@ -74,42 +113,75 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn header(terms: &Value) -> HeaderMap {
-        let text = STANDARD.encode(terms.to_string());
+    fn sent_as(text: &str) -> HeaderMap {
         [(REQUIRED_HEADER.parse().unwrap(), text.parse().unwrap())]
             .into_iter()
             .collect()
     }
 
+    fn header(terms: &Value) -> HeaderMap {
+        sent_as(&BASE64.encode(terms.to_string()))
+    }
+
+    fn read(headers: &HeaderMap, body: &str) -> Result<String, TermsError> {
+        PaymentTerms::read(headers, body.as_bytes()).map(|terms| terms.as_json().get().to_owned())
+    }
+
     #[test]
-    fn terms_are_in_the_header_of_v2_or_the_body_of_v1_and_keep_every_member() {
-        let v2 = json!({"x402Version": 2, "accepts": [{"scheme": "exact"}], "vendor": {"a": 1}});
-        let v1 = json!({"x402Version": 1, "accepts": [{"scheme": "exact"}], "vendor": [2]});
-        assert_eq!(PaymentTerms::read(&header(&v2), b"").unwrap().as_json(), &v2);
+    fn terms_are_in_the_header_or_the_body_of_v1_and_stay_as_written() {
+        let of = |version| json!({"x402Version": version, "accepts": [{"scheme": "exact"}], "vendor": {"a": 1}});
+        let (v1, v2, v3) = (of(1), of(2), of(3));
         let none = HeaderMap::new();
-        assert_eq!(
-            PaymentTerms::read(&none, v1.to_string().as_bytes()).unwrap().as_json(),
-            &v1
-        );
+        assert_eq!(read(&header(&v2), "").unwrap(), v2.to_string());
+        assert_eq!(read(&header(&v1), "").unwrap(), v1.to_string());
+        for headers in [none.clone(), sent_as("")] {
+            assert_eq!(read(&headers, &v1.to_string()).unwrap(), v1.to_string());
+            assert_eq!(read(&headers, &format!("\u{feff}{v1}")).unwrap(), v1.to_string());
+        }
+        let odd = r#"{"x402Version":1.0,"accepts":[{"precise":12345678901234567890.10}],"error":"\ud800"}"#;
+        assert_eq!(read(&none, odd).unwrap(), odd);
 
         let not_x402 = [
-            (header(&v1), String::new()),
+            (header(&v3), String::new()),
             (none.clone(), v2.to_string()),
             (none.clone(), json!({"x402Version": 1, "accepts": []}).to_string()),
             (
                 none.clone(),
                 json!({"x402Version": 1, "accepts": ["exact"]}).to_string(),
             ),
+            (none.clone(), json!({"x402Version": "1", "accepts": [{}]}).to_string()),
+            (
+                none.clone(),
+                r#"{"x402Version":1,"accepts":[{}],"accepts":[{}]}"#.to_owned(),
+            ),
             (none.clone(), "Pay me".to_owned()),
         ];
         for (headers, body) in not_x402 {
-            assert_eq!(
-                PaymentTerms::read(&headers, body.as_bytes()),
-                Err(TermsError::NotX402),
-                "{body}"
-            );
+            assert_eq!(read(&headers, &body), Err(TermsError::NotX402), "{body}");
         }
-        let long = vec![b' '; MAX_TERMS_BYTES + 1];
-        assert_eq!(PaymentTerms::read(&none, &long), Err(TermsError::TooLong));
+        let long = " ".repeat(MAX_TERMS_BYTES + 1);
+        assert_eq!(read(&none, &long), Err(TermsError::TooLong));
+    }
+
+    #[test]
+    fn a_header_is_read_in_every_form_of_base64() {
+        let terms = r#"{"x402Version":2.0,"accepts":[{}],"error":">>>>>?????!"}"#;
+        let good = BASE64.encode(terms);
+        assert!(good.contains('+') && good.contains('/') && good.contains('='), "{good}");
+        let url_safe = good.replace('+', "-").replace('/', "_");
+        let (start, end) = good.split_at(40);
+        for form in [
+            &good,
+            good.trim_end_matches('='),
+            &url_safe,
+            url_safe.trim_end_matches('='),
+            &format!(" {good}\t"),
+            &format!("{start} \t{end}"),
+        ] {
+            assert_eq!(read(&sent_as(form), "").unwrap(), terms, "{form}");
+        }
+        for wrong in ["=", "%%%", &format!("{good}, {good}"), &format!("{good}{good}")] {
+            assert_eq!(read(&sent_as(wrong), ""), Err(TermsError::NotX402), "{wrong}");
+        }
     }
 }

@@ -1,4 +1,7 @@
-/** A provider's payment terms: its 402, decoded strictly, with the original text (docs/x402.md §1, §2). */
+/**
+ * A provider's payment terms: its 402, with the original text, in every form that an official client reads
+ * (docs/x402.md §1, §2).
+ */
 
 import { parse } from './api.js';
 import { discard, readBytes, readText, TooLongError } from './bounded.js';
@@ -19,13 +22,16 @@ export interface Offer {
   accepts: readonly Record<string, unknown>[];
 }
 
-/** Reads the terms of a 402 from the v2 header or, if it is absent, from the v1 body. Throws if they can't be paid. */
+/**
+ * Reads the terms of a 402 from the header (v2, or v1) or, if it is absent, from the v1 body. Throws if they can't be
+ * paid.
+ */
 export async function readOffer(response: Response, milliseconds: number): Promise<Offer> {
   if (response.redirected) {
     discard(response.body);
     throw new OfferRedirected(response.url);
   }
-  const header = response.headers.get('PAYMENT-REQUIRED');
+  const header = response.headers.get('PAYMENT-REQUIRED') || null;
   let text: string;
   if (header !== null) {
     discard(response.body);
@@ -38,8 +44,8 @@ export async function readOffer(response: Response, milliseconds: number): Promi
   const wrong = (what: string): never => refuse(what, text, response.status);
   if (text.length > OFFER_BYTES) wrong('its terms are too long');
   const value = parse(text) ?? wrong('its terms are no JSON object');
-  const version = header !== null ? 2 : 1;
-  if (value['x402Version'] !== version) wrong(`its x402Version is not ${version}`);
+  const version = value['x402Version'];
+  if (version !== 1 && (version !== 2 || header === null)) return wrong('its x402Version is none that is sent so');
   const accepts: unknown = value['accepts'];
   if (!Array.isArray(accepts) || accepts.length === 0 || !accepts.every(isRecord))
     return wrong('its `accepts` holds no terms');
@@ -74,11 +80,15 @@ export function saysUsed(answer: ProviderAnswer): boolean {
   return typeof error === 'string' && /nonce.{0,16}used|used.{0,16}nonce/i.test(error);
 }
 
-/** Decodes strict base64 of UTF-8 text. Returns undefined for anything else. */
+/**
+ * Decodes base64 of UTF-8 text. Padding, white space and the choice of alphabet (RFC 4648 §4, §5) don't matter. Returns
+ * undefined for anything else.
+ */
 export function fromBase64(text: string): string | undefined {
-  if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text)) return undefined;
+  const digits = text.replace(/\s+/g, '').replace(/={0,2}$/, '').replace(/-/g, '+').replace(/_/g, '/');
+  if (!/^[A-Za-z0-9+/]+$/.test(digits)) return undefined;
   try {
-    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const bytes = Uint8Array.from(atob(digits), (letter) => letter.charCodeAt(0));
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {
     return undefined;

@@ -195,7 +195,8 @@ export class Purchase {
     } catch (cause) {
       throw new PaymentUnanswered(call, cause);
     }
-    await call.prove(response.headers.get(this.version === 2 ? 'PAYMENT-RESPONSE' : 'X-PAYMENT-RESPONSE'));
+    const proof = response.headers.get('PAYMENT-RESPONSE') || response.headers.get('X-PAYMENT-RESPONSE');
+    await call.prove(proof || null);
     // A browser hides a redirect's status and location.
     if (response.type === 'opaqueredirect' || [301, 302, 303, 307, 308].includes(response.status)) {
       throw new PaymentRedirected(call, response, response.headers.get('Location'));

@@ -165,7 +165,7 @@ describe('a provider that is not to be trusted', { timeout: TIMEOUT_MS }, () => 
     '/no-base64': (_, response) => response.writeHead(402, { 'PAYMENT-REQUIRED': `${PROMPT}{}` }).end(),
     '/no-utf8': (_, response) => response.writeHead(402, { 'PAYMENT-REQUIRED': '//79' }).end(),
     '/no-json': (_, response) => offers(response, PROMPT),
-    '/version': (_, response) => offers(response, { ...offer, x402Version: 1 }),
+    '/version': (_, response) => offers(response, { ...offer, x402Version: 3 }),
     '/no-accepts': (_, response) => offers(response, { ...offer, accepts: [] }),
     '/odd-accepts': (_, response) => offers(response, { ...offer, accepts: ['exact'] }),
   };
@@ -290,7 +290,7 @@ describe('a provider that is not to be trusted', { timeout: TIMEOUT_MS }, () => 
     ['/no-base64', /no base64/],
     ['/no-utf8', /no base64/],
     ['/no-json', /no JSON object/],
-    ['/version', /not 2/],
+    ['/version', /x402Version/],
     ['/no-accepts', /no terms/],
     ['/odd-accepts', /no terms/],
   ]) {

@@ -34,7 +34,7 @@ from .models import (
 )
 from .routes import Answer, Ask
 from .steps import run, run_async, waited
-from .terms import parse_object
+from .terms import encoded, parse_object
 
 T = TypeVar("T")
 
@@ -58,8 +58,11 @@ class _Requests:
             "method": ask.method,
             "url": self._url + ask.path,
             "params": dict(ask.query) or None,
-            "json": None if ask.body is None else dict(ask.body),
-            "headers": self._authorization if ask.with_key else {},
+            "content": None if ask.body is None else encoded(ask.body),
+            "headers": {
+                **(self._authorization if ask.with_key else {}),
+                **({} if ask.body is None else {"Content-Type": "application/json"}),
+            },
             "timeout": httpx.Timeout(self._timeout, read=self._timeout + ask.waits),
         }
 

@@ -150,9 +150,9 @@ async def read_402_async(response: httpx.Response, purser: Purser) -> dict[str, 
 
 
 def header_of(response: httpx.Response, name: str) -> str | None:
-    """Returns a header. A repeated header is returned as one joined value, which is not valid x402."""
+    """Returns a header; None if it is empty. A repeated header is one joined value, which is not valid x402."""
     found = response.headers.get(name)
-    return found if isinstance(found, str) else None
+    return found if isinstance(found, str) and found.strip() else None
 
 
 def again(response: httpx.Response, body: bytes) -> httpx.Response:

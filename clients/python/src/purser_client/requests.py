@@ -108,7 +108,7 @@ def bounded(timeout: Any, purser: Purser) -> Any:
 
 def read_402(response: requests.Response, purser: Purser) -> dict[str, Any] | None:
     """Returns the terms of a 402, which stays readable; None if it is not about x402."""
-    header = response.headers.get(PAYMENT_REQUIRED)
+    header = response.headers.get(PAYMENT_REQUIRED, "").strip() or None
     body = b"" if header is not None else read_bounded(response, purser)
     if len(body) > MAX_TERMS_BYTES:
         raise InvalidOffer("the 402 is longer than is read")

@@ -1,10 +1,12 @@
-"""Reads a provider's payment terms (docs/x402.md §1, §2), strictly and with a size limit.
+"""Reads a provider's payment terms (docs/x402.md §1, §2), with a size limit, in every form that an official client reads.
 
 The decoded terms are sent to Purser with all their members. Purser judges them and returns the entry that it pays.
 """
 
 import base64
+import codecs
 import json
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
@@ -18,12 +20,23 @@ PAYMENT_HEADERS = ("PAYMENT-SIGNATURE", "X-PAYMENT")
 #: The headers that carry a provider's payment response: v2's, v1's.
 PROOF_HEADERS = ("PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE")
 
+_URL_SAFE = str.maketrans("-_", "+/")
 
-def read_terms(header: str | None, body: bytes) -> dict[str, Any] | None:
-    """Returns the terms of a 402, from its header (v2) or its body (v1). Returns None if it is not about x402."""
+
+class Terms(dict[str, Any]):
+    """A provider's terms, with the text in which it wrote them."""
+
+    def __init__(self, members: dict[str, Any], text: bytes) -> None:
+        super().__init__(members)
+        self.text = text
+
+
+def read_terms(header: str | None, body: bytes) -> Terms | None:
+    """Returns the terms of a 402, from its header (v2, or v1) or its body (v1). Returns None if it is not about x402."""
     if header is not None:
         try:
-            return _checked(read_header(header), 2)
+            text = _decoded(header)
+            return _checked(parse_object(text), text, (1, 2))
         except ValueError as error:
             raise InvalidOffer(f"the header {PAYMENT_REQUIRED} can't be read") from error
     try:
@@ -32,35 +45,55 @@ def read_terms(header: str | None, body: bytes) -> dict[str, Any] | None:
         if b"x402Version" in body:
             raise InvalidOffer("the body of the 402 can't be read") from error
         return None
-    return _checked(terms, 1) if "x402Version" in terms else None
+    return _checked(terms, body, (1,)) if "x402Version" in terms else None
 
 
 def read_header(value: str) -> dict[str, Any]:
     """Decodes an x402 header, which is base64 of JSON. Raises `ValueError` for anything else."""
+    return parse_object(_decoded(value))
+
+
+def _decoded(value: str) -> bytes:
+    """Decodes the base64 of a header. Raises `ValueError` for anything else.
+
+    Padding, white space and the choice of alphabet (RFC 4648 §4, §5) don't matter.
+    """
     if len(value) > MAX_TERMS_BYTES:
         raise ValueError("too long")
-    return parse_object(base64.b64decode(value.encode("ascii"), validate=True))
+    digits = "".join(value.split()).rstrip("=").translate(_URL_SAFE)
+    padding = "=" * (-len(digits) % 4)
+    return base64.b64decode((digits + padding).encode("ascii"), validate=True)
 
 
-def _checked(terms: dict[str, Any], version: int) -> dict[str, Any]:
+def write_header(terms: dict[str, Any]) -> str:
+    """Encodes terms as an x402 header, in the form that every client reads."""
+    return base64.b64encode(json.dumps(terms).encode()).decode()
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """Encodes a request to Purser. Terms stay as the provider wrote them, because some numbers would change."""
+    written = {
+        name: value.text if isinstance(value, Terms) else json.dumps(value, allow_nan=False).encode()
+        for name, value in body.items()
+    }
+    return b"{" + b",".join(json.dumps(name).encode() + b":" + text for name, text in written.items()) + b"}"
+
+
+def _checked(terms: dict[str, Any], text: bytes, versions: tuple[int, ...]) -> Terms:
     accepts = terms.get("accepts")
     stated = terms.get("x402Version")
-    if isinstance(stated, bool) or stated != version:
-        raise InvalidOffer(f"the 402 is not of x402 version {version}, by which it was sent")
+    if isinstance(stated, bool) or stated not in versions:
+        raise InvalidOffer("the 402 is of no version of x402 that is sent in this way")
     if not isinstance(accepts, list) or not accepts or not all(isinstance(entry, dict) for entry in accepts):
         raise InvalidOffer("the 402 offers no way to pay")
-    try:
-        # JSON allows a lone surrogate in text, but it can't be encoded as UTF-8.
-        json.dumps(terms, ensure_ascii=False).encode()
-    except ValueError as error:
-        raise InvalidOffer("the 402 has text that is no Unicode") from error
-    return terms
+    return Terms(terms, text.removeprefix(codecs.BOM_UTF8))
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
     """Parses a JSON object with unique names and finite numbers. Raises `ValueError` for anything else."""
     try:
-        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
+        # The byte order mark, if any, is skipped (RFC 8259 §8.1).
+        value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(value, dict):
