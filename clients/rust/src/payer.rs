@@ -23,6 +23,8 @@ const PROVIDER_TIMEOUT: Duration = Duration::from_mins(2);
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 /// The number of expired, unused payments of one request after which no further key is tried.
 const MAX_EXPIRED: u32 = 20;
+/// The longest wait for a person after which the offer is still sent. Parts of an offer expire.
+const FRESH: Duration = Duration::from_secs(1);
 /// The headers that carry a payment: v2's, v1's.
 const PAYMENT_HEADERS: [&str; 2] = ["payment-signature", "x-payment"];
 /// The redirect statuses.
@@ -54,10 +56,26 @@ pub struct Paid {
     pub payment: Option<PaymentMade>,
 }
 
+impl Paid {
+    const fn unpriced(response: Response) -> Self {
+        Self {
+            response,
+            payment: None,
+        }
+    }
+}
+
 /// A provider's answer to a call without a payment.
 enum Asked {
     Nothing(Response),
     Payment(PaymentTerms),
+}
+
+/// The outcome of asking for an authorization.
+enum Asking<T> {
+    Authorized(T),
+    /// The provider asks for no payment any more.
+    Unpriced(Response),
 }
 
 /// An authorized payment and its idempotency key.
@@ -153,13 +171,10 @@ impl Payer {
     /// Sends a request, and pays if the provider asks for a payment.
     pub async fn send(&self, request: Request) -> Result<Paid, PayError> {
         match self.asked(&request).await? {
-            Asked::Nothing(response) => Ok(Paid {
-                response,
-                payment: None,
-            }),
+            Asked::Nothing(response) => Ok(Paid::unpriced(response)),
             Asked::Payment(terms) => {
                 self.compare_with_listed(&request, &terms).await?;
-                self.pay(request, &terms).await
+                self.pay(request, terms).await
             }
         }
     }
@@ -213,13 +228,15 @@ impl Payer {
         Ok(Asked::Payment(PaymentTerms::read(&headers, &body)?))
     }
 
-    async fn pay(&self, request: Request, terms: &PaymentTerms) -> Result<Paid, PayError> {
-        let purchase = self.authorize(&request, terms).await?;
+    async fn pay(&self, request: Request, terms: PaymentTerms) -> Result<Paid, PayError> {
         let Purchase {
             authorized,
             key,
             ordinal,
-        } = purchase;
+        } = match self.authorize(&request, terms).await? {
+            Asking::Authorized(purchase) => purchase,
+            Asking::Unpriced(response) => return Ok(Paid::unpriced(response)),
+        };
         let place = ordinal.as_ref().map(Ordinal::place);
         let mut payment = PaymentMade::of(&self.purser, key, &authorized);
         let Some(signed) = &authorized.payment else {
@@ -265,7 +282,7 @@ impl Payer {
     }
 
     /// Authorizes the payment, under the request's own key or a derived one.
-    async fn authorize(&self, request: &Request, terms: &PaymentTerms) -> Result<Purchase, PayError> {
+    async fn authorize(&self, request: &Request, mut terms: PaymentTerms) -> Result<Asking<Purchase>, PayError> {
         let mut key = request.key.clone();
         for _ in 0..MAX_EXPIRED {
             let (key, ordinal) = match std::mem::replace(&mut key, Key::Derived) {
@@ -278,8 +295,9 @@ impl Payer {
                 Key::Derived => self.next_key(request),
             };
             let place = ordinal.as_ref().map(Ordinal::place);
-            let authorized = match self.authorize_under(request, terms, &key, place).await {
-                Ok(authorized) => authorized,
+            let authorized = match self.authorize_under(request, &mut terms, &key, place).await {
+                Ok(Asking::Authorized(authorized)) => authorized,
+                Ok(Asking::Unpriced(response)) => return Ok(Asking::Unpriced(response)),
                 Err(error) => {
                     if let (true, Some(ordinal)) = (error.is_bound_in_vain(), ordinal) {
                         ordinal.bought();
@@ -292,11 +310,11 @@ impl Payer {
                 // This payment was never taken and never can be, so the next key buys nothing twice.
                 Some(ordinal) if is_over => ordinal.bought(),
                 ordinal => {
-                    return Ok(Purchase {
+                    return Ok(Asking::Authorized(Purchase {
                         authorized,
                         key,
                         ordinal,
-                    });
+                    }));
                 }
             }
         }
@@ -305,24 +323,6 @@ impl Payer {
         )))
     }
 
-    async fn authorize_under(
-        &self,
-        request: &Request,
-        terms: &PaymentTerms,
-        key: &IdempotencyKey,
-        place: Option<Place>,
-    ) -> Result<Authorized, PayError> {
-        let call = request.call(self.ceiling);
-        let ask = async |approval| match self.purser.authorize(&call, terms, key, approval).await {
-            // The answer to the approved call was lost. The key without the approval returns the same payment.
-            Err(ApiError::Refused(refusal)) if approval.is_some() && refusal.slug == Slug::IdempotentReplay => {
-                self.purser.authorize(&call, terms, key, None).await
-            }
-            answer => answer,
-        };
-        let refusal = match ask(request.approval).await {
-            Err(ApiError::Refused(refusal)) => refusal,
-            answer => return Ok(answer?),
     /// Derives the key with the lowest free ordinal.
     fn next_key(&self, request: &Request) -> (IdempotencyKey, Option<Ordinal>) {
         let derived = |number| {
@@ -334,18 +334,38 @@ impl Payer {
     }
 
     /// Authorizes the payment under a key, waiting for a person if needed. Replaces `terms` after a wait.
+    async fn authorize_under(
+        &self,
+        request: &Request,
+        terms: &mut PaymentTerms,
+        key: &IdempotencyKey,
+        place: Option<Place>,
+    ) -> Result<Asking<Authorized>, PayError> {
+        let call = request.call(self.ceiling);
+        let ask = async |terms: &PaymentTerms, approval| match self.purser.authorize(&call, terms, key, approval).await
+        {
+            // The answer to the approved call was lost. The key without the approval returns the same payment.
+            Err(ApiError::Refused(refusal)) if approval.is_some() && refusal.slug == Slug::IdempotentReplay => {
+                self.purser.authorize(&call, terms, key, None).await
+            }
+            answer => answer,
+        };
+        let refusal = match ask(terms, request.approval).await {
+            Err(ApiError::Refused(refusal)) => refusal,
+            answer => return Ok(Asking::Authorized(answer?)),
         };
         let (Slug::ApprovalRequired, Some(approval_id)) = (&refusal.slug, refusal.approval_id) else {
             return Err(ApiError::Refused(refusal).into());
         };
         // A person may have decided since, for example if the run was stopped while it waited.
         let wait = request.wait_for_approval.unwrap_or(self.wait_for_approval);
+        let begun = Instant::now();
         let found = PendingApproval::verdict(&self.purser, approval_id, wait).await;
-        Ok(match found.map(|approval| approval.status) {
-            Ok(ApprovalStatus::Approved) => ask(Some(approval_id)).await?,
+        let approval = match found.map(|approval| approval.status) {
+            Ok(ApprovalStatus::Approved) => Some(approval_id),
             // Executed by a call whose answer was lost: the key replays it. Rejected or expired: the key returns the
             // reason.
-            Ok(ApprovalStatus::Executed | ApprovalStatus::Rejected | ApprovalStatus::Expired) => ask(None).await?,
+            Ok(ApprovalStatus::Executed | ApprovalStatus::Rejected | ApprovalStatus::Expired) => None,
             // The key may not be allowed to read the approval; the caller still gets its id.
             Ok(ApprovalStatus::Pending | ApprovalStatus::Other(_)) | Err(_) => {
                 return Err(PayError::ApprovalRequired(Box::new(PendingApproval {
@@ -355,7 +375,14 @@ impl Payer {
                     refusal,
                 })));
             }
-        })
+        };
+        if approval.is_some() && begun.elapsed() > FRESH {
+            *terms = match self.asked(request).await? {
+                Asked::Payment(newest) => newest,
+                Asked::Nothing(response) => return Ok(Asking::Unpriced(response)),
+            };
+        }
+        Ok(Asking::Authorized(ask(terms, approval).await?))
     }
 
     async fn call(&self, request: &Request, payment: Option<(HeaderName, HeaderValue)>) -> reqwest::Result<Response> {

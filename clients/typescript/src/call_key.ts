@@ -32,7 +32,7 @@ function utf8(text: string): Uint8Array<ArrayBuffer> {
 
 /**
  * The ordinals of a run's identical calls. An answered call uses up its ordinal. A failed call releases it, so that a
- * retry repeats the same payment and never makes a second one.
+ * retry repeats the same payment and never makes a second one. Each ordinal is held by at most one purchase at a time.
  */
 export class Ordinals {
   readonly #calls = new Map<string, Numbers>();
@@ -43,26 +43,38 @@ export class Ordinals {
     this.#calls.set(call, numbers);
     let number = numbers.spent + 1;
     while (numbers.above.has(number)) number += 1;
-    numbers.above.set(number, 'held');
-    return new Ordinal(number, numbers);
+    return new Ordinal(number, numbers, { attempts: 0 });
   }
 }
 
-/** The ordinals of one call. All up to `spent` are spent; `above` has the state of the others. */
+/** The ordinals of one call. All up to `spent` are spent; `above` has the others, each with its holder. */
 interface Numbers {
   spent: number;
-  above: Map<number, 'held' | 'spent'>;
+  above: Map<number, Purchase | 'spent'>;
 }
 
-/** The ordinal of one call, which is reserved until it is released. */
+/** A purchase, with the number of its attempts that reserve its ordinal. */
+interface Purchase {
+  attempts: number;
+}
+
+/** The ordinal of one attempt of a purchase, which is reserved until it is released. */
 export class Ordinal {
   readonly #numbers: Numbers;
+  readonly #purchase: Purchase;
+  #isHeld = false;
 
   constructor(
     readonly number: number,
     numbers: Numbers,
+    purchase: Purchase,
   ) {
     this.#numbers = numbers;
+    this.#purchase = purchase;
+    if (this.#isSpent()) return;
+    numbers.above.set(number, purchase);
+    purchase.attempts += 1;
+    this.#isHeld = true;
   }
 
   /** Marks the ordinal as used up. The next identical call is a separate purchase. */
@@ -73,14 +85,23 @@ export class Ordinal {
       numbers.above.delete(numbers.spent + 1);
   }
 
-  /** Releases the ordinal, unless it is spent. */
+  /** Ends this attempt's reservation. */
   release(): void {
-    if (this.#numbers.above.get(this.number) === 'held') this.#numbers.above.delete(this.number);
+    if (!this.#isHeld) return;
+    this.#isHeld = false;
+    this.#purchase.attempts -= 1;
+    const { above } = this.#numbers;
+    if (this.#purchase.attempts === 0 && above.get(this.number) === this.#purchase) above.delete(this.number);
   }
 
-  /** Reserves the same ordinal again, for another attempt of the call. */
-  retake(): void {
-    const { spent, above } = this.#numbers;
-    if (this.number > spent && !above.has(this.number)) above.set(this.number, 'held');
+  /** Reserves the same ordinal for another attempt. Returns undefined if another purchase holds it. */
+  retake(): Ordinal | undefined {
+    const holder = this.#numbers.above.get(this.number);
+    const isFree = holder === undefined || holder === this.#purchase || this.#isSpent();
+    return isFree ? new Ordinal(this.number, this.#numbers, this.#purchase) : undefined;
+  }
+
+  #isSpent(): boolean {
+    return this.number <= this.#numbers.spent || this.#numbers.above.get(this.number) === 'spent';
   }
 }

@@ -2,7 +2,8 @@
  * A purchase: authorize, send the call with exactly what was signed, complete.
  *
  * Invariants: a failed attempt releases its ordinal, so that the next attempt asks for the same payment. A payment is
- * sent only to the address that was judged. A paid response is always returned, or reported in an error.
+ * sent only to the address that was judged. A paid response is always returned, or reported in an error. After a wait for
+ * a person, the provider is asked for its newest terms, because parts of an offer expire.
  */
 
 import { type AuthorizeAnswer, type AuthorizeRequest, RawJson } from './api.js';
@@ -31,8 +32,20 @@ export interface Signed {
   call: PaidCall;
 }
 
+/** The payment requirement that Purser judges, of an offer. */
+export type Requirement = Record<string, unknown> | RawJson;
+
 /** The maximum number of expired, unused payments that one call skips. */
 const MOST_EXPIRED = 20;
+/** The longest wait for a person after which the offer is still sent. */
+const FRESH_MILLISECONDS = 1_000;
+
+/** The signal that the provider asks for no payment any more. It never leaves this package. */
+export class Unpriced extends Error {
+  constructor(readonly response: Response) {
+    super('the provider asks for no payment any more');
+  }
+}
 
 export class Purchase {
   private constructor(
@@ -40,15 +53,15 @@ export class Purchase {
     private readonly fetch: Fetch,
     private readonly call: ProviderCall,
     private readonly terms: Terms,
-    private readonly version: 1 | 2,
+    private readonly requirementOf: (offer: Offer) => Requirement,
     private body: AuthorizeRequest,
     /** Undefined if the caller gave the key. */
     private ordinal: Ordinal | undefined,
   ) {}
 
   /**
-   * Creates a purchase and derives its key, unless the caller gave one. `requirement` is the payment requirement, by
-   * default the unchanged offer.
+   * Creates a purchase and derives its key, unless the caller gave one. `requirementOf` returns the payment requirement
+   * of an offer, by default the unchanged offer.
    */
   static async of(
     purser: Purser,
@@ -56,17 +69,17 @@ export class Purchase {
     call: ProviderCall,
     terms: Terms,
     offer: Offer,
-    requirement: Record<string, unknown> | RawJson = new RawJson(offer.text),
+    requirementOf: (offer: Offer) => Requirement = ({ text }) => new RawJson(text),
   ): Promise<Purchase> {
     const { idempotencyKey, maxUnits, named } = terms;
     const body: AuthorizeRequest = {
-      payment_requirement: requirement,
+      payment_requirement: requirementOf(offer),
       max_payment_units: maxUnits,
       original_request: call.describe(),
       idempotency_key: idempotencyKey ?? '',
       ...named,
     };
-    const purchase = new Purchase(purser, fetch, call, terms, offer.version, body, undefined);
+    const purchase = new Purchase(purser, fetch, call, terms, requirementOf, body, undefined);
     if (idempotencyKey === undefined) {
       call.requireRepeatable();
       await purchase.#takeKey();
@@ -76,12 +89,16 @@ export class Purchase {
 
   /** Runs the complete purchase. */
   async run(): Promise<Response> {
-    return this.deliver(await this.authorize());
+    try {
+      return await this.deliver(await this.authorize());
+    } catch (error) {
+      if (error instanceof Unpriced) return error.response;
+      throw error;
+    }
   }
 
   /** Authorizes the payment. Its ordinal stays reserved until the payment is delivered. */
   async authorize(): Promise<Signed> {
-    this.ordinal?.retake();
     try {
       await this.#compareWithListed();
       for (let attempt = 1; ; attempt += 1) {
@@ -115,7 +132,6 @@ export class Purchase {
 
   /** Sends the paid call with exactly the signed header, unless `value` is another encoding of it. */
   async deliver({ payment, call }: Signed, value: string = payment.header_value): Promise<Response> {
-    this.ordinal?.retake();
     let response: Response;
     try {
       response = await this.#send(call, { name: payment.header_name, value });
@@ -137,6 +153,31 @@ export class Purchase {
     });
   }
 
+  /**
+   * Runs the purchase once more with the newest terms, under the same key, or under the next one if another identical
+   * call continues it already.
+   */
+  async #retry(): Promise<Response> {
+    const { purser, fetch, call, terms, requirementOf, body } = this;
+    const again = new Purchase(purser, fetch, call, terms, requirementOf, body, this.ordinal?.retake());
+    if (this.ordinal !== undefined && again.ordinal === undefined) await again.#takeKey();
+    try {
+      await again.#refresh();
+    } catch (error) {
+      again.ordinal?.release();
+      if (error instanceof Unpriced) return error.response;
+      throw error;
+    }
+    return again.run();
+  }
+
+  /** Asks the provider for its newest terms. Throws `Unpriced` if it answers with something else. */
+  async #refresh(): Promise<void> {
+    const answer = await this.call.ask(this.fetch, this.purser.answer.milliseconds);
+    if (!('accepts' in answer)) throw new Unpriced(answer);
+    this.body = { ...this.body, payment_requirement: this.requirementOf(answer) };
+  }
+
   /** Derives the key with the lowest free ordinal. */
   async #takeKey(): Promise<void> {
     const { method, url, bodySha256 } = this.call;
@@ -154,6 +195,7 @@ export class Purchase {
       if (!(refusal instanceof Refusal && refusal.slug === 'approval_required' && refusal.approvalId)) throw refusal;
       const approval = new PendingApproval(api, refusal.approvalId);
       // The key may not be allowed to read the approval; the caller still gets its id.
+      const asked = Date.now();
       const state = await approval.wait(this.terms.waitSeconds, signal).catch((error: unknown) => {
         if (!(error instanceof Refusal)) throw error;
         return undefined;
@@ -161,8 +203,9 @@ export class Purchase {
       switch (state?.status) {
         case undefined:
         case 'pending':
-          throw new ApprovalRequired(refusal, approval, () => this.run());
+          throw new ApprovalRequired(refusal, approval, () => this.#retry());
         case 'approved':
+          if (Date.now() - asked > FRESH_MILLISECONDS) await this.#refresh();
           return this.#approved(refusal.approvalId);
         // Executed by a call whose answer was lost: the key replays it. Rejected or expired: the key returns the
         // reason.

@@ -14,7 +14,7 @@ import type { Fetch } from './bounded.js';
 import { ConfigurationError } from './errors.js';
 import { fromBase64, type Offer, toBase64 } from './offer.js';
 import { ProviderCall } from './provider_call.js';
-import { Purchase, type Signed } from './purchase.js';
+import { Purchase, type Requirement, type Signed, Unpriced } from './purchase.js';
 import type { Purser } from './purser.js';
 
 /** The used part of the official `x402Client`. */
@@ -94,7 +94,10 @@ export function registerPurser(
       if (!found) throw new ConfigurationError([NOT_OURS]);
       const { call, offer } = found;
       try {
-        const purchase = await Purchase.of(purser, fetch, call, purser.terms(), offer, only(offer, Number(index)));
+        const chosen = offer.accepts[Number(index)] ?? {};
+        const purchase = await Purchase.of(purser, fetch, call, purser.terms(), offer, (newest) =>
+          newest === offer ? only(offer, Number(index)) : only(newest, newest.accepts.findIndex(sameTerms(chosen))),
+        );
         const signed = await purchase.authorize();
         const { payload } = signed.payment;
         outcomes.set(signatureOf(payload), { purchase, signed });
@@ -123,7 +126,10 @@ export function registerPurser(
           throw new ConfigurationError([NOT_OURS]);
         return fetch(request);
       }
-      if ('error' in outcome) throw outcome.error;
+      if ('error' in outcome) {
+        if (outcome.error instanceof Unpriced) return outcome.error.response;
+        throw outcome.error;
+      }
       return outcome.purchase.deliver(outcome.signed, withExtensions(outcome.signed, sent?.['extensions']));
     }
     const call = await ProviderCall.of(request);
@@ -151,9 +157,19 @@ function marked({ version, value, accepts }: Offer, id: string): Response {
   return new Response('{}', { status: 402, headers: { 'PAYMENT-REQUIRED': toBase64(text) } });
 }
 
-/** Returns the offer with only the entry that the client chose, so that Purser judges and signs that one. */
-function only({ text, value, accepts }: Offer, index: number): JsonObject | RawJson {
-  return accepts.length === 1 ? new RawJson(text) : { ...value, accepts: [accepts[index]] };
+/**
+ * Returns the offer with only the entry that the client chose, so that Purser judges and signs that one. An offer without
+ * it is returned whole: then Purser decides.
+ */
+function only({ text, value, accepts }: Offer, index: number): Requirement {
+  const entry = accepts[index];
+  return accepts.length === 1 || !entry ? new RawJson(text) : { ...value, accepts: [entry] };
+}
+
+/** Returns whether an entry of newer terms asks for the same payment as another one. */
+function sameTerms(chosen: JsonObject): (entry: JsonObject) => boolean {
+  const judged = ['scheme', 'network', 'asset', 'payTo', 'amount', 'maxAmountRequired'];
+  return (entry) => judged.every((name) => String(entry[name]).toLowerCase() === String(chosen[name]).toLowerCase());
 }
 
 /** Returns Purser's header. If the client added extensions, returns a new encoding that includes them. */

@@ -7,6 +7,7 @@ import { inspect } from 'node:util';
 
 import { ADVICE, callKey, ConfigurationError, Purser, RawJson, Refusal, wrapFetch } from '../dist/index.js';
 import { Ordinals, sha256 } from '../dist/call_key.js';
+import { fromBase64, readOffer } from '../dist/offer.js';
 
 const read = (path) => readFileSync(new URL(`../${path}`, import.meta.url), 'utf8');
 const KEY = `gak_pub_${'a'.repeat(32)}:gak_sec_${'b'.repeat(64)}`;
@@ -32,8 +33,54 @@ test('an ordinal is used up by a call that was answered, and given back by one t
   for (const ordinal of [first, third, second]) ordinal.release();
   assert.equal(ordinals.take('a').number, 2);
   for (let number = 2; number < 6; number += 1) ordinals.take('c').spend();
-  first.retake();
   assert.deepEqual([ordinals.take('a').number, ordinals.take('c').number], [3, 5]);
+});
+
+test('a held ordinal is given to nobody else', () => {
+  const ordinals = new Ordinals();
+  const next = () => ordinals.take('a');
+  const [first, second] = [next(), next()];
+  // A later call ends while the first one runs.
+  second.spend();
+  assert.equal(next().number, 3);
+  // A call that is released twice releases nothing that another call has taken since.
+  first.release();
+  const again = next();
+  first.release();
+  assert.deepEqual([again.number, next().number], [1, 4]);
+  // Nor does it take back what another call holds.
+  assert.equal(first.retake(), undefined);
+  again.release();
+  const retaken = first.retake();
+  assert.deepEqual([retaken.number, next().number], [1, 5]);
+  // Two attempts of one purchase share its ordinal until both have ended.
+  first.retake().release();
+  assert.equal(next().number, 6);
+  // Acknowledging the first attempt ends its ordinal for both.
+  first.spend();
+  retaken.release();
+  assert.deepEqual([first.retake().number, next().number], [1, 7]);
+});
+
+test('a header is read in every form of base64', async () => {
+  const text = '{"x402Version":2,"accepts":[{}],"error":">>>>>?????"}';
+  const good = Buffer.from(text).toString('base64');
+  assert.ok(['+', '/', '='].every((digit) => good.includes(digit)), good);
+  const urlSafe = Buffer.from(text).toString('base64url');
+  for (const form of [good, good.replace(/=+$/, ''), urlSafe, ` ${good}\t`, `${good.slice(0, 40)}\r\n ${good.slice(40)}`])
+    assert.equal(fromBase64(form), text, form);
+  for (const wrong of ['', '=', '%%%', `${good}, ${good}`, good + good, '///']) assert.equal(fromBase64(wrong), undefined);
+});
+
+test('the header may hold terms of version 1, and the body those alone', async () => {
+  const offer = (version) => JSON.stringify({ x402Version: version, accepts: [{}] });
+  const inHeader = (text) => new Response('', { status: 402, headers: { 'PAYMENT-REQUIRED': btoa(text) } });
+  for (const version of [1, 2]) assert.equal((await readOffer(inHeader(offer(version)), 1000)).version, version);
+  assert.equal((await readOffer(new Response(offer(1), { status: 402 }), 1000)).version, 1);
+  const empty = new Response(offer(1), { status: 402, headers: { 'PAYMENT-REQUIRED': '' } });
+  assert.equal((await readOffer(empty, 1000)).version, 1, 'an empty header is none');
+  for (const response of [inHeader(offer(3)), inHeader(offer('2')), new Response(offer(2), { status: 402 })])
+    await assert.rejects(readOffer(response, 1000), /x402Version/);
 });
 
 test('amounts are USD in text or whole micro-units', () => {
@@ -188,6 +235,8 @@ test('there is a word of advice for every refusal that an agent can meet, and fo
     assert.ok(reasons.includes(reason), reason);
     assert.notEqual(adviceOf('policy_blocked', `${reason}:x`), ADVICE.policy_blocked, reason);
   }
+  assert.match(adviceOf('policy_blocked', 'catalog_payee:pay_to_not_yet_accepted'), /Wait until `retryAt`/);
+  assert.match(adviceOf('policy_blocked', 'catalog_payee:pay_to_not_in_catalog'), /Don't pay/);
   assert.match(adviceOf('url_required'), /slug names/);
   const invalid = (...paths) => {
     const details = paths.map((path) => ({ path, message: '' }));
@@ -197,5 +246,3 @@ test('there is a word of advice for every refusal that an agent can meet, and fo
   assert.match(invalid('/payment_requirement', '/max_payment_units'), /Correct what/);
   assert.match(invalid(), /Correct what/);
 });
-  assert.match(adviceOf('policy_blocked', 'catalog_payee:pay_to_not_yet_accepted'), /Wait until `retryAt`/);
-  assert.match(adviceOf('policy_blocked', 'catalog_payee:pay_to_not_in_catalog'), /Don't pay/);

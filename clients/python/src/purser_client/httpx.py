@@ -27,7 +27,7 @@ from .payment import (
     receipted,
     signed,
 )
-from .steps import run, run_async
+from .steps import Unpriced, run, run_async
 from .terms import MAX_TERMS_BYTES, PAYMENT_HEADERS, PAYMENT_REQUIRED, read_terms
 
 __all__ = ["PurserAsyncTransport", "PurserTransport"]
@@ -50,14 +50,23 @@ class PurserTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Sends a request, and pays if the answer asks for a payment."""
         request.read()
+        try:
+            terms = self._asked(request)
+            payment = run(signed(self._purser, call_of(request), terms), self.api, lambda: self._asked(request))
+        except Unpriced as found:
+            answer: httpx.Response = found.response
+            return answer
+        return send_paid(self._transport, self._purser, self.api, request, payment)
+
+    def _asked(self, request: httpx.Request) -> dict[str, Any]:
+        """Sends a request without a payment, and returns the provider's terms. Raises `Unpriced` if it has none."""
         response = self._transport.handle_request(bounded(request, self._purser))
         if response.status_code != 402 or is_paid(request):
-            return response
+            raise Unpriced(response)
         terms = read_402(response, self._purser)
         if isinstance(terms, httpx.Response):
-            return terms
-        payment = run(signed(self._purser, call_of(request), terms), self.api)
-        return send_paid(self._transport, self._purser, self.api, request, payment)
+            raise Unpriced(terms)
+        return terms
 
 
 class PurserAsyncTransport(httpx.AsyncBaseTransport):
@@ -77,14 +86,30 @@ class PurserAsyncTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Sends a request, and pays if the answer asks for a payment."""
         await request.aread()
-        response = await send_async(self._transport, self._purser, request)
-        if response.status_code != 402 or is_paid(request):
-            return response
-        terms = await read_402_async(response, self._purser)
-        if isinstance(terms, httpx.Response):
-            return terms
-        payment = await run_async(signed(self._purser, call_of(request), terms), self.api)
+        try:
+            terms = await asked_async(self._transport, self._purser, request)
+            payment = await run_async(
+                signed(self._purser, call_of(request), terms),
+                self.api,
+                lambda: asked_async(self._transport, self._purser, request),
+            )
+        except Unpriced as found:
+            answer: httpx.Response = found.response
+            return answer
         return await send_paid_async(self._transport, self._purser, self.api, request, payment)
+
+
+async def asked_async(
+    transport: httpx.AsyncBaseTransport, purser: Purser, request: httpx.Request
+) -> dict[str, Any]:
+    """Sends a request without a payment, and returns the provider's terms. Raises `Unpriced` if it has none."""
+    response = await send_async(transport, purser, request)
+    if response.status_code != 402 or is_paid(request):
+        raise Unpriced(response)
+    terms = await read_402_async(response, purser)
+    if isinstance(terms, httpx.Response):
+        raise Unpriced(terms)
+    return terms
 
 
 def call_of(request: httpx.Request) -> Call:

@@ -31,7 +31,7 @@ from .errors import (
 )
 from .models import AuthorizeBody, Authorized, CheckBody, Completed, Settlement
 from .routes import Answer
-from .steps import Sleep, Steps, asked, is_passing, run, run_async, waited
+from .steps import Reoffer, Sleep, Steps, asked, is_passing, run, run_async, waited
 from .terms import (
     MAX_TERMS_BYTES,
     PAYMENT_HEADERS,
@@ -43,6 +43,8 @@ from .terms import (
 
 #: The number of expired, unused payments of one call after which no further key is tried.
 MAX_EXPIRED = 20
+#: The longest wait for a person after which the offer is still sent, in seconds. Parts of an offer expire.
+FRESH = 1.0
 #: The longest reason, in characters, and the longest body, in bytes, that an error keeps.
 MAX_REASON, MAX_BODY = 200, 4096
 #: The default pause between two requests for a receipt, and the longest one, in seconds.
@@ -210,12 +212,15 @@ def _authorized(body: AuthorizeBody, wait: float) -> Steps[Answer[Authorized]]:
         pass
     except ApprovalRequired as required:
         # A person may have decided since, for example if the run was stopped while it waited.
+        began = time.monotonic()
         try:
             found = yield from waited(required.approval_id, wait)
         except PurserError as error:
             raise required from error
         if found["status"] == "pending":
             raise
+        if time.monotonic() - began > FRESH and (newest := (yield Reoffer())) is not None:
+            body["payment_requirement"] = newest
         body = {**body, "approval_id": required.approval_id}
         try:
             return (yield from asked(routes.authorize(body)))

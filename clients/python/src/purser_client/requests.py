@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import requests
@@ -28,7 +29,7 @@ from .payment import (
     receipted,
     signed,
 )
-from .steps import run
+from .steps import Unpriced, run
 from .terms import MAX_TERMS_BYTES, PAYMENT_HEADERS, PAYMENT_REQUIRED, read_terms
 
 __all__ = ["PurserAdapter"]
@@ -62,14 +63,25 @@ class PurserAdapter(HTTPAdapter):
         """Sends a request, and pays if the answer asks for a payment."""
         how = {"timeout": bounded(timeout, self._purser), "verify": verify, "cert": cert, "proxies": proxies}
         request = whole(request)
-        response = super().send(request, stream=True, **how)
-        if response.status_code != 402 or is_paid(request):
-            return response
-        terms = read_402(response, self._purser)
-        if terms is None:
-            return response
-        payment = run(signed(self._purser, call_of(request), terms), self.api)
+        try:
+            terms = asked(super(), self._purser, request, how)
+            again = partial(asked, super(), self._purser, request, how)
+            payment = run(signed(self._purser, call_of(request), terms), self.api, again)
+        except Unpriced as found:
+            answer: requests.Response = found.response
+            return answer
         return send_paid(super(), self._purser, self.api, request, payment, how)
+
+
+def asked(
+    adapter: Any, purser: Purser, request: requests.PreparedRequest, how: dict[str, Any]
+) -> dict[str, Any]:
+    """Sends a request without a payment, and returns the provider's terms. Raises `Unpriced` if it has none."""
+    response: requests.Response = adapter.send(request, **{**how, "stream": True})
+    terms = None if response.status_code != 402 or is_paid(request) else read_402(response, purser)
+    if terms is None:
+        raise Unpriced(response)
+    return terms
 
 
 def whole(request: requests.PreparedRequest) -> requests.PreparedRequest:

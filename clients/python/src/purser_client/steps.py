@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
@@ -35,8 +35,20 @@ class Sleep:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Reoffer:
+    """A request for the provider's newest terms. Its result is None if the provider can't be asked here."""
 
-Steps = Generator[Ask[Any] | Sleep, Any, T]
+
+class Unpriced(Exception):  # noqa: N818
+    """The signal that the provider asks for no payment any more. It never leaves this package."""
+
+    def __init__(self, response: Any) -> None:
+        self.response = response
+        super().__init__("the provider asks for no payment any more")
+
+
+Steps = Generator[Ask[Any] | Sleep | Reoffer, Any, T]
 
 
 class Sends(Protocol):
@@ -53,8 +65,8 @@ class SendsAsync(Protocol):
         """Sends one request, or raises a `PurserError`."""
 
 
-def run(steps: Steps[T], api: Sends) -> T:
-    """Executes the steps, and returns their result."""
+def run(steps: Steps[T], api: Sends, reoffer: Callable[[], object] | None = None) -> T:
+    """Executes the steps, and returns their result. `reoffer` returns the provider's newest terms, or raises `Unpriced`."""
     result: object = None
     error: PurserError | None = None
     try:
@@ -64,6 +76,8 @@ def run(steps: Steps[T], api: Sends) -> T:
             try:
                 if isinstance(step, Sleep):
                     time.sleep(step.seconds)
+                elif isinstance(step, Reoffer):
+                    result = None if reoffer is None else reoffer()
                 else:
                     result = api.send(step)
             except PurserError as raised:
@@ -74,8 +88,10 @@ def run(steps: Steps[T], api: Sends) -> T:
         steps.close()
 
 
-async def run_async(steps: Steps[T], api: SendsAsync) -> T:
-    """Executes the steps, and returns their result."""
+async def run_async(
+    steps: Steps[T], api: SendsAsync, reoffer: Callable[[], Awaitable[object]] | None = None
+) -> T:
+    """Executes the steps, and returns their result. `reoffer` returns the provider's newest terms, or raises `Unpriced`."""
     result: object = None
     error: PurserError | None = None
     try:
@@ -85,6 +101,8 @@ async def run_async(steps: Steps[T], api: SendsAsync) -> T:
             try:
                 if isinstance(step, Sleep):
                     await anyio.sleep(step.seconds)
+                elif isinstance(step, Reoffer):
+                    result = None if reoffer is None else await reoffer()
                 else:
                     result = await api.send(step)
             except PurserError as raised:

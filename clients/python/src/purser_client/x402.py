@@ -16,7 +16,8 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -33,7 +34,8 @@ from .api import AsyncPurserClient, PurserClient
 from .config import Call, Purser
 from .errors import PurserError
 from .payment import Signed, signed
-from .steps import Steps, run, run_async
+from .steps import Steps, Unpriced, run, run_async
+from .terms import PAYMENT_REQUIRED, write_header
 
 __all__ = ["wrap_httpx", "wrap_requests"]
 
@@ -54,7 +56,12 @@ class _InHand:
     #: The transport that makes the call. A client of the package may have several transports, and all their hooks are
     #: called.
     maker: object
+    #: The request without a payment, and how it is sent.
+    request: Any
+    how: dict[str, Any] = field(default_factory=dict)
     terms: dict[str, Any] | None = None
+    #: The entry that the package chose.
+    chosen: dict[str, Any] = field(default_factory=dict)
     payment: Signed | None = None
 
 
@@ -117,8 +124,19 @@ def _signed(purser: Purser, context: PaymentCreationContext) -> Steps[Signed]:
         raise PurserError("what the x402 package chose is not in the provider's terms")
     if in_hand.payment is not None:
         raise PurserError("the x402 package asks for a second payment for one call")
-    terms = {**in_hand.terms, "accepts": [in_hand.terms["accepts"][offered.index(True)]]}
-    return signed(purser, in_hand.call, terms)
+    in_hand.chosen = in_hand.terms["accepts"][offered.index(True)]
+    return signed(purser, in_hand.call, {**in_hand.terms, "accepts": [in_hand.chosen]})
+
+
+def _same_entry(in_hand: _InHand, newest: dict[str, Any]) -> dict[str, Any]:
+    """Returns newer terms with the entry that the package chose. If it is gone, returns all of them to be judged."""
+    judged = ("scheme", "network", "asset", "payTo", "amount", "maxAmountRequired")
+
+    def key(entry: dict[str, Any]) -> list[str]:
+        return [str(entry.get(name)).lower() for name in judged]
+
+    same = [entry for entry in newest["accepts"] if key(entry) == key(in_hand.chosen)]
+    return {**newest, "accepts": same[:1] or newest["accepts"]}
 
 
 @contextmanager
@@ -132,7 +150,7 @@ def _made(in_hand: _InHand) -> Iterator[None]:
         if in_hand.payment is not None:
             in_hand.payment.purchase.failed()
         cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, PurserError):
+        while cause is not None and not isinstance(cause, PurserError | Unpriced):
             cause = cause.__cause__
         if cause is None or cause is error:
             raise
@@ -151,14 +169,19 @@ class _Transport(x402AsyncTransport):
         async def authorize(context: PaymentCreationContext) -> None:
             in_hand = _in_hand.get()
             if in_hand.maker is self:
-                in_hand.payment = await run_async(_signed(purser, context), beneath.api)
+                newest = partial(beneath.newest, in_hand)
+                in_hand.payment = await run_async(_signed(purser, context), beneath.api, newest)
 
         client.on_before_payment_creation(authorize)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         await request.aread()
-        with _made(_InHand(with_httpx.call_of(request), self)):
-            return await super().handle_async_request(request)
+        try:
+            with _made(_InHand(with_httpx.call_of(request), self, request)):
+                return await super().handle_async_request(request)
+        except Unpriced as found:
+            answer: httpx.Response = found.response
+            return answer
 
 
 class _Beneath(httpx.AsyncBaseTransport):
@@ -173,6 +196,10 @@ class _Beneath(httpx.AsyncBaseTransport):
         await self._transport.aclose()
         await self.api.aclose()
 
+    async def newest(self, in_hand: _InHand) -> dict[str, Any]:
+        """Asks the provider for its newest terms."""
+        return _same_entry(in_hand, await with_httpx.asked_async(self._transport, self._purser, in_hand.request))
+
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         in_hand = _in_hand.get()
         if in_hand.payment is not None and with_httpx.is_paid(request):
@@ -185,6 +212,9 @@ class _Beneath(httpx.AsyncBaseTransport):
         if isinstance(terms, httpx.Response):
             return terms
         in_hand.terms = terms
+        # The package reads fewer forms of base64.
+        if with_httpx.header_of(response, PAYMENT_REQUIRED) is not None:
+            response.headers[PAYMENT_REQUIRED] = write_header(terms)
         return with_httpx.again(response, json.dumps(terms).encode())
 
 
@@ -200,6 +230,10 @@ class _BeneathRequests(HTTPAdapter):
         super().close()
         self.api.close()
 
+    def newest(self, in_hand: _InHand) -> dict[str, Any]:
+        """Asks the provider for its newest terms."""
+        return _same_entry(in_hand, with_requests.asked(super(), self.purser, in_hand.request, in_hand.how))
+
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         in_hand = _in_hand.get()
         if in_hand.payment is not None and with_requests.is_paid(request):
@@ -207,6 +241,8 @@ class _BeneathRequests(HTTPAdapter):
         response = super().send(request, *args, **kwargs)
         if response.status_code == 402 and not with_requests.is_paid(request):
             in_hand.terms = with_requests.read_402(response, self.purser)
+            if in_hand.terms is not None and response.headers.get(PAYMENT_REQUIRED, "").strip():
+                response.headers[PAYMENT_REQUIRED] = write_header(in_hand.terms)
         return response
 
 
@@ -219,7 +255,7 @@ class _Adapter(x402HTTPAdapter, _BeneathRequests):
         def authorize(context: PaymentCreationContext) -> None:
             in_hand = _in_hand.get()
             if in_hand.maker is self:
-                in_hand.payment = run(_signed(purser, context), self.api)
+                in_hand.payment = run(_signed(purser, context), self.api, partial(self.newest, in_hand))
 
         client.on_before_payment_creation(authorize)
 
@@ -227,8 +263,11 @@ class _Adapter(x402HTTPAdapter, _BeneathRequests):
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         kwargs["timeout"] = with_requests.bounded(kwargs.get("timeout"), self.purser)
         whole = with_requests.whole(request)
-        with _made(_InHand(with_requests.call_of(whole), self)):
-            response = super().send(whole, **{**kwargs, "stream": True})
+        try:
+            with _made(_InHand(with_requests.call_of(whole), self, whole, kwargs)):
+                response = super().send(whole, **{**kwargs, "stream": True})
+        except Unpriced as found:
+            response = found.response
         # The request that the session continues with, for example to follow a redirect, contains no payment.
         response.request = request
         return response
