@@ -387,6 +387,97 @@ async fn a_price_above_the_listed_one_is_told_and_refused_above_the_percentage_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn four_workers_make_forty_purchases_through_one_payer() {
+    const DELAYS: [u64; 5] = [400, 0, 200, 0, 100];
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let payer = payer(&world, &agent, "busy");
+    let url = weather(&world);
+    let workers = (0..4).map(|worker: usize| {
+        let (payer, url) = (payer.clone(), url.clone());
+        tokio::spawn(async move {
+            let mut bought = Vec::new();
+            for call in 0..10 {
+                let paid = payer.get(url.as_str()).await.unwrap();
+                // Later calls end before earlier ones, and calls start while others run.
+                tokio::time::sleep(Duration::from_millis(DELAYS[(worker + call) % DELAYS.len()])).await;
+                assert!(paid.response.text().await.unwrap().contains("Lisbon"));
+                bought.push(paid.payment.unwrap().settlement_id);
+            }
+            bought
+        })
+    });
+    let mut bought = std::collections::HashSet::new();
+    for worker in workers.collect::<Vec<_>>() {
+        bought.extend(worker.await.unwrap());
+    }
+    assert_eq!((bought.len(), world.footprint().await.settlements), (40, 40));
+    assert_eq!(spent(&world, &agent).await, 40 * PRICE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_is_sent_again_for_the_same_payment() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    world.enable(&agent, "lab-weather-v1", SpendPolicy::permissive()).await;
+    let providers = &world.stack.providers;
+    for (number, base) in [(1, &providers.provider_url), (2, &providers.provider_v1_url)] {
+        let payer = payer(&world, &agent, base);
+        let url = format!("{base}/weather?answers=lost&offers=vary");
+        let PayError::PaymentUnanswered { payment: lost, .. } = payer.get(&url).await.unwrap_err() else {
+            panic!("{url} answers")
+        };
+        assert_eq!(spent(&world, &agent).await, number * PRICE, "{url}");
+        let paid = payer.get(&url).await.unwrap();
+        assert_eq!(paid.response.status(), 200, "{url}");
+        let payment = paid.payment.unwrap();
+        assert_eq!(
+            (payment.settlement_id, payment.replayed),
+            (lost.settlement_id, true),
+            "{url}"
+        );
+        confirmed(&payment.receipt);
+        assert_eq!(spent(&world, &agent).await, number * PRICE, "the same nonce: {url}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_of_ten_minutes_buys_at_the_newest_offer() {
+    let world = World::start().await;
+    let asking = SpendPolicy {
+        require_approval_above: units(PRICE - 1),
+        ..SpendPolicy::permissive()
+    };
+    let agent = agent(&world, asking).await;
+    // The first offer is no longer accepted then, neither of a call that waits nor of one that proceeds.
+    let url = format!("{}?offers=vary", weather(&world));
+    for run in ["proceeds", "waits"] {
+        let payer = payer(&world, &agent, run);
+        let PayError::ApprovalRequired(pending) = payer.get(&url).await.unwrap_err() else {
+            panic!("no approval is asked for")
+        };
+        let (approval, url) = (pending.approval_id().to_string(), url.clone());
+        let call = tokio::spawn(async move {
+            if run == "waits" {
+                return payer.wait_for_approval(Duration::from_mins(2)).get(url).await;
+            }
+            let waited = pending.wait(Duration::from_mins(2)).await.unwrap();
+            assert!(matches!(waited, Waited::Approved(_)), "{waited:?}");
+            pending.proceed(&payer).await
+        });
+        // The client measures its wait by the machine's clock, and sends an offer that is a second old.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let later = json!({"advance_seconds": 600});
+        let moved = world.call(Method::POST, "/_local/clock", None, Some(&later)).await;
+        moved.ok();
+        world.resolve(&approval, ApprovalDecision::Approve).await;
+        let payment = call.await.unwrap().unwrap().payment.unwrap();
+        confirmed(&payment.receipt);
+    }
+    assert_eq!(spent(&world, &agent).await, 2 * PRICE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_purchase_is_over_once_its_answer_was_read_to_the_end() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;

@@ -153,6 +153,17 @@ class Agent:
         """Changes the agent's policy for a service, as its owner."""
         self.world.person("PATCH", f"/agents/{self.agent_id}/services/{service}", edit)
 
+    def open_approval(self) -> str:
+        """Waits for a pending approval of the agent, and returns its id."""
+        url = f"{self.world.base}/approvals?agent_id={self.agent_id}&status=pending"
+        for _ in range(300):
+            found = self.world.http.get(url, headers=self.world.owner).json()["approvals"]
+            if found:
+                approval_id: str = found[0]["approval_id"]
+                return approval_id
+            time.sleep(0.1)
+        raise AssertionError("no approval is pending")
+
     def approve(self, approval_id: str) -> None:
         """Approves a call, as the agent's owner."""
         self.world.person("POST", f"/agents/{self.agent_id}/approvals/{approval_id}/approve", {"note": "for the tests"})
@@ -238,6 +249,11 @@ class World:
         assert answer.is_success, answer.text
         found: dict[str, Any] = answer.json()
         return found
+
+    def advance(self, seconds: int) -> None:
+        """Moves the clocks of the stack and of the chain."""
+        answer = self.http.post(f"{self.base}/_local/clock", json={"advance_seconds": seconds})
+        assert answer.is_success, answer.text
 
     def agent(self, funds: int = FUNDS) -> Agent:
         """Creates an agent with a key and money."""

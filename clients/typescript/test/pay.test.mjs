@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto';
 import { before, describe, test } from 'node:test';
 
 import { ApprovalRequired, AlreadyPaid, paymentOf, Purser, Refusal, wrapFetch } from '../dist/index.js';
-import { newAgent, newRun, owner, stack, v1, v2, WEATHER } from './stack.mjs';
+import { newAgent, newRun, openApproval, stack, v1, v2, WEATHER } from './stack.mjs';
 
 const TIMEOUT_MS = 60_000;
 
@@ -199,12 +199,3 @@ describe('a fetch that pays', { timeout: TIMEOUT_MS }, () => {
     });
   });
 });
-
-/** Waits until the agent has a pending approval, and returns it. */
-async function openApproval(agentId) {
-  for (;;) {
-    const { approvals } = await owner('GET', `/approvals?agent_id=${agentId}&status=pending`);
-    if (approvals.length > 0) return approvals[0].approval_id;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-}

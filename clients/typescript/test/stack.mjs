@@ -52,6 +52,18 @@ async function balanceOf(wallet) {
   return Number(BigInt((await response.json()).result));
 }
 
+/** Waits until the agent has a pending approval, and returns it. */
+export async function openApproval(agentId) {
+  for (;;) {
+    const { approvals } = await owner('GET', `/approvals?agent_id=${agentId}&status=pending`);
+    if (approvals.length > 0) return approvals[0].approval_id;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+/** Moves the clocks of the stack and of the chain. */
+export const advance = (seconds) => call('POST', '/_local/clock', { advance_seconds: seconds });
+
 /** The addresses of the stack's official x402 servers, v2 and v1. */
 export const v2 = stack.provider_url;
 export const v1 = await call('GET', '/services/lab-weather-v1').then(({ website }) => website.replace(/\/$/, ''));

@@ -278,6 +278,81 @@ async fn a_payment_without_a_proof_is_unproven_and_the_command_says_not_to_pay_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn four_workers_make_forty_purchases_with_one_command() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let home = Home::of(&world, &agent);
+    let url = weather(&world);
+    // Processes need different times, so later commands end before earlier ones, and commands start while others run.
+    let worker = async || {
+        let mut bought = Vec::new();
+        for _ in 0..10 {
+            let paid = home.run(&["--json", "pay", &url]).await;
+            bought.push(paid.told()["settlement_id"].to_string());
+            assert!(paid.done().contains("Lisbon"));
+        }
+        bought
+    };
+    let (first, second, third, fourth) = tokio::join!(worker(), worker(), worker(), worker());
+    let bought: std::collections::HashSet<_> = [first, second, third, fourth].concat().into_iter().collect();
+    assert_eq!((bought.len(), world.footprint().await.settlements), (40, 40));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_is_sent_again_for_the_same_payment() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    world.enable(&agent, "lab-weather-v1", SpendPolicy::permissive()).await;
+    let home = Home::of(&world, &agent);
+    let providers = &world.stack.providers;
+    for (number, base) in [(1, &providers.provider_url), (2, &providers.provider_v1_url)] {
+        let url = format!("{base}/weather?answers=lost&offers=vary");
+        let lost = home.run(&["--json", "pay", &url]).await;
+        assert_eq!(lost.code, 5, "{lost:?}");
+        let again = home.run(&["--json", "pay", &url]).await;
+        assert_eq!(again.told()["settlement_id"], lost.told()["settlement_id"], "{again:?}");
+        assert_eq!(again.told()["receipt_status"], "confirmed", "{again:?}");
+        assert!(again.done().contains("Lisbon"));
+        assert_eq!(world.footprint().await.settlements, number);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_of_ten_minutes_buys_at_the_newest_offer() {
+    let world = World::start().await;
+    let asking = SpendPolicy {
+        require_approval_above: units(PRICE - 1),
+        ..SpendPolicy::permissive()
+    };
+    let agent = agent(&world, asking).await;
+    let home = Home::of(&world, &agent);
+    // The first offer is no longer accepted then.
+    let url = format!("{}?offers=vary", weather(&world));
+    for arguments in [vec!["pay", &url], vec!["pay", &url, "--wait", "120"]] {
+        let escalated = home.run(&["--json", "pay", &url]).await;
+        let approval = escalated.told()["approval_id"].as_str().unwrap().to_owned();
+        let approves = async {
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            let later = json!({"advance_seconds": 600});
+            let moved = world.call(Method::POST, "/_local/clock", None, Some(&later)).await;
+            moved.ok();
+            let path = agent.path(&format!("/approvals/{approval}/approve"));
+            let person = world.person(&DEMO_OWNER);
+            world.person_edits(&person, Method::POST, &path, &json!({})).await.ok();
+        };
+        let paid = if arguments.contains(&"--wait") {
+            tokio::join!(home.run(&arguments), approves).0
+        } else {
+            approves.await;
+            home.run(&arguments).await
+        };
+        assert!(paid.err.contains("confirmed"), "{paid:?}");
+        paid.done();
+    }
+    assert_eq!(world.footprint().await.settlements, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_price_above_the_listed_one_is_told_and_can_be_refused() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
