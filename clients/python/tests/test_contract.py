@@ -22,6 +22,7 @@ SCHEMAS = DOCUMENT["components"]["schemas"]
 ROUTES = {
     "authorize": routes.authorize,
     "check": routes.check,
+    "check_unpaid": routes.check_unpaid,
     "complete": routes.complete,
     "receipt": routes.receipt,
     "receipts": routes.receipts,

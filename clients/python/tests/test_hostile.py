@@ -391,3 +391,27 @@ class TestPurser:
         said = [str(exchange.headers) for exchange in seen] + [caplog.text, str(told.value), repr(payer())]
         assert len(seen) >= 3
         assert not any(secret in text for text in said)
+
+
+def test_with_check_first_a_call_is_judged_before_its_provider_gets_it(
+    world: World, payer: Payer, buy: Buyer
+) -> None:
+    called: list[Exchange] = []
+    asked: list[tuple[str, str]] = []
+    no = {"error": "policy_blocked", "message": "", "decision": {"reason": "agent_frozen", "checks": []}}
+    replies = [Reply(403, [], json.dumps(no).encode()), Reply(200, [], b'{"check": true, "result": "allow"}')]
+
+    def purser(exchange: Exchange) -> None:
+        asked.append((exchange.path, json.loads(exchange.body)["original_request"]["url"]))
+        exchange.send(replies[len(asked) - 1])
+
+    def free(exchange: Exchange) -> None:
+        called.append(exchange)
+        exchange.send(Reply(200, [], b"free"))
+
+    guarded, url = payer(url=world.between.put(purser), check_first=True), world.provider(free)
+    with pytest.raises(errors.PolicyBlocked):
+        buy(guarded, url)
+    assert called == []
+    assert buy(guarded, url) == (200, b"free", None)
+    assert asked == [("/x402/check/unpaid", url)] * 2

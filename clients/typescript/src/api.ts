@@ -26,6 +26,7 @@ export type AuthorizeAnswer = wire.Authorized & { replayed: boolean };
 export const ROUTES = {
   authorize: ['POST', '/x402/authorize'],
   check: ['POST', '/x402/check'],
+  check_unpaid: ['POST', '/x402/check/unpaid'],
   complete: ['POST', '/x402/settlements/{settlementId}/complete'],
   receipt: ['GET', '/x402/settlements/{settlementId}'],
   receipts: ['GET', '/agents/{agentId}/settlements'],
@@ -81,6 +82,14 @@ export class Api {
   /** Judges one payment without any effect. */
   async check(body: CheckRequest): Promise<wire.CheckAnswer> {
     return (await this.#call<wire.CheckAnswer>('check', { body })).value;
+  }
+
+  /**
+   * Judges one call that is made without a payment, by the key's scope, the catalog, the policy and the freezes. A
+   * refusal is thrown.
+   */
+  async checkUnpaid(body: wire.UnpaidCheckBody, signal?: AbortSignal): Promise<wire.UnpaidCheckAnswer> {
+    return (await this.#call<wire.UnpaidCheckAnswer>('check_unpaid', { body, signal })).value;
   }
 
   /**

@@ -18,6 +18,7 @@ export function wrapFetch(fetch: Fetch, purser: Purser): PayingFetch {
   return async (input, init, options) => {
     const terms = purser.terms(options);
     const call = await ProviderCall.of(input, init);
+    await purser.checked(terms, call.describe(), call.signal);
     const answer = await call.ask(fetch, purser.answer.milliseconds);
     if (!('accepts' in answer)) return answer;
     const purchase = await Purchase.of(purser, fetch, call, terms, answer);

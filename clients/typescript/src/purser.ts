@@ -7,7 +7,7 @@ import type { Fetch } from './bounded.js';
 import { Ordinals } from './call_key.js';
 import { ConfigurationError } from './errors.js';
 import { type Amount, unitsOf } from './money.js';
-import type { AuthorizeBody } from './wire.js';
+import type { AuthorizeBody, OriginalRequest } from './wire.js';
 
 export interface PurserOptions {
   /** The address of Purser: `https://…`, or `http://` on this machine. Defaults to `PURSER_URL` of the environment. */
@@ -28,6 +28,12 @@ export interface PurserOptions {
    * default.
    */
   maxOverListed?: number;
+  /**
+   * Whether Purser judges each call before the provider gets it, also a call that costs nothing. The key's scope, the
+   * policy and the freezes then hold for every call, and only calls of the catalog are made. By default, Purser learns
+   * of a call only when the provider asks for a payment.
+   */
+  checkFirst?: boolean;
   /** How long to wait for a person's approval, in seconds. With 0, the default, the approval is read once. */
   waitForApproval?: number;
   /** The timeout of one call to Purser, in seconds; 30 by default. */
@@ -107,6 +113,14 @@ export class Purser {
     this.api = new Api(url ?? '', key ?? '', fetch, timeoutSeconds * 1000);
     // The key is removed, so that printing this object reveals no secret.
     this.#options = { ...options, key: '' };
+  }
+
+  /**
+   * Judges a call before it is made, if `checkFirst` is set. Throws a `Refusal`.
+   * @internal
+   */
+  async checked({ named }: Terms, original_request: OriginalRequest, signal: AbortSignal): Promise<void> {
+    if (this.#options.checkFirst) await this.api.checkUnpaid({ original_request, ...named }, signal);
   }
 
   /**

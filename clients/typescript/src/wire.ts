@@ -41,6 +41,23 @@ export interface CheckBody {
   metadata?: Metadata | null;
 }
 
+/** A call that is made without a payment. */
+export interface UnpaidCheckBody {
+  original_request: OriginalRequest;
+  service_id?: string | null;
+  operation_id?: string | null;
+  metadata?: Metadata | null;
+}
+
+/** A call that may be made without a payment. A refusal is an error. */
+export interface UnpaidCheckAnswer {
+  check: boolean;
+  result: string;
+  agent_id: string;
+  service_id: string;
+  operation_id: string;
+}
+
 export interface CompleteBody {
   /** The header's value, or an object keyed by the headers' names. */
   payment_response_header: string | Record<string, unknown>;

@@ -133,6 +133,7 @@ export function registerPurser(
       return outcome.purchase.deliver(outcome.signed, withExtensions(outcome.signed, sent?.['extensions']));
     }
     const call = await ProviderCall.of(request);
+    await purser.checked(purser.terms(), call.describe(), call.signal);
     const answer = await call.ask(fetch, purser.answer.milliseconds);
     if (!('accepts' in answer)) return answer;
     const id = crypto.randomUUID();

@@ -12,6 +12,7 @@ import {
   PriceAboveListed,
   Purser,
   Refusal,
+  registerPurser,
   Unreachable,
   wrapFetch,
 } from '../dist/index.js';
@@ -271,4 +272,45 @@ test('a price above the listed one is told, and refused above the percentage tha
     assert.ok(replay_key && idempotency_key === undefined && body.original_request.url === 'https://a.example/');
   }
   await assert.rejects(scripted({}).pay({ maxOverListed: -1 }), /whole percent/);
+});
+
+test('with `checkFirst` a call is judged before its provider gets it', async () => {
+  const refusal = refused(403, 'policy_blocked', { decision: { reason: 'agent_frozen' } });
+  const called = [];
+  const provider = async ({ url }) => {
+    called.push(url);
+    return new Response('free');
+  };
+  for (const [check, isCalled] of [
+    [refusal, false],
+    [{ status: 200, body: { check: true, result: 'allow' } }, true],
+  ]) {
+    const asked = [];
+    const purser = new Purser({
+      url: 'https://purser.example',
+      key: 'gak_pub_a:gak_sec_b',
+      run: 'r',
+      maxAmount: 1,
+      checkFirst: true,
+      fetch: async (request) => {
+        asked.push([request.url, await request.json()]);
+        return new Response(JSON.stringify(check.body), { status: check.status });
+      },
+    });
+    const client = { register: () => {}, registerV1: () => {} };
+    const payers = [
+      wrapFetch(provider, purser),
+      (url, init) => registerPurser(client, purser, provider)(url, init),
+    ];
+    for (const pay of payers) {
+      const answer = await pay('https://a.example/free', { method: 'POST', body: 'x' }).catch((error) => error);
+      if (isCalled) assert.equal(await answer.text(), 'free');
+      else assert.ok(answer instanceof Refusal && answer.slug === 'policy_blocked', String(answer));
+      const [url, { original_request: judged }] = asked.pop();
+      assert.equal(url, 'https://purser.example/x402/check/unpaid');
+      assert.deepEqual([judged.method, judged.url], ['POST', 'https://a.example/free']);
+      assert.match(judged.body_hash, /^sha256:/);
+    }
+    assert.equal(called.length, isCalled ? 2 : 0);
+  }
 });

@@ -31,6 +31,8 @@ from .models import (
     ServicePolicy,
     Settlement,
     SettlementList,
+    UnpaidCheckAnswer,
+    UnpaidCheckBody,
 )
 from .routes import Answer, Ask
 from .steps import run, run_async, waited
@@ -124,6 +126,10 @@ class PurserClient(_Requests):
         """Judges one payment without any effect."""
         return self.send(routes.check(body)).body
 
+    def check_unpaid(self, **body: Unpack[UnpaidCheckBody]) -> UnpaidCheckAnswer:
+        """Judges one call that is made without a payment, by the key's scope, the catalog, the policy and the freezes."""
+        return self.send(routes.check_unpaid(body)).body
+
     def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:
         """Completes a settlement with the provider's payment response. It may be repeated."""
         return self.send(routes.complete(settlement_id, body)).body
@@ -206,6 +212,10 @@ class AsyncPurserClient(_Requests):
     async def check(self, **body: Unpack[CheckBody]) -> CheckAnswer:
         """Judges one payment without any effect."""
         return (await self.send(routes.check(body))).body
+
+    async def check_unpaid(self, **body: Unpack[UnpaidCheckBody]) -> UnpaidCheckAnswer:
+        """Judges one call that is made without a payment, by the key's scope, the catalog, the policy and the freezes."""
+        return (await self.send(routes.check_unpaid(body))).body
 
     async def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:
         """Completes a settlement with the provider's payment response. It may be repeated."""

@@ -58,6 +58,10 @@ class Purser:
     #: The highest percentage by which a price may exceed the one that the catalog lists; 0 allows none. No limit by
     #: default.
     max_over_listed: int | None = None
+    #: Whether Purser judges each call before the provider gets it, also a call that costs nothing. The key's scope, the
+    #: policy and the freezes then hold for every call, and only calls of the catalog are made. By default, Purser learns
+    #: of a call only when the provider asks for a payment.
+    check_first: bool = False
     #: How long to wait for a person's approval, in seconds. If None, `ApprovalRequired` is raised at once.
     wait_for_approval: float | None = None
     #: The timeout of one call to Purser, in seconds.

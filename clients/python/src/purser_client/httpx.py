@@ -21,6 +21,7 @@ from .payment import (
     REDIRECTS,
     Payment,
     Signed,
+    checked,
     not_taken,
     proof_of,
     provider_answer,
@@ -50,6 +51,7 @@ class PurserTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Sends a request, and pays if the answer asks for a payment."""
         request.read()
+        run(checked(self._purser, call_of(request)), self.api)
         try:
             terms = self._asked(request)
             payment = run(signed(self._purser, call_of(request), terms), self.api, lambda: self._asked(request))
@@ -86,6 +88,7 @@ class PurserAsyncTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Sends a request, and pays if the answer asks for a payment."""
         await request.aread()
+        await run_async(checked(self._purser, call_of(request)), self.api)
         try:
             terms = await asked_async(self._transport, self._purser, request)
             payment = await run_async(

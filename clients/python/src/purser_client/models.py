@@ -53,6 +53,25 @@ class CheckBody(TypedDict):
     metadata: NotRequired[Metadata | None]
 
 
+class UnpaidCheckBody(TypedDict):
+    """The body of a request to judge one call that is made without a payment."""
+
+    original_request: OriginalRequest
+    service_id: NotRequired[str | None]
+    operation_id: NotRequired[str | None]
+    metadata: NotRequired[Metadata | None]
+
+
+class UnpaidCheckAnswer(TypedDict):
+    """A call that may be made without a payment. A refusal is an error."""
+
+    check: bool
+    result: str
+    agent_id: str
+    service_id: str
+    operation_id: str
+
+
 class CompleteBody(TypedDict):
     """The provider's payment response: the header's value, or an object keyed by the headers' names."""
 
@@ -67,6 +86,13 @@ class Payment(TypedDict):
     header_name: str
     header_value: str
     payload: dict[str, Any]
+
+
+class Warning(TypedDict):  # noqa: A001
+    """A reason that a provider may refuse a payment."""
+
+    code: str
+    message: str
 
 
 class Authorized(TypedDict):
@@ -88,6 +114,7 @@ class Authorized(TypedDict):
     authorized_at: str
     expires_at: str
     payment: Payment | None
+    warnings: NotRequired[list[Warning]]
 
 
 class Check(TypedDict):

@@ -29,7 +29,7 @@ from .errors import (
     Refusal,
     Unreachable,
 )
-from .models import AuthorizeBody, Authorized, CheckBody, Completed, Settlement
+from .models import AuthorizeBody, Authorized, CheckBody, Completed, Settlement, UnpaidCheckBody, Warning
 from .routes import Answer
 from .steps import Reoffer, Sleep, Steps, asked, is_passing, run, run_async, waited
 from .terms import (
@@ -165,6 +165,20 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
 
 def _within_listed(
     call: Call, terms: dict[str, Any], ceiling: int, options: CallOptions, most: int | None
+def checked(purser: Purser, call: Call) -> Steps[None]:
+    """Judges a call before it is made, if `check_first` is set. Raises a `Refusal`."""
+    if not purser.check_first:
+        return
+    named = _body(call, {}, 0, "", purser.options())
+    body: UnpaidCheckBody = {
+        "original_request": named["original_request"],
+        "service_id": named.get("service_id"),
+        "operation_id": named.get("operation_id"),
+        "metadata": named.get("metadata"),
+    }
+    yield from asked(routes.check_unpaid(body))
+
+
 ) -> Steps[None]:
     """Raises if the price is more than `most` percent above the one that the catalog lists."""
     if most is None:

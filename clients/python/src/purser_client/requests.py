@@ -23,6 +23,7 @@ from .payment import (
     REDIRECTS,
     Payment,
     Signed,
+    checked,
     not_taken,
     proof_of,
     provider_answer,
@@ -63,6 +64,7 @@ class PurserAdapter(HTTPAdapter):
         """Sends a request, and pays if the answer asks for a payment."""
         how = {"timeout": bounded(timeout, self._purser), "verify": verify, "cert": cert, "proxies": proxies}
         request = whole(request)
+        run(checked(self._purser, call_of(request)), self.api)
         try:
             terms = asked(super(), self._purser, request, how)
             again = partial(asked, super(), self._purser, request, how)

@@ -23,6 +23,8 @@ from .models import (
     ServicePolicy,
     Settlement,
     SettlementList,
+    UnpaidCheckAnswer,
+    UnpaidCheckBody,
 )
 
 T = TypeVar("T")
@@ -58,6 +60,11 @@ def authorize(body: AuthorizeBody) -> Ask[Authorized]:
 def check(body: CheckBody) -> Ask[CheckAnswer]:
     """Judges one payment without any effect."""
     return Ask("POST", "/x402/check", body)
+
+
+def check_unpaid(body: UnpaidCheckBody) -> Ask[UnpaidCheckAnswer]:
+    """Judges one call that is made without a payment."""
+    return Ask("POST", "/x402/check/unpaid", body)
 
 
 def complete(settlement_id: str, body: CompleteBody) -> Ask[Completed]:

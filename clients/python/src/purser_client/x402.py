@@ -33,7 +33,7 @@ from . import requests as with_requests
 from .api import AsyncPurserClient, PurserClient
 from .config import Call, Purser
 from .errors import PurserError
-from .payment import Signed, signed
+from .payment import Signed, checked, signed
 from .steps import Steps, Unpriced, run, run_async
 from .terms import PAYMENT_REQUIRED, write_header
 
@@ -164,6 +164,7 @@ class _Transport(x402AsyncTransport):
 
     def __init__(self, client: x402Client, purser: Purser, transport: httpx.AsyncBaseTransport | None) -> None:
         beneath = _Beneath(purser, transport)
+        self._purser, self._beneath = purser, beneath
         super().__init__(_register(client), beneath)
 
         async def authorize(context: PaymentCreationContext) -> None:
@@ -176,6 +177,7 @@ class _Transport(x402AsyncTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         await request.aread()
+        await run_async(checked(self._purser, with_httpx.call_of(request)), self._beneath.api)
         try:
             with _made(_InHand(with_httpx.call_of(request), self, request)):
                 return await super().handle_async_request(request)
@@ -263,6 +265,7 @@ class _Adapter(x402HTTPAdapter, _BeneathRequests):
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         kwargs["timeout"] = with_requests.bounded(kwargs.get("timeout"), self.purser)
         whole = with_requests.whole(request)
+        run(checked(self.purser, with_requests.call_of(whole)), self.api)
         try:
             with _made(_InHand(with_requests.call_of(whole), self, whole, kwargs)):
                 response = super().send(whole, **{**kwargs, "stream": True})
