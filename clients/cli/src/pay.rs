@@ -198,6 +198,9 @@ fn tell(payment: &PaymentMade, output: &Output) {
             payment.amount, payment.pay_to, payment.settlement_id
         ),
     );
+    for warning in &payment.warnings {
+        output.say(&format!("Warning: {}.", warning.message));
+    }
     if let Some(listed) = payment.listed {
         output.say(&format!(
             "The catalog lists {listed} USD for this call: the provider asked for more."
@@ -219,6 +222,7 @@ pub(crate) fn as_json(payment: &PaymentMade) -> Value {
         "transaction_id": payment.transaction_id,
         "amount_units": payment.amount,
         "listed_amount_units": payment.listed,
+        "warnings": payment.warnings,
         "pay_to": payment.pay_to,
         "receipt_status": payment.receipt.as_str(),
         "tx_hash": hash,

@@ -94,6 +94,15 @@ words! {
     }
 }
 
+/// A reason that a provider may refuse a payment.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Warning {
+    /// The kind, such as `payment_header_large`.
+    pub code: String,
+    /// The explanation, for people.
+    pub message: String,
+}
+
 /// The answer of `GET /mcp/agents/me`: an agent.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Agent {
@@ -162,6 +171,9 @@ pub struct Authorized {
     pub expires_at: DateTime<Utc>,
     /// The signed payment; `None` once it can no longer be used.
     pub payment: Option<SignedPayment>,
+    /// The reasons that a provider may refuse the payment.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
     /// Whether this is the stored answer of an earlier call (header `Idempotent-Replayed`).
     #[serde(skip_deserializing)]
     pub replayed: bool,

@@ -44,7 +44,7 @@ pub use answer::{
     Agent, Approval, ApprovalStatus, Authorized, Budget, Check, CheckOutcome, Completed, Decision, DescribedCall,
     EnabledService, EnabledServices, NextPayment, Operation, OperationPayment, Preflight, ReceiptStatus, ServiceDetail,
     ServiceItem, ServicePolicy, Services, Settlement, SettlementItem, Settlements, SignedPayment, Spend, SpendPolicy,
-    UnpaidCheck,
+    UnpaidCheck, Warning,
 };
 pub use api::{ApiError, Call, CatalogFilter, EnvironmentError, Purser, PurserUrlError};
 pub use approval::{PendingApproval, Waited};

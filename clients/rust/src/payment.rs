@@ -1,6 +1,6 @@
 //! The payment of a call, with its price and its receipt. It is returned with the answer, or in an error.
 
-use crate::answer::{Authorized, ReceiptStatus, Settlement};
+use crate::answer::{Authorized, ReceiptStatus, Settlement, Warning};
 use crate::terms::provider_proof;
 use crate::{ApiError, IdempotencyKey, Purser, Usdc};
 use reqwest::header::HeaderMap;
@@ -30,6 +30,8 @@ pub struct PaymentMade {
     pub idempotency_key: IdempotencyKey,
     /// Whether this is the stored payment of an earlier attempt.
     pub replayed: bool,
+    /// The reasons that the provider may refuse the payment, such as a very long header.
+    pub warnings: Vec<Warning>,
     /// The state of the receipt when Purser was last asked.
     pub receipt: ReceiptState,
     proof: Option<Value>,
@@ -84,6 +86,7 @@ impl PaymentMade {
             pay_to: authorized.pay_to.clone(),
             idempotency_key,
             replayed: authorized.replayed,
+            warnings: authorized.warnings.clone(),
             receipt: ReceiptState::Unproven(None),
             proof: None,
             purser: purser.clone(),

@@ -4,7 +4,7 @@ import type { Api, AuthorizeAnswer } from './api.js';
 import { isPassing } from './approval.js';
 import { sleep } from './bounded.js';
 import { NoProof, PurserError, Refusal, Unreachable } from './errors.js';
-import type { Settlement } from './wire.js';
+import type { Settlement, Warning } from './wire.js';
 
 /** The state of a payment that was sent. Only `expired` means that nothing was paid. */
 export type Receipt =
@@ -32,6 +32,8 @@ export class PaidCall {
   readonly payTo: string;
   /** Whether this is the stored payment of an earlier attempt. */
   readonly replayed: boolean;
+  /** The reasons that the provider may refuse the payment, such as a very long header. */
+  readonly warnings: readonly Warning[];
   /** The state of the receipt when Purser was last asked. */
   receipt: Receipt = { status: 'unproven', error: new NoProof() };
   readonly #api: Api;
@@ -50,6 +52,7 @@ export class PaidCall {
     this.listedAmountUnits = answer.listed_amount_units;
     this.payTo = answer.pay_to;
     this.replayed = answer.replayed;
+    this.warnings = answer.warnings ?? [];
   }
 
   /**

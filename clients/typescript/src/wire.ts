@@ -90,6 +90,13 @@ export interface Authorized {
   expires_at: string;
   /** Null once the payment can no longer be used. */
   payment: Payment | null;
+  /** The reasons that a provider may refuse the payment. */
+  warnings?: Warning[];
+}
+
+export interface Warning {
+  code: string;
+  message: string;
 }
 
 export interface Check {

@@ -95,6 +95,8 @@ class Payment:
     pay_to: str
     #: Whether this is the payment of an earlier attempt, sent again.
     is_replayed: bool
+    #: The reasons that the provider may refuse the payment, such as a very long header.
+    warnings: list[Warning]
     receipt: Receipt
     #: The provider's payment response, which complete takes.
     proof: str | None = field(repr=False)
@@ -163,8 +165,6 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
     raise Unreachable("all payments of this call have expired")
 
 
-def _within_listed(
-    call: Call, terms: dict[str, Any], ceiling: int, options: CallOptions, most: int | None
 def checked(purser: Purser, call: Call) -> Steps[None]:
     """Judges a call before it is made, if `check_first` is set. Raises a `Refusal`."""
     if not purser.check_first:
@@ -179,6 +179,8 @@ def checked(purser: Purser, call: Call) -> Steps[None]:
     yield from asked(routes.check_unpaid(body))
 
 
+def _within_listed(
+    call: Call, terms: dict[str, Any], ceiling: int, options: CallOptions, most: int | None
 ) -> Steps[None]:
     """Raises if the price is more than `most` percent above the one that the catalog lists."""
     if most is None:
@@ -277,6 +279,7 @@ def _payment(
         network=found["network"],
         pay_to=found["pay_to"],
         is_replayed=is_replayed,
+        warnings=found.get("warnings", []),
         receipt=receipt,
         proof=proof,
         _purser=purser,
