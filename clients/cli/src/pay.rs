@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::journal::Journal;
 use crate::output::Output;
 use purser_client::{
-    IdempotencyKey, PayError, Payer, PaymentMade, Purser, ReceiptState, ReceiptStatus, Request, Waited,
+    IdempotencyKey, PayError, Payer, PaymentMade, Purser, ReceiptState, ReceiptStatus, Request, Slug, Waited,
 };
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Method, Response};
@@ -130,6 +130,14 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
             return Err(error.into());
         }
     };
+    if paid.payment.is_none()
+        && let Err(failure) = may_be_free(&payer, &sent.request(&pay.call)).await
+    {
+        if let Some(journal) = journal.filter(|journal| journal.is_new) {
+            journal.close()?;
+        }
+        return Err(failure);
+    }
     let status = paid.response.status();
     if let Err(failure) = write(paid.response, pay.output.as_deref()).await {
         return Err(match paid.payment {
@@ -237,11 +245,21 @@ pub(crate) fn unsettled(payment: &PaymentMade) -> Option<String> {
     })
 }
 
+/// Fails if the agent may not make a call that costs nothing. Purser judges the calls of the catalog, and no others.
+async fn may_be_free(payer: &Payer, request: &Request) -> Result<(), Failure> {
+    match payer.check_unpaid(request).await {
+        Err(PayError::Refused { refusal }) if refusal.slug == Slug::ServiceNotFound => Ok(()),
+        judged => Ok(judged.map(|_| ())?),
+    }
+}
+
 /// Calls the provider without paying, and prints what Purser would decide.
 pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Result<Exit, Failure> {
     let sent = Sent::of(&call)?;
     let payer = Payer::new(purser.clone(), "", call.max)?;
-    let Some(told) = payer.check(&sent.request(&call)).await? else {
+    let request = sent.request(&call);
+    let Some(told) = payer.check(&request).await? else {
+        may_be_free(&payer, &request).await?;
         output.answer(&json!({"payment_required": false}), || {
             vec!["The provider asks for no payment.".to_owned()]
         });

@@ -9,7 +9,7 @@ use crate::request::Key;
 use crate::terms::MAX_TERMS_BYTES;
 use crate::{
     ApiError, IdempotencyKey, PayError, PaymentMade, PaymentTerms, PendingApproval, Purser, Request, Slug, TermsError,
-    Usdc,
+    UnpaidCheck, Usdc,
 };
 use reqwest::header::{HeaderName, HeaderValue, LOCATION};
 use reqwest::{Client, Method, Response, StatusCode};
@@ -40,6 +40,7 @@ pub struct Payer {
     run: String,
     ceiling: Usdc,
     max_over_listed: Option<u32>,
+    check_first: bool,
     wait_for_approval: Duration,
     max_answer_bytes: usize,
     ordinals: Ordinals,
@@ -111,6 +112,7 @@ impl Payer {
             run: run.into(),
             ceiling,
             max_over_listed: None,
+            check_first: false,
             wait_for_approval: Duration::ZERO,
             max_answer_bytes: MAX_ANSWER_BYTES,
             ordinals: Ordinals::default(),
@@ -136,6 +138,18 @@ impl Payer {
     pub fn max_over_listed(self, percent: u32) -> Self {
         Self {
             max_over_listed: Some(percent),
+            ..self
+        }
+    }
+
+    /// Has Purser judge each call before the provider gets it, also a call that costs nothing.
+    ///
+    /// The key's scope, the policy and the freezes then hold for every call, and only calls of the catalog are made. By
+    /// default, Purser learns of a call only when the provider asks for a payment.
+    #[must_use]
+    pub fn check_first(self) -> Self {
+        Self {
+            check_first: true,
             ..self
         }
     }
@@ -170,6 +184,9 @@ impl Payer {
 
     /// Sends a request, and pays if the provider asks for a payment.
     pub async fn send(&self, request: Request) -> Result<Paid, PayError> {
+        if self.check_first {
+            self.check_unpaid(&request).await?;
+        }
         match self.asked(&request).await? {
             Asked::Nothing(response) => Ok(Paid::unpriced(response)),
             Asked::Payment(terms) => {
@@ -187,6 +204,11 @@ impl Payer {
             return Ok(None);
         };
         Ok(Some(self.preflight(request, &terms).await?))
+    }
+
+    /// Returns whether the agent may make a call without a payment. A refusal is an error.
+    pub async fn check_unpaid(&self, request: &Request) -> Result<UnpaidCheck, PayError> {
+        Ok(self.purser.check_unpaid(&request.call(self.ceiling)).await?)
     }
 
     async fn preflight(&self, request: &Request, terms: &PaymentTerms) -> Result<Preflight, PayError> {

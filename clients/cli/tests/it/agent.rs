@@ -278,6 +278,28 @@ async fn a_payment_without_a_proof_is_unproven_and_the_command_says_not_to_pay_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_free_call_is_judged_like_a_paid_one() {
+    let world = World::start().await;
+    let agent = agent(&world, SpendPolicy::permissive()).await;
+    let home = Home::of(&world, &agent);
+    let free = format!("{}/free", world.stack.providers.provider_url);
+    // No provider of the catalog is at this host.
+    let elsewhere = format!("{}/services", world.stack.base_url.replace("127.0.0.1", "localhost"));
+    assert!(home.run(&["pay", &free]).await.done().contains("on the house"));
+    assert!(home.run(&["check", &free]).await.done().contains("no payment"));
+    world
+        .put_policy(&agent, "lab-weather", false, SpendPolicy::permissive())
+        .await;
+    for command in ["pay", "check"] {
+        let refused = home.run(&[command, &free]).await;
+        assert_eq!((refused.code, refused.out.as_str()), (3, ""), "{refused:?}");
+        assert!(refused.err.contains("service_not_enabled"), "{refused:?}");
+        // The catalog does not list this call, so there are no limits for it.
+        assert_eq!(home.run(&[command, &elsewhere]).await.code, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn four_workers_make_forty_purchases_with_one_command() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
