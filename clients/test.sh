@@ -46,7 +46,7 @@ for client in "${clients[@]}"; do
   [[ -x clients/$client/test.sh ]] || { echo "clients: there is no clients/$client/test.sh"; exit 2; }
   printf '\n--- clients/%s\n' "$client"
   start "$folder/$client"
-  STACK_FOLDER=$folder/$client timeout 300 "clients/$client/test.sh" || { failed=1; echo "clients: $client failed"; }
+  STACK_FOLDER=$folder/$client timeout 600 "clients/$client/test.sh" || { failed=1; echo "clients: $client failed"; }
   stop_stack
   stack_pid=
 done
