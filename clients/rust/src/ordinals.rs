@@ -19,7 +19,7 @@ struct Numbers {
 #[derive(Debug)]
 enum State {
     Bought,
-    /// Reserved by a purchase, for so many attempts.
+    /// Reserved by a purchase, with the number of its attempts.
     Held(Arc<Purchase>, u32),
 }
 

@@ -75,7 +75,7 @@ enum Asked {
 /// The outcome of asking for an authorization.
 enum Asking<T> {
     Authorized(T),
-    /// The provider asks for no payment any more.
+    /// The provider no longer asks for a payment.
     Unpriced(Response),
 }
 

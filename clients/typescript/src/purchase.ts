@@ -40,10 +40,10 @@ const MOST_EXPIRED = 20;
 /** The longest wait for a person after which the offer is still sent. */
 const FRESH_MILLISECONDS = 1_000;
 
-/** The signal that the provider asks for no payment any more. It never leaves this package. */
+/** The signal that the provider no longer asks for a payment. It never leaves this package. */
 export class Unpriced extends Error {
   constructor(readonly response: Response) {
-    super('the provider asks for no payment any more');
+    super('the provider no longer asks for a payment');
   }
 }
 

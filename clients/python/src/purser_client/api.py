@@ -127,7 +127,7 @@ class PurserClient(_Requests):
         return self.send(routes.check(body)).body
 
     def check_unpaid(self, **body: Unpack[UnpaidCheckBody]) -> UnpaidCheckAnswer:
-        """Judges one call that is made without a payment, by the key's scope, the catalog, the policy and the freezes."""
+        """Judges one call that is made without a payment, by the key's scope, the policy and the freezes."""
         return self.send(routes.check_unpaid(body)).body
 
     def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:
@@ -214,7 +214,7 @@ class AsyncPurserClient(_Requests):
         return (await self.send(routes.check(body))).body
 
     async def check_unpaid(self, **body: Unpack[UnpaidCheckBody]) -> UnpaidCheckAnswer:
-        """Judges one call that is made without a payment, by the key's scope, the catalog, the policy and the freezes."""
+        """Judges one call that is made without a payment, by the key's scope, the policy and the freezes."""
         return (await self.send(routes.check_unpaid(body))).body
 
     async def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:

@@ -41,11 +41,11 @@ class Reoffer:
 
 
 class Unpriced(Exception):  # noqa: N818
-    """The signal that the provider asks for no payment any more. It never leaves this package."""
+    """The signal that the provider no longer asks for a payment. It never leaves this package."""
 
     def __init__(self, response: Any) -> None:
         self.response = response
-        super().__init__("the provider asks for no payment any more")
+        super().__init__("the provider no longer asks for a payment")
 
 
 Steps = Generator[Ask[Any] | Sleep | Reoffer, Any, T]
@@ -66,7 +66,10 @@ class SendsAsync(Protocol):
 
 
 def run(steps: Steps[T], api: Sends, reoffer: Callable[[], object] | None = None) -> T:
-    """Executes the steps, and returns their result. `reoffer` returns the provider's newest terms, or raises `Unpriced`."""
+    """Executes the steps, and returns their result.
+
+    `reoffer` returns the provider's newest terms, or raises `Unpriced`.
+    """
     result: object = None
     error: PurserError | None = None
     try:
@@ -91,7 +94,10 @@ def run(steps: Steps[T], api: Sends, reoffer: Callable[[], object] | None = None
 async def run_async(
     steps: Steps[T], api: SendsAsync, reoffer: Callable[[], Awaitable[object]] | None = None
 ) -> T:
-    """Executes the steps, and returns their result. `reoffer` returns the provider's newest terms, or raises `Unpriced`."""
+    """Executes the steps, and returns their result.
+
+    `reoffer` returns the provider's newest terms, or raises `Unpriced`.
+    """
     result: object = None
     error: PurserError | None = None
     try:

@@ -1,4 +1,6 @@
-"""Reads a provider's payment terms (docs/x402.md §1, §2), with a size limit, in every form that an official client reads.
+"""Reads a provider's payment terms (docs/x402.md §1, §2), with a size limit.
+
+Every form that an official client reads is read.
 
 The decoded terms are sent to Purser with all their members. Purser judges them and returns the entry that it pays.
 """
@@ -32,7 +34,7 @@ class Terms(dict[str, Any]):
 
 
 def read_terms(header: str | None, body: bytes) -> Terms | None:
-    """Returns the terms of a 402, from its header (v2, or v1) or its body (v1). Returns None if it is not about x402."""
+    """Returns the terms of a 402, from its header (v2, v1) or body (v1). Returns None if it is not about x402."""
     if header is not None:
         try:
             text = _decoded(header)
@@ -93,7 +95,8 @@ def parse_object(text: bytes) -> dict[str, Any]:
     """Parses a JSON object with unique names and finite numbers. Raises `ValueError` for anything else."""
     try:
         # The byte order mark, if any, is skipped (RFC 8259 §8.1).
-        value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
+        decoded = text.decode("utf-8-sig")
+        value = json.loads(decoded, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(value, dict):
