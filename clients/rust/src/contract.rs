@@ -2,7 +2,7 @@
 
 use crate::answer::{
     Agent, Approval, ApprovalStatus, Authorized, CheckOutcome, Completed, EnabledServices, Preflight, ReceiptStatus,
-    ServiceDetail, ServicePolicy, Services, Settlement, Settlements,
+    ServiceDetail, ServicePolicy, Services, Settlement, Settlements, UnpaidCheck,
 };
 use crate::api::{Judged, Proved};
 use crate::refusal::{Context, Refusal};
@@ -122,6 +122,7 @@ fn every_route_of_an_agent_is_here_with_every_member_of_its_answer() {
     let document = document();
     answers::<Authorized>(&document, "authorize");
     answers::<Preflight>(&document, "check");
+    answers::<UnpaidCheck>(&document, "check_unpaid");
     answers::<Completed>(&document, "complete");
     answers::<Settlement>(&document, "receipt");
     answers::<Settlements>(&document, "receipts");
@@ -135,6 +136,7 @@ fn every_route_of_an_agent_is_here_with_every_member_of_its_answer() {
         "approval",
         "authorize",
         "check",
+        "check_unpaid",
         "complete",
         "list_services",
         "me",
