@@ -65,7 +65,8 @@ interface Pending {
   offer: Offer;
 }
 
-type Outcome = { purchase: Purchase; signed: Signed } | { error: unknown };
+/** A payment, with the offer that the client was given; after a wait for a person, the payment is of a newer one. */
+type Outcome = { purchase: Purchase; signed: Signed; offer: Offer } | { error: unknown };
 
 /**
  * Registers Purser with an `x402Client` for USDC on Base and Base Sepolia. Returns the `fetch` to pass to
@@ -100,7 +101,7 @@ export function registerPurser(
         );
         const signed = await purchase.authorize();
         const { payload } = signed.payment;
-        outcomes.set(signatureOf(payload), { purchase, signed });
+        outcomes.set(signatureOf(payload), { purchase, signed, offer });
         return payload as { x402Version: number; payload: JsonObject };
       } catch (error) {
         // The `fetch` below throws the error, because the client would not pass it on. This payload is never sent.
@@ -130,7 +131,8 @@ export function registerPurser(
         if (outcome.error instanceof Unpriced) return outcome.error.response;
         throw outcome.error;
       }
-      return outcome.purchase.deliver(outcome.signed, withExtensions(outcome.signed, sent?.['extensions']));
+      const value = withExtensions(outcome.signed, outcome.offer.value['extensions'], sent?.['extensions']);
+      return outcome.purchase.deliver(outcome.signed, value);
     }
     const call = await ProviderCall.of(request);
     await purser.checked(purser.terms(), call.describe(), call.signal);
@@ -173,10 +175,16 @@ function sameTerms(chosen: JsonObject): (entry: JsonObject) => boolean {
   return (entry) => judged.every((name) => String(entry[name]).toLowerCase() === String(chosen[name]).toLowerCase());
 }
 
-/** Returns Purser's header. If the client added extensions, returns a new encoding that includes them. */
-function withExtensions({ payment }: Signed, extensions: unknown): string {
-  const same = extensions === undefined || canonical(extensions) === canonical(payment.payload['extensions']);
-  return same ? payment.header_value : toBase64(JSON.stringify({ ...payment.payload, extensions }));
+/**
+ * Returns Purser's header. If the client added or changed extensions of the offer that it was given, returns a new
+ * encoding that includes those.
+ */
+function withExtensions({ payment }: Signed, offered: unknown, sent: unknown): string {
+  const before = (offered ?? {}) as JsonObject;
+  const changed = Object.entries(sent ?? {}).filter(([key, value]) => canonical(value) !== canonical(before[key]));
+  if (changed.length === 0) return payment.header_value;
+  const extensions = { ...(payment.payload['extensions'] as object | undefined), ...Object.fromEntries(changed) };
+  return toBase64(JSON.stringify({ ...payment.payload, extensions }));
 }
 
 function canonical(value: unknown): string {
