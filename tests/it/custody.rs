@@ -226,3 +226,47 @@ async fn an_agent_is_made_with_an_attested_wallet_or_not_at_all() {
     }
     make().await.created();
 }
+
+/// The policies of the template let a role use a key by its tags, which hold some minutes after the key was made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_not_usable_yet_is_taken_by_the_next_agent() {
+    let world = World::with(Options {
+        custody: CustodyKind::Kms,
+        environment: [(
+            "WALLET_KEY_POLICY".to_owned(),
+            r#"{"Version": "2012-10-17"}"#.to_owned(),
+        )]
+        .into(),
+        ..Options::default()
+    })
+    .await;
+    let kms = &world.stack.kms;
+    let make = async |owner| {
+        let person = world.person(owner);
+        let request = world.persons_request(&person, Method::POST, "/agents");
+        World::send(request.json(&json!({"name": "errands"}))).await
+    };
+    let known = kms.tags();
+    // Four uses in one request: three waits, and the last refusal is the answer. So for the public key, then the signature.
+    kms.refuse_new_keys(9);
+    for _ in 0..2 {
+        let refused = make(&DEMO_OWNER).await.refused(503, "temporarily_unavailable");
+        assert_eq!(refused["retry_after"], 10);
+    }
+    kms.fail("Sign", "AccessDeniedException");
+    make(&DEMO_OWNER).await.refused(503, "temporarily_unavailable");
+    kms.behave();
+    // Another person's agent takes it.
+    let made = make(&DEMO_STRANGER).await.created();
+    let agent = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();
+    let (key, _) = key_of(&world, agent).await;
+    let mut tags = kms.tags();
+    tags.retain(|id, _| !known.contains_key(id));
+    assert_eq!(tags.keys().collect::<Vec<_>>(), [&key], "one key was made");
+    assert_eq!(tags[&key]["purser-agent"], agent.to_string());
+    // The next agent has a key of its own.
+    kms.refuse_new_keys(0);
+    let made = make(&DEMO_OWNER).await.created();
+    let other = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();
+    assert_ne!(key_of(&world, other).await.0, key);
+}

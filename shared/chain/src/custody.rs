@@ -200,7 +200,11 @@ impl NewWallet<'_> {
     /// Signs the attestation that this wallet is the agent's.
     pub async fn attest(self, agent: AgentId) -> Result<Wallet, CustodyError> {
         let address = self.address();
-        let attestation = self.signer.sign_digest(attestation_digest(agent, address)).await?;
+        let digest = attestation_digest(agent, address);
+        let attestation = match &self.signer.0 {
+            Key::Seed(_) => self.signer.sign_digest(digest).await?,
+            Key::Kms { keys, key, address } => keys.sign_by_new_key(*key, *address, digest).await?,
+        };
         Ok(Wallet {
             key: self.key,
             address,

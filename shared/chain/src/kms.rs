@@ -8,8 +8,11 @@ use alloy::primitives::{Address, B256, Signature};
 use aws_sdk_kms::{
     Client, Config,
     config::{retry::RetryConfig, timeout::TimeoutConfig},
-    error::SdkError,
-    operation::{create_key::CreateKeyError, get_public_key::GetPublicKeyError, sign::SignError as KmsSignError},
+    error::{ProvideErrorMetadata, SdkError},
+    operation::{
+        create_key::CreateKeyError,
+        sign::{SignError as KmsSignError, SignOutput, builders::SignFluentBuilder},
+    },
     primitives::Blob,
     types::{KeySpec, KeyUsageType, MessageType, SigningAlgorithmSpec, Tag},
 };
@@ -59,6 +62,10 @@ impl KmsKeys {
 
     /// A new key for an agent, with a policy of its own; none leaves it to IAM's.
     ///
+    /// The caller may not change that policy afterwards, which KMS takes for a lockout and refuses unless the check is
+    /// bypassed (API reference, `CreateKey`, `BypassPolicyLockoutSafetyCheck`). Nobody is locked out: the policy leaves
+    /// its change to the account's IAM policies.
+    ///
     /// It is asked once: of a lost answer the key stays, without an agent, and is found by its tags.
     pub async fn create(&self, agent: AgentId, stack: &str, policy: Option<&str>) -> Result<KmsKeyId, KmsError> {
         let tag = |key: &str, value: String| Tag::builder().tag_key(key).tag_value(value).build();
@@ -77,6 +84,7 @@ impl KmsKeys {
             .key_usage(KeyUsageType::SignVerify)
             .description("The wallet of an agent of Purser")
             .set_tags(tags.ok())
+            .bypass_policy_lockout_safety_check(policy.is_some())
             .set_policy(policy.map(str::to_owned));
         let made = asked.customize().config_override(once).send().await;
         let made = made.map_err(|error| told(&error, CreateKeyError::is_limit_exceeded_exception))?;
@@ -84,17 +92,10 @@ impl KmsKeys {
         id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
     }
 
-    /// The public half of a key.
+    /// The public half of a new key.
     pub async fn public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
-        let mut waits = NEW_KEY_WAITS.into_iter();
-        let answer = loop {
-            let asked = self.client().get_public_key().key_id(key.to_string());
-            match (asked.send().await, waits.next()) {
-                (Ok(answer), _) => break answer,
-                (Err(error), Some(wait)) if is_unknown(&error) => tokio::time::sleep(wait).await,
-                (Err(error), _) => return Err(told(&error, GetPublicKeyError::is_not_found_exception)),
-            }
-        };
+        let ask = || self.client().get_public_key().key_id(key.to_string()).send();
+        let answer = of_new_key(ask).await?;
         let is_ours = answer.key_spec() == Some(&KeySpec::EccSecgP256K1);
         let der = answer.public_key().map(Blob::as_ref).filter(|_| is_ours);
         der.and_then(public_key_of)
@@ -103,20 +104,35 @@ impl KmsKeys {
 
     /// The signature of a digest by that key: r, s, and v as 27 or 28, such that it recovers this address.
     pub(crate) async fn sign(&self, key: KmsKeyId, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
-        let asked = self
-            .client()
+        let answer = self.ask_to_sign(key, digest).send().await;
+        let answer = answer.map_err(|error| told(&error, KmsSignError::is_key_unavailable_exception))?;
+        signature_in(&answer, address, digest)
+    }
+
+    /// The same by a new key, which may not be usable yet.
+    pub(crate) async fn sign_by_new_key(
+        &self,
+        key: KmsKeyId,
+        address: Address,
+        digest: B256,
+    ) -> Result<[u8; 65], KmsError> {
+        let answer = of_new_key(|| self.ask_to_sign(key, digest).send()).await?;
+        signature_in(&answer, address, digest)
+    }
+
+    fn ask_to_sign(&self, key: KmsKeyId, digest: B256) -> SignFluentBuilder {
+        self.client()
             .sign()
             .key_id(key.to_string())
             .message_type(MessageType::Digest)
             .message(Blob::new(digest.to_vec()))
-            .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256);
-        let answer = asked
-            .send()
-            .await
-            .map_err(|error| told(&error, KmsSignError::is_key_unavailable_exception))?;
-        let der = answer.signature().map(Blob::as_ref).unwrap_or_default();
-        recoverable(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
+            .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256)
     }
+}
+
+fn signature_in(answer: &SignOutput, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
+    let der = answer.signature().map(Blob::as_ref).unwrap_or_default();
+    recoverable(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
 }
 
 /// Nothing of the account: debug output may reach a log.
@@ -129,24 +145,46 @@ impl fmt::Debug for KmsKeys {
 /// Making a key takes longer than using one.
 const CREATING: Duration = Duration::from_secs(5);
 
-/// A key that was just made may be unknown for a moment (KMS developer guide, "Eventual consistency").
+/// The waits between tries to use a new key, which mostly becomes usable within a second.
 const NEW_KEY_WAITS: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(900),
 ];
 
-fn is_unknown(error: &SdkError<GetPublicKeyError>) -> bool {
-    error
-        .as_service_error()
-        .is_some_and(GetPublicKeyError::is_not_found_exception)
+/// The answer of a new key. Where the key is not usable yet, asks again after each wait, and then returns
+/// [`KmsError::Unavailable`].
+async fn of_new_key<T, E, F>(ask: impl Fn() -> F) -> Result<T, KmsError>
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+    F: Future<Output = Result<T, SdkError<E>>>,
+{
+    let mut waits = NEW_KEY_WAITS.into_iter();
+    loop {
+        match (ask().await, waits.next()) {
+            (Ok(answer), _) => return Ok(answer),
+            (Err(SdkError::ServiceError(context)), Some(wait)) if is_not_yet(context.err()) => {
+                tokio::time::sleep(wait).await;
+            }
+            (Err(error), _) => return Err(told(&error, is_not_yet)),
+        }
+    }
+}
+
+/// Whether this may end by itself where the key is new: the key is unknown for a moment (KMS developer guide, "Eventual
+/// consistency"), and the tags that let a role use it take up to five minutes to hold ("ABAC for AWS KMS").
+fn is_not_yet<E: ProvideErrorMetadata>(error: &E) -> bool {
+    matches!(
+        error.code(),
+        Some("NotFoundException" | "AccessDeniedException" | "KeyUnavailableException")
+    )
 }
 
 /// The meaning of an error; `passes` decides for the operation's own errors, and the status for others: a throttled
 /// call is 400, which the SDK has retried.
 fn told<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
 where
-    E: std::error::Error + aws_sdk_kms::error::ProvideErrorMetadata + 'static,
+    E: std::error::Error + ProvideErrorMetadata + 'static,
 {
     const PASSING: [&str; 5] = [
         "DependencyTimeoutException",
@@ -207,6 +245,7 @@ mod tests {
     use super::*;
     use crate::{WalletSeed, wallet::TEST_SEED};
     use alloy::primitives::U256;
+    use aws_sdk_kms::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
 
     #[test]
     fn a_signature_is_given_out_with_the_low_s_and_only_if_it_recovers_the_wallet() {
@@ -261,5 +300,43 @@ mod tests {
             assert_eq!(public_key_of(wrong), None);
         }
         assert_eq!(address_of(&PublicKey::from_bytes([7; 33])), None);
+    }
+
+    fn keys_at(url: &str) -> KmsKeys {
+        let credentials = Credentials::new("test", "test", None, None, "test");
+        let aws = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::v2026_01_12())
+            .region(Region::new("eu-west-1"))
+            .endpoint_url(url)
+            .credentials_provider(SharedCredentialsProvider::new(credentials));
+        KmsKeys::new(aws.build())
+    }
+
+    #[tokio::test]
+    async fn a_new_key_is_waited_for_and_an_old_one_is_not() {
+        let kms = purser_testkit::Kms::default();
+        let keys = keys_at(&kms.serve().await);
+        let agent = AgentId::from_uuid(uuid::Uuid::from_u128(1));
+        // As many uses are refused as there are waits.
+        kms.refuse_new_keys(3);
+        let key = keys.create(agent, "stack", Some("{}")).await.unwrap();
+        let public_key = keys.public_key(key).await.unwrap();
+        let address = address_of(&public_key).unwrap();
+        let digest = B256::repeat_byte(1);
+        assert!(keys.sign(key, address, digest).await.is_ok());
+
+        kms.refuse_new_keys(4);
+        let key = keys.create(agent, "stack", None).await.unwrap();
+        let refused = keys.public_key(key).await.unwrap_err();
+        assert!(matches!(refused, KmsError::Unavailable(_)), "{refused}");
+        let public_key = keys.public_key(key).await.unwrap();
+        let address = address_of(&public_key).unwrap();
+        kms.fail("Sign", "AccessDeniedException");
+        let refused = keys.sign_by_new_key(key, address, digest).await.unwrap_err();
+        assert!(matches!(refused, KmsError::Unavailable(_)), "{refused}");
+        let refused = keys.sign(key, address, digest).await.unwrap_err();
+        assert!(matches!(refused, KmsError::Refused(_)), "{refused}");
+        kms.behave();
+        assert!(keys.sign_by_new_key(key, address, digest).await.is_ok());
     }
 }

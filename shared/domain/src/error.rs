@@ -217,6 +217,15 @@ impl Error {
         }
     }
 
+    /// The same error with this delay before a retry, if the service is overloaded; any other unchanged.
+    #[must_use]
+    pub fn retry_after(mut self, secs: u64) -> Self {
+        if let ErrorKind::TemporarilyUnavailable { retry_after } = &mut self.kind {
+            *retry_after = secs;
+        }
+        self
+    }
+
     /// The part that the caller sees.
     pub const fn kind(&self) -> &ErrorKind {
         &self.kind

@@ -69,6 +69,7 @@ pub use people::key_limit::KeyLimit;
 pub use people::key_use::KeyUses;
 pub use people::owned::{AgentPlace, ApprovalPlace};
 pub use people::session::{Identity, Started};
+pub use people::spare_key::SpareKey;
 pub use people::throttle::Throttle;
 pub use reconcile::evictions::EvictionRequest;
 pub use reconcile::holds::{Held, IndexPosition, ReconcileRequest};

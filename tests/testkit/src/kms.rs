@@ -27,6 +27,8 @@ struct State {
     keys: BTreeMap<String, Key>,
     /// The key that encrypts secrets.
     secrets_key: [u8; 32],
+    /// How many uses of a new key are refused before its tags hold.
+    refused_uses: u32,
     /// The exception to return for each failing operation.
     failing: BTreeMap<String, &'static str>,
     asked: Vec<(String, Value)>,
@@ -37,6 +39,7 @@ impl Default for State {
         Self {
             keys: BTreeMap::new(),
             secrets_key: chance(),
+            refused_uses: 1,
             failing: BTreeMap::new(),
             asked: Vec::new(),
         }
@@ -47,6 +50,8 @@ struct Key {
     key: SigningKey,
     tags: BTreeMap<String, String>,
     is_enabled: bool,
+    /// How many uses are refused from now on: the roles may use a key by its tags, and new tags do not hold yet.
+    refused_uses: u32,
 }
 
 impl Kms {
@@ -82,6 +87,12 @@ impl Kms {
         let state = self.state();
         let tags = state.keys.iter().map(|(id, key)| (id.clone(), key.tags.clone()));
         tags.collect()
+    }
+
+    /// Refuses the first `uses` of each key that is made from now on, as KMS does for some minutes until the key's tags
+    /// hold. Otherwise it is one.
+    pub fn refuse_new_keys(&self, uses: u32) {
+        self.state().refused_uses = uses;
     }
 
     /// Disables or enables a key.
@@ -205,12 +216,17 @@ impl State {
         if policy.is_some_and(|policy| serde_json::from_str::<Value>(policy).is_err()) {
             return Err("MalformedPolicyDocumentException");
         }
+        // The roles that make keys may not change a key's policy (template.yaml).
+        if policy.is_some() && request["BypassPolicyLockoutSafetyCheck"] != true {
+            return Err("MalformedPolicyDocumentException");
+        }
         let tags = request["Tags"].as_array().into_iter().flatten();
         let tags = tags.filter_map(|tag| Some((tag["TagKey"].as_str()?, tag["TagValue"].as_str()?)));
         let key = Key {
             key: new_key(),
             tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             is_enabled: true,
+            refused_uses: self.refused_uses,
         };
         let id = uuid::Uuid::new_v4().to_string();
         let arn = format!("arn:aws:kms:us-east-1:000000000000:key/{id}");
@@ -220,9 +236,13 @@ impl State {
         Ok(json!({"KeyMetadata": told}))
     }
 
-    fn key(&self, request: &Value) -> Result<&Key, &'static str> {
+    fn key(&mut self, request: &Value) -> Result<&Key, &'static str> {
         let id = request["KeyId"].as_str().unwrap_or_default();
-        let key = self.keys.get(id).ok_or("NotFoundException")?;
+        let key = self.keys.get_mut(id).ok_or("NotFoundException")?;
+        if let Some(fewer) = key.refused_uses.checked_sub(1) {
+            key.refused_uses = fewer;
+            return Err("AccessDeniedException");
+        }
         if key.is_enabled {
             Ok(key)
         } else {
@@ -230,7 +250,7 @@ impl State {
         }
     }
 
-    fn public_key(&self, request: &Value) -> Result<Value, &'static str> {
+    fn public_key(&mut self, request: &Value) -> Result<Value, &'static str> {
         /// The DER prefix of a `SubjectPublicKeyInfo` for this curve, before the point (RFC 5480 §2).
         const BEFORE: [u8; 23] = [
             0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
@@ -247,7 +267,7 @@ impl State {
         }))
     }
 
-    fn sign(&self, request: &Value) -> Result<Value, &'static str> {
+    fn sign(&mut self, request: &Value) -> Result<Value, &'static str> {
         let key = self.key(request)?;
         if request["SigningAlgorithm"] != "ECDSA_SHA_256" || request["MessageType"] != "DIGEST" {
             return Err("InvalidKeyUsageException");

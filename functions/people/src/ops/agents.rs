@@ -154,8 +154,9 @@ impl People {
         let edition = self.catalog().await?;
         let open = edition.catalog.services().iter().filter(|service| service.is_open());
         let set = StartingSet::of(open.map(|service| service.id));
-        let id = AgentId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
-        let (wallet, starting_set) = tokio::try_join!(self.new_wallet(id, ids), self.ledger.keep_starting_set(&set))?;
+        // Before the wallet: a failure after it would leave a key in KMS that nobody uses.
+        let starting_set = self.ledger.keep_starting_set(&set).await?;
+        let (id, wallet) = self.new_wallet(ids).await?;
         let agent = Agent {
             id,
             name: name.as_str().to_owned(),

@@ -154,7 +154,8 @@ fn uri_of(path: &str, query: &str) -> Uri {
 }
 
 /// Percent-encodes characters that RFC 3986 §3.3 does not allow in a path and that are not in `more`. A percent sign
-/// stays: what the caller has encoded is still encoded.
+/// stays. An HTTP API passes the query as the caller has encoded it, but decodes the path and cuts it at a decoded `?`:
+/// there a percent sign is a character of the name, and no name of ours has one.
 fn escaped(text: &str, more: &str) -> String {
     const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
     let mut escaped = String::with_capacity(text.len());

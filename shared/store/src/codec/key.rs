@@ -27,6 +27,8 @@ pub(crate) struct Key {
 
 /// The sort key of the only item, or the first item, of a partition.
 const ONLY: &str = "#";
+/// The partition of what new wallets take.
+const WALLETS: &str = "WALLETS";
 /// The sort key of a window's totals.
 pub(crate) const WINDOW: &str = "#W";
 /// The prefix of the sort keys of window entries.
@@ -186,7 +188,12 @@ impl Key {
 
     /// The number of wallets assigned so far.
     pub(crate) fn wallets() -> Self {
-        Self::new("WALLETS".to_owned(), ONLY)
+        Self::new(WALLETS.to_owned(), ONLY)
+    }
+
+    /// The keys in KMS that have no agent.
+    pub(crate) fn spare_keys() -> Self {
+        Self::new(WALLETS.to_owned(), "SPARE")
     }
 
     /// A person's record: their identity at the issuer, and the time at which all their sessions were last ended.

@@ -12,6 +12,7 @@ pub(crate) mod key_use;
 pub(crate) mod owned;
 pub(crate) mod policy;
 pub(crate) mod session;
+pub(crate) mod spare_key;
 pub(crate) mod starting_set;
 pub(crate) mod throttle;
 pub(crate) mod waiting;

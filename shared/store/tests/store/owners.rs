@@ -2,10 +2,10 @@
 
 use crate::{ledger_with, request};
 use purser_domain::{
-    Agent, Amount, ApprovalId, Duration, Handover, KeyId, OperatorName, OperatorReason, PersonId, Timestamp,
-    WindowScope,
+    Agent, AgentId, Amount, ApprovalId, Duration, Handover, KeyId, KmsKeyId, OperatorName, OperatorReason, PersonId,
+    Timestamp, WindowScope,
 };
-use purser_store::{AgentPlace, ApprovalDecision, ApprovalPlace, Edited, HandedOver, Resolved};
+use purser_store::{AgentPlace, ApprovalDecision, ApprovalPlace, Edited, HandedOver, Resolved, SpareKey};
 use purser_testkit::{
     Emulator,
     authorize::{Answer, authorize},
@@ -190,6 +190,30 @@ async fn each_wallet_number_is_given_out_once() {
     }
     let numbers: BTreeSet<u32> = asking.join_all().await.into_iter().collect();
     assert_eq!(numbers, (0..32).collect());
+}
+
+#[tokio::test]
+async fn each_spare_key_is_taken_once_and_oldest_first() {
+    let ledger = Emulator::start().await.ledger();
+    assert_eq!(ledger.take_spare_key().await.unwrap(), None);
+    let spare = |number: u128| SpareKey {
+        key: KmsKeyId::parse(&uuid::Uuid::from_u128(number).to_string()).unwrap(),
+        agent: AgentId::from_uuid(uuid::Uuid::from_u128(number)),
+    };
+    for number in 1..=8 {
+        ledger.keep_spare_key(spare(number)).await.unwrap();
+    }
+    assert_eq!(ledger.take_spare_key().await.unwrap(), Some(spare(1)));
+    let mut taking = tokio::task::JoinSet::new();
+    for _ in 0..9 {
+        let ledger = ledger.clone();
+        taking.spawn(async move { ledger.take_spare_key().await.unwrap() });
+    }
+    let mut taken: Vec<_> = taking.join_all().await.into_iter().flatten().collect();
+    taken.sort_by_key(|spare| spare.agent);
+    assert_eq!(taken, (2..=8).map(spare).collect::<Vec<_>>());
+    // The wallets' counter is another row.
+    assert_eq!(ledger.next_wallet_index().await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -1,0 +1,66 @@
+//! Keys in KMS that were made for agents which are not stored: a new key can't be used for some minutes, and the next
+//! agent takes it instead of another one.
+
+use crate::{
+    codec::attribute::Item,
+    codec::fault::failed,
+    codec::item::{Draft, member},
+    codec::key::Key,
+    codec::ledger::Ledger,
+};
+use aws_sdk_dynamodb::{error::ProvideErrorMetadata as _, types::AttributeValue, types::ReturnValue};
+use purser_domain::{AgentId, KmsKeyId, Result};
+
+/// A key without a stored agent, and the agent that its tags name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpareKey {
+    /// The key.
+    pub key: KmsKeyId,
+    /// The agent, which takes the key's wallet and no other.
+    pub agent: AgentId,
+}
+
+impl Ledger {
+    /// Removes the key that has waited longest and returns it. If the response is lost, the key is found by its tags.
+    pub async fn take_spare_key(&self) -> Result<Option<SpareKey>> {
+        const DOING: &str = "taking a spare key";
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::spare_keys().attributes()))
+            .update_expression("REMOVE spare[0]")
+            .condition_expression("attribute_exists(spare[0])")
+            .return_values(ReturnValue::AllOld);
+        let old = match update.send().await {
+            Ok(taken) => taken.attributes.unwrap_or_default(),
+            Err(error) if error.code() == Some("ConditionalCheckFailedException") => return Ok(None),
+            Err(error) => return Err(failed(DOING)(error)),
+        };
+        let first = old.get("spare").and_then(first);
+        first.map(Some).ok_or_else(|| self.row(&old).corrupt("spare"))
+    }
+
+    /// Adds a key behind the others.
+    pub async fn keep_spare_key(&self, spare: SpareKey) -> Result<()> {
+        let entry = Draft::nested().with("key", &spare.key).with("agent", &spare.agent);
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Key::spare_keys().attributes()))
+            .update_expression("SET spare = list_append(if_not_exists(spare, :none), :added)")
+            .expression_attribute_values(":none", AttributeValue::L(Vec::new()))
+            .expression_attribute_values(":added", AttributeValue::L(vec![AttributeValue::M(entry.into_item())]));
+        update.send().await.map_err(failed("keeping a spare key"))?;
+        Ok(())
+    }
+}
+
+fn first(spare: &AttributeValue) -> Option<SpareKey> {
+    let entry: &Item = spare.as_l().ok()?.first()?.as_m().ok()?;
+    Some(SpareKey {
+        key: member(entry, "key")?,
+        agent: member(entry, "agent")?,
+    })
+}
