@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""What deleted stacks have left: tables, secrets, keys, queues, logs and the user pool.
+
+    infra/sam/kept.py list   [<environment>]          shows it, and what keeps a stack from being deleted
+    infra/sam/kept.py delete [<environment>] --yes <stack name>
+    infra/sam/kept.py import [<environment>] [--from <former stack name>]
+
+The stack is that of the environment in samconfig.toml. Resources are found by the tags that CloudFormation puts on them;
+what belongs to a stack that exists is never touched. `import` makes a stack of the kept resources alone, which
+`make deploy` then completes. Exit status: 0, done; 1, refused or failed; 2, wrong use.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from dataclasses import dataclass
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+from translate import evaluated, translated
+from values import Environment, Wrong
+
+# The identifier by which CloudFormation imports a resource, of those that the template keeps; in the order in which they
+# can be deleted: without the keys nothing else can be read.
+IDENTIFIERS = {
+    "AWS::SQS::Queue": "QueueUrl",
+    "AWS::Logs::LogGroup": "LogGroupName",
+    "AWS::DynamoDB::Table": "TableName",
+    "AWS::Cognito::UserPool": "UserPoolId",
+    "AWS::SecretsManager::Secret": "Id",
+    "AWS::KMS::Key": "KeyId",
+}
+DAYS = 30
+PATIENCE = 900
+
+
+class Refused(Exception):
+    """What was asked for can't be done, or must not be."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource that a stack has left."""
+
+    type: str
+    logical_id: str
+    id: str
+
+
+def living(session, stack):
+    """The stack of this name, unless it was deleted."""
+    try:
+        return session.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
+    except ClientError as error:
+        if error.response["Error"]["Code"] == "ValidationError":
+            return None
+        raise
+
+
+def kept(session, stack, template):
+    """What former stacks of this name have left, in the order in which it can be deleted."""
+    types = {name: resource["Type"] for name, resource in template["Resources"].items()}
+    present = living(session, stack)
+    owned = set()
+    if present:
+        resources = session.client("cloudformation").get_paginator("list_stack_resources")
+        for page in resources.paginate(StackName=stack):
+            owned |= {each.get("PhysicalResourceId") for each in page["StackResourceSummaries"]}
+    found = set()
+    tagged = session.client("resourcegroupstaggingapi").get_paginator("get_resources")
+    for page in tagged.paginate(TagFilters=[{"Key": "aws:cloudformation:stack-name", "Values": [stack]}]):
+        for each in page["ResourceTagMappingList"]:
+            tags = {tag["Key"]: tag["Value"] for tag in each["Tags"]}
+            logical_id = tags.get("aws:cloudformation:logical-id")
+            kind, is_present = types.get(logical_id), present and tags.get("aws:cloudformation:stack-id") == present["StackId"]
+            if kind in IDENTIFIERS and not is_present:
+                found.add(Resource(kind, logical_id, identifier(session, kind, each["ResourceARN"])))
+    # Not every region tags log groups; their generated names say as much.
+    name = re.compile(rf"{re.escape(stack)}-([A-Za-z]+)-[A-Za-z0-9]+")
+    for page in session.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"{stack}-"):
+        for group in page["logGroups"]:
+            match = name.fullmatch(group["logGroupName"])
+            if match and types.get(match[1]) == "AWS::Logs::LogGroup":
+                found.add(Resource("AWS::Logs::LogGroup", match[1], group["logGroupName"]))
+    order = list(IDENTIFIERS)
+    left = [each for each in found if each.id not in owned and exists(session, each)]
+    return sorted(left, key=lambda each: (order.index(each.type), each.logical_id, each.id))
+
+
+def identifier(session, kind, arn):
+    match kind:
+        case "AWS::SecretsManager::Secret":
+            return arn
+        case "AWS::SQS::Queue":
+            # CloudFormation calls a queue by the URL that SQS itself returns, which a deleted queue has no more.
+            try:
+                return session.client("sqs").get_queue_url(QueueName=arn.rsplit(":", 1)[-1])["QueueUrl"]
+            except ClientError as error:
+                return absent(error)
+        case "AWS::Logs::LogGroup":
+            return arn.split(":log-group:", 1)[-1].removesuffix(":*")
+    return arn.rsplit("/", 1)[-1]
+
+
+def exists(session, resource):
+    """Whether it is there: tags are found for some time after their resource was deleted, or while it waits for that."""
+    if resource.id is None:
+        return False
+    try:
+        match resource.type:
+            case "AWS::DynamoDB::Table":
+                session.client("dynamodb").describe_table(TableName=resource.id)
+            case "AWS::Cognito::UserPool":
+                session.client("cognito-idp").describe_user_pool(UserPoolId=resource.id)
+            case "AWS::SecretsManager::Secret":
+                return "DeletedDate" not in session.client("secretsmanager").describe_secret(SecretId=resource.id)
+            case "AWS::KMS::Key":
+                key = session.client("kms").describe_key(KeyId=resource.id)["KeyMetadata"]
+                return key["KeyState"] != "PendingDeletion"
+            case "AWS::Logs::LogGroup":
+                groups = session.client("logs").describe_log_groups(logGroupNamePrefix=resource.id)["logGroups"]
+                return any(group["logGroupName"] == resource.id for group in groups)
+    except ClientError as error:
+        absent(error)
+        return False
+    return True
+
+
+def absent(error):
+    """Raises the error again unless it says that there is no such resource."""
+    if not re.search("NotFound|NonExistent|DoesNotExist", error.response["Error"]["Code"]):
+        raise error
+
+
+def foreign_rules(session, stack):
+    """Rules that others added to the stack's bus, which keep the bus and thereby the stack from being deleted."""
+    events, resources = session.client("events"), session.client("cloudformation").get_paginator("list_stack_resources")
+    of_stack = [each for page in resources.paginate(StackName=stack) for each in page["StackResourceSummaries"]]
+    ours = {each.get("PhysicalResourceId", "").rsplit("|", 1)[-1] for each in of_stack}
+    buses = [each["PhysicalResourceId"] for each in of_stack if each["ResourceType"] == "AWS::Events::EventBus"]
+    for bus in buses:
+        try:
+            for page in events.get_paginator("list_rules").paginate(EventBusName=bus):
+                yield from ((bus, rule["Name"]) for rule in page["Rules"] if rule["Name"] not in ours)
+        except events.exceptions.ResourceNotFoundException:
+            pass
+
+
+def delete(session, resource):
+    match resource.type:
+        case "AWS::SQS::Queue":
+            session.client("sqs").delete_queue(QueueUrl=resource.id)
+        case "AWS::Logs::LogGroup":
+            session.client("logs").delete_log_group(logGroupName=resource.id)
+        case "AWS::DynamoDB::Table":
+            tables = session.client("dynamodb")
+            tables.update_table(TableName=resource.id, DeletionProtectionEnabled=False)
+            tables.get_waiter("table_exists").wait(TableName=resource.id)
+            tables.delete_table(TableName=resource.id)
+        case "AWS::Cognito::UserPool":
+            pools = session.client("cognito-idp")
+            pools.update_user_pool(UserPoolId=resource.id, DeletionProtection="INACTIVE")
+            pools.delete_user_pool(UserPoolId=resource.id)
+        case "AWS::SecretsManager::Secret":
+            session.client("secretsmanager").delete_secret(SecretId=resource.id, RecoveryWindowInDays=DAYS)
+        case "AWS::KMS::Key":
+            session.client("kms").schedule_key_deletion(KeyId=resource.id, PendingWindowInDays=DAYS)
+
+
+def importable(template, resources):
+    """A template of these resources alone. None of them refers to a resource that is not kept (deploy_test.py)."""
+    wanted = {resource.logical_id for resource in resources}
+    by_name = {name: resource for name, resource in template["Resources"].items() if name in wanted}
+    sections = {key: template[key] for key in ("AWSTemplateFormatVersion", "Parameters", "Rules", "Conditions") if key in template}
+    return {**sections, "Resources": by_name}
+
+
+def import_stack(session, environment, template, resources):
+    cloudformation = session.client("cloudformation")
+    if living(session, environment.stack):
+        raise Refused(f"the stack `{environment.stack}` exists; resources are imported into a new one")
+    names = [resource.logical_id for resource in resources]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise Refused(f"several stacks have left {', '.join(twice)}: delete those that are not meant")
+    # A stack has them all, or it would make an empty one where one is missing.
+    needed = {name for name, each in template["Resources"].items() if is_kept(each) and holds(template, each, environment)}
+    if missing := sorted(needed - set(names)):
+        raise Refused(f"these were not left: {', '.join(missing)}")
+    for resource in resources:
+        if resource.type == "AWS::SecretsManager::Secret":
+            # The deployment makes the policy anew, and only where there is none.
+            session.client("secretsmanager").delete_resource_policy(SecretId=resource.id)
+    body = json.dumps(importable(template, resources), separators=(",", ":"))
+    change = {"StackName": environment.stack, "ChangeSetName": f"import-{int(time.time())}"}
+    cloudformation.create_change_set(
+        **change,
+        ChangeSetType="IMPORT",
+        TemplateBody=body,
+        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in environment.parameters.items()],
+        ResourcesToImport=[
+            {
+                "ResourceType": each.type,
+                "LogicalResourceId": each.logical_id,
+                "ResourceIdentifier": {IDENTIFIERS[each.type]: each.id},
+            }
+            for each in resources
+        ],
+    )
+    cloudformation.get_waiter("change_set_create_complete").wait(**change)
+    cloudformation.execute_change_set(**change)
+    deadline = time.monotonic() + PATIENCE
+    while (status := living(session, environment.stack)["StackStatus"]) != "IMPORT_COMPLETE":
+        if time.monotonic() > deadline or not status.endswith("IN_PROGRESS"):
+            raise Refused(f"the stack is {status}: `aws cloudformation describe-stack-events` says why")
+        time.sleep(2)
+
+
+def is_kept(resource):
+    return str(resource.get("DeletionPolicy", "")).startswith("Retain") and resource["Type"] in IDENTIFIERS
+
+
+def holds(template, resource, environment):
+    """Whether the environment has this resource, which may have a condition."""
+    if "Condition" not in resource:
+        return True
+    return evaluated(template, {"Fn::If": [resource["Condition"], True, False]}, **environment.parameters)
+
+
+def main(words):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["list", "delete", "import"])
+    parser.add_argument("environment", nargs="?", default="default")
+    parser.add_argument("--from", dest="former", help="the name of the stack that left it, if it was another")
+    parser.add_argument("--yes", metavar="STACK", help="deletes for good: the wallets' seed or keys are among it")
+    arguments = parser.parse_args(words)
+    try:
+        run(boto3.Session(), arguments)
+    except Wrong as wrong:
+        print(f"kept: {wrong}", file=sys.stderr)
+        return 2
+    except (Refused, ClientError, BotoCoreError) as error:
+        print(f"kept: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(session, arguments):
+    environment = Environment(arguments.environment)
+    stack = arguments.former or environment.stack
+    template = translated(**environment.parameters)
+    resources = kept(session, stack, template)
+    if arguments.what == "list":
+        for resource in resources:
+            print(f"{resource.type}\t{resource.logical_id}\t{resource.id}")
+        for bus, rule in foreign_rules(session, stack) if living(session, stack) else []:
+            print(f"rule of another's on the bus {bus}, which can't be deleted before it: {rule}")
+    elif arguments.what == "delete":
+        if living(session, stack):
+            raise Refused(f"the stack `{stack}` exists: `sam delete` it first")
+        if arguments.yes != stack:
+            raise Refused(f"{len(resources)} resources would be deleted for good; say --yes {stack}")
+        for resource in resources:
+            delete(session, resource)
+            print(f"deleted {resource.type} {resource.id}")
+    else:
+        import_stack(session, environment, template, resources)
+        print(f"imported {len(resources)} resources into {environment.stack}; `make deploy ENV={environment.name}` adds the rest")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
