@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Deploys to an emulator of AWS on loopback, as docs/deploy.md says, and tears down again.
+
+    .venv/bin/python infra/sam/deploy_test.py
+
+The emulator is ministack. It has no secret's policies, no managed login and no alarms over arithmetic, so these are left
+out of the template, which SAM translates here instead of AWS; it enforces no quotas and no permissions, and runs no functions without Docker. What AWS itself
+refuses is infra/sam/limits.py's.
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zipfile
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import account
+import boto3
+import kept
+from samcli.cli.types import CfnParameterOverridesType
+from translate import translated as translate
+from values import ROOT, Environment, Wrong
+
+MINISTACK = ROOT / ".venv-ministack" / "bin" / "ministack"
+UNKNOWN = ("AWS::Cognito::ManagedLoginBranding", "AWS::SecretsManager::ResourcePolicy")
+NEEDS = {"lambda_reserved": 0, "scheduler_schedules": 8, "iam_roles": 12}
+
+
+@cache
+def translation(*parameters):
+    return json.dumps(translate(**dict(parameters)))
+
+
+def translated(**parameters):
+    """It takes seconds, and is asked for often."""
+    return json.loads(translation(*parameters.items()))
+
+
+# Where these programs ask for it too.
+account.translated = kept.translated = translated
+
+
+def environment(values="", name="dev"):
+    """An environment of samconfig.toml with these values of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for file in ("samconfig.toml", "template.yaml"):
+            shutil.copy(ROOT / file, root)
+        (root / "deploy").mkdir()
+        (root / "deploy" / f"{name}.toml").write_text(values)
+        return Environment(name, root)
+
+
+class Values(unittest.TestCase):
+    def test_every_parameter_is_written_and_read_back_by_sam(self):
+        given = environment('AlarmEmail = "ops@example.com"\nOidcClientId = "a \\"b\\" c=d"\nThrottlePerMinute = 60')
+        read = CfnParameterOverridesType().convert(given.overrides(), None, None)
+        self.assertEqual(read, given.parameters)
+        self.assertEqual(given.parameters["ThrottlePerMinute"], "60")
+        self.assertEqual(given.parameters["LogRetentionDays"], "7", "of samconfig.toml")
+        # A value that was taken out of the file is back at its default.
+        self.assertEqual(environment().parameters["AlarmEmail"], "")
+
+    def test_wrong_values_are_refused_by_name(self):
+        for values, words in [
+            ('AlarmMail = "x"', "`AlarmMail`"),
+            ("RequireMfa = false", "`RequireMfa`"),
+            ("AlarmEmail = 'a\\'", "`AlarmEmail`"),
+            ("AlarmEmail = [", "not TOML"),
+        ]:
+            with self.assertRaisesRegex(Wrong, words):
+                environment(values)
+        with self.assertRaisesRegex(Wrong, "no environment"):
+            environment(name="test")
+
+    def test_what_is_kept_refers_to_nothing_that_is_not(self):
+        template = translated()
+        names = {name for name, resource in template["Resources"].items() if kept.is_kept(resource)}
+        retained = {name for name, each in template["Resources"].items() if str(each.get("DeletionPolicy", "")).startswith("Retain")}
+        others = {name for name in retained - names if template["Resources"][name]["Type"] != "AWS::SecretsManager::ResourcePolicy"}
+        self.assertEqual(others, set(), "kept, and infra/sam/kept.py does not know their type")
+        for name in sorted(names):
+            text = json.dumps(template["Resources"][name])
+            for other in sorted(template["Resources"].keys() - names):
+                self.assertNotRegex(text, rf'"{other}"|"{other}\.|\$\{{{other}[.}}]', f"{name} refers to {other}")
+        # A request's own template may have 51,200 bytes.
+        resources = [SimpleNamespace(logical_id=name) for name in names]
+        self.assertLess(len(json.dumps(kept.importable(template, resources), separators=(",", ":"))), 51_200)
+
+
+class Deployment(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        cls.url = f"http://127.0.0.1:{port}"
+        for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN"):
+            os.environ.pop(name, None)
+        os.environ.update(
+            AWS_ENDPOINT_URL=cls.url, AWS_ACCESS_KEY_ID="local", AWS_SECRET_ACCESS_KEY="local", AWS_REGION="us-east-1",
+            AWS_DEFAULT_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true", SAM_CLI_TELEMETRY="0", AWS_PAGER="",
+        )  # fmt: skip
+        cls.emulator = subprocess.Popen(
+            [MINISTACK],
+            env=os.environ | {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        cls.addClassCleanup(cls.stop)
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if time.monotonic() > deadline:
+                raise AssertionError("ministack does not start")
+            time.sleep(0.1)
+        cls.session = boto3.Session()
+        cls.session.client("s3").create_bucket(Bucket="purser-code")
+        cls.folder = Path(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+
+    @classmethod
+    def stop(cls):
+        # It keeps nothing that ending it could lose.
+        cls.emulator.kill()
+        cls.emulator.wait(20)
+
+    def template(self, given, broken=False):
+        """What `sam build` would leave, as far as the emulator knows it; `broken`: it fails after everything kept is made."""
+        template = translated(**given.parameters)
+        with zipfile.ZipFile(self.folder / "code.zip", "w") as code:
+            code.writestr("bootstrap", "#!/bin/sh\n")
+        for name, resource in list(template["Resources"].items()):
+            if resource["Type"] in UNKNOWN or "Metrics" in resource.get("Properties", {}):
+                del template["Resources"][name]
+            elif resource["Type"] == "AWS::Lambda::Function":
+                resource["Properties"]["Code"] = "code.zip"
+            elif resource["Type"] == "AWS::Cognito::UserPool":
+                # It makes temporary passwords that are shorter than the policy's own length.
+                del resource["Properties"]["Policies"]
+        if broken:
+            names = [name for name, resource in template["Resources"].items() if kept.is_kept(resource)]
+            template["Resources"]["Broken"] = {
+                "Type": "AWS::CloudWatch::Alarm", "DependsOn": names,
+                "Properties": {"ComparisonOperator": "GreaterThanThreshold", "EvaluationPeriods": 1, "Metrics": []},
+            }  # fmt: skip
+        file = self.folder / "template.json"
+        file.write_text(json.dumps(template))
+        return file
+
+    def deploy(self, given, broken=False):
+        command = [
+            Path(sys.executable).parent / "sam", "deploy", "--config-file", ROOT / "samconfig.toml", "--config-env", given.name,
+            "--template-file", self.template(given, broken),
+            # SAM's own bucket comes from a template that AWS alone translates.
+            "--no-resolve-s3", "--s3-bucket", "purser-code", "--no-confirm-changeset", "--parameter-overrides", *given.overrides(),
+        ]  # fmt: skip
+        return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
+
+    def outputs(self, given):
+        return {each["OutputKey"]: each["OutputValue"] for each in kept.living(self.session, given.stack)["Outputs"]}
+
+    def asked(self, given, **needs):
+        plan = account.Plan(given, self.session, NEEDS | needs, kept.living(self.session, given.stack))
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            status = account.ask(plan)
+        return status, said.getvalue()
+
+    def left(self, given):
+        return kept.kept(self.session, given.stack, translated(**given.parameters))
+
+    def run_kept(self, *arguments):
+        """The exit status of infra/sam/kept.py, and what it said."""
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            status = kept.main([*arguments])
+        return status, said.getvalue()
+
+    def test_a_quota_is_asked_for_before_anything_is_made(self):
+        given = environment('ReserveConcurrency = "all"')
+        status, said = self.asked(given, lambda_reserved=5_000)
+        self.assertEqual(status, 1, said)
+        self.assertIn("STOP: ReserveConcurrency=all takes 5100 concurrent executions", said)
+        self.assertIn("--desired-value 5100", said)
+
+    def test_a_role_that_does_not_deploy_may_not_be_the_writer(self):
+        given = environment('SecretsWriterArn = "arn:aws:iam::000000000000:role/other"')
+        status, said = self.asked(given)
+        self.assertEqual(status, 1, said)
+        self.assertIn("names `arn:aws:iam::000000000000:role/other`", said)
+        plan = account.Plan(given, self.session, NEEDS, None)
+        assumed = "arn:aws:sts::000000000000:assumed-role/deployer/me"
+        self.assertIsNone(account.role_of(plan, assumed))
+        iam = self.session.client("iam")
+        role = iam.create_role(Path="/aws-reserved/sso.amazonaws.com/", RoleName="deployer", AssumeRolePolicyDocument="{}")
+        self.assertEqual(account.role_of(plan, assumed), role["Role"]["Arn"])
+
+    def test_a_failed_first_deployment_blocks_no_second_one(self):
+        given = environment(name="default")
+        failed = self.deploy(given, broken=True)
+        self.assertIn("ROLLBACK_COMPLETE", failed.stdout + failed.stderr)
+        status, said = self.asked(given)
+        self.assertEqual(status, 1, said)
+        stop = re.search(r"STOP: .*ROLLBACK_COMPLETE.*\. (aws .*)", said)
+        self.assertIsNotNone(stop, said)
+        subprocess.run(stop[1], shell=True, check=True, timeout=120)
+        status, said = self.asked(given)
+        self.assertEqual(status, 0, said)
+
+    def test_the_page_leads_from_an_empty_account_to_an_empty_account(self):
+        given = environment('NoticesSender = "notices@example.com"')
+        status, said = self.asked(given)
+        self.assertEqual(status, 0, said)
+        deployed = self.deploy(given)
+        self.assertEqual(deployed.returncode, 0, deployed.stdout[-2_000:] + deployed.stderr[-2_000:])
+        outputs = self.outputs(given)
+        self.run_page("aws", outputs)
+        pool = self.session.client("cognito-idp").admin_get_user(UserPoolId=outputs["UserPoolId"], Username="ada@example.com")
+        self.assertEqual(pool["UserStatus"], "FORCE_CHANGE_PASSWORD")
+
+        # Data survives the stack, and comes into the next one.
+        tables = self.session.client("dynamodb")
+        row = {"pk": {"S": "A#1"}, "sk": {"S": "#"}}
+        tables.put_item(TableName=outputs["LedgerTableName"], Item=row)
+        events = self.session.client("events")
+        events.put_rule(Name="theirs", EventBusName=given.stack, EventPattern='{"source": ["purser"]}')
+        self.assertIn("theirs", self.run_kept("list", "dev")[1])
+        events.delete_rule(Name="theirs", EventBusName=given.stack)
+        self.delete(given)
+        left = self.left(given)
+        self.assertIn("have left", self.asked(given)[1])
+        if not any(resource.type == "AWS::SecretsManager::Secret" for resource in left):
+            self.skipTest("the emulator's tags do not name the secrets, so the import and the deletion are not tried")
+        status, said = self.run_kept("import", "dev")
+        self.assertEqual(status, 0, said)
+        deployed = self.deploy(given)
+        self.assertEqual(deployed.returncode, 0, deployed.stdout[-2_000:] + deployed.stderr[-2_000:])
+        self.assertEqual(self.outputs(given)["LedgerTableName"], outputs["LedgerTableName"])
+        self.assertIn("Item", tables.get_item(TableName=outputs["LedgerTableName"], Key=row))
+        self.assertEqual(self.left(given), [], "all of it belongs to the stack again")
+
+        # And is deleted only when that is asked for by name.
+        self.delete(given)
+        self.assertEqual(self.run_kept("delete", "dev")[0], 1)
+        status, said = self.run_kept("delete", "dev", "--yes", given.stack)
+        self.assertEqual(status, 0, said)
+        self.assertEqual(self.left(given), [])
+        self.assertNotIn(outputs["LedgerTableName"], tables.list_tables()["TableNames"])
+
+    def delete(self, given):
+        cloudformation = self.session.client("cloudformation")
+        cloudformation.delete_stack(StackName=given.stack)
+        cloudformation.get_waiter("stack_delete_complete").wait(StackName=given.stack, WaiterConfig={"Delay": 1})
+
+    def run_page(self, program, outputs):
+        """Runs the commands of docs/deploy.md that are marked for it, with what they leave open filled in."""
+        page = (ROOT / "docs" / "deploy.md").read_text()
+        blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+        self.assertTrue(blocks)
+        values = outputs | {"address": "ada@example.com", "rpc url": "https://rpc.example.com", "function": "none"}
+        for block in blocks:
+            for command in re.split(r"(?<!\\)\n", block.strip()):
+                filled = re.sub(r"<([^>]+)>", lambda name: values[name[1]], command)
+                done = subprocess.run(["bash", "-c", filled], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+                self.assertEqual(done.returncode, 0, f"{filled}\n{done.stderr}")
+
+
+if __name__ == "__main__":
+    if not MINISTACK.exists():
+        print(f"deploy_test: no {MINISTACK.relative_to(ROOT)}; run infra/setup.sh ministack", file=sys.stderr)
+        sys.exit(2)
+    unittest.main()
