@@ -1,11 +1,10 @@
 //! Checks the documentation against the code: the catalogue of errors, the checks, every citation, and the OpenAPI
-//! document.
+//! document; and that no merge left two versions of one text.
 
 use purser_api::Failure;
 use purser_chain::Pending;
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, CheckName, ErrorKind, Fingerprint, Freeze, KeyLack,
-    Mismatch, NoTransaction, Reason, Refusal, RetryAt, ServiceId, ServiceSlug, SettlementId, TransactionId,
+    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, Category, CheckName, ErrorKind, Fingerprint, Freeze, KeyLack, Mismatch, NoTransaction, PayoutRefusal, Reason, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, Unpayable,
 };
 use purser_testkit::Template;
 use serde_json::Value;
@@ -155,7 +154,7 @@ fn every_error() -> Vec<ErrorKind> {
             approval,
             status: ApprovalStatus::Approved,
         },
-        ErrorKind::PayoutRefused(purser_domain::PayoutRefusal::NoAddress),
+        ErrorKind::PayoutRefused(PayoutRefusal::NoAddress),
         ErrorKind::SlugTaken {
             service: ServiceId::from_uuid(nil),
         },
@@ -236,17 +235,238 @@ fn the_checks_are_documented_in_their_order() {
     assert_eq!(documented, names);
 }
 
-#[test]
-fn every_reason_of_an_unproven_settlement_is_documented() {
+/// `decision.reason` of a block, as `docs/errors.md` writes it. A new kind of block fails to compile here: write its row,
+/// and add it to [`every_block`].
+fn row_of(block: &Block) -> String {
+    match block {
+        Block::Category(_) => "category_block:<category>".to_owned(),
+        Block::Vendor(_) => "vendor_allowlist:<service>".to_owned(),
+        Block::Budget { .. } => "budget_limit:<rule id>".to_owned(),
+        Block::AgentFrozen(_)
+        | Block::Unpayable(_)
+        | Block::PayeeNotInCatalog
+        | Block::PayeeTooYoung { .. }
+        | Block::PayeeIsPayer
+        | Block::PriceAboveCatalog { .. }
+        | Block::ApprovalRejected
+        | Block::ApprovalExpired
+        | Block::ApprovalMismatch
+        | Block::TooManyApprovals { .. } => block.reason(),
+    }
+}
+
+/// One block of every kind that [`row_of`] distinguishes.
+fn every_block() -> Vec<Block> {
+    let (amount, now) = (Amount::ZERO, Timestamp::from_secs(0).unwrap());
+    let freezes = [Freeze::Own, Freeze::Agent, Freeze::Owner, Freeze::Deployment].map(Block::AgentFrozen);
+    let unpayable = Unpayable::ALL.iter().copied().map(Block::Unpayable);
+    let others = [
+        Block::Category(Category::Finance),
+        Block::Vendor(ServiceSlug::parse("x").unwrap()),
+        Block::PayeeNotInCatalog,
+        Block::PayeeTooYoung { retry_at: now },
+        Block::PayeeIsPayer,
+        Block::PriceAboveCatalog { max: amount },
+        Block::Budget {
+            rule: RuleId::from_uuid(Uuid::nil()),
+            limit: amount,
+            used: amount,
+            retry_at: RetryAt::Never,
+        },
+        Block::ApprovalRejected,
+        Block::ApprovalExpired,
+        Block::ApprovalMismatch,
+        Block::TooManyApprovals { limit: 1 },
+    ];
+    freezes.into_iter().chain(unpayable).chain(others).collect()
+}
+
+/// The reasons of an unproven settlement.
+fn reasons_of_proofs() -> BTreeSet<String> {
     let pending = [Pending::NotMined, Pending::NotFinal { missing: 1 }].map(Pending::reason);
-    let reasons = Mismatch::ALL.map(Mismatch::reason).into_iter().chain(pending).chain([
-        "transaction_unknown",
-        "too_many_failed_proofs",
-        "chain_unavailable",
-    ]);
-    let section = &catalogue()["onchain_settlement_not_verified"];
-    for reason in reasons {
-        assert!(section.contains(&format!("`{reason}`")), "{reason}");
+    let others = ["transaction_unknown", "too_many_failed_proofs", "chain_unavailable"];
+    let reasons = Mismatch::ALL
+        .map(Mismatch::reason)
+        .into_iter()
+        .chain(pending)
+        .chain(others);
+    reasons.map(str::to_owned).collect()
+}
+
+/// The reasons of a refused payout.
+fn reasons_of_payouts() -> BTreeSet<String> {
+    let (settlement, at) = (SettlementId::from_uuid(Uuid::nil()), Timestamp::from_secs(0).unwrap());
+    let frozen = [Freeze::Agent, Freeze::Owner, Freeze::Deployment].map(PayoutRefusal::Frozen);
+    let others = [
+        PayoutRefusal::NotSetUp,
+        PayoutRefusal::NoAddress,
+        PayoutRefusal::AddressWaits { good_from: at },
+        PayoutRefusal::PayoutOpen { settlement, until: at },
+        PayoutRefusal::InsufficientBalance { balance: Amount::ZERO },
+    ];
+    let refusals = frozen.into_iter().chain(others);
+    refusals.map(|refusal| refusal.reason().to_owned()).collect()
+}
+
+/// The words in backticks of a text.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The words in backticks in the first cells of a section's table, below its header.
+fn first_cells(section: &str) -> BTreeSet<String> {
+    let (_, rows) = section.split_once("\n|---").unwrap_or_default();
+    let cells = rows
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    cells.flat_map(quoted).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_catalogue_lists_exactly_the_reasons() {
+    let catalogue = catalogue();
+    let blocks = every_block().iter().map(row_of).collect();
+    for (section, reasons) in [
+        ("policy_blocked", blocks),
+        ("onchain_settlement_not_verified", reasons_of_proofs()),
+        ("payout_refused", reasons_of_payouts()),
+    ] {
+        assert_eq!(first_cells(&catalogue[section]), reasons, "{section}");
+    }
+}
+
+/// The members and values that the description of the API names.
+fn described_words(document: &Value, words: &mut BTreeSet<String>) {
+    match document {
+        Value::Object(members) => {
+            for (name, member) in members {
+                words.insert(name.clone());
+                described_words(member, words);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| described_words(item, words)),
+        Value::String(text) => _ = words.insert(text.clone()),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The slugs that `/mcp` alone answers, by the section of `docs/errors.md` about it.
+fn slugs_of_mcp() -> BTreeSet<String> {
+    let page = text_of("docs/errors.md");
+    let (_, section) = page.split_once("\n## 5. ").expect("§5");
+    first_cells(section)
+}
+
+#[test]
+fn the_slugs_of_mcp_are_in_its_source() {
+    let source = text_of("functions/mcp/src/protocol.rs");
+    for slug in slugs_of_mcp() {
+        assert!(source.contains(&format!("\"{slug}\"")), "{slug}");
+    }
+}
+
+/// Every word like `retry_at` or `catalog_payee:…` on `docs/errors.md`.
+#[test]
+fn the_catalogue_has_no_word_that_nothing_produces() {
+    // Of OpenID Connect.
+    let mut known = BTreeSet::from(["max_age".to_owned()]);
+    described_words(
+        &serde_json::from_str(&text_of("docs/openapi.json")).unwrap(),
+        &mut known,
+    );
+    known.extend(every_error().iter().map(ErrorKind::slug));
+    known.extend(
+        every_block()
+            .iter()
+            .flat_map(|block| [row_of(block), block.rule().to_owned()]),
+    );
+    known.extend(CheckName::ALL.iter().map(|check| check.name().to_owned()));
+    known.extend(
+        [reasons_of_proofs(), reasons_of_payouts(), slugs_of_mcp()]
+            .into_iter()
+            .flatten(),
+    );
+    let page = text_of("docs/errors.md");
+    // `tests/it/bodies.rs` compares the slugs of missing members.
+    let is_name = |word: &&str| word.contains('_') && !word.contains(' ') && !word.ends_with("_required");
+    let is_lower = |word: &&str| word.chars().all(|letter| !letter.is_ascii_uppercase() && letter != '…');
+    let unknown: BTreeSet<&str> = quoted(&page)
+        .filter_map(|word| word.rsplit('.').next())
+        .filter(is_name)
+        .filter(is_lower)
+        .filter(|word| !known.contains(*word))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+/// The pages that are written here: all but the contract.
+fn pages() -> Vec<(PathBuf, String)> {
+    let files = written_files().into_iter();
+    let pages =
+        files.filter(|file| file.extension().is_some_and(|kind| kind == "md") && !file.ends_with("docs/spec.md"));
+    pages
+        .map(|file| (file.clone(), fs::read_to_string(file).unwrap()))
+        .collect()
+}
+
+/// A slug stands behind its status: ``404 `not_found` ``, ``401 `invalid_session`, `invalid_agent_key` ``.
+#[test]
+fn every_slug_beside_a_status_is_in_the_catalogue() {
+    let mut known: BTreeSet<String> = catalogue().into_keys().chain(slugs_of_mcp()).collect();
+    let fields = catalogue().remove("<field>_required").unwrap_or_default();
+    known.extend(quoted(&fields).map(str::to_owned));
+    for (file, text) in pages() {
+        for (at, _) in text.match_indices(" `") {
+            let status = text[..at].rsplit(|letter: char| !letter.is_ascii_digit()).next();
+            if status.is_none_or(|status| status.len() != 3 || !status.starts_with(['4', '5'])) {
+                continue;
+            }
+            let mut rest = &text[at + 1..];
+            while let Some((word, after)) = rest.strip_prefix('`').and_then(|rest| rest.split_once('`')) {
+                assert!(known.contains(word), "{}: {word}", file.display());
+                rest = after.strip_prefix(", ").unwrap_or_default();
+            }
+        }
+    }
+}
+
+/// A row that is there twice is what a careless merge leaves.
+#[test]
+fn a_table_has_one_row_for_each_name() {
+    for (file, text) in pages() {
+        let mut names = BTreeSet::new();
+        for line in text.lines().map(str::trim) {
+            let Some(row) = line.strip_prefix('|') else {
+                names.clear();
+                continue;
+            };
+            let name = row.split(" | ").next().unwrap_or_default().trim();
+            assert!(
+                name.is_empty() || names.insert(name),
+                "{}: {name} twice",
+                file.display()
+            );
+        }
+    }
+}
+
+/// A number that comes back is what a careless merge leaves.
+#[test]
+fn a_numbered_list_counts_from_one() {
+    for (file, text) in pages() {
+        let mut last = 0;
+        let mut fenced = false;
+        for line in text.lines().map(str::trim) {
+            fenced ^= line.starts_with("```");
+            if line.starts_with('#') {
+                last = 0;
+            }
+            let number = line.split_once(". ").and_then(|(number, _)| number.parse::<u32>().ok());
+            if let Some(number) = number.filter(|_| !fenced) {
+                assert_eq!(number, last + 1, "{}: {line}", file.display());
+                last = number;
+            }
+        }
     }
 }
 
