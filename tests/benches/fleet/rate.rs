@@ -9,8 +9,14 @@ const GROUP: &str = "what carries how many payments a second";
 const PARTITION: f64 = 1_000.0;
 /// The write units per second of a table, unless its quota is raised (the same guide, "Quotas": on-demand).
 const TABLE: f64 = 40_000.0;
-/// The concurrent executions in an account, unless raised (Lambda developer guide, "Lambda quotas").
+/// The write units per second with which an on-demand table starts, unless it is warmed (the same guide, "Warm throughput").
+const NEW_TABLE: f64 = 4_000.0;
+/// The concurrent executions in an account, unless raised (Lambda developer guide, "Lambda quotas"), and what new accounts
+/// may have instead.
 const CONCURRENCY: f64 = 1_000.0;
+const NEW_ACCOUNT: f64 = 10.0;
+/// The default of `PaymentsConcurrency` in template.yaml: a reserved share is also a cap.
+const PAYMENTS_CONCURRENCY: f64 = 100.0;
 /// The requests per second of an account's gateways, unless raised (API Gateway developer guide, "Quotas").
 const GATEWAY: f64 = 10_000.0;
 /// The default of `GatewayRateLimit` in template.yaml.
@@ -36,7 +42,14 @@ pub async fn at_a_thousand_a_second(report: &mut Report, costs: &Costs) {
         .filter(|(kind, _)| *kind != "RL")
         .map(|(_, units)| *units as f64)
         .sum();
+    let seconds: f64 = costs.seconds.iter().sum();
     let rows = [
+        (
+            "a new account's concurrency, where nothing is reserved",
+            seconds,
+            "s",
+            NEW_ACCOUNT,
+        ),
         (
             "one agent's payments to one service: its window",
             units("L"),
@@ -51,10 +64,22 @@ pub async fn at_a_thousand_a_second(report: &mut Report, costs: &Costs) {
         ),
         ("one agent's payments: its settlements", units("S"), "units", PARTITION),
         (
-            "the account's concurrency, unless it is raised",
-            costs.seconds.iter().sum(),
+            "`PaymentsConcurrency`, where it is reserved, unless it is raised",
+            seconds,
+            "s",
+            PAYMENTS_CONCURRENCY,
+        ),
+        (
+            "the account's concurrency, where nothing is reserved",
+            seconds,
             "s",
             CONCURRENCY,
+        ),
+        (
+            "a new ledger, without `LedgerWarmWriteUnits`",
+            ledger,
+            "units",
+            NEW_TABLE,
         ),
         ("the ledger's quota, unless it is raised", ledger, "units", TABLE),
         (
