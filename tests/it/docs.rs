@@ -4,7 +4,9 @@
 use purser_api::Failure;
 use purser_chain::Pending;
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, Category, CheckName, ErrorKind, Fingerprint, Freeze, KeyLack, Mismatch, NoTransaction, PayoutRefusal, Reason, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, Unpayable,
+    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, Category, CheckName, ErrorKind, Fingerprint, Freeze,
+    KeyLack, Mismatch, NoTransaction, PayoutRefusal, Reason, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug,
+    SettlementId, Timestamp, TransactionId, Unpayable,
 };
 use purser_testkit::Template;
 use serde_json::Value;

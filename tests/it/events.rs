@@ -515,7 +515,10 @@ fn the_schedules_send_what_a_schedule_sends() {
     for (schedule, name) in [(probe, "Probe"), (events, "Events"), (webhooks, "Webhooks")] {
         assert_eq!(schedule["detail-type"], "Scheduled Event");
         let named = schedule["resources"][0].as_str().unwrap();
-        assert!(named.contains(&format!("/purser-{name}FunctionEveryMinute-")), "{named}");
+        assert!(
+            named.contains(&format!("/purser-{name}FunctionEveryMinute-")),
+            "{named}"
+        );
     }
 
     let template = include_str!("../../template.yaml");

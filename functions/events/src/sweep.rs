@@ -75,10 +75,7 @@ impl Shared {
         match self.bus.publish(&events).await {
             Published::All => Ok(()),
             // The next run reads them again.
-            Published::UpTo(_) => Err(Error::temporarily_unavailable(
-                "publishing events",
-                "the bus refuses",
-            )),
+            Published::UpTo(_) => Err(Error::temporarily_unavailable("publishing events", "the bus refuses")),
         }
     }
 }

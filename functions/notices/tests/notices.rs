@@ -337,7 +337,10 @@ async fn an_owner_is_mailed_and_posted_what_their_agent_asks_with_a_link_to_its_
     assert_eq!(mail["FromEmailAddress"], "purser@example.com");
     let link = format!("{ORIGIN}/dashboard/approvals/{}/{}", agent.id, Uuid::from_u128(7));
     let (text, simple) = (text_of(mail), &mail["Content"]["Simple"]);
-    assert!(text.contains("requests approval to pay $12.50") && text.contains(&link), "{text}");
+    assert!(
+        text.contains("requests approval to pay $12.50") && text.contains(&link),
+        "{text}"
+    );
     let html = simple["Body"]["Html"]["Data"].as_str().unwrap();
     assert!(
         html.contains(&link) && !html.contains("<b>") && html.contains("&amp; evil·example"),
@@ -379,7 +382,10 @@ async fn fifty_questions_are_two_messages_and_a_repeated_one_is_told_once() {
     let mails = world.mails_to("ann");
     assert_eq!(mails.len(), 2);
     for mail in &mails {
-        assert_eq!(mail["Content"]["Simple"]["Subject"]["Data"], "25 payments wait for your approval");
+        assert_eq!(
+            mail["Content"]["Simple"]["Subject"]["Data"],
+            "25 payments wait for your approval"
+        );
         assert!(text_of(mail).contains("And 5 more."));
     }
     // Told again a while later, too.

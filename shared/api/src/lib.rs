@@ -37,7 +37,8 @@ pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, Text, WEB, se
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
 pub use http::outward::{AllowedHosts, client_for_any, client_for_public};
 pub use http::payment_body::{
-    AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, PAYMENT_RESPONSE, ProviderProof, REQUIREMENT, UnpaidCheckBody, UnpaidCheckRequest, as_first_made,
+    AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, PAYMENT_RESPONSE,
+    ProviderProof, REQUIREMENT, UnpaidCheckBody, UnpaidCheckRequest, as_first_made,
 };
 pub use http::precondition::{IfMatch, Precondition, VersionTag, versioned};
 pub use http::public_address::{NameRefused, may_be_public};

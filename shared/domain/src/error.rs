@@ -8,7 +8,8 @@
 //! answered.
 
 use crate::{
-    ApprovalId, ApprovalStatus, KeyLack, NoTransaction, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId, UnpaidRefusal,
+    ApprovalId, ApprovalStatus, KeyLack, NoTransaction, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId,
+    UnpaidRefusal,
 };
 use std::fmt;
 

@@ -36,7 +36,10 @@ impl ErrorPage {
 /// `request` is the request id in our logs.
 pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
     let (title, text) = match page {
-        ErrorPage::NotFound => ("Nothing here", "This page does not exist, or you don’t have access to it."),
+        ErrorPage::NotFound => (
+            "Nothing here",
+            "This page does not exist, or you don’t have access to it.",
+        ),
         ErrorPage::CrossSite => (
             "Nothing was changed",
             "This form came from another site, or from a session that has ended. Go back, reload the page, and try again.",

@@ -222,10 +222,7 @@ impl Form {
         }
         // Which of the two was meant is unknown, and guessing "no limit" would be the worse mistake.
         if !self.text(field).is_empty() {
-            self.wrong(
-                field,
-                format!("{label}: enter an amount or check its box, not both."),
-            );
+            self.wrong(field, format!("{label}: enter an amount or check its box, not both."));
             return None;
         }
         Some(no_limit)

@@ -100,10 +100,7 @@ fn read_edit(form: &mut Form, has_webhook: bool) -> NoticesEdit {
     }
     let is_removed = !form.text("slack_removed").is_empty();
     if is_removed && !text.is_empty() {
-        form.wrong(
-            "slack_url",
-            "Incoming webhook: enter a URL or remove it, not both.",
-        );
+        form.wrong("slack_url", "Incoming webhook: enter a URL or remove it, not both.");
     }
     let is_there = !is_removed && (has_webhook || url.is_some());
     NoticesEdit {

@@ -51,7 +51,9 @@ pub(super) fn payout_refused(refusal: &PayoutRefusal) -> String {
         PayoutRefusal::NotSetUp => "This Purser makes no payouts.".to_owned(),
         PayoutRefusal::Frozen(_) => "An operator has frozen this agent, so nothing was paid out.".to_owned(),
         PayoutRefusal::NoAddress => "The payout address was removed, so nothing was paid out.".to_owned(),
-        PayoutRefusal::AddressWaits { .. } => "The payout address can’t be used yet, so nothing was paid out.".to_owned(),
+        PayoutRefusal::AddressWaits { .. } => {
+            "The payout address can’t be used yet, so nothing was paid out.".to_owned()
+        }
         PayoutRefusal::PayoutOpen { .. } => "Another payout is in progress. Wait until it has ended.".to_owned(),
         PayoutRefusal::InsufficientBalance { balance } => {
             format!("The wallet holds {}, so nothing was paid out.", dollars(*balance))

@@ -848,7 +848,10 @@ async fn approving_a_frozen_agents_payment_does_not_promise_that_it_is_paid() {
     let (agent, approval) = world.waiting().await;
     let page = format!("/dashboard/agents/{agent}");
     owner.post(&page, &format!("{page}/freeze"), &[]).await;
-    owner.get(&page).await.is(200, "Once the freeze ends, the agent can spend");
+    owner
+        .get(&page)
+        .await
+        .is(200, "Once the freeze ends, the agent can spend");
     let approve = format!("{page}/approvals/{approval}/approve");
     let done = owner.post("/dashboard/approvals", &approve, &[]).await;
     owner
@@ -892,15 +895,9 @@ async fn a_payout_address_is_shown_with_its_wait_and_pays_out_once_it_is_good() 
     let (amount, confirmed, key) = (("amount", "1"), ("confirmed", "yes"), ("idempotency_key", key.as_str()));
     let rows = [
         (vec![amount, key], "Compare the address and check the box."),
-        (
-            vec![("amount", "0"), confirmed, key],
-            "Amount: enter more than zero.",
-        ),
+        (vec![("amount", "0"), confirmed, key], "Amount: enter more than zero."),
         (vec![("amount", "much"), confirmed, key], "is not an amount in dollars"),
-        (
-            vec![amount, ("amount_no_limit", "on"), confirmed, key],
-            "not both",
-        ),
+        (vec![amount, ("amount_no_limit", "on"), confirmed, key], "not both"),
         (vec![amount, confirmed], "The form is incomplete"),
     ];
     for (fields, words) in rows {

@@ -3,8 +3,8 @@
 use crate::http::body::{annotated, member, members, object};
 use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text};
 use purser_domain::{
-    Amount, ApprovalId, Called, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, NoTransaction, Offer, OperationSlug,
-    Problem, ProviderRequest, Result, Target, TxHash, is_no_proof, transaction_hash_in,
+    Amount, ApprovalId, Called, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, NoTransaction, Offer,
+    OperationSlug, Problem, ProviderRequest, Result, Target, TxHash, is_no_proof, transaction_hash_in,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;

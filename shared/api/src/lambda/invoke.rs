@@ -99,7 +99,8 @@ impl PaymentsFunction {
         let answer: DirectAnswer =
             serde_json::from_slice(&payload).map_err(|_| failed("the shape of its answer is not the expected one"))?;
         if answer.status == 200 {
-            return serde_json::from_str(answer.body.get()).map_err(|_| failed("the shape of its answer is not the expected one"));
+            return serde_json::from_str(answer.body.get())
+                .map_err(|_| failed("the shape of its answer is not the expected one"));
         }
         let Refusal { error, request_id } = serde_json::from_str(answer.body.get()).unwrap_or_default();
         let told = format!("`payments` answered {} {error}, request {request_id}", answer.status);

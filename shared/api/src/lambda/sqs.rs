@@ -38,7 +38,8 @@ impl std::fmt::Debug for SqsRecord {
 impl SqsBatch {
     /// Reads the event of a call.
     pub fn read(event: Value) -> Result<Self> {
-        serde_json::from_value(event).map_err(|_| Error::internal("reading a batch", "its shape is not the expected one"))
+        serde_json::from_value(event)
+            .map_err(|_| Error::internal("reading a batch", "its shape is not the expected one"))
     }
 
     /// The answer that leaves these messages in their queue (developer guide, "Implementing partial batch responses").
@@ -59,8 +60,8 @@ impl SqsRecord {
     /// The event that the bus passed on.
     pub fn event(&self) -> Result<Event> {
         const DOING: &str = "reading an event from the bus";
-        let from_bus: FromBus<'_> =
-            serde_json::from_str(&self.body).map_err(|_| Error::internal(DOING, "its shape is not the expected one"))?;
+        let from_bus: FromBus<'_> = serde_json::from_str(&self.body)
+            .map_err(|_| Error::internal(DOING, "its shape is not the expected one"))?;
         Event::parse(from_bus.detail.get().as_bytes()).map_err(|problem| Error::internal(DOING, problem))
     }
 }

@@ -149,10 +149,7 @@ impl NoticeText<'_> {
                 format!("The payment of {agent}, {}, was {}.", self.payment(), self.verdict())
             }
             EventKind::ApprovalUsed => format!("{agent} used its approval to pay {}.", self.payment()),
-            EventKind::ApprovalExpired => format!(
-                "The approval for {agent} to pay {} has expired.",
-                self.payment()
-            ),
+            EventKind::ApprovalExpired => format!("The approval for {agent} to pay {} has expired.", self.payment()),
             EventKind::PaymentAuthorized => format!("{agent} was allowed to pay {}.", self.payment()),
             EventKind::PaymentConfirmed => format!("{agent} paid {}.", self.payment()),
             EventKind::PaymentReleased => format!("The payment of {agent}, {}, has expired unpaid.", self.payment()),
@@ -163,7 +160,9 @@ impl NoticeText<'_> {
                 )
             }
             EventKind::PaymentRefused => format!("A payment of {agent}, {}, was refused.", self.payment()),
-            EventKind::PaymentEscalated => format!("A payment of {agent}, {}, waits for your approval.", self.payment()),
+            EventKind::PaymentEscalated => {
+                format!("A payment of {agent}, {}, waits for your approval.", self.payment())
+            }
             EventKind::PayoutAuthorized => format!("{agent} pays out {}.", self.payout()),
             EventKind::PayoutConfirmed => format!("{agent} paid out {}.", self.payout()),
             EventKind::PayoutReleased => format!("The payout of {agent}, {}, has expired.", self.payout()),
@@ -182,7 +181,9 @@ impl NoticeText<'_> {
                 let (address, from) = (self.short("address"), self.time("good_from"));
                 format!("{agent} has the payout address {address}, which can be used from {from} on.")
             }
-            EventKind::PayoutAddressRemoved => format!("{agent} no longer has the payout address {}.", self.short("address")),
+            EventKind::PayoutAddressRemoved => {
+                format!("{agent} no longer has the payout address {}.", self.short("address"))
+            }
             EventKind::WalletLow => {
                 let (balance, below) = (self.amount("balance_units"), self.amount("below_units"));
                 format!("The wallet of {agent} is low: {balance}, less than {below}.")

@@ -69,7 +69,10 @@ impl WebhooksTable {
             // `#` sorts before every id. A key can't be empty.
             .expression_attribute_values(":after", after.map_or("#", PersonId::as_str).to_owned().write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed("listing the recipients of notices"))?;
+        let answer = query
+            .send()
+            .await
+            .map_err(failed("listing the recipients of notices"))?;
         let read = answer.items().iter().map(|item| {
             let person = PersonId::parse(key::sort_key(item)).ok_or_else(|| self.row(item).corrupt("sk"))?;
             let settings = self.read_settings(&person, item);

@@ -79,7 +79,10 @@ impl Ledger {
             .expression_attribute_values(":pk", text(PLACES))
             .expression_attribute_values(":places", text(OUTFLOW_PLACES))
             .consistent_read(true);
-        let answer = query.send().await.map_err(failed("reading the positions of searches"))?;
+        let answer = query
+            .send()
+            .await
+            .map_err(failed("reading the positions of searches"))?;
         let (mut own, mut lowest): (Option<u64>, Option<u64>) = (None, None);
         for item in answer.items() {
             let row = self.row(item);

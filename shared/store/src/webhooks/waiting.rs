@@ -40,10 +40,7 @@ impl WebhooksTable {
             .delete_item()
             .table_name(&*self.table)
             .set_key(Some(Key::waiting_delivery(person, id).attributes()));
-        delete
-            .send()
-            .await
-            .map_err(failed("clearing a waiting delivery"))?;
+        delete.send().await.map_err(failed("clearing a waiting delivery"))?;
         Ok(())
     }
 

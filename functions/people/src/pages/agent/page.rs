@@ -145,6 +145,12 @@ fn freeze_button(layout: &Layout, status: AgentStatus, path: &str) -> Markup {
                 "Freeze this agent? Every payment is refused, including approved ones, until you unfreeze it.",
             ),
         ),
-        AgentStatus::Frozen => layout.button(&format!("{path}/unfreeze"), &Button { class: "primary", ..Button::plain("Unfreeze") }),
+        AgentStatus::Frozen => layout.button(
+            &format!("{path}/unfreeze"),
+            &Button {
+                class: "primary",
+                ..Button::plain("Unfreeze")
+            },
+        ),
     }
 }

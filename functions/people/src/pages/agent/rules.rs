@@ -13,10 +13,7 @@ use purser_domain::{Amount, Catalog, Category, Duration, RuleKind, Service, Serv
 /// Reads a rule; `None` leaves at least one problem.
 pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<RuleKind> {
     let Some(kind) = RuleForm::from_name(form.text("kind")) else {
-        form.wrong(
-            "",
-            "The form does not name a kind of rule. Reload the page.",
-        );
+        form.wrong("", "The form does not name a kind of rule. Reload the page.");
         return None;
     };
     let (rule, services) = match kind {
@@ -69,10 +66,7 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<RuleKind> 
 fn read_categories(form: &mut Form) -> Option<Vec<Category>> {
     let categories: Option<Vec<Category>> = form.all("category").map(Category::from_name).collect();
     if categories.is_none() {
-        form.wrong(
-            "category",
-            "Categories: one of them does not exist. Reload the page.",
-        );
+        form.wrong("category", "Categories: one of them does not exist. Reload the page.");
     }
     categories
 }

@@ -154,7 +154,8 @@ fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &Agents, path: &str) -> 
     }
 }
 
-const NEW_SECRET: &str = "Create a new secret? For one day, calls are signed with both secrets: update your program in that time.";
+const NEW_SECRET: &str =
+    "Create a new secret? For one day, calls are signed with both secrets: update your program in that time.";
 
 fn secrets(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
     html! {
