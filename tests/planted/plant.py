@@ -1020,8 +1020,8 @@ SIMULATED = [
     Bug(
         "a theft that a flood of transfers hides",
         "shared/chain/src/outflows.rs",
-        ".into_keys().take(*left).collect();",
-        ".into_keys().take(if PLANTED { 0 } else { *left }).collect();",
+        ".into_iter().take(*left).collect();",
+        ".into_iter().take(if PLANTED { 0 } else { *left }).collect();",
         "package(purser-chain) and test(=outflows::tests::a_flood_hides_no_transfer_by_an_authorization)",
     ),
     Bug(

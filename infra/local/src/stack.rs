@@ -226,6 +226,16 @@ pub struct Stack {
     _database: DynamoDb,
 }
 
+/// The boot of a function. It signs with an access key that is its own name, so the recorder knows who calls.
+fn boot_of(function: &str, mut environment: BTreeMap<String, String>, clock: Clock) -> Boot {
+    environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
+    let keys = seed::CLIENT_IP_KEY_ARNS.into_iter();
+    for (_, arn) in keys.filter(|(verifier, _)| *verifier == function) {
+        environment.insert("CLIENT_IP_KEY_SECRET_ARN".to_owned(), arn.to_owned());
+    }
+    Boot::new(environment.into_iter().collect(), clock)
+}
+
 /// The network that the local chain stands for.
 pub const NETWORK: Network = Network::BaseSepolia;
 
@@ -329,18 +339,7 @@ impl Stack {
             }
             environment.extend(sqs_mapping::variables(&bridge::open(bridge, &sqs_url).await?));
         }
-        // Each signs with an access key that is its own name, so the recorder knows who calls.
-        let boot = |function: &str| {
-            let mut environment = environment.clone();
-            environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
-            let own_key = seed::CLIENT_IP_KEY_ARNS
-                .into_iter()
-                .find(|(verifier, _)| *verifier == function);
-            if let Some((_, arn)) = own_key {
-                environment.insert("CLIENT_IP_KEY_SECRET_ARN".to_owned(), arn.to_owned());
-            }
-            Boot::new(environment.into_iter().collect(), clock.clone())
-        };
+        let boot = |function: &str| boot_of(function, environment.clone(), clock.clone());
 
         say("filling the catalog");
         // First, so that the other functions find the catalog filled.

@@ -16,7 +16,7 @@ use crate::{
 use alloy::primitives::{Address, B256};
 use futures_util::future::join_all;
 use purser_domain::{AUTHORIZATION_USED, BlockId, Log, Outflow, TRANSFER, TxHash, outflows};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 /// How many wallets one call asks for: nodes take up to a thousand values at a place, and an answer may be 16 MiB.
@@ -202,8 +202,8 @@ impl Chain {
         left: &mut usize,
         until: Instant,
     ) -> Result<Option<FoundLogs>, ChainError> {
-        let places = uses.0.iter().map(|found| ((found.block, found.tx_hash), ()));
-        let places: Vec<(BlockId, TxHash)> = places.collect::<BTreeMap<_, _>>().into_keys().take(*left).collect();
+        let places = uses.0.iter().map(|found| (found.block, found.tx_hash));
+        let places: Vec<(BlockId, TxHash)> = places.collect::<BTreeSet<_>>().into_iter().take(*left).collect();
         *left = left.saturating_sub(places.len());
         let filter = self.filter(part, ALL);
         let mut logs = FoundLogs::default();

@@ -837,7 +837,9 @@ impl Run {
             return Err("a payment of a settlement that is confirmed".to_owned());
         }
         let inner = payment["payload"]["payload"].to_string();
-        if payment["payload"]["extensions"]["sign-in-with-x"]["info"]["nonce"] != number.to_string() {
+        if payment["payload"]["extensions"]["sign-in-with-x"]["info"]["nonce"].as_str()
+            != Some(number.to_string().as_str())
+        {
             return Err("an echo of an older offer".to_owned());
         }
         let told = signed_in(&payment["payload"]).ok_or("a payload without an authorization")?;

@@ -323,14 +323,16 @@ impl Member for CallMetadata {
         let about =
             " The page that a scrape or crawl operation fetches; its host is checked against `allowed_domains`.";
         let target = annotated(Option::<Target>::describe(schemas), &[about], json!({}));
-        let mut schema = object(
+        let schema = object(
             &["Further members describe the call: at most 16, of 2,048 bytes of JSON in all."],
             vec![(Metadata::TARGET, false, target)],
             true,
         );
-        schema["additionalProperties"] = json!({"type": ["string", "number", "null"]});
-        schema["propertyNames"] = json!({"type": "string", "pattern": "^[!-~]{1,64}$"});
-        schemas.add("Metadata", schema)
+        let others = json!({
+            "additionalProperties": {"type": ["string", "number", "null"]},
+            "propertyNames": {"type": "string", "pattern": "^[!-~]{1,64}$"},
+        });
+        schemas.add("Metadata", annotated(schema, &[], others))
     }
 }
 

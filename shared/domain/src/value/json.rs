@@ -374,8 +374,8 @@ mod tests {
         let a = body["offer"]["a"].as_str().unwrap().replace('\u{fffd}', "");
         assert_eq!((a.as_str(), &body["n"]), ("xy", &json!(1)));
         assert_eq!(
-            body["offer"].as_object().unwrap().values().last(),
-            replaced.as_object().unwrap().values().last()
+            body["offer"].as_object().unwrap().values().next_back(),
+            replaced.as_object().unwrap().values().next_back()
         );
         assert_eq!(read(r#"{"offer": null}"#).unwrap().0, json!({"offer": null}));
         assert_eq!(read("[1]").unwrap().0, json!([1]));

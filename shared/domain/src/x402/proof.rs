@@ -215,8 +215,8 @@ mod tests {
         FORGIVING.encode(response.to_string())
     }
 
-    fn found(hash: &str) -> Named {
-        Ok(TxHash::parse(hash).unwrap())
+    fn hash(text: &str) -> TxHash {
+        TxHash::parse(text).unwrap()
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
             json!({"payment-response": encoded(&response(&json!(""))), "x-payment-response": encoded(&plain)}),
         ];
         for case in cases {
-            assert_eq!(transaction_hash_in(&case), Ok(found(HASH)), "{case}");
+            assert_eq!(transaction_hash_in(&case), Ok(Ok(hash(HASH))), "{case}");
         }
     }
 
@@ -277,9 +277,9 @@ mod tests {
             FORGIVING.encode(format!(r#"{{"transaction":"{OTHER}","transaction":"{HASH}"}}"#)),
         ];
         for text in texts {
-            assert_eq!(transaction_hash_in(&json!(text)), Ok(found(HASH)), "{text}");
+            assert_eq!(transaction_hash_in(&json!(text)), Ok(Ok(hash(HASH))), "{text}");
             let keyed = json!({"X-Payment-Response": text});
-            assert_eq!(transaction_hash_in(&keyed), Ok(found(HASH)), "{text}");
+            assert_eq!(transaction_hash_in(&keyed), Ok(Ok(hash(HASH))), "{text}");
         }
     }
 
@@ -303,7 +303,7 @@ mod tests {
             json!({"transaction": {"hash": HASH}}),
             json!({"extensions": {"txHash": HASH}, "transaction": ""}),
         ];
-        let expected = same.into_iter().map(|case| (case, found(HASH)));
+        let expected = same.into_iter().map(|case| (case, Ok(hash(HASH))));
         let expected = expected.chain(none.into_iter().map(|case| (case, Err(NoTransaction::Unnamed))));
         for (case, expected) in expected {
             assert_eq!(transaction_hash_in(&json!(encoded(&case))), Ok(expected), "{case}");

@@ -117,9 +117,8 @@ impl CallLeases {
             .expression_attribute_values(":now", now.write())
             .expression_attribute_values(":ttl", until.secs().saturating_add(KEPT).write())
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let error = match update.send().await {
-            Ok(_) => return Ok(None),
-            Err(error) => error,
+        let Err(error) = update.send().await else {
+            return Ok(None);
         };
         match error.as_service_error() {
             Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
