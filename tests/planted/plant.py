@@ -118,6 +118,20 @@ BUGS = [
         "package(purser-tests) and test(=offers::a_declared_target_is_the_one_that_the_call_names)",
     ),
     Bug(
+        "a call without a payment that no freeze stops",
+        "functions/payments/src/check_unpaid.rs",
+        "        frozen_by_operators,\n        at: now,",
+        "        frozen_by_operators: if PLANTED { None } else { frozen_by_operators },\n        at: now,",
+        "package(purser-tests) and test(=mcp::no_call_of_a_provider_evades_governance)",
+    ),
+    Bug(
+        "a lease of an open call that two calls hold",
+        "shared/store/src/people/call_leases.rs",
+        '"attribute_not_exists(#slot) OR #slot <= :now"',
+        '"attribute_not_exists(#slot) OR #slot <= :now OR #slot > :now"',
+        "package(purser-tests) and test(=mcp::a_lease_is_one_calls_until_it_ends)",
+    ),
+    Bug(
         "a fee's transaction taken for the payment's",
         "shared/domain/src/x402/proof.rs",
         'let text = text_of(name)?;',
