@@ -59,7 +59,6 @@ simulate-planted: ## Plants bugs, and sees the simulation find each, by a seed o
 .PHONY: lint
 lint: ## Formatting and lints.
 	cargo fmt --all --check
-	cargo fmt --manifest-path tests/bench/references/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
 .PHONY: english

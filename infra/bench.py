@@ -38,9 +38,6 @@ BENCHES = {
     "pages": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "stack", "--", "pages"],
     "fleet": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "fleet"],
     "code": ["cargo", "bench", "--locked", "--package", "purser-bench", "--bench", "code"],
-    # Beside policy engines that stand in a workspace of their own.
-    "evaluation": ["cargo", "bench", "--locked", "--manifest-path", "tests/bench/references/Cargo.toml",
-                   "--target-dir", "target/references"],
     "costs": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "costs"],
     "usage": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-events", "--bench", "usage"],
     "cold": [".venv/bin/python", "infra/sam/bench_cold.py"],

@@ -11,7 +11,7 @@ use purser_bench::{Case, NETWORK, Table, World, authorize_body, offer_v1, offer_
 use purser_chain::{NonceKey, WalletSeed};
 use purser_domain::{
     AUTHORIZATION_USED, Amount, B256, BlockId, Catalog, Expected, Fingerprint, Log, Offer, PaymentHeader, SettlementId,
-    TRANSFER, Timestamp, TransactionLogs, TransferAuthorization, TxHash, match_transfer, parse_json,
+    TRANSFER, Timestamp, TransactionLogs, TransferAuthorization, TxHash, evaluate, match_transfer, parse_json,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use sha2::{Digest as _, Sha256};
@@ -22,6 +22,7 @@ fn main() -> std::io::Result<()> {
     let mut table = Table::new("code")?;
     reading(&mut table);
     finding(&mut table);
+    deciding(&mut table);
     hashing(&mut table);
     signing(&mut table);
     proof(&mut table);
@@ -44,13 +45,13 @@ fn reading(table: &mut Table) {
             "read a body of authorize",
             name,
             || AuthorizeRequest::parse(&parse_json(black_box(&bytes)).unwrap(), NETWORK).unwrap(),
-            &mut [("serde_json to a value", &mut || bare_parse(&bytes))],
+            ("serde_json to a value", &mut || bare_parse(&bytes)),
         );
         table.compare(
             "read JSON strictly",
             name,
             || parse_json(black_box(&bytes)).unwrap(),
-            &mut [("serde_json to a value", &mut || bare_parse(&bytes))],
+            ("serde_json to a value", &mut || bare_parse(&bytes)),
         );
     }
     for (name, offer) in [("v1", offer_v1(100_000, payee)), ("v2", offer_v2(100_000, payee))] {
@@ -59,7 +60,28 @@ fn reading(table: &mut Table) {
             "choose from three ways to pay",
             name,
             || Offer::choose(black_box(&offer), NETWORK).unwrap(),
-            &mut [("serde_json to a value", &mut || bare_parse(&bytes))],
+            ("serde_json to a value", &mut || bare_parse(&bytes)),
+        );
+    }
+}
+
+/// The same time, within the noise of a machine that is not idle.
+const SAME: f64 = 1.25;
+
+fn deciding(table: &mut Table) {
+    let alone = Case::allow(1);
+    let facts = alone.facts();
+    for services in [100, 10_000] {
+        let case = Case::allow(services);
+        let many = case.facts();
+        table.hold(
+            SAME,
+            "decide",
+            &format!("{services} services"),
+            || evaluate(black_box(&many)),
+            ("of an agent with one", &mut || {
+                drop(black_box(evaluate(black_box(&facts))))
+            }),
         );
     }
 }
@@ -75,14 +97,14 @@ fn finding(table: &mut Table) {
             "find in a catalog",
             &format!("{services} services"),
             || find(&case),
-            &mut [("in a catalog of one", &mut || find(&alone))],
+            ("in a catalog of one", &mut || find(&alone)),
         );
         let entries = case.world.catalog.services();
         table.compare(
             "prepare a catalog",
             &format!("{services} services"),
             || Catalog::new(black_box(entries).to_vec()),
-            &mut [("cloning it", &mut || drop(black_box(entries).to_vec()))],
+            ("cloning it", &mut || drop(black_box(entries).to_vec())),
         );
     }
 }
@@ -94,9 +116,9 @@ fn hashing(table: &mut Table) {
         "fingerprint",
         "a body of authorize",
         || Fingerprint::of_request(black_box(&body), &["idempotency_key", "approval_id"]),
-        &mut [("sha-256 of the same bytes", &mut || {
+        ("sha-256 of the same bytes", &mut || {
             black_box(Sha256::digest(black_box(&bytes)));
-        })],
+        }),
     );
 }
 
@@ -130,23 +152,23 @@ fn signing(table: &mut Table) {
             index = (index + 1) % (1 << 31);
             seed.wallet(black_box(index)).unwrap()
         },
-        &mut [("bare k256, one public key", &mut || {
+        ("bare k256, one public key", &mut || {
             drop(black_box(SigningKey::from_bytes(black_box(&scalar)).unwrap()))
-        })],
+        }),
     );
     table.compare(
         "derive",
         "a nonce",
         || nonces.nonce(black_box(settlement)),
-        &mut [("sha-256 of a block", &mut || {
+        ("sha-256 of a block", &mut || {
             black_box(Sha256::digest(black_box([7; 55])));
-        })],
+        }),
     );
     table.compare(
         "sign",
         "a transfer",
         || wallet.sign(NETWORK, black_box(&authorization)).unwrap(),
-        &mut [("bare k256, of a digest", &mut bare)],
+        ("bare k256, of a digest", &mut bare),
     );
     let signature = wallet.sign(NETWORK, &authorization).unwrap();
     let payload = PaymentHeader::new(&offer, requirement, NETWORK, &authorization, signature).payload;
@@ -155,9 +177,9 @@ fn signing(table: &mut Table) {
         "sign",
         "the header around a signature",
         || PaymentHeader::new(black_box(&offer), requirement, NETWORK, &authorization, signature),
-        &mut [("writing the same JSON in base64", &mut || {
+        ("writing the same JSON in base64", &mut || {
             black_box(in_base64(black_box(&payload)));
-        })],
+        }),
     );
     let payment = || {
         let wallet = seed.wallet(black_box(7)).unwrap();
@@ -172,7 +194,7 @@ fn signing(table: &mut Table) {
         "sign",
         "a payment, from seed to header",
         payment,
-        &mut [("bare k256, one signature", &mut bare)],
+        ("bare k256, one signature", &mut bare),
     );
 }
 
@@ -192,7 +214,7 @@ fn proof(table: &mut Table) {
             "read a payment response",
             name,
             || CompleteRequest::parse(&parse_json(black_box(&bytes)).unwrap(), ProviderProof::Required).unwrap(),
-            &mut [("serde_json to a value", &mut || bare_parse(&bytes))],
+            ("serde_json to a value", &mut || bare_parse(&bytes)),
         );
     }
 
@@ -231,7 +253,7 @@ fn proof(table: &mut Table) {
         "match a transaction",
         "of eight logs",
         || match_transfer(black_box(&expected), black_box(&transaction)).unwrap(),
-        &mut [("cloning it", &mut || drop(black_box(&transaction).clone()))],
+        ("cloning it", &mut || drop(black_box(&transaction).clone())),
     );
 }
 

@@ -1,6 +1,6 @@
 //! Measures, and writes the results: one JSON line for each comparison.
 //!
-//! Ours and its references are measured one after another, in one process and with the same settings. A row's ratio is
+//! Ours and its reference are measured one after another, in one process and with the same settings. A row's ratio is
 //! our median divided by the reference's; below 1 we are faster.
 
 use criterion::Criterion;
@@ -40,27 +40,27 @@ impl Table {
         })
     }
 
-    /// Measures `ours` and each reference. The names become directory names, so they must be plain words.
+    /// Measures `ours` and the reference. The names become directory names, so they must be plain words.
     pub fn compare<T>(
         &mut self,
         group: &str,
         name: &str,
         ours: impl FnMut() -> T,
-        references: &mut [(&str, &mut dyn FnMut())],
+        reference: (&str, &mut dyn FnMut()),
     ) {
-        self.measure_all(group, name, None, ours, references);
+        self.measure_all(group, name, None, ours, reference);
     }
 
-    /// Measures as [`Table::compare`] does, with a maximum for each ratio.
+    /// Measures as [`Table::compare`] does, with a maximum of the ratio.
     pub fn hold<T>(
         &mut self,
         limit: f64,
         group: &str,
         name: &str,
         ours: impl FnMut() -> T,
-        references: &mut [(&str, &mut dyn FnMut())],
+        reference: (&str, &mut dyn FnMut()),
     ) {
-        self.measure_all(group, name, Some(limit), ours, references);
+        self.measure_all(group, name, Some(limit), ours, reference);
     }
 
     fn measure_all<T>(
@@ -69,30 +69,22 @@ impl Table {
         name: &str,
         limit: Option<f64>,
         mut ours: impl FnMut() -> T,
-        references: &mut [(&str, &mut dyn FnMut())],
+        reference: (&str, &mut dyn FnMut()),
     ) {
         let median = self.measure(group, name, "ours", &mut ours);
-        let several = references.len() > 1;
-        for (reference, run) in references {
-            let other = self.measure(group, name, reference, run);
-            let (Some(median), Some(other)) = (median, other) else {
-                continue;
-            };
-            // A row is identified by its group and its name.
-            let group = if several {
-                format!("{group}, beside {reference}")
-            } else {
-                group.to_owned()
-            };
-            let mut row = json!({
-                "group": group, "name": name, "median_ns": median,
-                "reference": reference, "reference_ns": other, "ratio": median / other,
-            });
-            if let Some(limit) = limit {
-                row["limit"] = json!(limit);
-            }
-            self.rows.push(row);
+        let (reference, run) = reference;
+        let other = self.measure(group, name, reference, run);
+        let (Some(median), Some(other)) = (median, other) else {
+            return;
+        };
+        let mut row = json!({
+            "group": group, "name": name, "median_ns": median,
+            "reference": reference, "reference_ns": other, "ratio": median / other,
+        });
+        if let Some(limit) = limit {
+            row["limit"] = json!(limit);
         }
+        self.rows.push(row);
     }
 
     /// The median in nanoseconds; `None` if the command line excludes this measurement.

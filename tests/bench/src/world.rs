@@ -76,7 +76,7 @@ impl World {
     }
 
     /// The index of the paid service, which is in the middle of the catalog.
-    pub fn bought(&self) -> usize {
+    fn bought(&self) -> usize {
         self.catalog.services().len() / 2
     }
 }
