@@ -36,7 +36,6 @@ BENCHES = {
     "stack": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "stack"],
     # Each page has to take less than a second, and what counts is its units.
     "pages": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "stack", "--", "pages"],
-    "fleet": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "fleet"],
     "code": ["cargo", "bench", "--locked", "--package", "purser-bench", "--bench", "code"],
     "costs": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "costs"],
     "usage": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-events", "--bench", "usage"],
