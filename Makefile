@@ -61,10 +61,6 @@ lint: ## Formatting and lints.
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
-.PHONY: english
-english: ## Counts what is hard to read in comments and documents; fails above a limit. infra/english.py FILE … lists it.
-	@infra/english.py
-
 .PHONY: python-locks
 python-locks: ## Renews the hashes of the Python packages (UPGRADE=1: their versions too).
 	@infra/python-locks.sh

@@ -86,7 +86,6 @@ quick() {
   infra/setup.sh test || { echo "test: setup failed"; exit 1; }
   local why client
   step "formatting" cargo fmt --all --check
-  step "comments and documents in plain English" infra/english.py
   step "programs and tests are built of the same" one_set_of_features
   step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
   # The database is a git repository on a host of its own, which is not within reach from everywhere.
