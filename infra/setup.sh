@@ -3,14 +3,15 @@
 # apt where it may (root, or a sudo that asks for no password). Does nothing, quickly, when all is there.
 #
 #   infra/setup.sh                   everything
-#   infra/setup.sh <part> …          these parts alone, each one of `parts` below, or one of the groups run and test
+#   infra/setup.sh <part> …          these parts alone, each one of `parts` below, or one of the groups run, test and rest
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
 parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
 run=(x402 mail)
-test=(x402 mail webhooks ministack nextest deny browser valgrind sam checkov iam schemathesis typescript python mcp)
+test=(x402 mail webhooks nextest sam checkov iam)
+rest=(ministack deny browser valgrind schemathesis typescript python mcp)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -64,7 +65,7 @@ python_packages() { # python_packages <environment> <folder of requirements.txt>
     fi
     python3 -m venv "$environment"
   fi
-  # Files other than the locked ones (`make python-locks`) are refused. The lock names every package, so that nothing is
+  # Files other than the locked ones (`infra/python-locks.sh`) are refused. The lock names every package, so that nothing is
   # resolved here; `pip check` reports one that is missing.
   "$environment/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps \
     --requirement "$folder/requirements.txt"
@@ -126,8 +127,9 @@ for name in "${@:-all}"; do
     all) wanted+=("${parts[@]}") ;;
     run) wanted+=("${run[@]}") ;;
     test) wanted+=("${test[@]}") ;;
+    rest) wanted+=("${rest[@]}") ;;
     *)
-      [[ " ${parts[*]} " == *" $name "* ]] || { say "no such part: $name; there are: run test ${parts[*]}"; exit 2; }
+      [[ " ${parts[*]} " == *" $name "* ]] || { say "no such part: $name; there are: run test rest ${parts[*]}"; exit 2; }
       wanted+=("$name")
       ;;
   esac

@@ -2,13 +2,13 @@
 # Runs the tests, in order, with a summary of what ran, what failed, and what was skipped and why.
 # Steps are independent: one that fails does not keep the others from telling.
 #
-#   infra/test.sh             all that a change can break: `make test`
-#   infra/test.sh --rest      what takes long, the most telling first: `make test-rest`
-#   infra/test.sh --all       make test, then make test-rest: `make test-all`
+#   infra/test.sh             what most changes break, within a quarter of an hour: `make test`
+#   infra/test.sh --rest      everything else, the most telling first
+#   infra/test.sh --all       both: `make test-all`
 #   infra/test.sh --kms <F>   the integration tests that the filter F picks, where KMS has the wallets' keys
 #
-# UNTIL, in seconds since 1970, is when the rest has to be over. A step that has no time left is skipped, and one that is
-# under way then is stopped; neither is a failure.
+# UNTIL, in seconds since 1970, is when the last steps of the rest have to be over. Of these, a step that has no time left is
+# skipped, and one that is under way then is stopped; neither is a failure.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -69,23 +69,39 @@ features() { # features <edges>
 
 # The tests record the functions' calls of AWS, which are compared with their roles afterwards. They also record the
 # logs, and the texts that must not be logged.
-rust_tests() {
-  rm -rf target/calls.jsonl target/logs
-  PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs" \
-    cargo nextest run --locked --workspace --no-fail-fast
+readonly RECORDS=(PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs")
+
+# The Rust tests that `make test` leaves to `make test-all`: those that kill processes, wait or count for long, and of the
+# tests over a whole stack those of single features.
+readonly STORIES='flow|docs|errors|schemas|offers|approvals|attacks|isolation|races'
+readonly LONG="package(purser-sim) or package(purser-instructions) or package(purser-tests) and binary(it) and not test(/^($STORIES)::/) \
+  or package(purser-events) and test(/recount/) or package(purser-cli) and binary(it)"
+rust_tests() { # rust_tests <filter of nextest>
+  env "${RECORDS[@]}" cargo nextest run --locked --workspace --no-fail-fast -E "$1"
 }
 
 # The same, over a stack where KMS has the wallets' keys: what pays, what is killed, and what a person sees of it.
 readonly PAYING='test(/^flow::/) or test(/^faults::kills::/) or test(/^browser::/) or test(/^secrets::/)'
 kms_tests() { # kms_tests <which of the integration tests>
-  CUSTODY=kms PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs" \
-    cargo nextest run --locked --workspace --no-fail-fast -E "package(purser-tests) and binary(it) and ($1)"
+  env "${RECORDS[@]}" CUSTODY=kms cargo nextest run --locked --workspace --no-fail-fast -E "package(purser-tests) and binary(it) and ($1)"
 }
 
 quick() {
+  rm -rf target/calls.jsonl target/logs
+  # Packages are downloaded while the tests are compiled.
+  cargo test --locked --workspace --no-run --quiet 2>target/test-compilation.log & local compilation=$!
   infra/setup.sh test || { echo "test: setup failed"; exit 1; }
-  local why client
   step "formatting" cargo fmt --all --check
+  wait "$compilation" || cat target/test-compilation.log
+  step "Rust tests, without the long ones" rust_tests "not ($LONG)"
+  step "a payment where KMS has the keys" kms_tests 'test(=flow::an_unmodified_v2_provider_is_paid_and_the_receipt_confirmed)'
+  step "template: sam validate, cfn-lint, roles, limits" infra/sam/check.sh
+}
+
+rest() {
+  infra/setup.sh test rest || { echo "test: setup failed"; exit 1; }
+  local why client
+  step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
   step "programs and tests are built of the same" one_set_of_features
   step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
   # The database is a git repository on a host of its own, which is not within reach from everywhere.
@@ -94,14 +110,13 @@ quick() {
   else
     skip "dependencies: known vulnerabilities" "RustSec's database can't be had: ${why##*$'\n'}"
   fi
-  step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
-  step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
-  step "Rust tests" rust_tests
-  step "Rust tests of payments, where KMS has the keys" infra/test.sh --kms "$PAYING"
+  step "long Rust tests" rust_tests "$LONG"
+  step "Rust tests of payments, where KMS has the keys" kms_tests "$PAYING"
   step "roles allow what was called, and nothing else" .venv/bin/python infra/sam/calls.py target/calls.jsonl
   step "secrets in logs would be found" tests/logs/check_test.py
   step "no secret was logged" tests/logs/check.py target/logs
-  # A few cases of each kind for each route; the rest has more, and `make schemathesis` as many as one likes.
+  step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
+  # A few cases of each kind for each route; more below, and `infra/schemathesis/run.sh` makes as many as one likes.
   step "schemathesis: the API is what its description says" infra/schemathesis/run.sh 10
   for client in clients/*/test.sh; do
     client=$(basename "$(dirname "$client")")
@@ -112,13 +127,7 @@ quick() {
   fi
   command -v valgrind >/dev/null || skip "instructions between event and answer" "there is no valgrind (apt-get install valgrind)"
   step "documentation examples" cargo test --locked --workspace --doc --quiet
-  step "template: sam validate, cfn-lint, checkov, what it has to say" infra/sam/check.sh
   step "a bench that got worse shows" infra/bench_test.py
-}
-
-rest() {
-  infra/setup.sh test || { echo "test: setup failed"; exit 1; }
-  local why
   late_step "planted bugs are caught" tests/planted/plant.py
   late_step "the other Rust tests, where KMS has the keys" infra/test.sh --kms "not ($PAYING)"
   # Where time is short, without the slow optimization of what ships.
