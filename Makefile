@@ -29,17 +29,12 @@ demo: ## Pays the local provider through the whole flow, against a running stack
 	@infra/demo.sh
 
 .PHONY: test
-test: ## Runs all that a change can break, and says what ran and what was skipped.
+test: ## Runs what most changes break, within a quarter of an hour, and says what ran and what was skipped.
 	@infra/test.sh
 
 .PHONY: test-all
-test-all: ## Runs `make test`, and then what takes long.
+test-all: ## Runs `make test`, and then everything else: lints, long tests, clients, planted bugs, release builds, containers.
 	@infra/test.sh --all
-
-# UNTIL is a time in seconds since 1970: what does not fit before it is left out, and told.
-.PHONY: test-rest
-test-rest: ## Runs what `make test-all` has and `make test` has not: planted bugs, many seeds, release builds, containers.
-	@infra/test.sh --rest
 
 # TOKEN=$(make --silent token)
 .PHONY: token
@@ -52,18 +47,10 @@ simulate: ## Runs 2,000 seeds of the simulation, or SEEDS many, or the one that 
 	@cargo build --locked --quiet --workspace --bin simulate
 	target/debug/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
 
-.PHONY: simulate-planted
-simulate-planted: ## Plants bugs, and sees the simulation find each, by a seed or a kept schedule.
-	tests/planted/plant.py --simulation
-
 .PHONY: lint
 lint: ## Formatting and lints.
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
-
-.PHONY: python-locks
-python-locks: ## Renews the hashes of the Python packages (UPGRADE=1: their versions too).
-	@infra/python-locks.sh
 
 .PHONY: openapi
 openapi: ## Writes docs/openapi.json from the code.
@@ -71,58 +58,13 @@ openapi: ## Writes docs/openapi.json from the code.
 	target/debug/openapi > docs/openapi.json.new
 	mv docs/openapi.json.new docs/openapi.json
 
-# More cases than `make test` has; SEED makes others.
-.PHONY: schemathesis
-schemathesis: ## Calls every route of a local stack with what the API's description allows and what it does not.
-	@infra/setup.sh x402 schemathesis
-	@infra/schemathesis/run.sh $(or $(EXAMPLES),100) $(if $(SEED),--seed $(SEED))
-
-# TARGET is one of fuzz/fuzz_targets, each of them unless given; SECONDS is for each. Takes a C++ compiler.
-.PHONY: fuzz
-fuzz: ## Fuzzes what reads bytes of strangers: make fuzz TARGET=hosts SECONDS=600.
-	@fuzz/run.sh $(or $(SECONDS),600) $(TARGET)
-
-# SHARD is one part of as many as there are: k/n, with k from 0. What is missed stands in target/mutants.out.
-.PHONY: mutants
-mutants: ## Mutates a sample of shared/domain and shared/store, and says which mutants no test catches: make mutants SHARD=3/40.
-	@infra/setup.sh nextest mutants
-	tests/mutants.sh $(or $(SHARD),0/40)
-
 .PHONY: bench
 bench: ## Measures speed, growth, costs and starts, beside references of the same run, into docs/performance.md.
 	@infra/setup.sh x402 sam
 	@python3 infra/bench.py
-
-.PHONY: bench-cold
-bench-cold: ## Prints size, boot, first call and memory of every function, beside a hello-world function.
-	@infra/setup.sh x402 sam
-	.venv/bin/python infra/sam/bench_cold.py
-
-.PHONY: sam-build
-sam-build: ## Builds every function as SAM does, with the release profile, for x86_64.
-	@infra/setup.sh sam
-	infra/sam/build.sh --full
-
-.PHONY: sam-local
-sam-local: ## Serves the functions in Lambda's containers (needs Docker), over a local stack; answers on 127.0.0.1:3010.
-	@infra/setup.sh x402 sam
-	@infra/sam/local.sh
-
-.PHONY: sbom
-sbom: ## Writes a CycloneDX bill of materials of each deployed function into target/sbom.
-	@infra/sbom.sh
-
-.PHONY: build-arm64
-build-arm64: ## Builds what a deployment ships, for arm64, and prints the sizes.
-	@infra/setup.sh sam
-	infra/sam/build.sh --arm64
 
 # ENV is an environment of samconfig.toml: default, dev or prod.
 .PHONY: deploy
 deploy: ## Deploys to the account that the AWS credentials open: make deploy ENV=dev (docs/deploy.md).
 	@infra/setup.sh sam deny
 	infra/sam/deploy.sh $(or $(ENV),default)
-
-.PHONY: clean
-clean: ## Removes what was built and installed here.
-	rm -rf target .aws-sam .venv .venv-schemathesis .venv-clients .venv-mcp .local fuzz/artifacts infra/local/x402/node_modules infra/local/webhooks/node_modules infra/sam/iam/node_modules tests/browser/node_modules clients/mcp/test/node_modules clients/typescript/node_modules clients/typescript/dist

@@ -3,12 +3,14 @@
 # reached new code, and those that failed. Copy useful inputs by hand to fuzz/corpus/<target>, where `make test` replays
 # them.
 #
-#   fuzz/run.sh <seconds> [<target>]
+#   fuzz/run.sh [<seconds> [<target>]]     600 seconds unless given, for each of fuzz/fuzz_targets or for one
+#
+# It takes a C++ compiler.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-seconds=$1
-shift
+seconds=${1:-600}
+shift || true
 targets=("$@")
 [[ ${#targets[@]} != 0 ]] || targets=($(cd fuzz/fuzz_targets && ls -- *.rs | sed 's/\.rs$//'))
 

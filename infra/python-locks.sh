@@ -10,7 +10,7 @@ if [[ ! -x $tools/bin/pip-compile ]]; then
   "$tools/bin/pip" install --quiet --disable-pip-version-check pip-tools==7.5.1
 fi
 # The header of each file. The options keep the address of this machine's registry out of it.
-export CUSTOM_COMPILE_COMMAND="make python-locks"
+export CUSTOM_COMPILE_COMMAND="infra/python-locks.sh"
 options=(--quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-emit-options
   --no-emit-index-url --no-emit-trusted-host --no-emit-find-links ${UPGRADE:+--upgrade})
 git ls-files -- '*requirements.in' | while read -r list; do

@@ -8,6 +8,7 @@
 # cargo-mutants, but 0 if it only reports missed mutants or timeouts.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+infra/setup.sh nextest mutants
 
 status=0
 # The timeout catches mutants that loop forever; the tests of both crates take seconds.

@@ -1,6 +1,6 @@
 //! Fuzz targets: functions of arbitrary bytes, each of which checks a property and panics if it does not hold.
 //!
-//! libFuzzer calls them in search of new paths (`make fuzz`). The test `corpus` calls the same functions with every
+//! libFuzzer calls them in search of new paths (`fuzz/run.sh`). The test `corpus` calls the same functions with every
 //! file of `corpus/<target>`, so findings stay fixed. [`TARGETS`] is the list for both.
 //!
 //! A target uses the product's public interface and checks its property independently: it decides what is right by its

@@ -1,4 +1,4 @@
-"""Measures how the built functions start, beside a hello-world function of the same build; run by `make bench-cold`.
+"""Measures how the built functions start, beside a hello-world function of the same build; run by `infra/sam/bench_cold.py`.
 
  1. Builds all functions with the release profile, as SAM does, and infra/sam/hello (`--no-build`: measures what is there).
  2. Starts a local stack of its own, whose tables and secrets the functions read, and in front of its AWS somebody who

@@ -12,6 +12,7 @@
 # the other; cargo's target folder is shared, so that dependencies are compiled once and a second run takes seconds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+infra/setup.sh sam
 
 mode=${1:---quick}
 architecture=x86_64 into=.aws-sam/build

@@ -3,7 +3,7 @@
 #
 #   infra/sam/invoke.sh events/payments/authorize.json
 #
-# over the stack that is running with a bridge (`make run BIND=…`, or the one of `make sam-local`). Placeholders are
+# over the stack that is running with a bridge (`make run BIND=…`, or the one of `infra/sam/local.sh`). Placeholders are
 # filled from that stack's files as far as they tell, and from variables of the same name:
 #
 #   SETTLEMENT_ID=… infra/sam/invoke.sh events/payments/get-settlement.json

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make sam-local`: the built functions in Lambda's own containers behind SAM's gateway, over a local stack's tables,
+# `infra/sam/local.sh`: the built functions in Lambda's own containers behind SAM's gateway, over a local stack's tables,
 # secrets and chain, until Ctrl-C.
 #
 #   PORT=3010                 where SAM's gateway listens, on loopback
@@ -10,6 +10,7 @@
 # People's routes are refused here, since a container does not reach the issuer on this machine's loopback.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+infra/setup.sh x402 mail sam
 source infra/sam/docker.sh
 
 if why=$(why_no_docker); then echo "sam-local: $why" >&2; exit 1; fi

@@ -6,6 +6,7 @@
 #   infra/schemathesis/run.sh <examples> [<schemathesis option> …]     as many cases of each kind for each route
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+infra/setup.sh x402 mail schemathesis
 source infra/sam/docker.sh # from_stack, stop_stack
 
 examples=$1

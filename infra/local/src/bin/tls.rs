@@ -1,4 +1,4 @@
-//! A TLS proxy in front of plain addresses, for `make bench-cold`: what is between a function and AWS must not take
+//! A TLS proxy in front of plain addresses, for `infra/sam/bench_cold.py`: what is between a function and AWS must not take
 //! longer than the function.
 //!
 //! `tls CERTIFICATE KEY ADDRESS…`: the certificate and its key in PEM, and addresses as `<host>:<port>`. Prints a line

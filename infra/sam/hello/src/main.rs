@@ -1,4 +1,4 @@
-//! Answers every event alike: the floor under the figures of `make bench-cold`.
+//! Answers every event alike: the floor under the figures of `infra/sam/bench_cold.py`.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::{Value, json};
