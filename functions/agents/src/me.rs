@@ -18,7 +18,7 @@ purser_api::error_responses! {
     path = "/mcp/agents/me",
     tag = "agents",
     security(("agentKey" = [])),
-    responses((status = 200, body = AgentInfo, description = "The key works, and belongs to this agent.",
+    responses((status = 200, body = AgentInfo, description = "The key is active and belongs to this agent.",
         links(
             ("services" = (operation_id = "services", parameters(("agentId" = "$response.body#/agent_id")))),
             ("receipts" = (operation_id = "receipts", parameters(("agentId" = "$response.body#/agent_id")))),

@@ -13,7 +13,7 @@ purser_api::error_responses! {
     pub(crate) PolicyErrors: 401, 403, 404, 429, 500;
 }
 
-/// The agent's policy for one service, with what is used and left of it and of the agent's budgets.
+/// The agent's policy for one service, with the used and remaining amounts of its limits and of the agent's budgets.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/services/{serviceId}/policy",

@@ -25,12 +25,12 @@ impl From<&Agent> for AgentInfo {
     }
 }
 
-/// One service as the agent has it.
+/// An enabled service of the agent.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EnabledServiceView {
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// Null, as are the name, category and trust status, for a service that is no longer in the catalog.
+    /// Null for a service that is no longer in the catalog, as are its name, category and trust status.
     #[schema(required)]
     slug: Option<String>,
     #[schema(required)]
@@ -39,13 +39,13 @@ pub(crate) struct EnabledServiceView {
     category: Option<&'static str>,
     #[schema(required)]
     trust_status: Option<&'static str>,
-    /// Whether the service can be paid under this policy. While it is false, authorize refuses every new payment.
+    /// Whether the service can be paid under this policy. If false, authorize refuses every new payment.
     enabled: bool,
     /// Why it is not enabled: `not_in_catalog`, `disabled_in_catalog` or `not_curated`, where authorize answers
     /// `service_not_found`; `disabled_for_agent`, where it answers `service_not_enabled`; null where it is.
     #[schema(required)]
     unavailable_reason: Option<&'static str>,
-    /// Counts the edits of the policy, as the owner's record does.
+    /// The number of edits of the policy.
     version: u64,
     policy: PolicyView,
 }
@@ -82,7 +82,7 @@ fn unavailable_reason(enabled: &EnabledService, service: Option<&Service>) -> Op
     }
 }
 
-/// One service as the agent has it, and what of its limits is used and left.
+/// An enabled service of the agent, with the used and remaining amounts of its limits.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ServicePolicy)]
 pub(crate) struct PolicyAnswer {
@@ -97,6 +97,6 @@ pub(crate) struct PolicyAnswer {
 pub(crate) struct EnabledServiceList {
     pub(crate) agent_id: String,
     pub(crate) services: Vec<EnabledServiceView>,
-    /// How many services this answer holds.
+    /// The number of services in this answer.
     pub(crate) count: usize,
 }

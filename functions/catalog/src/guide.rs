@@ -24,7 +24,7 @@ purser_api::error_responses! {
     path = "/llms.txt",
     tag = "catalog",
     responses(
-        (status = 200, body = String, content_type = "text/plain", description = "Markdown, as llmstxt.org has it."),
+        (status = 200, body = String, content_type = "text/plain", description = "Markdown, in the format of llmstxt.org."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
         GuideErrors,
     )

@@ -22,7 +22,7 @@ pub(crate) struct ServiceItem<'a> {
     logo_url: Option<&'a str>,
     #[schema(inline, value_type = CategoryName)]
     category: &'static str,
-    /// Where the entry came from.
+    /// The origin of the entry.
     source: &'a str,
     #[schema(inline, value_type = TrustStatusName)]
     trust_status: &'static str,
@@ -37,7 +37,7 @@ pub(crate) struct ServiceItem<'a> {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ServiceList<'a> {
     pub(crate) services: Vec<ServiceItem<'a>>,
-    /// How many services this answer holds.
+    /// The number of services in this answer.
     pub(crate) count: usize,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct OperationView<'a> {
     params: &'a serde_json::Value,
     #[schema(required)]
     payment: Option<PaymentView<'a>>,
-    /// The pricing that replaces `price_model`, `max_price_units` and `payment`; absent while no change waits.
+    /// The pricing that will replace `price_model`, `max_price_units` and `payment`; absent if no change is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     next: Option<NextView<'a>>,
@@ -98,7 +98,7 @@ pub(crate) struct OperationView<'a> {
 #[derive(Serialize, ToSchema)]
 #[schema(as = NextOperationPayment)]
 pub(crate) struct NextView<'a> {
-    /// The first instant at which a call pays so.
+    /// The time from which calls are paid this way.
     #[schema(format = DateTime)]
     from: String,
     price_model: &'a str,

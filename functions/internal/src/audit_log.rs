@@ -15,7 +15,8 @@ purser_api::error_responses! {
     pub(crate) AuditErrors: 400, 401, 429, 500;
 }
 
-/// List the acts of operators, the acts of one person, or the transfers out of wallets that no settlement explains.
+/// List the actions of operators, the actions of one person, or the transfers out of wallets that no settlement
+/// explains.
 #[utoipa::path(
     get,
     path = "/internal/audit-log",
@@ -23,7 +24,7 @@ purser_api::error_responses! {
     tag = "internal",
     security(("internalToken" = [])),
     params(
-        ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "The ID of an owner: the owner's actions, and what operators and reconcile did about what the owner has. Without it: the operators' actions."),
+        ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "The ID of an owner: lists the owner's actions, and those of operators and reconciliation on the owner's resources. Without it: the operators' actions."),
         ("outflows" = Option<bool>, Query, description = "Only transfers out of wallets that no settlement explains: all of them, or the owner's."),
         ("agent_id" = Option<uuid::Uuid>, Query, description = "Only entries about this agent."),
         ("kind" = Option<String>, Query, pattern = "^(agent_created|agent_renamed|agent_frozen|agent_unfrozen|key_created|key_rotated|key_revoked|service_enabled|service_disabled|policy_edited|rule_added|rule_replaced|rule_removed|payout_address_named|payout_address_removed|paid_out|approval_approved|approval_rejected|webhook_created|webhook_edited|webhook_secret_rotated|webhook_removed|notices_edited|session_started|session_ended|sessions_ended|catalog_edited|payment_pinned|payment_change_accepted|trust_status_set|curated_set|probe_requested|reconcile_requested|freeze_set|freeze_ended|handover_offered|handover_taken_back|handover_accepted|outflow_found)$", description = "Only entries of this action."),

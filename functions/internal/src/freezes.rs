@@ -32,7 +32,7 @@ purser_api::error_responses! {
 purser_api::body! {
     /// The reason of a freeze.
     pub(crate) struct FreezeBody {
-        /// The owners of the frozen agents see it. Surrounding white space is removed.
+        /// Shown to the owners of the frozen agents. Surrounding white space is removed.
         reason: OperatorReason = {"example": "reported stolen"},
     }
 }
@@ -211,7 +211,7 @@ pub(crate) async fn list(
 
 /// Freeze an agent.
 ///
-/// From this answer on, no payment of the agent is allowed. Its owner can't unfreeze it.
+/// No further payment of the agent is allowed. Its owner can't unfreeze it.
 #[utoipa::path(
     put,
     path = "/internal/freezes/agents/{agentId}",
@@ -258,7 +258,7 @@ pub(crate) async fn unfreeze_agent(
     operation_id = "freeze_owner",
     tag = "internal",
     security(("internalToken" = [])),
-    params(("person" = String, Path, description = "The owner's ID, as shown on the page of sessions.")),
+    params(("person" = String, Path, description = "The owner's ID, as shown on their sessions page.")),
     request_body = FreezeBody,
     responses((status = 200, body = FreezeList, description = "The freezes in force, the new one included."), FreezeErrors)
 )]

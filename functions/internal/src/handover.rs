@@ -24,9 +24,9 @@ purser_api::error_responses! {
 purser_api::body! {
     /// The person to whom an agent is offered, and the reason.
     pub(crate) struct HandoverBody {
-        /// The person's id, as their page of sessions shows it.
+        /// The person's ID, as shown on their sessions page.
         to: PersonId,
-        /// The person sees it. Surrounding white space is removed.
+        /// Shown to the person. Surrounding white space is removed.
         reason: OperatorReason = {"example": "their predecessor has left"},
     }
 }
@@ -58,10 +58,10 @@ pub(crate) struct TakenBack {
     agent_id: String,
 }
 
-/// Offer an agent to another owner, in place of an earlier offer.
+/// Offer an agent to another owner. This replaces an earlier offer.
 ///
-/// The person has seven days to accept it, with a recent sign-in. Its keys, policies and rules stay; its open
-/// approvals go with it.
+/// The person has seven days to accept, with a recent sign-in. The agent keeps its keys, policies, rules and pending
+/// approvals.
 #[utoipa::path(
     put,
     path = "/internal/agents/{agentId}/handover",

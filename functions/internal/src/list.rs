@@ -13,7 +13,7 @@ purser_api::error_responses! {
     pub(crate) ListErrors: 400, 401, 429, 500;
 }
 
-/// List services, with the changes at their providers.
+/// List services, with the changes that probes found at their providers.
 #[utoipa::path(
     get,
     path = "/internal/services",

@@ -25,7 +25,7 @@ purser_api::error_responses! {
 purser_api::body! {
     /// The payment that the operator saw.
     pub(crate) struct PinBody {
-        /// The payment in the operation's `probe.last_answer`.
+        /// The payment in `probe.last_answer` of the operation.
         payment: PaymentEntry,
     }
 }

@@ -23,7 +23,7 @@ purser_api::body! {
     }
 }
 
-/// Set how far a service has been checked.
+/// Set a service's trust status.
 #[utoipa::path(
     put,
     path = "/internal/services/{serviceId}/trust-status",

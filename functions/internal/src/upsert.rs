@@ -27,7 +27,7 @@ purser_api::error_responses! {
     tag = "internal",
     security(("internalToken" = [])),
     params(
-        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID. For a new service, any that is not taken."),
+        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID. For a new service, any unused UUID."),
         (
             "If-Match" = inline(Option<VersionTag>), Header, nullable = false,
             description = "The `ETag` of the entry as read, or `*`; required unless the service is new.",
@@ -35,7 +35,7 @@ purser_api::error_responses! {
     ),
     request_body = Entry,
     responses(
-        (status = 200, body = InternalService, description = "Replaced, or already so."),
+        (status = 200, body = InternalService, description = "Replaced, or already identical."),
         (status = 201, body = InternalService, description = "Created."),
         UpsertErrors,
     )

@@ -8,7 +8,7 @@ use purser_store::ReconcileRequest;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A settlement with a request for reconciliation.
+/// A settlement whose reconciliation was requested.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MarkedSettlement {
     #[schema(value_type = uuid::Uuid)]
@@ -175,7 +175,7 @@ pub(crate) struct ProbeView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalAnswer)]
 pub(crate) struct AnswerView {
-    /// Null: the provider answers without payment.
+    /// Null if the provider asks for no payment.
     #[schema(required)]
     payment: Option<InternalPayment>,
     /// The time of the first of the equal answers.
@@ -220,7 +220,7 @@ pub(crate) struct UnpayableView {
     reason: &'static str,
 }
 
-/// The listed payment, and the one that the provider asks for instead.
+/// The listed payment, and the one that the provider asks for.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalChange)]
 pub(crate) struct ChangeView {
@@ -230,10 +230,10 @@ pub(crate) struct ChangeView {
     /// The payment that authorize makes: this payee and no other.
     #[schema(required)]
     pinned: Option<InternalPayment>,
-    /// The payment that the provider asks for; null: it answers without payment.
+    /// The payment that the provider asks for; null if it asks for none.
     #[schema(required)]
     seen: Option<InternalPayment>,
-    /// The time since which it asks for exactly that.
+    /// The time since which it has asked for this payment.
     #[schema(format = DateTime)]
     since: String,
 }

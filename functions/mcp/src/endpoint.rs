@@ -128,8 +128,8 @@ purser_api::error_responses! {
     request_body(content = serde_json::Value, description = "A JSON-RPC message.", content_type = "application/json"),
     responses(
         (status = 200, description = "The JSON-RPC answer.", content_type = "application/json"),
-        (status = 202, description = "A notification was taken."),
-        (status = 400, description = "A JSON-RPC error: no JSON (-32700), no JSON-RPC message (-32600), or what its protocol version needs is missing."),
+        (status = 202, description = "The notification was accepted."),
+        (status = 400, description = "A JSON-RPC error: the body is not JSON (-32700) or not a JSON-RPC message (-32600), or a header that the protocol version requires is missing."),
         (status = 403, description = "`cross_site_request`: it comes from a page of a browser; `key_not_allowed`.", body = ErrorBody),
         (status = 404, description = "A JSON-RPC error: the method is unknown, from version 2026-07-28 on."),
         (status = 406, description = "`not_acceptable`: `Accept` excludes application/json.", body = ErrorBody),

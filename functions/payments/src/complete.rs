@@ -30,7 +30,7 @@ purser_api::error_responses! {
     path = "/x402/settlements/{settlementId}/complete",
     tag = "payments",
     security(("agentKey" = [])),
-    params(("settlementId" = String, Path, description = "From authorize.")),
+    params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
     request_body = CompleteBody,
     responses(
         (status = 200, body = Completed, description = "Confirmed, by this request or an earlier one."),

@@ -13,13 +13,13 @@ purser_api::error_responses! {
     pub(crate) ReceiptErrors: 401, 403, 404, 429, 500;
 }
 
-/// Fetch one receipt.
+/// Read one receipt.
 #[utoipa::path(
     get,
     path = "/x402/settlements/{settlementId}",
     tag = "payments",
     security(("agentKey" = [])),
-    params(("settlementId" = String, Path, description = "From authorize.")),
+    params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
     responses(
         (status = 200, body = SettlementRow, description = "The settlement."),
         ReceiptErrors,

@@ -21,7 +21,7 @@ pub(crate) struct Authorized {
     reason: &'static str,
     #[schema(value_type = Uuid)]
     settlement_id: String,
-    /// The audit reference.
+    /// The ID of the decision in the audit log.
     #[schema(value_type = Uuid)]
     transaction_id: String,
     amount_units: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Authorized {
     /// The signed payment; null once it is confirmed or can no longer be used.
     #[schema(required)]
     payment: Option<Payment>,
-    /// What may keep the payment from being accepted; absent if there is nothing.
+    /// Reasons that the provider may refuse the payment; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(nullable = false)]
     warnings: Vec<Warning>,
@@ -170,7 +170,7 @@ pub(crate) struct CheckAnswer {
     approval_required: bool,
     /// Every check, in the order in which authorize makes them.
     checks: Vec<CheckView>,
-    /// The decision, as a refusal of authorize has it; absent where `result` is `allow`.
+    /// The decision, as in a refusal by authorize; absent if `result` is `allow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     decision: Option<DecisionView>,
@@ -229,12 +229,12 @@ pub(crate) struct UnpaidCheckAnswer {
     pub(crate) operation_id: String,
 }
 
-/// A confirmed settlement, as complete answers it.
+/// A confirmed settlement.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Completed {
     #[serde(flatten)]
     row: SettlementRow,
-    /// How it was confirmed.
+    /// The kind of proof that confirmed it.
     #[schema(example = "onchain")]
     confirmed_via: &'static str,
 }

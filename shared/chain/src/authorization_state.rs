@@ -40,7 +40,7 @@ const MOST_REFUSED: usize = 9;
 pub struct Authorization {
     /// The evidence to look for on chain.
     pub expected: Expected,
-    /// When it was authorized.
+    /// The time of the authorization.
     pub authorized_at: Timestamp,
     /// The chain accepts it only in blocks before this time.
     pub valid_before: Timestamp,

@@ -85,13 +85,13 @@ pub struct Session {
     pub created_at: Timestamp,
     /// When it was last used, to the minute.
     pub seen_at: Timestamp,
-    /// When it ends, however much it is used.
+    /// The time at which it ends, even if it is in use.
     pub ends_at: Timestamp,
     /// When the person showed who they are, by the issuer.
     pub signed_in_at: Timestamp,
     /// The settings that the sign-in was judged by: under others it counts for nothing.
     pub terms: Fingerprint,
-    /// The browser, in its own words.
+    /// The browser's `User-Agent`.
     pub user_agent: Option<String>,
     /// The address that the sign-in came from.
     pub address: Option<String>,

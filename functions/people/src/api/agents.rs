@@ -28,7 +28,7 @@ purser_api::error_responses! {
     pub(crate) EditErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
-/// An agent of the caller's.
+/// One of the caller's agents.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnAgent)]
 pub(crate) struct AgentView {
@@ -42,9 +42,9 @@ pub(crate) struct AgentView {
     wallet_address: String,
     #[schema(format = DateTime)]
     created_at: String,
-    /// Counts the edits of name, status, keys and rules: what `If-Match` has to name.
+    /// The number of edits of name, status, keys and rules: the version for `If-Match`.
     version: u64,
-    /// A freeze by an operator, whatever `status` is: nothing is paid until operators end it. Null where there is none.
+    /// The freeze by an operator, whatever `status` is. Nothing is paid until operators end it. Null if there is none.
     #[schema(required)]
     frozen_by_operators: Option<FreezeView>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct FreezeView {
     /// The frozen target: the `agent`, all agents of its `owner`, or the `deployment`.
     #[schema(value_type = String, example = "agent")]
     scope: &'static str,
-    /// The operator's.
+    /// The operator's reason.
     reason: String,
     #[schema(format = DateTime)]
     frozen_at: String,
@@ -85,9 +85,9 @@ impl AgentView {
 #[schema(as = OwnAgentList)]
 pub(crate) struct AgentList {
     agents: Vec<AgentView>,
-    /// How many agents this answer holds.
+    /// The number of agents in this answer.
     count: usize,
-    /// Hand it back as `cursor` for what follows; null at the end.
+    /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]
     next_cursor: Option<String>,
 }
@@ -95,7 +95,7 @@ pub(crate) struct AgentList {
 purser_api::body! {
     /// A new agent.
     pub(crate) struct NewAgent as "NewAgentBody" {
-        /// For people. The space around it is dropped.
+        /// A name for people. Surrounding white space is removed.
         pub(super) name: AgentName,
     }
 }
@@ -146,8 +146,8 @@ pub(crate) async fn list(
 
 /// Create an agent.
 ///
-/// It has a wallet of its own and no key. Every service of the curated set is enabled with values that are in effect no
-/// limit, meant to be tightened.
+/// The agent gets its own wallet and no key. Every curated service is enabled with a policy that in effect sets no
+/// limit; tighten it.
 #[utoipa::path(
     post,
     path = "/agents",

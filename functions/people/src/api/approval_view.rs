@@ -5,7 +5,7 @@ use purser_domain::{Approval, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Where an approval stands.
+/// The state of an approval.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Approval)]
 pub(crate) struct ApprovalView {

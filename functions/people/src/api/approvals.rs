@@ -35,7 +35,7 @@ const STATUSES: [ApprovalStatus; 5] = [
     ApprovalStatus::Executed,
 ];
 
-/// A question to a person, with what an answer rests on.
+/// A request for approval, with the facts that the decision needs.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnApproval)]
 pub(crate) struct ApprovalView {
@@ -50,15 +50,15 @@ pub(crate) struct ApprovalView {
     /// `active`, or `frozen`: then nothing is paid, whatever is approved.
     #[schema(value_type = String, example = "active")]
     agent_status: &'static str,
-    /// The agent's key that asked.
+    /// The agent's key of the request.
     #[schema(example = "00c0ffee00c0ffee")]
     key_id: String,
-    /// The decision that asked.
+    /// The decision that required approval.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// Null, as is the name, for a service that is no longer in the catalog.
+    /// Null for a service that is no longer in the catalog, as is its name.
     #[schema(required)]
     service_slug: Option<String>,
     #[schema(required)]
@@ -68,15 +68,16 @@ pub(crate) struct ApprovalView {
     pay_to: String,
     /// The call.
     call: CallView,
-    /// The policy's threshold then.
+    /// The policy's threshold at that time.
     threshold_units: u64,
-    /// The rule that asked; null where it was the policy's own threshold.
+    /// The rule that required approval; null if it was the policy's threshold.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     rule_id: Option<String>,
-    /// The amount above which that rule asks.
+    /// The amount above which that rule requires approval.
     #[schema(required)]
     rule_above_units: Option<u64>,
-    /// The cap on the day. Null, as are the next two, once no payment can follow, and where the service is not enabled.
+    /// The daily cap. It and the next two members are null once no payment can follow, and if the service is not
+    /// enabled.
     #[schema(required)]
     max_per_day_units: Option<u64>,
     /// The amount that counts against it now; an upper bound while more than about 20,000 expired payments are not
@@ -88,7 +89,7 @@ pub(crate) struct ApprovalView {
     remaining_today_units: Option<u64>,
     #[schema(format = DateTime)]
     created_at: String,
-    /// From when on it is void.
+    /// The time at which it expires.
     #[schema(format = DateTime)]
     expires_at: String,
     /// When a person decided.
@@ -141,17 +142,18 @@ impl ApprovalView {
 #[schema(as = OwnApprovalList)]
 pub(crate) struct ApprovalList {
     approvals: Vec<ApprovalView>,
-    /// How many approvals this answer holds. With a filter it can be fewer than were asked for while more follow.
+    /// The number of approvals in this answer. With a filter, a page can be short although more follow.
     count: usize,
-    /// Hand it back as `cursor` for what follows; null at the end.
+    /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
 purser_api::body! {
-    /// A person's word. The body may be left out.
+    /// A person's decision. The body may be absent.
     pub(crate) struct VerdictBody {
-        /// For yourself and for the agent. The space around it is dropped; line breaks are its only control characters.
+        /// A note for yourself and for the agent. Surrounding white space is removed; line breaks are the only control
+        /// characters.
         note: Option<Written>,
     }
 }
@@ -230,9 +232,9 @@ fn statuses() -> String {
     security(("session" = [])),
     params(
         ("agentId" = String, Path, description = "An agent that you own."),
-        ("approvalId" = String, Path, description = "What it asks."),
+        ("approvalId" = String, Path, description = "The payment that needs approval."),
     ),
-    responses((status = 200, body = ApprovalView, description = "Where it stands."), ReadErrors)
+    responses((status = 200, body = ApprovalView, description = "Its state."), ReadErrors)
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,
@@ -245,9 +247,9 @@ pub(crate) async fn read(
     Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
 }
 
-/// Approve: the agent's retry with this approval runs, once.
+/// Approve a payment. The agent's next request with this approval is allowed, once.
 ///
-/// Caps, rules and a freeze still win when it does.
+/// Caps, rules and freezes still apply to that request.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/approvals/{approvalId}/approve",
@@ -256,7 +258,7 @@ pub(crate) async fn read(
     security(("session" = [])),
     params(
         ("agentId" = String, Path, description = "An agent that you own."),
-        ("approvalId" = String, Path, description = "What it asks."),
+        ("approvalId" = String, Path, description = "The payment that needs approval."),
     ),
     request_body = Option<VerdictBody>,
     responses((status = 200, body = ApprovalView, description = "Approved."), DecideErrors)
@@ -279,7 +281,7 @@ pub(crate) async fn approve(
     security(("session" = [])),
     params(
         ("agentId" = String, Path, description = "An agent that you own."),
-        ("approvalId" = String, Path, description = "What it asks."),
+        ("approvalId" = String, Path, description = "The payment that needs approval."),
     ),
     request_body = Option<VerdictBody>,
     responses((status = 200, body = ApprovalView, description = "Rejected."), DecideErrors)

@@ -14,10 +14,10 @@ purser_api::error_responses! {
     pub(crate) ListErrors: 400, 401, 403, 429, 500;
 }
 
-/// List what you did, and were refused, and what operators did to your agents.
+/// List your actions, your refused requests, and operators' actions on your agents.
 ///
-/// Every edit of your agents, verdict and session has one entry, which nobody can change; so has each transfer out of a
-/// wallet that no settlement explains.
+/// Every edit of your agents, every decision on an approval and every session has one entry, which cannot be changed.
+/// So does each transfer out of a wallet that no settlement explains.
 #[utoipa::path(
     get,
     path = "/audit-log",

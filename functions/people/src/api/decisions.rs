@@ -26,27 +26,27 @@ purser_api::error_responses! {
 #[derive(Serialize, ToSchema)]
 #[schema(as = LoggedDecision)]
 pub(crate) struct DecisionView {
-    /// The audit reference that the agent was given; of a confirmation that was taken back, its own.
+    /// The decision's ID, as returned to the agent. A reverted confirmation has its own.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's key that asked; null, as the service and operation are, for a payout.
+    /// The agent's key of the request. Null for a payout, as are the service and the operation.
     #[schema(required, example = "00c0ffee00c0ffee")]
     key_id: Option<String>,
     #[schema(value_type = Option<uuid::Uuid>, required)]
     service_id: Option<String>,
-    /// Null, as is the name, for a service that is no longer in the catalog.
+    /// Null for a service that is no longer in the catalog, as is its name.
     #[schema(required)]
     service_slug: Option<String>,
     #[schema(required)]
     service_name: Option<String>,
-    /// Null when the call matched no operation of the catalog.
+    /// Null if the call matched no operation of the catalog.
     #[schema(required)]
     operation_id: Option<String>,
     amount_units: u64,
     pay_to: String,
-    /// The call; null for a payout, and for a reverted confirmation, whose earlier decision has it.
+    /// The call. Null for a payout, and for a reverted confirmation: its earlier decision has the call.
     #[schema(required)]
     call: Option<CallView>,
     #[schema(format = DateTime)]
@@ -58,28 +58,28 @@ pub(crate) struct DecisionView {
     /// `x402_authorized`, the slug that was answered, a rule's own reason, `confirmation_vanished`, or `paid_out`.
     #[schema(example = "category_block:finance")]
     reason: String,
-    /// The slug that was answered to a block or an escalation.
+    /// The error slug of a block or an escalation.
     #[schema(required, example = "policy_blocked")]
     error: Option<String>,
-    /// The rule or cap that refused.
+    /// The rule or cap that refused the call.
     #[schema(required, example = "category_block")]
     rule_triggered: Option<String>,
     /// The host that was not allowed.
     #[schema(required)]
     hostname: Option<String>,
-    /// The policy version that it was judged by; null where the service was never enabled.
+    /// The version of the policy that was applied; null if the service was never enabled.
     #[schema(required)]
     policy_version: Option<u64>,
-    /// The approval that was asked for or used.
+    /// The approval that was requested or used.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     approval_id: Option<String>,
     /// The settlement that was authorized or reverted; null for a block or an escalation.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
-    /// Where the settlement of an allow or a payout stands.
+    /// The state of the settlement, for an allowed call or a payout.
     #[schema(value_type = Option<String>, required)]
     receipt_status: Option<&'static str>,
-    /// How long a block or an escalation took.
+    /// The duration of the decision, for a block or an escalation.
     #[schema(required)]
     latency_ms: Option<u64>,
     /// Every check, in the order in which they were made.
@@ -123,15 +123,15 @@ impl DecisionView {
 #[schema(as = LoggedDecisionList)]
 pub(crate) struct DecisionList {
     decisions: Vec<DecisionView>,
-    /// How many decisions this answer holds. With a filter, or of more than 25 agents, it can be fewer than were asked
-    /// for while more follow.
+    /// The number of decisions in this answer. With a filter, or with more than 25 agents, a page can be short although
+    /// more follow.
     count: usize,
-    /// Hand it back as `cursor` for what follows; null at the end.
+    /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
-/// List what was decided about your agents' payments.
+/// List the decisions about your agents' payments.
 #[utoipa::path(
     get,
     path = "/decisions",

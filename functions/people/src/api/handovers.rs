@@ -26,11 +26,11 @@ pub(crate) struct OfferView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     agent_name: String,
-    /// The operator's.
+    /// The operator's reason.
     reason: String,
     #[schema(format = DateTime)]
     offered_at: String,
-    /// From then on it can't be accepted.
+    /// The time after which it can't be accepted.
     #[schema(format = DateTime)]
     ends_at: String,
 }
@@ -52,11 +52,11 @@ impl OfferView {
 #[schema(as = OfferedAgentList)]
 pub(crate) struct OfferList {
     handovers: Vec<OfferView>,
-    /// How many offers this answer holds.
+    /// The number of offers in this answer.
     count: usize,
 }
 
-/// List the agents that operators offer to you.
+/// List the agents that operators offer you.
 #[utoipa::path(
     get,
     path = "/handovers",
@@ -75,9 +75,9 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
     }))
 }
 
-/// Accept an agent: it is yours from this answer on, by a recent sign-in.
+/// Accept an agent that is offered to you. This requires a recent sign-in.
 ///
-/// Its keys go on working until you end them, its policies and rules stay, and what it asks waits for you.
+/// Its keys keep working until you revoke them. Its policies and rules stay, and its pending approvals become yours.
 #[utoipa::path(
     post,
     path = "/handovers/{agentId}/accept",

@@ -34,7 +34,7 @@ purser_api::error_responses! {
 pub(crate) struct KeyView {
     #[schema(example = "00c0ffee00c0ffee")]
     key_id: String,
-    /// The half that is no secret.
+    /// The public half of the key.
     #[schema(example = "gak_pub_6f2f6e0c000040008000000000000001000c0ffee00c0ffee")]
     public_key: String,
     /// `active`, `ending` (rotated; works until `ends_at`) or `ended`.
@@ -42,18 +42,18 @@ pub(crate) struct KeyView {
     status: &'static str,
     #[schema(format = DateTime)]
     created_at: String,
-    /// From when on it is refused; null while nobody has ended it.
+    /// The time from which it is refused; null if it was not revoked.
     #[schema(format = DateTime, required)]
     ends_at: Option<String>,
     /// Its permissions: `read` lists and policies, `pay`.
     permissions: Vec<&'static str>,
-    /// The services that it is for, by UUID; null for all.
+    /// The UUIDs of the services that it may pay; null for all.
     #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
     services: Option<Vec<String>>,
-    /// The CIDR blocks that it may be used from; null for everywhere.
+    /// The CIDR blocks that it may be used from; null for any address.
     #[schema(required)]
     networks: Option<Vec<String>>,
-    /// From when on it is refused by itself; null for never.
+    /// The time at which it expires; null for never.
     #[schema(format = DateTime, required)]
     expires_at: Option<String>,
 }
@@ -80,7 +80,7 @@ impl KeyView {
 pub(crate) struct ListedKeyView {
     #[serde(flatten)]
     record: KeyView,
-    /// To the minute; null when it was never used, or not lately.
+    /// The last use, to the minute; null if it was never used, or not recently.
     #[schema(format = DateTime, required)]
     last_used_at: Option<String>,
 }
@@ -103,11 +103,11 @@ pub(crate) struct KeyList {
     /// The agent's version.
     version: u64,
     keys: Vec<ListedKeyView>,
-    /// How many keys this answer holds.
+    /// The number of keys in this answer.
     count: usize,
 }
 
-/// A key that was made just now.
+/// A new key.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NewAgentKey)]
 pub(crate) struct NewKeyView {
@@ -115,24 +115,24 @@ pub(crate) struct NewKeyView {
     agent_id: String,
     /// The agent's version.
     version: u64,
-    /// The whole key, secret included. It is shown here, once, and kept nowhere.
+    /// The whole key with its secret. It is shown only here and is not stored.
     #[schema(example = "gak_pub_<id>:gak_sec_<secret>")]
     key: String,
     #[serde(flatten)]
     record: KeyView,
 }
 
-/// A key that took another's place.
+/// The key that replaces a rotated one.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RotatedAgentKey)]
 pub(crate) struct RotationView {
     #[serde(flatten)]
     new: NewKeyView,
-    /// The old key, with its end.
+    /// The old key, with the time at which it ends.
     replaced: KeyView,
 }
 
-/// A key that was ended.
+/// A revoked key.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RevokedAgentKey)]
 pub(crate) struct RevokedKeyView {
@@ -149,16 +149,16 @@ fn texts<T: ToString>(items: &[T]) -> Vec<String> {
 }
 
 purser_api::body! {
-    /// The scope of a key, which rotation keeps. An absent member limits nothing; the whole body may be absent.
+    /// The scope of a key, which rotation keeps. An absent member sets no limit; the whole body may be absent.
     pub(crate) struct NewKeyBody {
         /// `read`: lists and policies; `pay`: preflights, payments and their completion. One at least. Either may look
         /// up one receipt, one approval, and who it is.
         permissions: Option<Vec<Permission>> = {"minItems": 1, "maxItems": 2, "uniqueItems": true},
-        /// Services of the catalog, by slug or UUID: nothing else is paid or shown.
+        /// The slugs or UUIDs of the services that the key may pay and list.
         services: Option<Vec<Reference>> = {"minItems": 1, "maxItems": 20, "uniqueItems": true},
-        /// CIDR blocks: it may be used from these addresses only, as the gateway sees them.
+        /// The CIDR blocks of the addresses that it may be used from, as the gateway sees them.
         networks: Option<Vec<SourceNetwork>> = {"minItems": 1, "maxItems": 10, "uniqueItems": true},
-        /// When it expires; in the future.
+        /// The expiry, in the future.
         expires_at: Option<Timestamp>,
     }
 }
@@ -199,7 +199,8 @@ pub(super) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> pu
 purser_api::body! {
     /// How to rotate.
     pub(crate) struct Rotate as "RotateBody" {
-        /// How long the old key goes on working; 0 ends it at once. An end that it already has is never put off.
+        /// The overlap in seconds, for which the old key keeps working; 0 ends it at once. An earlier end is never
+        /// postponed.
         overlap_seconds: Overlap,
     }
 }
@@ -258,8 +259,8 @@ pub(crate) async fn list(
 
 /// Create a key.
 ///
-/// The answer holds the secret, once. An agent has at most 20 keys that work. Without limits a key may do what its agent
-/// may.
+/// The secret is in this answer only. An agent has at most 20 active keys. A key without limits may do everything that
+/// its agent may do.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/keys",
@@ -298,7 +299,7 @@ pub(crate) async fn create(
 
 /// Rotate a key.
 ///
-/// A new key of the same scope takes its place; the old one goes on working for the overlap.
+/// A new key with the same scope replaces it. The old key keeps working for the overlap.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/keys/{keyId}/rotate",
@@ -337,7 +338,7 @@ pub(crate) async fn rotate(
     Ok(created(versioned(view.new.version, Json(view))))
 }
 
-/// Revoke a key: it is refused from this answer on.
+/// Revoke a key. It is refused at once.
 #[utoipa::path(
     delete,
     path = "/agents/{agentId}/keys/{keyId}",
@@ -350,7 +351,7 @@ pub(crate) async fn rotate(
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
     ),
     responses(
-        (status = 200, body = RevokedKeyView, description = "The key, ended.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = RevokedKeyView, description = "The revoked key.", headers(("ETag" = String, description = "The agent's version."))),
         WriteErrors,
     )
 )]

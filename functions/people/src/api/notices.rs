@@ -28,13 +28,13 @@ purser_api::error_responses! {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Notices)]
 pub(crate) struct NoticesView {
-    /// Counts its edits.
+    /// The number of edits.
     version: u64,
     mail: MailView,
-    /// Null without an incoming webhook.
+    /// Null if there is no incoming webhook.
     #[schema(required)]
     slack: Option<SlackView>,
-    /// The kinds that a channel has whose `kinds` are null.
+    /// The default kinds, which a channel gets if its `kinds` is null.
     usual_kinds: Vec<&'static str>,
 }
 
@@ -42,10 +42,10 @@ pub(crate) struct NoticesView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = MailNotices)]
 pub(crate) struct MailView {
-    /// The address that your issuer verified; null as long as it did not.
+    /// The address that your issuer verified; null if it has verified none.
     #[schema(required)]
     address: Option<String>,
-    /// Whether this Purser mails at all.
+    /// Whether this deployment sends mail.
     available: bool,
     #[serde(flatten)]
     channel: ChannelView,
@@ -67,10 +67,10 @@ pub(crate) struct SlackView {
 #[schema(as = NoticeChannel)]
 pub(crate) struct ChannelView {
     enabled: bool,
-    /// The kinds of events it has; null for the usual ones.
+    /// The kinds of events it gets; null for the default ones.
     #[schema(required)]
     kinds: Option<Vec<&'static str>>,
-    /// When it was found to lead nowhere: it is not used until you edit it, or a test arrives.
+    /// The time at which delivery failed for good. The channel is not used until you edit it or a test succeeds.
     #[schema(format = DateTime, required)]
     ended_at: Option<String>,
     /// `mail_refused` or `webhook_gone`.
@@ -78,11 +78,11 @@ pub(crate) struct ChannelView {
     ended_reason: Option<&'static str>,
 }
 
-/// A test that is on its way.
+/// A queued test.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SentNoticeTest)]
 pub(crate) struct SentTest {
-    /// The channels that it goes to: `mail`, `slack`.
+    /// The channels that it is sent to: `mail`, `slack`.
     channels: Vec<&'static str>,
 }
 
@@ -163,7 +163,7 @@ purser_api::body! {
     pub(crate) struct MailBody {
         /// `false`: nothing. True by default.
         enabled: Option<bool>,
-        /// The kinds of events; left out, the usual ones.
+        /// The kinds of events. If absent, the default ones.
         kinds: Option<Vec<NoticeKind>> = {"minItems": 1},
     }
 }
@@ -171,11 +171,11 @@ purser_api::body! {
 purser_api::body! {
     /// The notices to an incoming webhook in Slack's format.
     pub(crate) struct SlackBody {
-        /// An https URL of the public internet. Left out, it stays as it is.
+        /// An https URL on the public internet. If absent, unchanged.
         url: Option<IncomingUrl>,
         /// `false`: nothing. True by default.
         enabled: Option<bool>,
-        /// The kinds of events; left out, the usual ones.
+        /// The kinds of events. If absent, the default ones.
         kinds: Option<Vec<NoticeKind>> = {"minItems": 1},
     }
 }
@@ -185,7 +185,7 @@ purser_api::body! {
     pub(crate) struct NoticesBody {
         /// By mail, to the address that your issuer verified.
         mail: Option<MailBody>,
-        /// By incoming webhook; left out, there is none.
+        /// The incoming webhook. If absent, there is none.
         slack: Option<SlackBody>,
     }
 }
@@ -256,7 +256,7 @@ pub(crate) async fn replace(
     Ok(told(&people, &own))
 }
 
-/// Send a test to the enabled channels, with the pending notices.
+/// Send a test notice to the enabled channels, together with the pending notices.
 #[utoipa::path(
     post,
     path = "/notices/test",

@@ -27,23 +27,23 @@ purser_api::error_responses! {
     pub(crate) PayOutErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
 }
 
-/// Where an agent's money may be paid out to.
+/// An agent's payout address.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PayoutAddress)]
 pub(crate) struct PayoutAddressView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// Whether this deployment pays anything out.
+    /// Whether this deployment makes payouts.
     set_up: bool,
-    /// The address; null where none is named, as are the times.
+    /// The address. It and the times are null if none is set.
     #[schema(required)]
     address: Option<String>,
     #[schema(format = DateTime, required)]
     named_at: Option<String>,
-    /// Nothing is paid to it before.
+    /// The time from which it can be used.
     #[schema(format = DateTime, required)]
     good_from: Option<String>,
-    /// The payout that is under way: there is one at a time.
+    /// The payout in progress; an agent has at most one.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     open_settlement_id: Option<String>,
 }
@@ -70,7 +70,7 @@ impl PayoutAddressView {
 purser_api::body! {
     /// The address to pay out to.
     pub(crate) struct NewPayoutAddress as "NewPayoutAddressBody" {
-        /// Yours. Mixed case has to be the EIP-55 checksum.
+        /// An address of yours. Mixed case must be the EIP-55 checksum.
         address: Address,
     }
 }
@@ -94,11 +94,11 @@ purser_api::field! {
 }
 
 purser_api::body! {
-    /// A payout to the address that is named.
+    /// A payout to the payout address.
     pub(crate) struct NewPayout as "NewPayoutBody" {
         /// In micro-units; `balance` for all that the wallet holds.
         amount_units: AskedAmount,
-        /// Of your choice. The same key with the same amount asks for the same payout.
+        /// A key of your choice. A repeated request with the same key and amount returns the same payout.
         idempotency_key: Text<255>,
     }
 }
@@ -115,7 +115,7 @@ pub(crate) struct PayoutView {
     submission: Option<&'static str>,
 }
 
-/// Read where an agent's money may be paid out to.
+/// Read an agent's payout address.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/payout-address",
@@ -134,9 +134,10 @@ pub(crate) async fn read(
     Ok(PayoutAddressView::of(&people, &owned).await?)
 }
 
-/// Name the address that an agent's money may be paid out to.
+/// Set the address that an agent's money may be paid out to.
 ///
-/// It is good after a wait, a day by default. Another address waits anew; the same one goes on waiting.
+/// The address can be used after a delay, one day by default. A different address starts a new delay; the same address
+/// does not.
 #[utoipa::path(
     put,
     path = "/agents/{agentId}/payout-address",
@@ -181,7 +182,7 @@ pub(crate) async fn remove(
     Ok(PayoutAddressView::of(&people, &owned).await?)
 }
 
-/// Pay out to the address that is named.
+/// Pay out to the payout address.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/payouts",

@@ -28,13 +28,13 @@ purser_api::error_responses! {
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
-/// A rule of an agent of the caller's.
+/// A rule of one of the caller's agents.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AgentRule)]
 pub(crate) struct RuleView {
     #[schema(value_type = uuid::Uuid)]
     rule_id: String,
-    /// Counts the edits of this rule.
+    /// The number of edits of this rule.
     rule_version: u64,
     #[serde(flatten)]
     says: RuleSays,
@@ -44,7 +44,7 @@ pub(crate) struct RuleView {
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum RuleSays {
-    /// Nothing is bought in these categories.
+    /// Payments in these categories are blocked.
     CategoryBlock {
         /// The blocked categories.
         categories: Vec<&'static str>,
@@ -60,7 +60,7 @@ pub(crate) enum RuleSays {
     BudgetLimit {
         /// The budget, in micro-units.
         limit_units: u64,
-        /// How long an authorization counts.
+        /// The length of the window, in seconds.
         window_seconds: u64,
         /// The amount that counts now; an upper bound while more than about 20,000 expired payments are not evicted
         /// yet.
@@ -68,15 +68,15 @@ pub(crate) enum RuleSays {
         /// The remaining amount.
         remaining_units: u64,
     },
-    /// A person decides first, where every condition holds that is not null; without any, always.
+    /// A person must approve a payment that meets every condition that is not null; without conditions, every payment.
     ApprovalRequired {
-        /// Only for these services.
+        /// Payments to these services.
         #[schema(required)]
         services: Option<Vec<String>>,
-        /// Only in these categories.
+        /// Payments in these categories.
         #[schema(required)]
         categories: Option<Vec<&'static str>>,
-        /// Only above this amount.
+        /// Payments above this amount.
         #[schema(required)]
         above_units: Option<u64>,
     },
@@ -139,7 +139,7 @@ pub(crate) struct RuleList {
     /// The agent's version.
     version: u64,
     rules: Vec<RuleView>,
-    /// How many rules this answer holds.
+    /// The number of rules in this answer.
     count: usize,
 }
 
@@ -169,12 +169,12 @@ pub(crate) struct RemovedRule {
 purser_api::body! {
     /// A rule. At most 50 for an agent, ten of them budgets.
     pub(crate) enum RuleBody by kind {
-        /// Nothing is bought in these categories.
+        /// Payments in these categories are blocked.
         CategoryBlock = "category_block" {
-            /// One at least.
+            /// At least one.
             categories: Vec<Category> = {"minItems": 1, "uniqueItems": true},
         }
-        /// Only these vendors are paid; one at least.
+        /// Only these vendors are paid; at least one.
         VendorAllowlist = "vendor_allowlist" {
             /// Slugs of services in the catalog.
             services: Option<Vec<ServiceSlug>> = {"maxItems": 50, "uniqueItems": true},
@@ -187,13 +187,13 @@ purser_api::body! {
             /// From one hour to 31 days.
             window_seconds: Window,
         }
-        /// A person decides first, where every given condition holds; without any, always.
+        /// A person must approve a payment that meets every given condition; without conditions, every payment.
         ApprovalRequired = "approval_required" {
-            /// Only for these services, by slug.
+            /// Payments to these services, by slug.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            /// Only in these categories.
+            /// Payments in these categories.
             categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
-            /// Only above this amount.
+            /// Payments above this amount.
             above_units: Option<Amount>,
         }
     }
@@ -253,7 +253,7 @@ pub(super) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<RuleKind, Er
     problems.finish(rule)
 }
 
-/// List an agent's rules; budgets with what is used and left.
+/// List an agent's rules. Budgets include their used and remaining amounts.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/rules",
@@ -319,7 +319,7 @@ pub(crate) async fn add(
     Ok(created(written(&people, &owned, id).await?))
 }
 
-/// Replace a rule by another of its kind.
+/// Replace a rule with another of the same kind.
 #[utoipa::path(
     put,
     path = "/agents/{agentId}/rules/{ruleId}",

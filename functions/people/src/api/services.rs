@@ -33,7 +33,7 @@ purser_api::error_responses! {
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
-/// A service's record on an agent of the caller's.
+/// The record of a service on one of the caller's agents.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnService)]
 pub(crate) struct ServiceView {
@@ -41,7 +41,7 @@ pub(crate) struct ServiceView {
     agent_id: String,
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// Null, as are the name, category and trust status, for a service that is no longer in the catalog.
+    /// Null for a service that is no longer in the catalog, as are its name, category and trust status.
     #[schema(required)]
     slug: Option<String>,
     #[schema(required)]
@@ -50,12 +50,12 @@ pub(crate) struct ServiceView {
     category: Option<&'static str>,
     #[schema(required)]
     trust_status: Option<&'static str>,
-    /// A disabled record refuses every call, and keeps its policy.
+    /// If false, every call is refused; the policy is kept.
     enabled: bool,
-    /// Counts the edits of this record: what `If-Match` has to name.
+    /// The number of edits of this record: the version for `If-Match`.
     version: u64,
     policy: PolicyView,
-    /// Whether the policy is in effect no limit, as those of pre-enabled services are until somebody tightens them.
+    /// Whether the policy in effect sets no limit, as for pre-enabled services until someone tightens it.
     permissive: bool,
     /// The amount that was authorized less than 24 hours ago and not released; an upper bound while more than about
     /// 20,000 expired payments are not evicted yet.
@@ -82,13 +82,13 @@ struct UnpayableOperation {
 #[derive(Serialize, ToSchema)]
 struct PaymentChange {
     operation_id: String,
-    /// The first instant at which a call pays so.
+    /// The time from which calls are paid this way.
     #[schema(format = DateTime)]
     from: String,
-    /// The new payee, or the one as before.
+    /// The payee from then on.
     pay_to: String,
     amount_units: u64,
-    /// The most that a call may cost then; null if it can't be paid.
+    /// The maximum price of a call from then on; null if it can't be paid.
     #[schema(required)]
     max_price_units: Option<u64>,
 }
@@ -156,17 +156,17 @@ pub(crate) struct ServiceList {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     services: Vec<ServiceView>,
-    /// How many services this answer holds.
+    /// The number of services in this answer.
     count: usize,
 }
 
 purser_api::body! {
-    /// A policy's fields, as the record has them.
+    /// The fields of a policy.
     pub(crate) struct PolicyBody {
         max_per_call_units: Option<Amount>,
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
-        /// Slugs of the service's operations; null for every one.
+        /// Slugs of the service's operations; null for all.
         enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
@@ -174,16 +174,16 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// A service to enable. An absent member has its column default.
+    /// A service to enable. An absent member takes its default.
     pub(crate) struct EnableBody {
         /// Slug or UUID of a service in the curated set.
         service_id: Text<128>,
-        /// The fields below, in place of them.
+        /// The policy as one object, instead of the fields below.
         policy: Option<PolicyBody>,
         max_per_call_units: Option<Amount> = {"default": 1_000_000},
         max_per_day_units: Option<Amount> = {"default": 50_000_000},
         require_approval_above_units: Option<Amount> = {"default": 10_000_000},
-        /// Slugs of the service's operations; null for every one.
+        /// Slugs of the service's operations; null for all.
         enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
@@ -191,16 +191,16 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// New values for some of these; one at least.
+    /// The fields to change, at least one.
     pub(crate) struct ServiceEditBody {
-        /// Disabled, it refuses every call and keeps its policy.
+        /// If false, every call is refused; the policy is kept.
         enabled: Option<bool>,
-        /// The fields below, in place of them.
+        /// The policy as one object, instead of the fields below.
         policy: Option<PolicyBody>,
         max_per_call_units: Option<Amount>,
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
-        /// Slugs of the service's operations; null for every one.
+        /// Slugs of the service's operations; null for all.
         enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
@@ -295,7 +295,7 @@ pub(super) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
     problems.finish(edit)
 }
 
-/// List the services on an agent, with what was spent and what is left.
+/// List an agent's services, with the spent and remaining amounts.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/services",
@@ -330,8 +330,8 @@ pub(crate) async fn list(
 
 /// Enable a service for an agent.
 ///
-/// A policy field that is left out takes its column default, whatever the record said before. To overwrite nothing that
-/// you have not seen, send `If-Match`: another version is 412.
+/// A policy field that is left out takes its default, whatever the record had before. Send `If-Match` to avoid
+/// overwriting someone else's edit: another version is answered with 412.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/services",
@@ -369,7 +369,7 @@ pub(crate) async fn enable(
     Ok(if enabling.is_new { created(answer) } else { answer })
 }
 
-/// Read a service's record on an agent.
+/// Read an agent's record of a service.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/services/{serviceId}",
@@ -450,7 +450,7 @@ pub(crate) async fn edit(
         ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
     ),
     responses(
-        (status = 200, body = ServiceView, description = "The record, disabled.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceView, description = "The disabled record.", headers(("ETag" = String, description = "Its version."))),
         WriteErrors,
     )
 )]

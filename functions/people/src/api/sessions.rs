@@ -17,24 +17,24 @@ purser_api::error_responses! {
     pub(crate) EndErrors: 401, 403, 404, 429, 500;
 }
 
-/// A session of the caller's.
+/// One of the caller's sessions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSession)]
 pub(crate) struct SessionView {
-    /// The digest of what the browser holds.
+    /// The ID of the session, a digest of the cookie.
     session_id: String,
     #[schema(format = DateTime)]
     created_at: String,
-    /// To the minute.
+    /// The last use, to the minute.
     #[schema(format = DateTime)]
     last_seen_at: String,
-    /// When it ends, however much it is used.
+    /// The time at which it ends, even if it is in use.
     #[schema(format = DateTime)]
     ends_at: String,
-    /// When the person showed the issuer who they are.
+    /// The time of the sign-in at the issuer.
     #[schema(format = DateTime)]
     signed_in_at: String,
-    /// The browser, in its own words.
+    /// The browser's `User-Agent`.
     #[schema(required)]
     user_agent: Option<String>,
     /// The address that the sign-in came from.
@@ -60,10 +60,10 @@ impl From<Session> for SessionView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSessionList)]
 pub(crate) struct SessionList {
-    /// The caller's own id, as operators need it to hand them an agent.
+    /// The caller's ID. Operators need it to hand over an agent.
     person: String,
     sessions: Vec<SessionView>,
-    /// How many sessions this answer holds.
+    /// The number of sessions in this answer.
     count: usize,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct SessionList {
 #[derive(Serialize, ToSchema)]
 #[schema(as = EndedSessions)]
 pub(crate) struct EndedView {
-    /// How many sessions were ended.
+    /// The number of ended sessions.
     ended: usize,
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
     }))
 }
 
-/// End a session: it is refused from this answer on.
+/// End a session. It is refused at once.
 #[utoipa::path(
     delete,
     path = "/sessions/{sessionId}",
@@ -106,7 +106,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
     security(("session" = [])),
     params(("sessionId" = String, Path, description = "The `session_id` of one of your sessions.")),
     responses(
-        (status = 200, body = EndedView, description = "It has ended."),
+        (status = 200, body = EndedView, description = "The session has ended."),
         EndErrors,
     )
 )]
@@ -122,7 +122,7 @@ pub(crate) async fn end(
 
 /// End all your sessions.
 ///
-/// From this answer on every session is refused, and every ID token of a sign-in until now, this one included.
+/// All sessions, including this one, and all ID tokens issued until now are refused.
 #[utoipa::path(
     delete,
     path = "/sessions",
@@ -130,7 +130,7 @@ pub(crate) async fn end(
     tag = "dashboard",
     security(("session" = [])),
     responses(
-        (status = 200, body = EndedView, description = "They have ended."),
+        (status = 200, body = EndedView, description = "The sessions have ended."),
         ListErrors,
     )
 )]

@@ -21,19 +21,19 @@ purser_api::error_responses! {
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
 }
 
-/// A settlement of an agent of the caller's.
+/// A settlement of one of the caller's agents.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSettlement)]
 pub(crate) struct SettlementView {
     #[schema(value_type = uuid::Uuid)]
     id: String,
-    /// The audit reference.
+    /// The ID of the decision in the audit log.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
     /// `purchase`, or `payout` of your money to your own address: then what only a purchase has is null.
     #[schema(value_type = String, example = "purchase")]
     kind: &'static str,
-    /// Who pays.
+    /// The agent that pays.
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     #[schema(value_type = Option<uuid::Uuid>, required)]
@@ -47,7 +47,7 @@ pub(crate) struct SettlementView {
     #[schema(value_type = String, example = "USDC")]
     token: &'static str,
     amount_units: u64,
-    /// To whom.
+    /// The payee.
     pay_to: String,
     /// `authorized`, `confirmed` or `expired`.
     #[schema(value_type = String, example = "confirmed")]
@@ -60,7 +60,7 @@ pub(crate) struct SettlementView {
     /// Null until confirmed.
     #[schema(format = DateTime, required)]
     settled_at: Option<String>,
-    /// The agent's key that it was authorized with.
+    /// The agent's key that authorized it.
     #[schema(required, example = "00c0ffee00c0ffee")]
     key_id: Option<String>,
     /// The wallet that pays.
@@ -71,7 +71,7 @@ pub(crate) struct SettlementView {
     /// The approval that it used.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     approval_id: Option<String>,
-    /// The policy version that it was judged by.
+    /// The version of the policy that was applied.
     #[schema(required)]
     policy_version: Option<u64>,
 }
@@ -109,15 +109,15 @@ impl From<&Settlement> for SettlementView {
 #[schema(as = OwnSettlementList)]
 pub(crate) struct SettlementList {
     settlements: Vec<SettlementView>,
-    /// How many settlements this answer holds. With a filter, or of more than 25 agents, it can be fewer than were asked
-    /// for while more follow.
+    /// The number of settlements in this answer. With a filter, or with more than 25 agents, a page can be short
+    /// although more follow.
     count: usize,
-    /// Hand it back as `cursor` for what follows; null at the end.
+    /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
-/// List what your agents were authorized to pay, and what was paid out.
+/// List the settlements of your agents, payouts included.
 #[utoipa::path(
     get,
     path = "/settlements",

@@ -28,11 +28,11 @@ pub(crate) struct SumsView {
     released_units: u64,
     /// The amount that was confirmed and reverted with its block.
     taken_back_units: u64,
-    /// How many payments were authorized.
+    /// The number of authorized payments.
     allowed: u64,
-    /// How many were blocked.
+    /// The number of blocked payments.
     blocked: u64,
-    /// How often a person was asked.
+    /// The number of escalations.
     escalated: u64,
 }
 
@@ -108,13 +108,13 @@ pub(crate) struct UsageView {
     to: String,
     /// The sums of all rows.
     total: SumsView,
-    /// By day in order; otherwise the largest first. Without payments there is no row.
+    /// Days in order; other rows by amount, the largest first. There is no row without payments.
     rows: Vec<UsageRow>,
-    /// How many rows this answer holds: all.
+    /// The number of rows, which is all of them.
     count: usize,
 }
 
-/// Read what your agents spent, in sums that are some seconds behind.
+/// Read the spending of your agents. The sums are a few seconds behind.
 #[utoipa::path(
     get,
     path = "/usage",

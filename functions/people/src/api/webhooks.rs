@@ -36,42 +36,42 @@ purser_api::error_responses! {
     pub(crate) SendErrors: 401, 403, 404, 429, 500, 503;
 }
 
-/// A webhook of the caller's, without its secrets.
+/// One of the caller's webhooks, without its secrets.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Webhook)]
 pub(crate) struct WebhookView {
     #[schema(value_type = uuid::Uuid)]
     webhook_id: String,
-    /// Counts its edits.
+    /// The number of edits.
     version: u64,
     #[schema(example = "https://hooks.example.com/purser")]
     url: String,
     #[schema(required)]
     description: Option<String>,
-    /// The kinds of events it is called with; null for all.
+    /// The kinds of events that are delivered to it; null for all.
     #[schema(required)]
     kinds: Option<Vec<&'static str>>,
-    /// The agents whose events it is called with; null for all.
+    /// The agents whose events are delivered to it; null for all.
     #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
     agents: Option<Vec<String>>,
-    /// Whether it is to be called.
+    /// Whether events are delivered to it.
     enabled: bool,
-    /// When its program answered 410: it is called no more until it is edited.
+    /// The time at which its program answered 410. It is not called again until it is edited.
     #[schema(format = DateTime, required)]
     gone_at: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
-    /// Its secrets, the oldest first: each signs until its end.
+    /// Its secrets, the oldest first. Each signs until its end.
     secrets: Vec<SecretView>,
 }
 
-/// When a secret signs.
+/// The period in which a secret signs.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookSecret)]
 pub(crate) struct SecretView {
     #[schema(format = DateTime)]
     created_at: String,
-    /// Null for the newest.
+    /// The end of the period; null for the newest.
     #[schema(format = DateTime, required)]
     ends_at: Option<String>,
 }
@@ -110,11 +110,11 @@ impl From<&OwnWebhook> for WebhookView {
 #[schema(as = WebhookList)]
 pub(crate) struct WebhookList {
     webhooks: Vec<WebhookView>,
-    /// How many webhooks this answer holds.
+    /// The number of webhooks in this answer.
     count: usize,
 }
 
-/// A webhook with a secret that was made just now.
+/// A webhook with its new secret.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NewWebhook)]
 pub(crate) struct NewWebhookView {
@@ -142,7 +142,7 @@ pub(crate) struct RemovedWebhook {
     webhook_id: String,
 }
 
-/// One event for one webhook, and what came of it.
+/// The delivery of one event to one webhook.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookDelivery)]
 pub(crate) struct DeliveryView {
@@ -156,18 +156,18 @@ pub(crate) struct DeliveryView {
     /// `waiting`, `delivered`, or `failed`: given up.
     #[schema(value_type = String, example = "delivered")]
     status: &'static str,
-    /// How many calls were made, since it was last asked for.
+    /// The number of calls since the delivery was last requested.
     attempts: u32,
-    /// When the last was made; null where there was none.
+    /// The time of the last call; null if there was none.
     #[schema(format = DateTime, required)]
     last_attempt_at: Option<String>,
     /// `status_<number>`, `timeout`, `unreachable`, `unknown_host` or `blocked_address`.
     #[schema(required, example = "status_200")]
     last_result: Option<String>,
-    /// How long it took.
+    /// The duration of the last call.
     #[schema(required)]
     last_latency_ms: Option<u64>,
-    /// When the next is made; null where none is.
+    /// The time of the next call; null if there is none.
     #[schema(format = DateTime, required)]
     next_attempt_at: Option<String>,
 }
@@ -194,14 +194,14 @@ impl From<&Delivery> for DeliveryView {
 #[schema(as = WebhookDeliveryList)]
 pub(crate) struct DeliveryList {
     deliveries: Vec<DeliveryView>,
-    /// How many deliveries this answer holds.
+    /// The number of deliveries in this answer.
     count: usize,
-    /// Hand it back as `cursor` for what follows; null at the end.
+    /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
-/// A delivery that is on its way.
+/// A queued delivery.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SentWebhookDelivery)]
 pub(crate) struct SentDelivery {
@@ -262,15 +262,15 @@ fn kinds() -> impl Iterator<Item = &'static str> {
 }
 
 purser_api::body! {
-    /// The address of a webhook and its events. An absent member limits nothing.
+    /// A webhook's URL and events. An absent member sets no limit.
     pub(crate) struct WebhookBody {
-        /// https, of the public internet; without user, password and fragment.
+        /// An https URL on the public internet, without user, password and fragment.
         url: HookUrl,
-        /// For people.
+        /// A description for people.
         description: Option<Text<200>>,
-        /// The kinds of events that it is called with.
+        /// The kinds of events that are delivered to it.
         kinds: Option<Vec<HookKind>> = {"minItems": 1},
-        /// The agents whose events it is called with.
+        /// The agents whose events are delivered to it.
         agents: Option<Vec<HookAgent>> = {"minItems": 1, "maxItems": WebhookTerms::MOST_AGENTS},
         /// `false`: it is not called. True by default.
         enabled: Option<bool>,
@@ -315,9 +315,9 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
     }))
 }
 
-/// Make a webhook.
+/// Create a webhook.
 ///
-/// Its secret is in this answer only. Calls are signed as Standard Webhooks 1.0.0 has it.
+/// Its secret is in this answer only. Calls are signed according to Standard Webhooks 1.0.0.
 #[utoipa::path(
     post,
     path = "/webhooks",
@@ -372,9 +372,10 @@ pub(crate) async fn read(
     Ok(told(&own))
 }
 
-/// Replace what a webhook is called with, and where.
+/// Replace a webhook's URL, events and agents.
 ///
-/// A webhook that is gone is called again; if nothing else changes, only if the body has `enabled: true`.
+/// This enables a webhook again whose program answered 410. If nothing else changes, the body must have `enabled: true`
+/// for that.
 #[utoipa::path(
     put,
     path = "/webhooks/{webhookId}",
@@ -435,8 +436,8 @@ pub(crate) async fn remove(
 
 /// Give a webhook a new secret.
 ///
-/// It is in this answer only. For a day each call is signed with the old one too, so the program can be changed without
-/// losing any.
+/// The new secret is in this answer only. For one day each call is also signed with the old secret, so that your
+/// program can switch without losing a call.
 #[utoipa::path(
     post,
     path = "/webhooks/{webhookId}/rotate",
@@ -466,7 +467,7 @@ pub(crate) async fn rotate(
     Ok(told_secret(issued))
 }
 
-/// Send a test event to a webhook, whatever it is called with.
+/// Send a test event to a webhook, whatever its events are.
 #[utoipa::path(
     post,
     path = "/webhooks/{webhookId}/test",
@@ -474,7 +475,7 @@ pub(crate) async fn rotate(
     tag = "dashboard",
     security(("session" = [])),
     params(("webhookId" = String, Path, description = "One of your webhooks.")),
-    responses((status = 202, body = SentDelivery, description = "It is on its way."), SendErrors)
+    responses((status = 202, body = SentDelivery, description = "The delivery is queued."), SendErrors)
 )]
 pub(crate) async fn test(
     State(people): State<Arc<People>>,
@@ -487,7 +488,7 @@ pub(crate) async fn test(
     Ok(sent(delivery))
 }
 
-/// List what came of a webhook's calls.
+/// List a webhook's deliveries.
 #[utoipa::path(
     get,
     path = "/webhooks/{webhookId}/deliveries",
@@ -521,7 +522,7 @@ pub(crate) async fn deliveries(
     }))
 }
 
-/// Send a delivery again, however it ended, under the same `webhook-id`.
+/// Send a delivery again, with the same `webhook-id`, whatever its result was.
 #[utoipa::path(
     post,
     path = "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver",
@@ -532,7 +533,7 @@ pub(crate) async fn deliveries(
         ("webhookId" = String, Path, description = "One of your webhooks."),
         ("deliveryId" = String, Path, description = "The `delivery_id` of one of its deliveries."),
     ),
-    responses((status = 202, body = SentDelivery, description = "It is on its way."), SendErrors)
+    responses((status = 202, body = SentDelivery, description = "The delivery is queued."), SendErrors)
 )]
 pub(crate) async fn redeliver(
     State(people): State<Arc<People>>,

@@ -9,7 +9,7 @@ use purser_store::{AgentPlace, Created, Page};
 use uuid::Uuid;
 
 purser_api::body! {
-    /// New values for some of these; one at least.
+    /// The fields to change, at least one.
     pub(crate) struct AgentEdit as "AgentEditBody" {
         pub(crate) name: Option<AgentName>,
         /// `frozen` refuses every call from this answer on; `active` lets the policies decide again.

@@ -38,7 +38,7 @@ pub(crate) struct DecisionFacts<'a> {
     pub(crate) approval: Option<ApprovalId>,
     /// The settlement that was authorized, paid out or reverted.
     pub(crate) settlement: Option<SettlementId>,
-    /// Where the settlement of an allow or a payout stands.
+    /// The state of the settlement, for an allowed call or a payout.
     pub(crate) receipt_status: Option<&'static str>,
     /// `x402_authorized`, the slug that was answered, a rule's own reason, `confirmation_vanished`, or `paid_out`.
     pub(crate) reason: &'a str,

@@ -11,24 +11,24 @@ use purser_domain::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The body of every error. Clients branch on `error`; which other fields are there depends on it.
+/// The body of every error. Clients branch on `error`; the other fields depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Error)]
 pub struct ErrorBody {
-    /// The error, in snake case.
+    /// The error's slug.
     #[schema(example = "invalid_request")]
     pub error: String,
-    /// The same for people, with what to do next.
+    /// A message for people, with what to do next.
     pub message: String,
     /// `SERVICE_NOT_ENABLED`, on that error alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub code: Option<&'static str>,
-    /// Every problem of an invalid request; beside a missing member, where there is more to say than its name.
+    /// Every problem of an invalid request; with a missing member, only if there are further problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub details: Option<Vec<ProblemView>>,
-    /// The audit reference of a block or an escalation.
+    /// The ID of the block or escalation in the audit log.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     pub transaction_id: Option<String>,
@@ -36,11 +36,11 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub approval_id: Option<OrNull<String>>,
-    /// The settlement that was authorized earlier; null without one.
+    /// The settlement that was authorized earlier; null if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub settlement_id: Option<OrNull<String>>,
-    /// Where the approval stands.
+    /// The approval's state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "approved")]
     pub status: Option<&'static str>,
@@ -48,19 +48,19 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub service_id: Option<String>,
-    /// The present version of what was to be written.
+    /// The current version of the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub version: Option<u64>,
-    /// The operation, as it was named; null when the request names none.
+    /// The operation that the request named; null if it named none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub operation_id: Option<OrNull<String>>,
-    /// The operations in scope; null for all that the catalog knows.
+    /// The operations in scope; null for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub enabled_operations: Option<OrNull<Vec<String>>>,
-    /// The target's host, as it was compared.
+    /// The target's host, as compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub hostname: Option<String>,
@@ -72,7 +72,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub amount_units: Option<u64>,
-    /// The request's own ceiling.
+    /// The request's `max_payment_units`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_payment_units: Option<u64>,
@@ -88,19 +88,19 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_per_day_units: Option<u64>,
-    /// When the same call fits at the earliest; null when it never does.
+    /// The earliest time at which the same call fits; null if it never fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
-    /// The policy's threshold above which a person decides.
+    /// The policy's threshold above which a person must approve.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub require_approval_above_units: Option<u64>,
-    /// The rule that asks for a person, where the threshold does not.
+    /// The rule that requires approval, if it is not the policy's threshold.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rule_id: Option<String>,
-    /// The amount above which that rule asks.
+    /// The amount above which that rule requires approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rule_above_units: Option<u64>,
@@ -116,7 +116,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub wallet_address: Option<String>,
-    /// Why the chain does not confirm the payment, or nothing is paid out, in snake case.
+    /// The reason that the chain does not confirm the payment, or that nothing is paid out, in snake case.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "usdc_transfer_mismatch")]
     pub reason: Option<&'static str>,
@@ -132,15 +132,15 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub retry_after: Option<u64>,
-    /// The claim of the ID token that entitles, and is missing or has another value.
+    /// The claim of the ID token that grants access and is missing or has another value.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub claim: Option<String>,
-    /// How many seconds ago the sign-in may be.
+    /// The maximum age of the sign-in, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_age_seconds: Option<u64>,
-    /// The longest body that is read.
+    /// The maximum length of a body, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub limit_bytes: Option<usize>,
@@ -148,7 +148,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub decision: Option<DecisionView>,
-    /// The `X-Request-Id` of this answer, to name it by.
+    /// The `X-Request-Id` of this answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub request_id: Option<String>,

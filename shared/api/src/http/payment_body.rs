@@ -15,7 +15,7 @@ crate::body! {
     struct OriginalRequest and others {
         /// HTTP method.
         method: HttpMethod,
-        /// Where the provider is called.
+        /// The URL of the provider call.
         url: CalledUrl,
         /// Hash of the exact request body; binds the decision to it.
         body_hash: Option<Text<255>>,
@@ -30,15 +30,16 @@ crate::body! {
         /// The most that this call may cost, in micro-units.
         max_payment_units: Amount,
         original_request: OriginalRequest,
-        /// The same key with the same request answers with the same payment; with another request, with a conflict.
+        /// A repeated request with the same key returns the same payment. Another request with the same key is a
+        /// conflict.
         idempotency_key: Text<255>,
-        /// Slug or UUID; found by `original_request.url` when absent.
+        /// The service's slug or UUID. If absent, it is found by `original_request.url`.
         service_id: Option<Text<128>>,
-        /// Operation slug; found by `original_request.url` when absent.
+        /// The operation's slug. If absent, it is found by `original_request.url`.
         operation_id: Option<OperationSlug>,
-        /// On the retry after a person approved.
+        /// The approval, in the request after a person approved it.
         approval_id: Option<ApprovalId>,
-        /// Check's key. Accepted so that one body serves both, and not used.
+        /// The key of `POST /x402/check`. Accepted but not used, so that one body fits both routes.
         replay_key: Option<Text<255>>,
         metadata: Option<CallMetadata>,
     }
@@ -52,15 +53,16 @@ crate::body! {
         /// The most that this call may cost, in micro-units.
         max_payment_units: Amount,
         original_request: OriginalRequest,
-        /// The same key with the same request is judged anew each time; with another request, within a day, it is a conflict.
+        /// A repeated request with the same key is judged anew. Another request with the same key within one day is a
+        /// conflict.
         replay_key: Text<255>,
-        /// Slug or UUID; found by `original_request.url` when absent.
+        /// The service's slug or UUID. If absent, it is found by `original_request.url`.
         service_id: Option<Text<128>>,
-        /// Operation slug; found by `original_request.url` when absent.
+        /// The operation's slug. If absent, it is found by `original_request.url`.
         operation_id: Option<OperationSlug>,
-        /// The approval that authorize would be sent: the answer is then what authorize's would be.
+        /// The approval that would be sent to authorize. The result takes it into account.
         approval_id: Option<ApprovalId>,
-        /// Authorize's key. Accepted so that one body serves both, and not used.
+        /// The key of `POST /x402/authorize`. Accepted but not used, so that one body fits both routes.
         idempotency_key: Option<Text<255>>,
         metadata: Option<CallMetadata>,
     }
@@ -70,9 +72,9 @@ crate::body! {
     /// One call to judge that is made without a payment.
     pub struct UnpaidCheckBody {
         original_request: OriginalRequest,
-        /// Slug or UUID; found by `original_request.url` when absent.
+        /// The service's slug or UUID. If absent, it is found by `original_request.url`.
         service_id: Option<Text<128>>,
-        /// Operation slug; found by `original_request.url` when absent.
+        /// The operation's slug. If absent, it is found by `original_request.url`.
         operation_id: Option<OperationSlug>,
         metadata: Option<CallMetadata>,
     }
@@ -83,7 +85,7 @@ crate::body! {
     pub struct CompleteBody {
         /// The provider's payment response: the raw base64 header, or an object keyed by header name.
         payment_response_header: ProvenHash,
-        /// The transaction; optional when the payment response names it, and then the same.
+        /// The transaction's hash. Optional if the payment response names it; if both are sent, they must agree.
         tx_hash: Option<TxHash>,
     }
 }
@@ -361,6 +363,6 @@ impl Member for ProvenHash {
 enum PaymentResponse {
     /// Base64 of JSON.
     Raw(String),
-    /// Keyed by header name, in any case: each its text, or an array of the one text.
+    /// Header names in any case, each with its text or an array of that one text.
     Headers(Map<String, Value>),
 }

@@ -12,7 +12,7 @@ use axum::{
 use purser_domain::{Error, ErrorKind, Problem, Result};
 use std::convert::Infallible;
 
-/// One version in quotation marks, as `ETag` told it, or `*` for whatever is there now.
+/// A version in quotation marks, as in `ETag`, or `*` for any version.
 #[derive(utoipa::ToSchema)]
 #[schema(value_type = String, pattern = r#"^(\*|"(0|[1-9][0-9]{0,18})")$"#, example = "\"3\"")]
 #[expect(dead_code, reason = "a schema; the header is read by `Precondition`")]

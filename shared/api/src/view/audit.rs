@@ -11,55 +11,55 @@ use utoipa::{
     openapi::{RefOr, Schema},
 };
 
-/// One act: an edit, a sign-in, or what was refused; or an outflow that no settlement explains.
+/// One action (an edit, a sign-in or a refused request), or a transfer that no settlement explains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = AuditEntry)]
 pub struct AuditView {
     /// Its id, which sorts by time.
     #[schema(value_type = Uuid)]
     pub audit_id: String,
-    /// The time of the act.
+    /// The time of the action.
     #[schema(format = DateTime)]
     pub at: String,
-    /// The kind of act.
+    /// The kind of the action.
     #[schema(value_type = String, example = "policy_edited")]
     pub kind: &'static str,
-    /// The person who did it; null for an operator, and for what was found on chain.
+    /// The person who acted; null for an operator, and for a transfer found on chain.
     #[schema(required)]
     pub person_id: Option<String>,
-    /// The operator who did it; null for a person, and for what was found on chain.
+    /// The operator who acted; null for a person, and for a transfer found on chain.
     #[schema(required)]
     pub operator: Option<String>,
-    /// In which session; null with an ID token, and for an operator.
+    /// The session; null with an ID token, and for an operator.
     #[schema(required)]
     pub session_id: Option<String>,
-    /// The address it came from.
+    /// The address of the request.
     #[schema(required)]
     pub address: Option<String>,
-    /// The caller's program, in its own words.
+    /// The caller's `User-Agent`.
     #[schema(required)]
     pub user_agent: Option<String>,
-    /// The request, as in `X-Request-Id`; empty for what was found on chain.
+    /// The request's ID, as in `X-Request-Id`; empty for a transfer found on chain.
     pub request_id: String,
-    /// The agent that it is about.
+    /// The agent that the entry is about.
     #[schema(value_type = Option<Uuid>, required)]
     pub agent_id: Option<String>,
-    /// The service that it is about.
+    /// The service that the entry is about.
     #[schema(value_type = Option<Uuid>, required)]
     pub service_id: Option<String>,
     /// The key, rule, approval, session or settlement that it is about; of an outflow, its transaction and log.
     #[schema(required)]
     pub object_id: Option<String>,
-    /// The members that changed, as they were. Long values are cut.
+    /// The changed members, with their old values. Long values are truncated.
     #[schema(value_type = Object)]
     pub before: Map<String, Value>,
-    /// The members that changed, as they are.
+    /// The changed members, with their new values.
     #[schema(value_type = Object)]
     pub after: Map<String, Value>,
-    /// Why it was refused; null for what was done.
+    /// The reason of a refusal; null if the action was done.
     #[schema(required, example = "recent_sign_in_required")]
     pub error: Option<String>,
-    /// More about that, in words.
+    /// Further details, as text.
     #[schema(required)]
     pub reason: Option<String>,
     /// The SHA-256 of the row, which its line in the function's log has too.
@@ -101,14 +101,14 @@ impl AuditView {
     }
 }
 
-/// Acts, newest first.
+/// Actions, newest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuditEntryList)]
 pub struct AuditList {
     entries: Vec<AuditView>,
-    /// How many acts this answer holds. With a filter it can be fewer than were asked for while more follow.
+    /// The number of entries in this answer. With a filter, a page can be short although more follow.
     count: usize,
-    /// Hand it back as `cursor` for what follows; null at the end.
+    /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]
     next_cursor: Option<String>,
 }

@@ -5,29 +5,29 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// The provider call that a payment is for, in the agent's own words, beside what the catalog said of its price then.
+/// The provider call that a payment is for, as the agent described it, with the catalog's price at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DescribedCall)]
 pub struct CallView {
     /// HTTP method.
     #[schema(example = "GET")]
     pub method: String,
-    /// Where the provider is called.
+    /// The URL of the provider call.
     #[schema(format = Uri)]
     pub url: String,
-    /// The hash of the body that is sent there, as the agent has it; compared with nothing.
+    /// The hash of the request body, as the agent sent it. It is not verified.
     #[schema(required)]
     pub body_hash: Option<String>,
-    /// The page that a scrape or crawl is pointed at.
+    /// The page to scrape or crawl.
     #[schema(format = Uri, required)]
     pub target_url: Option<String>,
-    /// Further texts and numbers of the agent, by name. No check uses them.
+    /// Further text and numbers from the agent, by name. No check uses them.
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
-    /// The catalog's price of the call; null, as is the next member, if the catalog lists no such operation.
+    /// The catalog's price of the call. It and the next member are null if the catalog lists no such operation.
     #[schema(required)]
     pub catalog_price_units: Option<u64>,
-    /// The most that the catalog allowed for the call; also null if it could not be paid.
+    /// The catalog's maximum for the call; null also if the call could not be paid.
     #[schema(required)]
     pub catalog_max_price_units: Option<u64>,
 }

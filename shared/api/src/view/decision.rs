@@ -4,17 +4,17 @@ use purser_domain::{Amount, Check, CheckOutcome, Reason, Refusal, RetryAt};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// One check, with its numbers where it has any.
+/// One check, with its numbers if it has any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Check)]
 pub struct CheckView {
-    /// Which check.
+    /// The name of the check.
     #[schema(value_type = String, example = "max_per_call_units")]
     pub name: &'static str,
     /// `passed`, `failed`, `lifted` (by an approval), or `unknown` (it could not be made).
     #[schema(value_type = String, example = "passed")]
     pub outcome: &'static str,
-    /// Whether the check lets the call through; null while that is unknown.
+    /// Whether the check passed; null if that is unknown.
     pub passed: Option<bool>,
     /// The limit, in micro-units.
     pub limit: Option<u64>,
@@ -48,7 +48,7 @@ impl CheckView {
     }
 }
 
-/// Why a call was blocked or escalated, and what every check found.
+/// The reason that a call was blocked or escalated, and the result of every check.
 // `docs/spec.md` §2.7. The line above is the API's own description, whose readers have no such file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Decision)]
@@ -56,16 +56,16 @@ pub struct DecisionView {
     /// `block` or `escalate`.
     #[schema(value_type = String, example = "block")]
     pub result: &'static str,
-    /// A rule's own reason, else the slug of the error.
+    /// The reason of the rule or check; otherwise the error's slug.
     #[schema(example = "category_block:finance")]
     pub reason: String,
-    /// The check or rule that answered.
+    /// The check or rule that failed.
     #[schema(value_type = String, example = "category_block")]
     pub rule_triggered: &'static str,
-    /// How long the decision took.
+    /// The duration of the decision.
     pub latency_ms: u64,
-    /// When the same call fits into the budget or the daily limit at the earliest, null when it never does; or when a
-    /// payee that is new in the catalog may be paid. Absent for other reasons.
+    /// The earliest time at which the same call fits into the budget or daily limit (null if it never fits), or at
+    /// which a payee that is new in the catalog may be paid. Absent for other reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,

@@ -10,14 +10,14 @@ use utoipa::ToSchema;
 pub struct PolicyView {
     /// Cap per call, in micro-units.
     pub max_per_call_units: u64,
-    /// Cap on everything authorized less than 24 hours ago.
+    /// The cap on the amount authorized in the last 24 hours.
     pub max_per_day_units: u64,
-    /// Calls above this go to a person first.
+    /// A person must approve calls above this amount.
     pub require_approval_above_units: u64,
     /// Null: every operation of the service.
     #[schema(required)]
     pub enabled_operations: Option<Vec<String>>,
-    /// Which hosts scrape and crawl operations may be pointed at.
+    /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<String>,
 }
 

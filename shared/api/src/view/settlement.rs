@@ -11,10 +11,10 @@ pub struct SettlementRow {
     /// The settlement id.
     #[schema(value_type = Uuid)]
     pub id: String,
-    /// The audit reference.
+    /// The ID of the decision in the audit log.
     #[schema(value_type = Uuid)]
     pub transaction_id: String,
-    /// Who pays.
+    /// The agent that pays.
     pub agent_id: String,
     /// The service.
     #[schema(value_type = Uuid)]
@@ -27,9 +27,9 @@ pub struct SettlementRow {
     /// The token.
     #[schema(value_type = String, example = "USDC")]
     pub token: &'static str,
-    /// How much, in micro-units.
+    /// The amount, in micro-units.
     pub amount_units: u64,
-    /// To whom.
+    /// The payee.
     pub pay_to: String,
     /// `authorized`, `confirmed` or `expired`.
     #[schema(value_type = String, example = "confirmed")]
@@ -37,7 +37,7 @@ pub struct SettlementRow {
     /// Null until confirmed.
     #[schema(required)]
     pub tx_hash: Option<String>,
-    /// When it was authorized.
+    /// The time of the authorization.
     #[schema(format = DateTime)]
     pub authorized_at: String,
     /// Null until confirmed.

@@ -16,7 +16,7 @@ pub struct SpendView {
     pub budgets: Vec<BudgetView>,
 }
 
-/// A `budget_limit` rule, and what of it is used and left.
+/// A `budget_limit` rule, with its used and remaining amounts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Budget)]
 pub struct BudgetView {
@@ -25,7 +25,7 @@ pub struct BudgetView {
     pub rule_id: String,
     /// The budget, in micro-units.
     pub limit_units: u64,
-    /// How long an authorization counts.
+    /// The length of the window, in seconds.
     pub window_seconds: u64,
     /// The amount that counts now.
     pub used_units: u64,

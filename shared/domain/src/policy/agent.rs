@@ -10,7 +10,7 @@ use subtle::{Choice, ConstantTimeEq};
 pub struct Agent {
     /// The agent's UUID.
     pub id: AgentId,
-    /// For people.
+    /// A name for people.
     pub name: String,
     /// The person who owns it: a [`crate::PersonId`].
     pub owner: String,

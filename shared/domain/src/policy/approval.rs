@@ -35,7 +35,7 @@ pub struct Approval {
     pub operation: OperationSlug,
     /// How much.
     pub amount: Amount,
-    /// To whom.
+    /// The payee.
     pub pay_to: Address,
     /// The call, as the agent describes it.
     pub call: CallDescription,

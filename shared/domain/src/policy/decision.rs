@@ -39,7 +39,7 @@ pub struct DecisionRecord {
     pub operation: Option<OperationSlug>,
     /// How much.
     pub amount: Amount,
-    /// To whom.
+    /// The payee.
     pub pay_to: Address,
     /// The hash of the request.
     pub fingerprint: Fingerprint,
@@ -55,7 +55,7 @@ pub struct DecisionRecord {
     pub approval: Option<ApprovalId>,
     /// Every check, in order.
     pub checks: Vec<Check>,
-    /// How long the decision took.
+    /// The duration of the decision.
     pub latency_ms: u64,
 }
 
@@ -75,7 +75,7 @@ pub enum LoggedDecision {
 /// A block or an escalation as the log keeps it: the answer to the caller, as text, and its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedRefusal {
-    /// The audit reference.
+    /// The ID of the decision in the audit log.
     pub transaction: TransactionId,
     /// Who asked.
     pub agent: AgentId,
@@ -87,7 +87,7 @@ pub struct LoggedRefusal {
     pub operation: Option<OperationSlug>,
     /// How much.
     pub amount: Amount,
-    /// To whom.
+    /// The payee.
     pub pay_to: Address,
     /// The call, as the agent describes it.
     pub call: CallDescription,
@@ -99,7 +99,7 @@ pub struct LoggedRefusal {
     pub error: String,
     /// The reason, such as `category_block:finance`.
     pub reason: String,
-    /// The rule or cap that refused.
+    /// The rule or cap that refused the call.
     pub rule: String,
     /// The host that was not allowed.
     pub hostname: Option<String>,
@@ -109,7 +109,7 @@ pub struct LoggedRefusal {
     pub approval: Option<ApprovalId>,
     /// Every check, in order.
     pub checks: Vec<Check>,
-    /// How long the decision took.
+    /// The duration of the decision.
     pub latency_ms: u64,
 }
 
@@ -128,7 +128,7 @@ pub struct ConfirmationReverted {
     pub operation: Option<OperationSlug>,
     /// How much.
     pub amount: Amount,
-    /// To whom.
+    /// The payee.
     pub pay_to: Address,
     /// When it was reverted.
     pub at: Timestamp,
@@ -187,7 +187,7 @@ impl LoggedDecision {
         }
     }
 
-    /// The audit reference.
+    /// The ID of the decision in the audit log.
     pub const fn transaction(&self) -> TransactionId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transaction,

@@ -231,7 +231,7 @@ pub struct UnpaidRefusal {
 /// A refusal or escalation, as recorded and answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The audit reference.
+    /// The ID of the decision in the audit log.
     pub transaction: crate::TransactionId,
     /// The reason.
     pub reason: Reason,

@@ -37,11 +37,11 @@ pub enum RuleKind {
     },
     /// A payment needs an approval if it meets every given condition; without conditions, always.
     ApprovalRequired {
-        /// Only for these services.
+        /// Payments to these services.
         services: Option<Vec<ServiceSlug>>,
-        /// Only in these categories.
+        /// Payments in these categories.
         categories: Option<Vec<Category>>,
-        /// Only above this amount.
+        /// Payments above this amount.
         above: Option<Amount>,
     },
 }

@@ -7,13 +7,13 @@ use crate::{Amount, DomainPattern, OperationSlug, Problem, Service, ServiceId};
 pub struct SpendPolicy {
     /// Cap per call.
     pub max_per_call: Amount,
-    /// Cap on everything authorized less than 24 hours ago.
+    /// The cap on the amount authorized in the last 24 hours.
     pub max_per_day: Amount,
     /// Calls above this need an approval.
     pub require_approval_above: Amount,
     /// `None`: every operation of the service.
     pub enabled_operations: Option<Vec<OperationSlug>>,
-    /// Which hosts scrape and crawl operations may be pointed at.
+    /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<DomainPattern>,
 }
 
@@ -120,7 +120,7 @@ pub struct PolicyEdit {
     pub require_approval_above: Option<Amount>,
     /// Which operations.
     pub enabled_operations: Option<OperationScope>,
-    /// Which hosts scrape and crawl operations may be pointed at.
+    /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Option<Vec<DomainPattern>>,
 }
 

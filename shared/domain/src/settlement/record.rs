@@ -50,7 +50,7 @@ pub struct Terms {
     pub id: SettlementId,
     /// The audit reference: the decision that allowed a purchase; a payout's own.
     pub transaction: TransactionId,
-    /// Who pays.
+    /// The agent that pays.
     pub agent: AgentId,
     /// The agent's wallet.
     pub wallet: Address,
@@ -58,7 +58,7 @@ pub struct Terms {
     pub network: Network,
     /// How much, of the network's one token.
     pub amount: Amount,
-    /// To whom.
+    /// The payee.
     pub pay_to: Address,
     /// When it was authorized: the recorded time, by which the windows count it.
     pub authorized_at: Timestamp,

@@ -41,7 +41,7 @@ impl DeliveryState {
 pub struct Attempt {
     /// When it was made.
     pub at: Timestamp,
-    /// How long it took.
+    /// The duration of the call.
     pub took: Duration,
     /// How it was taken.
     pub result: CallResult,

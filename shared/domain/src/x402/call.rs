@@ -15,7 +15,7 @@ use url::Url;
 pub struct ProviderRequest {
     /// HTTP method, in upper case.
     pub method: String,
-    /// Where the provider is called.
+    /// The URL of the provider call.
     pub url: Url,
     /// The hash of the call's body, as the agent states it; not compared with anything.
     pub body_hash: Option<String>,

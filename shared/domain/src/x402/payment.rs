@@ -29,9 +29,9 @@ pub struct PaymentTerms {
     pub network: Network,
     /// How much.
     pub amount: Amount,
-    /// To whom.
+    /// The payee.
     pub pay_to: Address,
-    /// When it was authorized.
+    /// The time of the authorization.
     pub authorized_at: Timestamp,
     /// The chain refuses it from this time on.
     pub valid_before: Timestamp,
@@ -46,7 +46,7 @@ pub struct BoundPayment {
     pub settlement: SettlementId,
     /// The decision that allowed it.
     pub transaction: TransactionId,
-    /// When it was authorized.
+    /// The time of the authorization.
     pub authorized_at: Timestamp,
     /// The chain refuses it from this time on.
     pub valid_before: Timestamp,
