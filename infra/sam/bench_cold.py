@@ -57,7 +57,6 @@ EVENTS = {
     "NoticesFunction": "notices/what-happened",
     "WebhooksFunction": "webhooks/what-happened",
     "McpFunction": "mcp/list-tools",
-    "FallbackFunction": "fallback/unknown-route",
 }
 # Bytes of gzip, as a deployment package is sent. Payments has KMS's client too, for either custody.
 LIMITS = {"PaymentsFunction": 4_500_000, "CatalogFunction": 3_000_000}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Calls a built function as Lambda would, without Docker, and prints its answer.
 
-    infra/sam/emulate.py --function FallbackFunction --event events/fallback/unknown-route.json
+    infra/sam/emulate.py --function CatalogFunction --event events/catalog/unknown-route.json
 
 Starts the runtime interface emulator that comes with SAM on free loopback ports, with the `bootstrap` that `sam build`
 left for the function, posts the event and prints the response on stdout. The function's log goes to stderr.
@@ -63,7 +63,7 @@ def main():
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--function", required=True, help="logical id in template.yaml, as in FallbackFunction")
+    parser.add_argument("--function", required=True, help="logical id in template.yaml, as in CatalogFunction")
     parser.add_argument("--event", required=True, type=Path, help="event file, HTTP API payload format 2.0")
     parser.add_argument("--build-dir", type=Path, default=ROOT / ".aws-sam" / "build", help="what `sam build` made")
     parser.add_argument("--timeout", type=float, default=30, help="seconds for all of it, start included (default 30)")

@@ -88,7 +88,7 @@ else
 fi
 
 echo "local-test: recorded events with sam local invoke"
-for pair in agents/get-me:200 payments/authorize:200 payments/complete-settlement-no-credentials:401 internal/list-services:200 fallback/unknown-route:404; do
+for pair in agents/get-me:200 payments/authorize:200 payments/complete-settlement-no-credentials:401 internal/list-services:200 catalog/unknown-route:404; do
   event=${pair%:*} status=${pair#*:}
   answer=$(STACK_FOLDER=$folder infra/sam/invoke.sh "events/$event.json" 2>> "$folder/sam.log" | tail -n 1)
   if [[ $answer == *"\"statusCode\":$status"* || $answer == *"\"statusCode\": $status"* ]]; then

@@ -1,6 +1,6 @@
 """Starts the built functions as Lambda would and checks what only the built file can show; run by infra/sam/replay.sh.
 
- 1. Golden events through the runtime emulator: the fallback's, and the API description, which needs no AWS.
+ 1. Recorded events through the runtime emulator: unknown routes and the API description, which need no AWS.
  2. Without its variables a function ends before it asks for work, with one line that names every one of them; and the
     template gives each function exactly those.
  3. So it does with a secret that is not what it should be; the line does not repeat the secret. Which ones there are is
@@ -56,8 +56,9 @@ def main():
         print(f"replay: {absent}", file=sys.stderr)
         return 2
 
-    for event in sorted((EVENTS / "fallback").glob("*.json")):
-        status, body, headers = replay(emulator, bootstraps["FallbackFunction"], event, {})
+    for name in ("unknown-route", "wrong-method"):
+        event = EVENTS / "catalog" / f"{name}.json"
+        status, body, headers = replay(emulator, bootstraps["CatalogFunction"], event, {"CATALOG_TABLE": "catalog"})
         expect(event.name, status == 404 and body.get("error") == "not_found", f"{status} {body}")
         expect(f"{event.name}: x-request-id", headers.get("x-request-id"), headers)
 

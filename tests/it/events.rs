@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
 const EVENTS: [(&str, u16, &str); 166] = [
-    ("fallback/unknown-route", 404, "not_found"),
-    ("fallback/wrong-method", 404, "not_found"),
-    // The catalog.
+    // The catalog, which also answers unknown routes.
+    ("catalog/unknown-route", 404, "not_found"),
+    ("catalog/wrong-method", 404, "not_found"),
     ("catalog/list-services", 200, ""),
     ("catalog/list-services-not-modified", 304, ""),
     ("catalog/list-services-filtered", 200, ""),
@@ -358,7 +358,7 @@ fn every_event_is_one_that_the_gateway_could_have_sent() {
             .collect();
         assert_eq!(query.iter().map(String::as_str).collect::<BTreeSet<_>>(), raw, "{file}");
 
-        // The path is the route's path with its parameters filled in; that of the fallback may be any.
+        // The path is the route's path with its parameters filled in; that of an unknown route may be any.
         let route_key = event["routeKey"].as_str().unwrap();
         if let Some((method, route)) = route_key.split_once(' ') {
             let parameters = event["pathParameters"].as_object().into_iter().flatten();

@@ -390,12 +390,6 @@ impl Stack {
             ),
             ("PeopleFunction", people.clone()),
             ("InternalFunction", internal),
-            (
-                "FallbackFunction",
-                purser_fallback::router(boot("FallbackFunction").env)
-                    .await
-                    .map_err(refused("FallbackFunction"))?,
-            ),
         ]
         .into();
 

@@ -72,7 +72,6 @@ const MAY = {
   UsageTable      REMINDERS   DeleteItem PutItem Query
   UsageTable      U#          tx:UpdateItem
   `,
-  FallbackFunction: "",
   InternalFunction: `
   CatalogTable    *           Scan
   CatalogTable    CHUNK#      DeleteItem PutItem
