@@ -3,7 +3,6 @@
 //! It runs the same routers as Lambda, behind the routes of `template.yaml`, with tables created from that file. Only
 //! here are `/_local/clock`, `/_local/fund`, `/_local/token`, the issuer where people sign in, and the demo data.
 
-pub mod aws_cli;
 mod bridge;
 mod chain;
 mod console;

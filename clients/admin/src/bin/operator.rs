@@ -13,8 +13,8 @@
     reason = "a program for people at a terminal"
 )]
 
+use purser_admin::{Failed, aws, output, put_secret};
 use purser_domain::{OperatorName, SecretDigest};
-use purser_local::aws_cli::{Failed, aws, output, put_secret};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::ExitCode;

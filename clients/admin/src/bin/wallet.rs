@@ -14,8 +14,8 @@
     reason = "a program for people at a terminal"
 )]
 
+use purser_admin::{Failed, aws, output, put_secret};
 use purser_chain::WalletSeed;
-use purser_local::aws_cli::{Failed, aws, output, put_secret};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;

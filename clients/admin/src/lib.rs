@@ -1,4 +1,7 @@
-//! The `aws` command, for the programs of operators: it finds account and region as usual.
+//! What the programs of operators share: the `aws` command, which finds account and region as usual.
+//!
+//! The programs write the production seed, name operators, and repair what an upgrade needs. They depend on the shared
+//! crates alone: no test code and no function is in what holds these keys.
 
 use purser_api::Env;
 use serde_json::Value;

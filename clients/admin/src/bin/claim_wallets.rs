@@ -13,9 +13,9 @@
     reason = "a program for people at a terminal"
 )]
 
+use purser_admin::{Failed, aws, environment, output};
 use purser_api::{Boot, Clock};
 use purser_chain::is_attested;
-use purser_local::aws_cli::{Failed, aws, environment, output};
 use purser_store::Ledger;
 use std::process::ExitCode;
 

@@ -13,9 +13,9 @@
     reason = "a program for people at a terminal"
 )]
 
+use purser_admin::{Failed, aws, environment, output};
 use purser_api::{Boot, Clock};
 use purser_domain::{Day, Error};
-use purser_local::aws_cli::{Failed, aws, environment, output};
 use purser_store::{Change, Ledger, Recount, Shard, Uncounted, UsageTable};
 use serde_json::{Value, json};
 use std::process::ExitCode;
