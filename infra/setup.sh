@@ -10,8 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # A part is a function of this name.
 parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
 run=(x402 mail)
-test=(x402 mail webhooks nextest sam checkov iam)
-rest=(ministack deny browser valgrind schemathesis typescript python mcp)
+test=(x402 mail webhooks nextest sam iam)
+rest=(ministack checkov deny browser valgrind schemathesis typescript python mcp)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 

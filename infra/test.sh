@@ -95,7 +95,7 @@ quick() {
   wait "$compilation" || cat target/test-compilation.log
   step "Rust tests, without the long ones" rust_tests "not ($LONG)"
   step "a payment where KMS has the keys" kms_tests 'test(=flow::an_unmodified_v2_provider_is_paid_and_the_receipt_confirmed)'
-  step "template: sam validate, cfn-lint, roles, limits" infra/sam/check.sh
+  step "template: sam validate, cfn-lint, roles, limits" infra/sam/check.sh --quick
 }
 
 rest() {
@@ -127,6 +127,7 @@ rest() {
   fi
   command -v valgrind >/dev/null || skip "instructions between event and answer" "there is no valgrind (apt-get install valgrind)"
   step "documentation examples" cargo test --locked --workspace --doc --quiet
+  step "template: checkov" infra/sam/check.sh --checkov
   step "a bench that got worse shows" infra/bench_test.py
   late_step "planted bugs are caught" tests/planted/plant.py
   late_step "the other Rust tests, where KMS has the keys" infra/test.sh --kms "not ($PAYING)"
