@@ -10,9 +10,9 @@ use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ProviderAnswer
 use crate::arguments::{CallService, CheckPayment};
 use crate::call_limit::CallLimit;
 use crate::failure::Failure;
+use crate::providers::Providers;
 use crate::read::service;
 use crate::text::{LONG, NOTICE, SHORT, body, data};
-use crate::tools::Providers;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use purser_client::{

@@ -1,6 +1,5 @@
 //! The bound on the calls that are open at a time, for a server whose capacity its callers share.
 
-use crate::failure::Failure;
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
@@ -42,14 +41,12 @@ impl CallLimit {
     }
 
     /// Runs a call while it counts as open.
-    pub(crate) async fn during<T>(
+    pub(crate) async fn during<T, E: From<TooManyCalls>>(
         &self,
         host: Option<&str>,
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        let open = (self.0)(host.map(str::to_owned))
-            .await
-            .map_err(Failure::too_many_calls)?;
+        call: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let open = (self.0)(host.map(str::to_owned)).await?;
         let answer = call.await;
         open.0.await;
         answer

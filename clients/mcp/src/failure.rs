@@ -64,22 +64,6 @@ impl Failure {
         )
     }
 
-    /// Reports that the caller, or the provider, has as many calls open as it may.
-    pub(crate) fn too_many_calls(refused: TooManyCalls) -> Self {
-        let message = match refused.of {
-            Some(CallsOf::Caller) => "this agent key has as many calls open as it may",
-            Some(CallsOf::Provider) => "as many calls of this provider are open as may be",
-            None => "the open calls can't be counted at the moment",
-        };
-        Self::new(
-            "too_many_requests",
-            message,
-            "Wait for an open call to end, at most retry_after_seconds, and call again with the same arguments.",
-        )
-        .with("retry_after_seconds", refused.retry_after.as_secs())
-        .before_payment()
-    }
-
     fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
         if !value.is_null() {
@@ -226,6 +210,24 @@ impl Failure {
     /// Returns the text of the result.
     pub(crate) fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|_| self.error.clone())
+    }
+}
+
+/// The caller, or the provider, has as many calls open as it may.
+impl From<TooManyCalls> for Failure {
+    fn from(refused: TooManyCalls) -> Self {
+        let message = match refused.of {
+            Some(CallsOf::Caller) => "this agent key has as many calls open as it may",
+            Some(CallsOf::Provider) => "as many calls of this provider are open as may be",
+            None => "the open calls can't be counted at the moment",
+        };
+        Self::new(
+            "too_many_requests",
+            message,
+            "Wait for an open call to end, at most retry_after_seconds, and call again with the same arguments.",
+        )
+        .with("retry_after_seconds", refused.retry_after.as_secs())
+        .before_payment()
     }
 }
 

@@ -15,10 +15,12 @@ mod arguments;
 mod call;
 mod call_limit;
 mod failure;
+mod providers;
 mod read;
 mod schema;
 mod text;
 mod tools;
 
 pub use call_limit::{CallLimit, CallsOf, OpenCall, TooManyCalls};
-pub use tools::{Caller, KeyFrom, Providers, Tools};
+pub use providers::Providers;
+pub use tools::{Caller, KeyFrom, Tools};

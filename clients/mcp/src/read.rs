@@ -197,7 +197,7 @@ pub(crate) async fn get_approval(
     asked: GetApproval,
 ) -> Result<ApprovalAnswer, Failure> {
     let wait = Duration::from_secs(asked.wait_seconds.map_or(0, |seconds| seconds.0).into());
-    let verdict = async { Ok(PendingApproval::verdict(purser, asked.approval_id.0, wait).await?) };
+    let verdict = async { Ok::<_, Failure>(PendingApproval::verdict(purser, asked.approval_id.0, wait).await?) };
     let approval = match calls {
         // A wait holds what serves it, like a call of a provider.
         Some(calls) if !wait.is_zero() => calls.during(None, verdict).await?,

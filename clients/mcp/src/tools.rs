@@ -7,6 +7,7 @@ use crate::arguments::{
 use crate::call::Limits;
 use crate::call_limit::CallLimit;
 use crate::failure::Failure;
+use crate::providers::Providers;
 use crate::schema::{alternatives, for_hosts, is_any_text, is_required};
 use crate::{call, read};
 use purser_client::Purser;
@@ -20,10 +21,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
-use url::Url;
 
 const INSTRUCTIONS: &str = "\
 Purser buys answers of x402 services for an agent, under limits that its owner set. Find a service, look at its \
@@ -59,33 +58,6 @@ pub struct Caller {
     pub purser: Purser,
     /// The bound on the caller's open calls.
     pub calls: CallLimit,
-}
-
-/// The HTTP client for provider calls, and the addresses that it may call.
-#[derive(Clone)]
-pub struct Providers {
-    pub(crate) client: reqwest::Client,
-    allowed: Arc<dyn Fn(&Url) -> bool + Send + Sync>,
-}
-
-impl Providers {
-    /// Creates it from a client, which must not follow redirects. Only URLs that `allowed` accepts are called.
-    pub fn new(client: reqwest::Client, allowed: impl Fn(&Url) -> bool + Send + Sync + 'static) -> Self {
-        Self {
-            client,
-            allowed: Arc::new(allowed),
-        }
-    }
-
-    pub(crate) fn may_call(&self, url: &Url) -> bool {
-        (self.allowed)(url)
-    }
-}
-
-impl fmt::Debug for Providers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Providers").finish_non_exhaustive()
-    }
 }
 
 impl Tools {

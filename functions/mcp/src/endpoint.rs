@@ -1,7 +1,7 @@
 //! The endpoint: one answer for each POST, and no stream.
 
 use crate::callers::{Callers, scope_of};
-use crate::protocol;
+use crate::protocol::{self, Service};
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::Method;
@@ -28,8 +28,6 @@ pub(crate) struct Endpoint {
     api_url: Option<String>,
     callers: Callers,
 }
-
-pub(crate) type Service = StreamableHttpService<Tools, NeverSessionManager>;
 
 /// MCP's streamable HTTP without sessions or streams, for these tools.
 pub fn stateless<H: ServerHandler + Clone>(tools: H) -> StreamableHttpService<H, NeverSessionManager> {

@@ -3,14 +3,18 @@
 //! `rmcp` answers what is wrong with an HTTP request in plain text. Here that becomes the API's envelope, and a body that
 //! is no message a JSON-RPC error (JSON-RPC 2.0 §5.1).
 
-use crate::endpoint::Service;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{ErrorBody, RequestId};
+use purser_mcp::Tools;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcError, RequestId as MessageId};
+use rmcp::transport::streamable_http_server::{StreamableHttpService, session::never::NeverSessionManager};
+
+/// MCP's streamable HTTP service with the tools.
+pub(crate) type Service = StreamableHttpService<Tools, NeverSessionManager>;
 
 /// The methods that this server answers.
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/call", "tools/list"];

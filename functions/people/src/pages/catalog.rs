@@ -2,8 +2,9 @@
 //!
 //! The catalog is in memory. Policies are read of the one agent that is chosen, or of all while they are few.
 
+use super::count::counted;
 use super::fleet::CARDS;
-use super::labels::{self, counted};
+use super::labels;
 use super::layout::{Layout, NavItem};
 use super::list::{Paginated, agent_field, columns, filter_select, has_text, page_number, page_text, search_field};
 use super::money::{is_no_limit, money};

@@ -1,7 +1,7 @@
 //! Times for people: relative, and exact. The script converts the exact one to local time and keeps the relative one up
 //! to date while the page is open.
 
-use super::labels::counted;
+use super::count::counted;
 use maud::{Markup, html};
 use purser_domain::{Duration, Timestamp};
 

@@ -4,13 +4,14 @@
 //! of creation and for pending approvals. Only records have names and states, so a search, a filter and the order of
 //! names read all records: a read unit for each agent, at a person's request.
 
+use super::agent_spend::AgentSpend;
 use super::bar::bar;
+use super::count::counted;
 use super::datetime::relative;
-use super::labels::{self, counted};
+use super::labels;
 use super::layout::Layout;
 use super::list::{Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
 use super::money::{is_no_limit, money, spent};
-use super::overview::AgentSpend;
 use crate::caller::Caller;
 use crate::ops::approvals::Waiting;
 use crate::ops::owned::Owned;

@@ -7,7 +7,6 @@ use purser_domain::{
     Address, AgentId, AgentStatus, Catalog, FreezeTarget, KeyId, Network, OperationSlug, OperatorFreeze, Service,
     ServiceId, Timestamp,
 };
-use std::fmt::Display;
 
 pub(super) fn agent(id: AgentId, name: &str) -> Markup {
     html! { a.name href=(paths::agent(id)) { (name) } }
@@ -94,10 +93,4 @@ pub(super) fn outside(url: &str, text: &str) -> Markup {
 /// The end of a key's public half.
 pub(super) fn key(id: KeyId) -> Markup {
     html! { code title="The end of the key’s public part" { "…" (id) } }
-}
-
-/// `1 rule`, `2 rules`.
-pub(super) fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
-    let plural = if count == N::from(1) { "" } else { "s" };
-    format!("{count} {thing}{plural}")
 }

@@ -1,6 +1,6 @@
 //! Filters, columns and pagination of lists.
 
-use super::labels::counted;
+use super::count::counted;
 use crate::ops::agents::{Agents, FEW};
 use crate::ops::owned::Owned;
 use maud::{Markup, html};

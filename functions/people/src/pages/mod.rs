@@ -8,6 +8,7 @@
 //! endpoints share).
 
 mod agent;
+mod agent_spend;
 mod approval;
 mod approvals;
 mod asset;
@@ -16,6 +17,7 @@ mod bar;
 mod call;
 mod catalog;
 mod chart;
+mod count;
 mod datetime;
 mod decisions;
 mod error_page;

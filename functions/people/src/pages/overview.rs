@@ -1,12 +1,14 @@
 //! The overview: what waits, what the agents have spent in the last 24 hours, and what was refused.
 
+use super::agent_spend::AgentSpend;
 use super::approvals::{self, View};
 use super::bar::bar;
+use super::count::counted;
 use super::datetime::{both, length};
 use super::decisions::{self, LogRow};
 use super::fleet::{self, CARDS, Fleet, FleetView};
 use super::form::FormName;
-use super::labels::{self, counted};
+use super::labels;
 use super::layout::{Button, Layout, NavItem};
 use super::money::{cap, is_no_limit, money, spent};
 use super::notice::{Notice, done};
@@ -16,7 +18,6 @@ use crate::caller::Caller;
 use crate::ops::approvals::Waiting;
 use crate::ops::decisions::{Calls, DecisionFilter};
 use crate::ops::owned::{Owned, named};
-use crate::ops::rules::RuleUsage;
 use crate::ops::services::GovernedService;
 use crate::ops::several::several;
 use crate::ops::spending::Spending;
@@ -31,8 +32,7 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{CallerIds, Reply};
 use purser_domain::{
-    Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, OperatorFreeze, Result,
-    RuleKind, Spend,
+    Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, Result, RuleKind, Spend,
 };
 use purser_store::PageRequest;
 use std::sync::Arc;
@@ -52,17 +52,6 @@ pub(crate) struct Overview<'a> {
     /// The latest refusals, newest first.
     pub(crate) refused: Vec<LogRow>,
     pub(crate) catalog: &'a Catalog,
-}
-
-/// An agent's spend.
-#[derive(Debug)]
-pub(crate) struct AgentSpend {
-    pub(crate) agent: Owned,
-    /// The freeze by an operator that it is under.
-    pub(crate) freeze: Option<OperatorFreeze>,
-    /// Every service that was ever enabled.
-    pub(crate) services: Vec<GovernedService>,
-    pub(crate) rules: Vec<RuleUsage>,
 }
 
 /// `GET /dashboard`.

@@ -1,11 +1,12 @@
 //! The spending of the last days: totals, a picture, and the largest agents and services.
 
+use super::agent_spend::AgentSpend;
 use super::bar::{HIGH, share};
 use super::chart::chart;
+use super::count::counted;
 use super::fleet::nearest;
-use super::labels::{self, counted};
+use super::labels;
 use super::money::money;
-use super::overview::AgentSpend;
 use crate::ops::owned::Owned;
 use crate::ops::spending::{Spending, spent};
 use maud::{Markup, html};

@@ -1,8 +1,8 @@
 //! The whole catalog, with what agents are not offered. It is in memory.
 
 use super::{CATALOG, page, pays};
+use crate::pages::count::counted;
 use crate::pages::datetime::both;
-use crate::pages::labels::counted;
 use crate::pages::layout::Layout;
 use crate::pages::list::{Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
 use crate::session::OperatorSession;
