@@ -128,6 +128,7 @@ rest() {
   command -v valgrind >/dev/null || skip "instructions between event and answer" "there is no valgrind (apt-get install valgrind)"
   step "documentation examples" cargo test --locked --workspace --doc --quiet
   step "template: checkov" infra/sam/check.sh --checkov
+  step "a deployment to an emulator, and back to an empty account" .venv/bin/python infra/sam/deploy_test.py
   step "a bench that got worse shows" infra/bench_test.py
   late_step "planted bugs are caught" tests/planted/plant.py
   late_step "the other Rust tests, where KMS has the keys" infra/test.sh --kms "not ($PAYING)"
