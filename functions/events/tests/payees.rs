@@ -311,36 +311,38 @@ async fn the_first_run_attests_the_present_catalog_at_once_and_later_runs_do_not
 #[tokio::test]
 async fn a_removed_call_that_another_service_lists_waits() {
     let world = World::begun().await;
-    let first = shop(1);
-    world.write(&first).await;
-    let mut empty = edited(&first, |_| {});
-    empty.operations.clear();
-    world.write(&empty).await;
-    // Its row is deleted, too.
-    let key = AttributeValue::S(format!("SVC#{}", first.id));
-    let delete = world.emulator.client.delete_item().table_name(CATALOG).key("pk", key);
-    delete.send().await.unwrap();
+    let (first, second) = (shop(1), shop(5));
+    for service in [&first, &second] {
+        world.write(service).await;
+    }
+    for service in [&first, &second] {
+        let mut empty = edited(service, |_| {});
+        empty.operations.clear();
+        world.write(&empty).await;
+        // Its row is deleted, too.
+        let key = AttributeValue::S(format!("SVC#{}", service.id));
+        let delete = world.emulator.client.delete_item().table_name(CATALOG).key("pk", key);
+        delete.send().await.unwrap();
+    }
     world.pass_on().await;
     world.set_clock(30 * DAY);
-    let rival = |n: u128, pay_to: Option<u8>| {
+    let with_call_of = |n: u128, former: &Service| {
         let mut rival = shop(n);
-        rival.operations[0].endpoint = Endpoint::parse("https://shop-1.example/{page}").unwrap();
-        rival.operations[0].payment.clone_from(&first.operations[0].payment);
-        if let Some(byte) = pay_to {
-            pays(byte)(&mut rival.operations[0]);
-        }
+        rival.operations[0].endpoint = former.operations[0].endpoint.clone();
+        rival.operations[0].payment.clone_from(&former.operations[0].payment);
         rival
     };
-    // The call may move with its payee.
-    let moved = rival(2, None);
-    world.write(&moved).await;
-    assert_eq!(world.age(&moved, 30 * DAY).await, PayeeAge::Old);
-    let other = rival(3, Some(0xe1));
+    let mut other = with_call_of(3, &first);
+    pays(0xe1)(&mut other.operations[0]);
     world.write(&other).await;
     assert_eq!(world.age(&other, 30 * DAY).await, PayeeAge::Young(at(31 * DAY)));
     // A time is what raises the alarm of a service that opens.
     let attested = world.usage.attested(other.id).await.unwrap().unwrap();
     assert_eq!(attested.changes_since(None).count(), 1);
+    // A call may move with its payee.
+    let moved = with_call_of(2, &second);
+    world.write(&moved).await;
+    assert_eq!(world.age(&moved, 30 * DAY).await, PayeeAge::Old);
 }
 
 /// Each batch reads all attested services at most once.
