@@ -860,7 +860,7 @@ fn the_map_is_of_this_tree() {
         .step_by(2)
         .filter(|text| text.contains('/') && !text.contains(' ') && !text.starts_with(['/', '<']))
         .collect();
-    assert!(named.len() > 40, "{named:?}");
+    assert!(named.len() > 20, "{named:?}");
     for path in &named {
         assert!(root().join(path).exists(), "{path}");
     }
