@@ -59,7 +59,7 @@ openapi: ## Writes docs/openapi.json from the code.
 	mv docs/openapi.json.new docs/openapi.json
 
 .PHONY: bench
-bench: ## Measures speed, growth, costs and starts, beside references of the same run, into docs/performance.md.
+bench: ## Measures speed, growth, costs and starts, beside references of the same run, into docs/performance.json.
 	@infra/setup.sh x402 sam
 	@python3 infra/bench.py
 

@@ -1,8 +1,8 @@
-"""Runs every bench, prints one table, and writes it to docs/performance.md; run by `make bench`.
+"""Runs every bench, prints its tables, and writes them to docs/performance.json; run by `make bench`.
 
     infra/bench.py                     all of them
-    infra/bench.py stack cold          these alone; the others' figures stay as they are in the document, as do those of
-                                       a bench that gave none
+    infra/bench.py stack cold          these alone; the others' figures stay as they are in the file, as do those of a
+                                       bench that gave none
 
 Each bench writes one JSON object to a line of target/bench/<bench>.jsonl. A time is
 
@@ -11,7 +11,7 @@ Each bench writes one JSON object to a line of target/bench/<bench>.jsonl. A tim
 where the ratio is that of the median to a reference that was measured in the same run, and must not exceed the limit.
 The other shapes are a count (group "costs"), a start (group "starts"), and rows of text ("cells"); below is what they hold.
 
-What got worse by more than a tenth than in the committed document is marked. So is what is over its limit, and then the
+What got worse by more than a tenth than in the committed file is marked. So is what is over its limit, and then the
 exit status is 1; it is 2 where a bench could not be run.
 """
 
@@ -27,11 +27,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "target" / "bench"
-DOCUMENT = ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- figures: written by make bench -->", "<!-- end of the figures -->"
+FILE = ROOT / "docs" / "performance.json"
 TOLERANCE = 1.1
 
-# In the order in which the document has them. Counts need no optimized build.
+# In the order in which the file has them. Counts need no optimized build.
 BENCHES = {
     "stack": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "stack"],
     # Each page has to take less than a second, and what counts is its units.
@@ -51,7 +50,7 @@ def main():
         parser.error(f"there is no bench {', '.join(unknown)}")
     before = committed()
     FIGURES.mkdir(parents=True, exist_ok=True)
-    failed, sections = [], {}
+    failed, measured, over = [], {}, []
     for name in (name for name in BENCHES if name in chosen):
         began = load()
         if not run(name):
@@ -59,10 +58,11 @@ def main():
         # Each says where it was measured: they need not be run together.
         place = f"{machine()} Load before and after: {began}, {load()}."
         if figures := lines(name):
-            sections[name] = "\n".join([f"### {name}", "", place, *section(figures, before)])
-    write(sections)
-    print("\n\n".join(sections.values()))
-    over = [line for text in sections.values() for line in text.splitlines() if "**over" in line]
+            text = section(figures, before)
+            measured[name] = {"place": place, "tables": tables(text)}
+            over += [line for line in text if "**over" in line]
+            print("\n".join([f"### {name}", "", place, *text]), end="\n\n")
+    write(measured)
     for line in over:
         print(f"bench: {line}", file=sys.stderr)
     if failed:
@@ -169,24 +169,36 @@ def duration(nanoseconds):
     return f"{nanoseconds:.3g} ns"
 
 
+def tables(text):
+    """The rows of Markdown tables, by group: of each, the titles first."""
+    found, group = {}, None
+    for line in text:
+        if line.startswith("#### "):
+            group = found.setdefault(line.removeprefix("#### "), [])
+        elif line.startswith("| "):
+            group.append([cell.strip() for cell in line.strip("|").split("|")])
+    return found
+
+
 def committed():
-    """The ratios of the document as it was committed, or as it is where there is no repository, by group and name."""
-    shown = subprocess.run(
-        ["git", "show", f"HEAD:{DOCUMENT.relative_to(ROOT)}"], cwd=ROOT, capture_output=True, text=True
-    )
-    return ratios_of(shown.stdout if shown.returncode == 0 else DOCUMENT.read_text() if DOCUMENT.exists() else "")
+    """The ratios of the file as it was committed, or as it is where there is no repository, by group and name."""
+    shown = subprocess.run(["git", "show", f"HEAD:{FILE.relative_to(ROOT)}"], cwd=ROOT, capture_output=True, text=True)
+    return ratios_of(json.loads(shown.stdout) if shown.returncode == 0 else stored())
 
 
-def ratios_of(text):
-    """The ratios of a document, by group and name."""
-    ratios, group = {}, None
-    for line in text.splitlines():
-        if heading := re.match(r"(####?) (.*)", line):
-            group = heading[2] if heading[1] == "####" else None
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| ") and len(cells) >= 4 and (ratio := re.match(r"[0-9.e+-]+(?= \*|$)", cells[3])):
-            ratios[group, cells[0]] = float(ratio[0])
-    return ratios
+def stored():
+    return json.loads(FILE.read_text()) if FILE.exists() else {}
+
+
+def ratios_of(benches):
+    """The ratios of the file's tables, by group and name."""
+    return {
+        (group, cells[0]): float(ratio[0])
+        for bench in benches.values()
+        for group, rows in bench["tables"].items()
+        for cells in rows[1:]
+        if len(cells) >= 4 and (ratio := re.match(r"[0-9.e+-]+(?= \*|$)", cells[3]))
+    }
 
 
 def machine():
@@ -208,16 +220,14 @@ def load():
     return f"{os.getloadavg()[0]:.1f}"
 
 
-def write(sections):
-    text = DOCUMENT.read_text()
-    head, rest = text.split(BEGIN)
-    figures, tail = rest.split(END)
+def write(measured):
     # A bench that was not run keeps what it had.
-    kept = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", figures, re.MULTILINE | re.DOTALL))
-    present = [
-        sections.get(name) or f"### {name}\n{kept[name]}".rstrip() for name in BENCHES if name in sections or name in kept
-    ]
-    DOCUMENT.write_text(head + "\n\n".join([BEGIN, *present, END]) + tail)
+    benches = stored() | measured
+    ordered = {name: benches[name] for name in BENCHES if name in benches}
+    text = json.dumps(ordered, indent=1, ensure_ascii=False)
+    # A row stands on a line.
+    text = re.sub(r"\[\n\s+(\"[^\[\]]*?\")\n\s+\]", lambda row: "[" + re.sub(r",\n\s+", ", ", row[1]) + "]", text)
+    FILE.write_text(text + "\n")
 
 
 if __name__ == "__main__":
