@@ -88,6 +88,7 @@ kms_tests() { # kms_tests <which of the integration tests>
 
 quick() {
   rm -rf target/calls.jsonl target/logs
+  mkdir -p target
   # Packages are downloaded while the tests are compiled.
   cargo test --locked --workspace --no-run --quiet 2>target/test-compilation.log & local compilation=$!
   infra/setup.sh test || { echo "test: setup failed"; exit 1; }
