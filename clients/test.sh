@@ -5,6 +5,8 @@
 #   clients/test.sh <client> …      only these: typescript, python, mcp or rust. `rust` tests the Rust client and the
 #                                   command line, which `cargo test` also does; they start their own stacks
 #
+# What all packages have in common is checked first (clients/release.py).
+#
 # STACK is a program to start instead of the stack that is built here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -37,6 +39,7 @@ if ((${#clients[@]} == 0)); then
   for script in clients/*/test.sh; do clients+=("$(basename "$(dirname "$script")")"); done
 fi
 failed=0
+python3 -B clients/release_test.py || failed=1
 for client in "${clients[@]}"; do
   if [[ $client == rust ]]; then
     cargo nextest run --locked --workspace \

@@ -25,7 +25,7 @@ writeJson('dist/package.json', {
   main: './cjs/index.js',
   types: './cjs/index.d.ts',
 });
-copyFileSync('README.md', 'dist/README.md');
+for (const name of ['README.md', 'CHANGELOG.md']) copyFileSync(name, `dist/${name}`);
 copyFileSync('../../LICENSE', 'dist/LICENSE');
 
 function writeJson(path, value) {
