@@ -110,9 +110,10 @@ def known(operation, case):
         case.headers["If-Match"] = "*"
     if not isinstance(body, dict):
         return
-    if operation in ("authorize", "check"):
-        # No schema describes a provider's requirement.
-        body["payment_requirement"] = WORLD.weather
+    if operation in ("authorize", "check", "check_unpaid"):
+        if operation != "check_unpaid":
+            # No schema describes a provider's requirement.
+            body["payment_requirement"] = WORLD.weather
         body["original_request"] = {**body["original_request"], "method": "GET", "url": WORLD.provider + "/weather"}
         for name in ("service_id", "operation_id", "approval_id", "metadata"):
             body.pop(name, None)

@@ -27,7 +27,7 @@ const ITEMS = {
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "MCP#", "RL#", "Z#"],
   WebhooksTable: ["D#", "F#", "G#", "K#", "N#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
-  UsageTable: ["ASIDE", "C#", "O#", "PAYEES#", "RECOUNT", "REMINDERS", "U#", "Z#"],
+  UsageTable: ["ASIDE", "C#", "O#", "PAYEES#", "RECOUNT", "REMINDERS", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -70,7 +70,6 @@ const MAY = {
   UsageTable      PAYEES#     GetItem PutItem Query
   UsageTable      RECOUNT     ConditionCheckItem
   UsageTable      REMINDERS   DeleteItem PutItem Query
-  UsageTable      U#          tx:UpdateItem
   `,
   InternalFunction: `
   CatalogTable    *           Scan
