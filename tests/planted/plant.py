@@ -589,7 +589,7 @@ BUGS = [
     ),
     Bug(
         "an entry evicted though another had evicted it",
-        "shared/store/src/codec/transact.rs",
+        "shared/store/src/transact.rs",
         '"attribute_exists(pk)"',
         '"attribute_exists(pk) OR attribute_not_exists(pk)"',
         "package(purser-store) and test(an_entry_is_evicted_once_whoever_evicts_it)",
@@ -829,14 +829,14 @@ BUGS = [
     ),
     Bug(
         "a transaction whose answers were lost told as failed, without looking",
-        "shared/store/src/codec/transact.rs",
+        "shared/store/src/transact.rs",
         "Sent::Unknown(error) if lost_before => return Err(error),",
         "Sent::Unknown(error) if lost_before || PLANTED => return Err(error),",
         "package(purser-tests) and test(=faults::database::a_fault_of_the_database_that_passes_is_nobodys_error)",
     ),
     Bug(
         "a payment signed anew each time it is asked for",
-        "functions/payments/src/authorize.rs",
+        "functions/payments/src/call.rs",
         "let authorization = TransferAuthorization::of(terms, nonce);",
         "let another = SettlementId::at(self.payments.clock.now(), self.payments.entropy.bytes()?);\n"
         "        let nonce = if PLANTED { self.payments.nonce_key.nonce(another) } else { nonce };\n"
@@ -967,7 +967,7 @@ SIMULATED = [
     ),
     Bug(
         "an entry evicted though another had evicted it",
-        "shared/store/src/codec/transact.rs",
+        "shared/store/src/transact.rs",
         '"attribute_exists(pk)"',
         '"attribute_exists(pk) OR attribute_not_exists(pk)"',
         200,
@@ -988,7 +988,7 @@ SIMULATED = [
     ),
     Bug(
         "a lost answer taken for a failure",
-        "shared/store/src/codec/transact.rs",
+        "shared/store/src/transact.rs",
         "                Sent::Unknown(_) => lost_before = true,\n",
         "                Sent::Unknown(_) if PLANTED => return Ok(None),\n"
         "                Sent::Unknown(_) => lost_before = true,\n",

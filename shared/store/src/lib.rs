@@ -31,6 +31,7 @@ mod payments;
 mod people;
 mod reconcile;
 mod stream;
+mod transact;
 mod usage;
 mod webhooks;
 
@@ -80,7 +81,8 @@ pub use stream::owners::Owners;
 pub use stream::signs::Sign;
 pub use usage::checkpoint::{Checkpoint, SequenceNumber, Shard};
 pub use usage::recount::{Recount, Recounted, Uncounted};
-pub use usage::reminders::{QuarantinedRow, Reminder, ReminderKind, ReminderPlace, Reminders};
+pub use usage::reminder::{Reminder, ReminderKind};
+pub use usage::reminders::{QuarantinedRow, ReminderPlace, Reminders};
 pub use usage::table::{Reasons, UsageTable};
 pub use webhooks::pause::Pause;
 pub use webhooks::secret::NewWebhookSecret;

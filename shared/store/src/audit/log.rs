@@ -6,8 +6,8 @@ use crate::{
     codec::fault::failed,
     codec::item::{Item, Row},
     codec::key::{self, Key},
-    codec::transact::{Transaction, was_made},
     page::{Filter, Page, PageRequest, READS, page},
+    transact::{Transaction, was_made},
 };
 use aws_sdk_dynamodb::Client;
 use purser_domain::{

@@ -22,8 +22,8 @@ use crate::{
         json::{read_item, write_item},
         key::catalog as key,
         ledger::get_all,
-        transact::was_made,
     },
+    transact::was_made,
 };
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use miniz_oxide::{deflate::compress_to_vec_zlib, inflate::decompress_to_vec_zlib_with_limit};

@@ -13,7 +13,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::catalog as key,
     codec::map::{read_probe, write_probe},
-    codec::transact::{Transaction, TransactionOutcome, update_once_free},
+    transact::{Transaction, TransactionOutcome, update_once_free},
 };
 use aws_sdk_dynamodb::{
     Client,

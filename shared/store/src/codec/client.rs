@@ -6,7 +6,7 @@
 
 use crate::codec::{
     backoff::{THROTTLING_PAUSES, throttling_pause},
-    transact::is_throttled,
+    fault::is_throttled,
 };
 use aws_sdk_dynamodb::{
     Client,

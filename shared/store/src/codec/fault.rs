@@ -6,6 +6,7 @@
 use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
     operation::RequestId as _,
+    types::CancellationReason,
 };
 use purser_domain::{Causes, Error};
 use std::error::Error as StdError;
@@ -61,6 +62,20 @@ fn is_throttling(code: &str) -> bool {
         code,
         "ProvisionedThroughputExceededException" | "RequestLimitExceeded" | "ThrottlingException"
     )
+}
+
+/// The cancellation reasons (API reference, `TransactWriteItems`).
+pub(crate) const CONDITION_FAILED: &str = "ConditionalCheckFailed";
+pub(crate) const CONFLICT: &str = "TransactionConflict";
+pub(crate) const THROTTLED: &str = "ThrottlingError";
+pub(crate) const THROUGHPUT_EXCEEDED: &str = "ProvisionedThroughputExceeded";
+
+/// Whether a transaction was cancelled for throttling, and for no reason that would cancel it again at once. A conflict
+/// does not count as such a reason: it ends before the throttling does.
+pub(crate) fn is_throttled(reasons: &[CancellationReason]) -> bool {
+    let mut codes = reasons.iter().filter_map(CancellationReason::code);
+    let lasts = |code| !matches!(code, "None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED);
+    !codes.clone().any(lasts) && codes.any(|code| matches!(code, THROTTLED | THROUGHPUT_EXCEEDED))
 }
 
 #[cfg(test)]

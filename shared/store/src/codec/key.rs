@@ -9,7 +9,6 @@
 //! and to 12 digits for seconds.
 
 use crate::codec::attribute::Item;
-use crate::people::throttle::ThrottleKind;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
     Actor, Address, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId,
@@ -740,6 +739,15 @@ pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
 /// The throttle table's key for the open calls of a scope, in `mcp`'s part.
 pub(crate) fn open_calls(scope: &str) -> String {
     format!("MCP#open#{scope}")
+}
+
+/// A kind of counters. A function's IAM role is limited to one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThrottleKind {
+    /// The counters of the API.
+    Api,
+    /// The counters of `mcp`, for callers without a key.
+    Mcp,
 }
 
 /// The throttle table's key for one scope in one minute.

@@ -7,7 +7,7 @@ use crate::{
     codec::fault::{Fault, failed},
     codec::item::{Item, Row},
     codec::key::Key,
-    people::starting_set::KnownSets,
+    codec::known_sets::KnownSets,
 };
 use aws_sdk_dynamodb::{
     Client,

@@ -1,4 +1,4 @@
-//! Items: keys, attributes, conditions and transactions.
+//! Items: keys, attributes and conditions. Imports nothing else of this crate.
 
 pub(crate) mod attribute;
 pub(crate) mod backoff;
@@ -8,6 +8,6 @@ pub(crate) mod fault;
 pub(crate) mod item;
 pub(crate) mod json;
 pub(crate) mod key;
+pub(crate) mod known_sets;
 pub(crate) mod ledger;
 pub(crate) mod map;
-pub(crate) mod transact;

@@ -2,7 +2,7 @@
 //! concurrent runs sends.
 
 use crate::{
-    codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, codec::transact::was_made,
+    codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, transact::was_made,
     webhooks::table::WebhooksTable,
 };
 use purser_domain::{NoticeChannel, NoticePace, PersonId, Result, Timestamp};

@@ -7,7 +7,7 @@ use crate::{
     codec::fault::failed,
     codec::item::{Draft, Item},
     codec::key::{self, Key, notices},
-    codec::transact::{Transaction, TransactionOutcome},
+    transact::{Transaction, TransactionOutcome},
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, PutBuilder};

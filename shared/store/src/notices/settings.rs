@@ -12,7 +12,7 @@ use crate::{
     codec::item::{Draft, Item, member, optional_member},
     codec::key::{self, Key, notices},
     codec::ledger::Edited,
-    codec::transact::{Transaction, TransactionOutcome, was_made},
+    transact::{Transaction, TransactionOutcome, was_made},
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::{AttributeValue, builders::UpdateBuilder};

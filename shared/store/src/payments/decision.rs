@@ -10,7 +10,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::was_made,
+    transact::was_made,
 };
 use purser_domain::{
     AgentId, CallDescription, ConfirmationReverted, DecisionRecord, DecisionResult, LoggedDecision, LoggedRefusal,

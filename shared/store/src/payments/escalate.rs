@@ -11,10 +11,10 @@ use crate::{
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Transaction, TransactionOutcome},
     payments::decision::write_decision,
     payments::idempotency::{ESCALATE, IdempotencyRecord},
     people::approval::write_approval,
+    transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::PutBuilder;
 use purser_domain::{

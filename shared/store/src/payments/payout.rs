@@ -15,8 +15,8 @@ use crate::{
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::{Edited, Ledger},
-    codec::transact::{Transaction, TransactionOutcome},
     payments::settlement::{AUTHORIZED, write_settlement},
+    transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::ConditionCheck;
 use purser_domain::{

@@ -13,10 +13,10 @@ use crate::{
     codec::fault::Fault,
     codec::key::Key,
     codec::ledger::Ledger,
-    codec::transact::{Transaction, TransactionOutcome},
     payments::settle::Moved,
     payments::settlement::{AUTHORIZED, EXPIRED},
     payments::window::add,
+    transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Error, Result, Settlement, Unusable, WindowScope};
 

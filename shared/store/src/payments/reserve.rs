@@ -11,9 +11,9 @@ use crate::{
     codec::item::Draft,
     codec::key::Key,
     codec::ledger::Ledger,
-    codec::transact::{FailedConditions, MOST_ACTIONS, Transaction, TransactionOutcome},
     payments::idempotency::{ALLOW, ESCALATE, IdempotencyRecord},
     payments::settlement::write_settlement,
+    transact::{FailedConditions, MOST_ACTIONS, Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
 use purser_domain::{ApprovalId, Fingerprint, Grant, Resolution, Result, SettlementId, Terms};

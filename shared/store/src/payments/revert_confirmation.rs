@@ -12,10 +12,10 @@ use crate::{
     codec::fault::Fault,
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Transaction, TransactionOutcome},
     payments::decision::write_taken_back,
     payments::settle::Moved,
     payments::settlement::{AUTHORIZED, CONFIRMED},
+    transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::PutBuilder;
 use purser_domain::{ConfirmationReverted, Error, Result, Settlement, Timestamp, TransactionId, TransferGone};

@@ -16,9 +16,9 @@ use crate::{
     codec::item::Draft,
     codec::key::{CLAIM_SHARDS, Key, claim_partition, parse_claim, sort_key},
     codec::ledger::Ledger,
-    codec::transact::{Transaction, TransactionOutcome, is_conflict, update_once_free, was_made},
     payments::settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
     payments::window::{add, horizon_name, write_entry},
+    transact::{Transaction, TransactionOutcome, is_conflict, update_once_free, was_made},
 };
 use aws_sdk_dynamodb::{
     operation::{put_item::PutItemError, update_item::UpdateItemError},

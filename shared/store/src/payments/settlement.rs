@@ -10,7 +10,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::update_once_free,
+    transact::update_once_free,
 };
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use purser_domain::{

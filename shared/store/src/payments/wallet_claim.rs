@@ -10,8 +10,8 @@ use crate::{
     codec::item::Draft,
     codec::key::Key,
     codec::ledger::Ledger,
-    codec::transact::{Transaction, TransactionOutcome},
     reconcile::outflows::WalletPart,
+    transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Address, Agent, AgentId, Result};
 

@@ -16,8 +16,8 @@ use crate::{
     codec::item::{Draft, Item, optional_member},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Sent, Transaction, update_once_free},
     payments::idempotency::IdempotencyRecord,
+    transact::{Sent, Transaction, update_once_free},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{

@@ -10,7 +10,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{Edited, Ledger},
-    codec::transact::{Transaction, TransactionOutcome},
+    transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Agent, AgentId, AgentStatus, Error, Result, Rule, WindowScope};
 

@@ -10,7 +10,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Transaction, TransactionOutcome},
+    transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Approval, ApprovalId, ApprovalResolution, Resolution, Result};
 

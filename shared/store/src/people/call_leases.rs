@@ -12,8 +12,8 @@ use crate::{
     codec::fault::failed,
     codec::item::{Draft, Item, member},
     codec::key,
-    codec::transact::was_made,
     people::throttle::KEPT,
+    transact::was_made,
 };
 use aws_sdk_dynamodb::{
     Client,

@@ -11,8 +11,8 @@ use crate::{
     codec::attribute::Attribute as _,
     codec::fault::failed,
     codec::item::{Draft, Row},
-    codec::key,
-    people::throttle::{KEPT, ThrottleKind, too_many_requests},
+    codec::key::{self, ThrottleKind},
+    people::throttle::{KEPT, too_many_requests},
 };
 use aws_sdk_dynamodb::{Client, types::ReturnValue};
 use purser_domain::{Result, Timestamp};

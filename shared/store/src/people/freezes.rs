@@ -13,7 +13,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Transaction, TransactionOutcome},
+    transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::{
     AttributeValue,

@@ -11,8 +11,8 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key, owned},
     codec::ledger::Ledger,
-    codec::transact::{Transaction, TransactionOutcome},
     people::agent::write_agent,
+    transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::DeleteBuilder;
 use purser_domain::{Agent, AgentId, Approval, Handover, PersonId, Result};

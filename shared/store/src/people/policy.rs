@@ -12,7 +12,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{Edited, Ledger},
-    codec::transact::{Transaction, TransactionOutcome},
+    transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::ConditionCheckBuilder;
 use purser_domain::{Agent, AgentId, EnabledService, Result, ServiceId, SpendPolicy, WindowScope};

@@ -12,7 +12,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::{Transaction, TransactionOutcome, was_made},
+    transact::{Transaction, TransactionOutcome, was_made},
 };
 use purser_domain::{Error, PersonId, Result, Session, SessionId, Timestamp};
 

@@ -7,44 +7,13 @@
 //! A set is stored once under its digest and never changed or removed, so it can be cached in memory.
 
 use crate::{
-    codec::{
-        backoff::Backoff,
-        fault::Fault,
-        item::Draft,
-        key::Key,
-        ledger::Ledger,
-        transact::{TransactionOutcome, was_made},
-    },
+    codec::{backoff::Backoff, fault::Fault, item::Draft, key::Key, ledger::Ledger},
     people::policy::Role,
+    transact::{TransactionOutcome, was_made},
 };
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{Agent, AgentId, EnabledService, Error, Fingerprint, Result, ServiceId, StartingSet};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
-
-/// The most sets that one environment caches; beyond that the cache is cleared. A set has 16 bytes for each service.
-const MOST_KEPT: usize = 32;
-
-/// The sets that this environment has read or written.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct KnownSets(Arc<Mutex<HashMap<Fingerprint, Arc<StartingSet>>>>);
-
-impl KnownSets {
-    fn get(&self, digest: &Fingerprint) -> Option<Arc<StartingSet>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(digest).map(Arc::clone)
-    }
-
-    fn keep(&self, digest: Fingerprint, set: &Arc<StartingSet>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_KEPT {
-            known.clear();
-        }
-        known.insert(digest, Arc::clone(set));
-    }
-}
+use std::sync::Arc;
 
 impl Ledger {
     /// Stores a set, unless it is known to be stored, and returns its digest. The set must be stored before an agent

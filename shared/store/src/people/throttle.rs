@@ -7,7 +7,7 @@
 
 use crate::{
     codec::attribute::Attribute as _, codec::client::without_throttling_pauses, codec::item::Draft, codec::key,
-    codec::transact::was_made,
+    codec::key::ThrottleKind, transact::was_made,
 };
 use aws_sdk_dynamodb::Client;
 use purser_domain::{ErrorKind, Result, Timestamp};
@@ -26,15 +26,6 @@ pub struct Throttle {
     kind: ThrottleKind,
     limit_per_minute: u32,
     refused: Arc<Mutex<Refused>>,
-}
-
-/// A kind of counters. A function's IAM role is limited to one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ThrottleKind {
-    /// The counters of the API.
-    Api,
-    /// The counters of `mcp`, for callers without a key.
-    Mcp,
 }
 
 /// The time in seconds for which a counter is kept, for environments whose clocks are behind.

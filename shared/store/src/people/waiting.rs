@@ -6,7 +6,7 @@
 
 use crate::{
     codec::attribute::Attribute as _, codec::backoff::Backoff, codec::item::Item, codec::key::Key,
-    codec::ledger::Ledger, codec::transact::Transaction,
+    codec::ledger::Ledger, transact::Transaction,
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, Fingerprint, Result, Timestamp};

@@ -9,7 +9,7 @@ use crate::{
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    codec::transact::was_made,
+    transact::was_made,
 };
 use purser_domain::{Duration, Result, Timestamp, Window, WindowScope};
 

@@ -13,8 +13,8 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key, hold::INDEX},
     codec::ledger::Ledger,
-    codec::transact::{Transaction, update_once_free, was_made},
     payments::settlement::AUTHORIZED,
+    transact::{Transaction, update_once_free, was_made},
 };
 use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 

@@ -7,7 +7,7 @@ use crate::{
     codec::item::Draft,
     codec::key::{self, Key, WALLET_SHARDS},
     codec::ledger::Ledger,
-    codec::transact::was_made,
+    transact::was_made,
 };
 use purser_domain::{AgentId, Result, WalletLevel};
 

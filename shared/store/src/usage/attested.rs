@@ -10,8 +10,8 @@ use crate::{
         fault::failed,
         item::{Draft, Row},
         key::{self, Key, attested},
-        transact::was_made,
     },
+    transact::was_made,
     usage::table::UsageTable,
 };
 use purser_domain::{AttestedService, Result, ServiceId, Timestamp};

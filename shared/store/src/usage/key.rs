@@ -4,7 +4,7 @@ use crate::{
     codec::key::Key,
     usage::{
         checkpoint::Shard,
-        reminders::{Reminder, ReminderKind},
+        reminder::{Reminder, ReminderKind},
     },
 };
 use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, Timestamp};

@@ -6,7 +6,7 @@
 //! | `table.rs` | counting a batch, reading sums |
 //! | `checkpoint.rs` | the records of a shard that were counted |
 //! | `recount.rs` | recounting days |
-//! | `reminders.rs` | reminders, and quarantined changes |
+//! | `reminder.rs`, `reminders.rs` | reminders, and quarantined changes |
 //! | `attested.rs` | the attested payees |
 //! | `key.rs` | the keys |
 
@@ -14,5 +14,6 @@ mod attested;
 pub(crate) mod checkpoint;
 mod key;
 pub(crate) mod recount;
+pub(crate) mod reminder;
 pub(crate) mod reminders;
 pub(crate) mod table;

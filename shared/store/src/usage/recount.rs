@@ -19,11 +19,11 @@ use crate::{
         item::{Draft, Row, member},
         key as keys,
         ledger::Ledger,
-        transact::{MOST_ACTIONS, Transaction, TransactionOutcome, was_made},
     },
     payments::decision::read_decision,
     reconcile::outflows::WalletPart,
     stream::change::Change,
+    transact::{MOST_ACTIONS, Transaction, TransactionOutcome, was_made},
     usage::{
         checkpoint::{Checkpoint, SequenceNumber},
         key,

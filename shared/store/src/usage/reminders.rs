@@ -8,27 +8,9 @@ use crate::{
         key as keys,
     },
     stream::approvals::certain_until,
-    usage::{key, table::UsageTable},
+    usage::{key, reminder::Reminder, table::UsageTable},
 };
-use purser_domain::{ApprovalId, Duration, Error, Result, ServiceId, Timestamp};
-
-/// A reminder to check a row for an event that happens without a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reminder {
-    /// The awaited event.
-    pub of: ReminderKind,
-    /// The time at which it happens, unless something else happens first.
-    pub at: Timestamp,
-}
-
-/// An event that happens without a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReminderKind {
-    /// An approval expires, unless it is used.
-    Expiry(ApprovalId),
-    /// A service's delayed payees and prices take effect, unless they are withdrawn.
-    Pricing(ServiceId),
-}
+use purser_domain::{Duration, Error, Result, Timestamp};
 
 /// The cursor of a page of reminders.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use crate::{
         fault::{Fault, failed},
         item::Row,
         key::{self as keys, Key},
-        transact::{MOST_ACTIONS, Transaction, TransactionOutcome},
     },
+    transact::{MOST_ACTIONS, Transaction, TransactionOutcome},
     usage::{
         checkpoint::{ALL, Checkpoint, Part, SequenceNumber, Shard},
         key,

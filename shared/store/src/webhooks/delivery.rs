@@ -6,8 +6,8 @@ use crate::{
     codec::fault::failed,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
-    codec::transact::was_made,
     page::{Filter, Page, PageRequest, page},
+    transact::was_made,
     webhooks::table::WebhooksTable,
 };
 use purser_domain::{

@@ -11,7 +11,7 @@ use crate::{
     codec::item::{Draft, Item, member, optional_member},
     codec::key::{Key, webhooks as key},
     codec::ledger::{Edited, get_all},
-    codec::transact::{Transaction, TransactionOutcome},
+    transact::{Transaction, TransactionOutcome},
     webhooks::secret::NewWebhookSecret,
     webhooks::table::WebhooksTable,
 };

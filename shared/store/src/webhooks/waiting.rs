@@ -7,7 +7,7 @@ use crate::{
     codec::fault::failed,
     codec::item::Draft,
     codec::key::{self, Key},
-    codec::transact::was_made,
+    transact::was_made,
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::Select;

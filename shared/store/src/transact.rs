@@ -7,7 +7,7 @@
 use crate::{
     audit::entry::AuditEntry,
     codec::backoff::Backoff,
-    codec::fault::{Fault, failed},
+    codec::fault::{CONDITION_FAILED, CONFLICT, Fault, THROTTLED, THROUGHPUT_EXCEEDED, failed, is_throttled},
     codec::item::Item,
 };
 use aws_sdk_dynamodb::{
@@ -261,20 +261,6 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
 }
 
 const DOING: &str = "writing a transaction";
-
-/// The cancellation reasons (API reference, `TransactWriteItems`).
-const CONDITION_FAILED: &str = "ConditionalCheckFailed";
-const CONFLICT: &str = "TransactionConflict";
-const THROTTLED: &str = "ThrottlingError";
-const THROUGHPUT_EXCEEDED: &str = "ProvisionedThroughputExceeded";
-
-/// Whether a transaction was cancelled for throttling, and for no reason that would cancel it again at once. A conflict
-/// does not count as such a reason: it ends before the throttling does.
-pub(crate) fn is_throttled(reasons: &[CancellationReason]) -> bool {
-    let mut codes = reasons.iter().filter_map(CancellationReason::code);
-    let lasts = |code| !matches!(code, "None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED);
-    !codes.clone().any(lasts) && codes.any(|code| matches!(code, THROTTLED | THROUGHPUT_EXCEEDED))
-}
 
 fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
     Error::internal("building a transaction", error)
