@@ -14,8 +14,8 @@
 //! (`idempotency.rs`), and the recording of refusals (`refuse.rs`).
 
 use crate::Payments;
-use crate::attest::custody_failed;
 use crate::authenticate::service_of;
+use crate::call::{Attempt, Authorizing};
 use crate::early_balance::EarlyBalance;
 use crate::idempotency::PriorOutcome;
 use crate::refuse::window_to_read_on;
@@ -24,14 +24,12 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{AgentCredentials, AuthorizeRequest, Failure, REQUIREMENT};
-use purser_chain::Signer;
 use purser_domain::{
-    Agent, Amount, Catalog, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, KeyId, NoncePrefix, Offer,
-    PaymentHeader, PaymentTerms, Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId,
-    TransferAuthorization,
+    Agent, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, NoncePrefix, PaymentTerms, Purchase,
+    Purpose, Result, SettlementId, Terms, Timestamp, TransactionId,
 };
 use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Edition, Reserved};
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -113,36 +111,6 @@ pub(crate) async fn authorize(
                     .await?;
             }
         }
-    }
-}
-
-/// The result of one attempt to answer.
-pub(crate) enum Attempt {
-    /// The answer. Refusals are errors.
-    Done(Response),
-    /// The inputs have changed, so the decision must be made again. Nothing was reserved.
-    Retry,
-}
-
-/// One call of authorize, from the authenticated caller to the answer.
-#[derive(Clone, Copy)]
-pub(crate) struct Authorizing<'a> {
-    pub(crate) payments: &'a Arc<Payments>,
-    pub(crate) request: &'a AuthorizeRequest,
-    pub(crate) body: &'a Value,
-    /// The provider's requirement as it is written, for the header.
-    pub(crate) requirement: &'a RawValue,
-    pub(crate) catalog: &'a Catalog,
-    pub(crate) started: Timestamp,
-    /// The caller's key, which is stored with every decision.
-    pub(crate) key: KeyId,
-}
-
-impl Payments {
-    /// The signer of the agent's wallet, whose attestation is verified.
-    pub(crate) fn signer(&self, agent: &Agent) -> Result<Signer<'_>> {
-        let signer = self.custody.signer(agent.id, &agent.wallet);
-        signer.map_err(|error| custody_failed("looking for a wallet's key", error))
     }
 }
 
@@ -232,12 +200,6 @@ impl Authorizing<'_> {
         Ok(Attempt::Done(answer.into_response()))
     }
 
-    /// The price that the catalog lists for the call now; `None` if it no longer lists it.
-    pub(crate) fn listed(&self) -> Option<Amount> {
-        let matched = CatalogMatch::of(&self.request.intent, self.catalog).ok()?;
-        Some(matched.operation?.price(self.started))
-    }
-
     /// The terms of a grant, which are stored and signed.
     fn terms(&self, agent: &Agent, grant: &Grant<'_>) -> Result<Terms> {
         let Self { payments, request, .. } = self;
@@ -274,34 +236,5 @@ impl Authorizing<'_> {
                 checks: grant.checks().to_vec(),
             }),
         })
-    }
-
-    /// The signed payment of a settlement: the same nonce each time and, with a seed, the same bytes. Nothing is
-    /// signed with another nonce key than the first time, since that would be a second payment.
-    pub(crate) async fn payment(
-        &self,
-        signer: &Signer<'_>,
-        terms: &PaymentTerms,
-        offer: &Offer,
-    ) -> Result<PaymentHeader> {
-        let nonce = self
-            .payments
-            .nonce_key
-            .nonce_again(terms.settlement, terms.nonce_prefix);
-        let nonce = nonce.map_err(|error| Error::internal("signing a payment", error))?;
-        let authorization = TransferAuthorization::of(terms, nonce);
-        let signature = signer.sign(terms.network, &authorization).await;
-        let signature = signature.map_err(|error| custody_failed("signing a payment", error))?;
-        Ok(PaymentHeader::new(
-            offer,
-            self.requirement,
-            terms.network,
-            &authorization,
-            signature,
-        ))
-    }
-
-    pub(crate) fn latency_ms(&self) -> u64 {
-        self.payments.clock.now().since(self.started).millis()
     }
 }

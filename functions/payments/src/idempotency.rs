@@ -4,7 +4,7 @@
 //! The stored result takes precedence over the current policy and catalog, but not over a freeze or the services of
 //! the caller's key: signed bytes could still be used to pay.
 
-use crate::authorize::Authorizing;
+use crate::call::Authorizing;
 use crate::view::Authorized;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{AuthorizeRequest, Failure, REQUIREMENT, as_first_made};

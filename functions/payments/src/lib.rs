@@ -10,6 +10,7 @@
 mod attest;
 mod authenticate;
 mod authorize;
+mod call;
 mod check;
 mod check_unpaid;
 mod complete;

@@ -1,6 +1,6 @@
 //! Authorize's refusals and escalations. Each is recorded before it is answered.
 
-use crate::authorize::{Attempt, Authorizing};
+use crate::call::{Attempt, Authorizing};
 use purser_api::Failure;
 use purser_domain::{
     Agent, Approval, ApprovalId, Block, CallDescription, CatalogMatch, Check, DecisionRecord, Denial, Duration, Error,
