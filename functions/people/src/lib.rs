@@ -19,6 +19,7 @@ mod caller;
 mod csv;
 mod cursor;
 mod digest;
+mod new_keys;
 mod ops;
 mod pages;
 mod redirect;
@@ -27,7 +28,7 @@ mod settings;
 mod state;
 
 use axum::Router;
-use ops::wallet::NewKeys;
+use new_keys::NewKeys;
 use purser_api::{
     ApiSettings, AssertionKeys, Boot, BootError, NoticeRequestsQueue, PaymentsFunction, Secrets, SecretsKey, Sessions,
     WebhookRequestsQueue, with_asserted_ip,

@@ -1,6 +1,6 @@
 //! The state of every handler: the tables, the chain, the sessions, the clock.
 
-use crate::ops::wallet::NewKeys;
+use crate::new_keys::NewKeys;
 use crate::session::SignInKey;
 use purser_api::{
     AllowedHosts, Clock, Entropy, NoticeRequestsQueue, PaymentsFunction, SecretsKey, Sessions, WebhookRequestsQueue,

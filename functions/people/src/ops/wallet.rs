@@ -1,5 +1,6 @@
 //! An agent's wallet: made with the agent, and its balance.
 
+use crate::new_keys::NewKeys;
 use crate::ops::owned::Owned;
 use crate::state::People;
 use purser_api::{AskedWallet, AttestWallet, CallerIds};
@@ -7,20 +8,6 @@ use purser_chain::{KmsError, KmsKeys, is_attested};
 use purser_domain::{AgentId, Amount, Causes, Error, ErrorKind, Result, Wallet};
 use purser_store::SpareKey;
 use tracing::warn;
-
-/// Where the key of a new wallet comes from. This function can use none.
-pub(crate) enum NewKeys {
-    /// The wallet seed, which this function does not have: it numbers the wallets.
-    Seed,
-    /// KMS.
-    Kms {
-        keys: Box<KmsKeys>,
-        /// The deployment's name, by which the roles know its keys.
-        stack: String,
-        /// Who may use a key; `None` leaves it to IAM's policies.
-        policy: Option<String>,
-    },
-}
 
 const DOING: &str = "making a wallet";
 
