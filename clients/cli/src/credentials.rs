@@ -1,8 +1,5 @@
 //! Credentials, from the environment or from a file that only its owner can read.
 
-use crate::args::Credential;
-use crate::exit::{Exit, Failure};
-use crate::output::Output;
 use purser_client::{AgentKey, AgentKeyError, Purser, PurserUrlError};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -57,18 +54,6 @@ pub(crate) fn catalog(url: &str) -> Result<Purser, CredentialError> {
     Ok(Purser::without_key(url)?)
 }
 
-/// Reads an agent key from standard input, and stores it after Purser has accepted it.
-pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
-    let text = from_standard_input()?;
-    let key = AgentKey::from_text(&text).map_err(CredentialError::Key)?;
-    let purser = Purser::new(url, &key).map_err(CredentialError::Url)?;
-    let agent = purser.agent().await?;
-    let path = path(AGENT_KEY)?;
-    store(&path, text.trim())?;
-    output.say(&format!("The key of {} is stored in {}.", agent.name, path.display()));
-    Ok(Exit::Done)
-}
-
 /// Reads a credential from standard input.
 pub(crate) fn from_standard_input() -> Result<Zeroizing<String>, CredentialError> {
     let mut text = Zeroizing::new(String::new());
@@ -78,17 +63,6 @@ pub(crate) fn from_standard_input() -> Result<Zeroizing<String>, CredentialError
         source,
     })?;
     Ok(text)
-}
-
-/// Removes the stored credential.
-pub(crate) fn logout(credential: &Credential, output: &Output) -> Result<Exit, Failure> {
-    let path = path(if credential.operator { OPERATOR_TOKEN } else { AGENT_KEY })?;
-    match fs::remove_file(&path) {
-        Ok(()) => output.say("It is removed from this machine. It still works until it is revoked."),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => output.say("Nothing is stored."),
-        Err(source) => return Err(file(&path, source).into()),
-    }
-    Ok(Exit::Done)
 }
 
 /// Returns the path of a credential file, by the XDG Base Directory specification.
@@ -147,7 +121,7 @@ pub(crate) fn store(path: &Path, text: &str) -> Result<(), CredentialError> {
     fs::rename(&new, path).map_err(of)
 }
 
-fn file(path: &Path, source: io::Error) -> CredentialError {
+pub(crate) fn file(path: &Path, source: io::Error) -> CredentialError {
     let path = path.display().to_string();
     CredentialError::File { path, source }
 }

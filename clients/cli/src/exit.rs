@@ -2,7 +2,7 @@
 
 use crate::credentials::CredentialError;
 use crate::journal::JournalError;
-use crate::pay::{as_json, unsettled};
+use crate::payment::{as_json, unsettled};
 use purser_client::{ApiError, PayError, PaymentMade, Refusal, Slug};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;

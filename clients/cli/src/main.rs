@@ -1,10 +1,10 @@
 //! `purser`: an agent's payments from a command line.
 //!
 //! - `args.rs`: the command-line arguments.
-//! - `credentials.rs`: the source of the agent key.
+//! - `credentials.rs`, `login.rs`: the stored agent key.
 //! - `journal.rs`: makes repeating a killed command the same purchase.
 //! - `pay.rs`, `show.rs`, `mcp.rs`: the commands of agents.
-//! - `output.rs`, `exit.rs`: the output and the exit codes.
+//! - `output.rs`, `payment.rs`, `exit.rs`: the output and the exit codes.
 //! - `catalog.rs`: the commands of operators, with `bazaar.rs` (a Bazaar's listing), `entry.rs` (catalog entries and
 //!   their differences), `operator.rs` (the internal API) and `signature.rs` (AWS Signature Version 4).
 
@@ -15,10 +15,12 @@ mod credentials;
 mod entry;
 mod exit;
 mod journal;
+mod login;
 mod mcp;
 mod operator;
 mod output;
 mod pay;
+mod payment;
 mod show;
 mod signature;
 
@@ -46,8 +48,8 @@ async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
     let url = || args.url.as_deref().ok_or(CredentialError::NoUrl);
     match args.command {
         Command::Login(credential) if credential.operator => operator::login(url()?, output).await,
-        Command::Login(_) => credentials::login(url()?, output).await,
-        Command::Logout(credential) => credentials::logout(&credential, output),
+        Command::Login(_) => login::login(url()?, output).await,
+        Command::Logout(credential) => login::logout(&credential, output),
         Command::Catalog(command) => catalog::run(&operator::Operator::new(url()?)?, command, output).await,
         Command::Pay(pay) => pay::pay(&credentials::purser(url()?)?, pay, output).await,
         Command::Check(check) => pay::check(&credentials::purser(url()?)?, check, output).await,

@@ -4,12 +4,13 @@ use crate::args::{Call, Pay};
 use crate::exit::{Exit, Failure};
 use crate::journal::Journal;
 use crate::output::Output;
+use crate::payment::{as_json, unsettled};
 use purser_client::{
     IdempotencyKey, PayError, Payer, PaymentMade, Purser, ReceiptState, ReceiptStatus, Request, Slug, Waited,
 };
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Method, Response};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -217,32 +218,6 @@ fn tell(payment: &PaymentMade, output: &Output) {
     if let Some(warning) = unsettled(payment) {
         output.say(&warning);
     }
-}
-
-/// Returns a payment and its receipt's status as JSON.
-pub(crate) fn as_json(payment: &PaymentMade) -> Value {
-    let hash = match &payment.receipt {
-        ReceiptState::Confirmed(settlement) => settlement.tx_hash.as_deref(),
-        _ => None,
-    };
-    json!({
-        "settlement_id": payment.settlement_id,
-        "transaction_id": payment.transaction_id,
-        "amount_units": payment.amount,
-        "listed_amount_units": payment.listed,
-        "warnings": payment.warnings,
-        "pay_to": payment.pay_to,
-        "receipt_status": payment.receipt.as_str(),
-        "tx_hash": hash,
-    })
-}
-
-/// Returns a warning if the receipt of a sent payment is not final.
-pub(crate) fn unsettled(payment: &PaymentMade) -> Option<String> {
-    let id = payment.settlement_id;
-    (!payment.receipt.is_settled()).then(|| {
-        format!("The payment may have been taken: do not pay again. `purser receipt {id}` says whether it was.")
-    })
 }
 
 /// Fails if the agent may not make a call that costs nothing. Purser judges the calls of the catalog, and no others.
