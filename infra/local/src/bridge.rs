@@ -1,7 +1,7 @@
 //! Access for containers: what functions call listens on loopback, and a container's loopback is its own. So the same
 //! ports are also opened at an address that containers reach, only if that is configured.
 
-use crate::StackError;
+use crate::error::StackError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};

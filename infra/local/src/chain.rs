@@ -3,8 +3,12 @@
 use alloy::primitives::{Address, U256};
 use alloy::sol;
 use alloy::sol_types::SolCall as _;
+use purser_domain::Network;
 use serde_json::{Value, json};
 use std::time::Duration;
+
+/// The network that the local chain stands for.
+pub const NETWORK: Network = Network::BaseSepolia;
 
 sol! {
     /// The test token's `mint`, which anybody may call.

@@ -1,8 +1,7 @@
 //! The HTTP API in front of the functions: the routes of `template.yaml`, and the request context that API Gateway
 //! adds, so that a function sees no difference. `/_local/…` exists only here.
 
-use crate::NETWORK;
-use crate::chain::DevChain;
+use crate::chain::{DevChain, NETWORK};
 use crate::issuer::{DEMO_OWNER, Issuer};
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, Request, State};

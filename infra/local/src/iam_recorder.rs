@@ -26,6 +26,14 @@ struct Record {
     written: HashSet<String>,
 }
 
+/// The address at which calls of the service at `url` are recorded, where they are.
+pub(crate) async fn recorded(recorder: Option<&IamRecorder>, url: String) -> String {
+    match recorder {
+        Some(recorder) => recorder.in_front_of(url).await,
+        None => url,
+    }
+}
+
 impl IamRecorder {
     /// Opens that file for appending.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {

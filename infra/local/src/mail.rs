@@ -1,9 +1,9 @@
 //! Who takes what is mailed to people.
 
 use crate::bridge;
-use crate::iam_recorder::IamRecorder;
+use crate::error::StackError;
+use crate::iam_recorder::{IamRecorder, recorded};
 use crate::processes::{self, ChildError};
-use crate::stack::{StackError, recorded};
 use purser_testkit::Ses;
 use std::net::IpAddr;
 use tokio::process::Child;

@@ -2,16 +2,16 @@
 //! paid providers on the official SDK. Everything listens on loopback and ends with the [`Stack`].
 
 use crate::bridge;
-use crate::chain::{DevChain, DevChainError};
-use crate::gateway::{self, Controls, Unrouted};
-use crate::iam_recorder::IamRecorder;
+use crate::chain::{DevChain, NETWORK};
+use crate::error::StackError;
+use crate::gateway::{self, Controls};
+use crate::iam_recorder::{IamRecorder, recorded};
 use crate::issuer::{self, DemoUser, Issuer};
 use crate::log_audit::{self, LogAudit};
 use crate::mail::{Mail, MailService};
-use crate::processes::{self, ChildError, ProviderPorts, Providers};
+use crate::processes::{self, ProviderPorts, Providers};
 use crate::seed::{self, DemoAgent, SeedError};
 use crate::sqs_mapping;
-use crate::stack_file::RECENT_SIGN_IN;
 use aws_sdk_dynamodb::Client;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -20,7 +20,7 @@ use axum::response::Response;
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
-use purser_domain::{AgentId, Network, Wallet};
+use purser_domain::{AgentId, Wallet};
 use purser_events::Events;
 use purser_notices::Notices;
 use purser_probe::Probe;
@@ -31,7 +31,6 @@ use purser_webhooks::Webhooks;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -122,54 +121,8 @@ impl Default for Options {
     }
 }
 
-/// Why a stack did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StackError {
-    /// A port is not available: most often another program uses it.
-    #[error("port {port} of 127.0.0.1: {source}")]
-    Port {
-        /// The port; zero if any port was accepted.
-        port: u16,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The same at the bridge address.
-    #[error("{address}: {source}")]
-    Bridge {
-        /// The address and the port.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Anvil or the providers.
-    #[error(transparent)]
-    Child(#[from] ChildError),
-    /// The chain's controls.
-    #[error(transparent)]
-    Chain(#[from] DevChainError),
-    /// A route without a function.
-    #[error(transparent)]
-    Unrouted(#[from] Unrouted),
-    /// The file of recorded calls can't be opened.
-    #[error("{path} can't be written: {source}", path = .path.display())]
-    Record {
-        /// Its path.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The demo data.
-    #[error(transparent)]
-    Seed(#[from] SeedError),
-    /// A function did not start.
-    #[error("the function {function} did not start: {source}")]
-    Function {
-        /// Its logical id.
-        function: &'static str,
-        /// Its error.
-        source: purser_api::BootError,
-    },
-}
+/// The variable that says how long a sign-in is recent.
+pub(crate) const RECENT_SIGN_IN: &str = "RECENT_SIGN_IN_SECONDS";
 
 /// A running stack.
 pub struct Stack {
@@ -235,9 +188,6 @@ fn boot_of(function: &str, mut environment: BTreeMap<String, String>, clock: Clo
     }
     Boot::new(environment.into_iter().collect(), clock)
 }
-
-/// The network that the local chain stands for.
-pub const NETWORK: Network = Network::BaseSepolia;
 
 impl Stack {
     /// Starts everything and seeds it. `say` gets progress messages.
@@ -498,14 +448,6 @@ fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>)
         Streaming::Off => DynamoDb::start(port).map(|database| (database, None)),
     };
     started.map_err(|source| StackError::Port { port, source })
-}
-
-/// The address at which calls of the service at `url` are recorded, where they are.
-pub(crate) async fn recorded(recorder: Option<&IamRecorder>, url: String) -> String {
-    match recorder {
-        Some(recorder) => recorder.in_front_of(url).await,
-        None => url,
-    }
 }
 
 /// How often a mapping reads a stream (Lambda developer guide, "Using Lambda with `DynamoDB`": four times a second).

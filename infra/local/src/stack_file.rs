@@ -1,7 +1,8 @@
 //! `.local/stack.json`: how tools find a running stack; and `.local/functions.json`: the functions' variables, as `sam
 //! local --env-vars` takes them.
 
-use crate::{NETWORK, Stack};
+use crate::chain::NETWORK;
+use crate::stack::{RECENT_SIGN_IN, Stack};
 use purser_api::Env;
 use purser_domain::Duration;
 use serde::{Deserialize, Serialize};
@@ -12,9 +13,6 @@ use std::path::{Path, PathBuf};
 /// The lifetime of the file's token: as long as one step of `/_local/clock` can be (ten years), so that a tool that
 /// moves the clock need not sign in again.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(10 * 366 * 86_400);
-
-/// The variable that says how long a sign-in is recent.
-pub(crate) const RECENT_SIGN_IN: &str = "RECENT_SIGN_IN_SECONDS";
 
 /// The content of `.local/stack.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,0 +1,58 @@
+//! The errors of starting a stack.
+
+use crate::chain::DevChainError;
+use crate::gateway::Unrouted;
+use crate::processes::ChildError;
+use crate::seed::SeedError;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a stack did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StackError {
+    /// A port is not available: most often another program uses it.
+    #[error("port {port} of 127.0.0.1: {source}")]
+    Port {
+        /// The port; zero if any port was accepted.
+        port: u16,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The same at the bridge address.
+    #[error("{address}: {source}")]
+    Bridge {
+        /// The address and the port.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Anvil or the providers.
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    /// The chain's controls.
+    #[error(transparent)]
+    Chain(#[from] DevChainError),
+    /// A route without a function.
+    #[error(transparent)]
+    Unrouted(#[from] Unrouted),
+    /// The file of recorded calls can't be opened.
+    #[error("{path} can't be written: {source}", path = .path.display())]
+    Record {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The demo data.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
+    /// A function did not start.
+    #[error("the function {function} did not start: {source}")]
+    Function {
+        /// Its logical id.
+        function: &'static str,
+        /// Its error.
+        source: purser_api::BootError,
+    },
+}
