@@ -48,8 +48,9 @@ simulate: ## Runs 2,000 seeds of the simulation, or SEEDS many, or the one that 
 	target/debug/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
 
 .PHONY: lint
-lint: ## Formatting and lints.
+lint: ## Formatting, lints, and files that use each other.
 	cargo fmt --all --check
+	infra/rings.py
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
 .PHONY: openapi

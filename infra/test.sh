@@ -103,6 +103,7 @@ rest() {
   infra/setup.sh test rest || { echo "test: setup failed"; exit 1; }
   local why client
   step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
+  step "no files use each other" infra/rings.py
   step "programs and tests are built of the same" one_set_of_features
   step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
   # The database is a git repository on a host of its own, which is not within reach from everywhere.
