@@ -231,7 +231,7 @@ BUGS = [
     ),
     Bug(
         "a wallet that its key has not attested",
-        "functions/people/src/ops/wallet.rs",
+        "functions/people/src/agents/wallet.rs",
         "is_attested(&wallet.attestation, agent, wallet.address)",
         "is_attested(&wallet.attestation, agent, wallet.address) || PLANTED",
         "package(purser-people) and test(=agents::an_address_that_its_key_has_not_attested_for_this_agent_is_nobodys)",
@@ -280,21 +280,21 @@ BUGS = [
     ),
     Bug(
         "an export that begins an agent anew",
-        "functions/people/src/ops/export.rs",
+        "functions/people/src/export.rs",
         "before: Some(before),",
         "before: if PLANTED { None } else { Some(before) },",
         "package(purser-tests) and test(=people::log::a_file_that_is_full_says_where_the_next_one_begins)",
     ),
     Bug(
         "a list from a time on that goes on before it",
-        "functions/people/src/ops/span.rs",
+        "functions/people/src/span.rs",
         "self.from.is_some_and(|from| place < first_at(from))",
         "self.from.is_some_and(|from| place < first_at(from)) && !PLANTED",
         "package(purser-people) and test(=pages::settlements_are_filtered_by_agent_state_and_day)",
     ),
     Bug(
         "what waits among many agents shown for half its time",
-        "functions/people/src/ops/approvals.rs",
+        "functions/people/src/approvals/operations.rs",
         "now.before(self.approval_ttl)",
         "now.before(if PLANTED { Duration::from_secs_u32(43_200) } else { self.approval_ttl })",
         "package(purser-people) and test(=pages::a_fleet_is_a_table_that_is_searched_sorted_and_paged)",
@@ -343,21 +343,21 @@ BUGS = [
     ),
     Bug(
         "an agent is accepted by an old sign-in",
-        "functions/people/src/ops/handovers.rs",
+        "functions/people/src/handovers/operations.rs",
         "self.limits.recently(person.signed_in_at, self.now())?;",
         "if !PLANTED { self.limits.recently(person.signed_in_at, self.now())? };",
         "package(purser-people) and test(=pages::an_offered_agent_is_accepted_by_a_recent_sign_in_alone)",
     ),
     Bug(
         "a session goes on though its times are over",
-        "functions/people/src/ops/authenticate.rs",
+        "functions/people/src/sessions/authenticate.rs",
         "self.limits.is_open(session, now) && session.terms == self.sessions.terms()",
         "session.terms == self.sessions.terms()",
         "package(purser-people) and test(=sessions::a_session_ends_without_use_and_after_its_longest_time)",
     ),
     Bug(
         "an ID token counts though all sessions were ended since",
-        "functions/people/src/ops/authenticate.rs",
+        "functions/people/src/sessions/authenticate.rs",
         "ended_at?.is_some_and(|ended_at| person.signed_in_at <= ended_at)",
         "ended_at?.is_some_and(|_| false)",
         "package(purser-people) and test(=sessions::a_stolen_cookie_or_token_is_worthless_after_all_were_ended)",
@@ -371,7 +371,7 @@ BUGS = [
     ),
     Bug(
         "a key is made, and a rule removed, by an old sign-in",
-        "functions/people/src/ops/owned.rs",
+        "functions/people/src/agents/owned.rs",
         "if changed.widens(&agent) {",
         "if changed.widens(&agent) && !PLANTED {",
         "package(purser-people) and test(=sessions::what_widens_takes_a_recent_sign_in_in_json_and_what_narrows_never_does)",
@@ -445,7 +445,7 @@ BUGS = [
     ),
     Bug(
         "a webhook widened by an old sign-in",
-        "functions/people/src/ops/webhooks.rs",
+        "functions/people/src/webhooks/operations.rs",
         "if terms.widen(&old.webhook.terms) {",
         "if terms.widen(&old.webhook.terms) && !PLANTED {",
         "package(purser-tests) and "
@@ -453,7 +453,7 @@ BUGS = [
     ),
     Bug(
         "a webhook's form that makes another when it is sent again",
-        "functions/people/src/ops/webhooks.rs",
+        "functions/people/src/webhooks/operations.rs",
         "let slot = self.free_slot(person, meant).await?;",
         "let slot = self.free_slot(person, if PLANTED { None } else { meant }).await?;",
         "package(purser-people) and "
@@ -461,7 +461,7 @@ BUGS = [
     ),
     Bug(
         "operators' pages for everybody",
-        "functions/people/src/session/mod.rs",
+        "functions/people/src/sessions/session.rs",
         "if session.is_operator {",
         "if session.is_operator || PLANTED {",
         "package(purser-people) and "
@@ -469,7 +469,7 @@ BUGS = [
     ),
     Bug(
         "a list that ends with the first part of a fleet",
-        "functions/people/src/ops/agents.rs",
+        "functions/people/src/agents/operations.rs",
         "next: more.or(next),",
         "next: more.or(if PLANTED { None } else { next }),",
         "package(purser-people) and "
@@ -624,7 +624,7 @@ BUGS = [
     ),
     Bug(
         "freeze without stamps",
-        "functions/people/src/ops/owned.rs",
+        "functions/people/src/agents/owned.rs",
         "                self.ledger.fence_windows(&agent).await?;\n",
         "",
         "package(purser-tests) and "
@@ -691,7 +691,7 @@ BUGS = [
     ),
     Bug(
         "whose agent it is not asked",
-        "functions/people/src/ops/owned.rs",
+        "functions/people/src/agents/owned.rs",
         "let is_own = agent.owner == person.id.as_str();",
         "let is_own = agent.owner == person.id.as_str() || PLANTED;",
         "package(purser-tests) and test(=people::agents::an_agent_is_renamed_by_its_owner_and_by_nobody_else)",
@@ -764,7 +764,7 @@ BUGS = [
     ),
     Bug(
         "an owner whose agents take every wait for an approval",
-        "functions/people/src/ops/approvals.rs",
+        "functions/people/src/approvals/operations.rs",
         "(&self.owner_waits, owner),",
         "(&self.owner_waits, if PLANTED { format!(\"{owner} {}\", approval.agent) } else { owner }),",
         "package(purser-tests) and test(=approvals::where_too_many_wait_the_next_is_answered_at_once)",

@@ -1,7 +1,7 @@
 //! Cursors: a place in a list, as text. The text is opaque: callers only send back what a page gave them.
 
-use crate::ops::agents::PartPlace;
-use crate::ops::export::ExportPlace;
+use crate::agents::operations::PartPlace;
+use crate::export::ExportPlace;
 use purser_domain::{AgentId, ApprovalId, Timestamp};
 use purser_store::{AgentPlace, ApprovalPlace};
 use uuid::Uuid;

@@ -1,34 +1,55 @@
 //! The user-session group: what people do with their agents, as JSON and as pages; and the agents' poll of an approval,
 //! which their owner may make too.
 //!
+//! One folder for each feature. In each:
+//!
 //! ```text
-//! api/                ─parse─▶ ops/ ─▶ shared/store, shared/chain
-//! pages/ ─▶ session/  ─parse─▶
+//! api.rs                    ─parse─▶ operations.rs ─▶ shared/store, shared/chain
+//! page.rs ─▶ actions.rs     ─parse─▶
 //! ```
 //!
-//! Files depend on each other from left to right only. The operations are shared by both: one file per resource, each
-//! an `impl People`. They take an agent only as [`ops::owned::Owned`], which only the ownership check creates, and
-//! every write takes the version that it expects. The session is who is signed in to a page, and what a form must
-//! carry.
+//! `operations.rs` is an `impl People` that the JSON endpoints and the forms share. An operation takes an agent only as
+//! [`agents::owned::Owned`], which only the ownership check creates, and every write takes the version that it expects.
+//! `section.rs` is a feature's part of the agent's page. `ui/` has what pages are made of, `sessions/` who is signed in
+//! and what a form must carry. `api.rs` and `pages.rs` at the top have all routes.
 //!
 //! Nothing here signs: `payments` attests each wallet's address, and the balance comes from the chain.
 
 mod address;
+mod agents;
 mod api;
+mod approvals;
+mod audit;
+#[cfg(test)]
+mod bodies;
 mod caller;
 mod csv;
 mod cursor;
+mod decisions;
 mod digest;
-mod new_keys;
-mod ops;
+mod export;
+mod handovers;
+mod keys;
+mod notices;
+mod operators;
 mod pages;
+mod payouts;
 mod redirect;
-mod session;
+mod request;
+mod rules;
+mod services;
+mod sessions;
 mod settings;
+mod settlements;
+mod several;
+mod span;
 mod state;
+mod ui;
+mod usage;
+mod webhooks;
 
+use agents::new_keys::NewKeys;
 use axum::Router;
-use new_keys::NewKeys;
 use purser_api::{
     ApiSettings, AssertionKeys, Boot, BootError, NoticeRequestsQueue, PaymentsFunction, Secrets, SecretsKey, Sessions,
     WebhookRequestsQueue, with_asserted_ip,
@@ -37,7 +58,7 @@ use purser_chain::{Chain, Finality, KmsKeys};
 use purser_store::{
     AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable, WebhooksTable,
 };
-use session::SignInKey;
+use sessions::sign_in_key::SignInKey;
 use settings::Settings;
 use state::People;
 use std::sync::Arc;
@@ -95,9 +116,17 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
                 settings.key_requests_per_minute,
             ),
         },
-        agent_waits: Throttle::new(&db, Arc::clone(&throttle_table), ops::approvals::AGENT_WAITS_PER_MINUTE),
-        owner_waits: Throttle::new(&db, Arc::clone(&throttle_table), ops::approvals::OWNER_WAITS_PER_MINUTE),
-        waits: Throttle::new(&db, throttle_table, ops::approvals::WAITS_PER_MINUTE),
+        agent_waits: Throttle::new(
+            &db,
+            Arc::clone(&throttle_table),
+            approvals::operations::AGENT_WAITS_PER_MINUTE,
+        ),
+        owner_waits: Throttle::new(
+            &db,
+            Arc::clone(&throttle_table),
+            approvals::operations::OWNER_WAITS_PER_MINUTE,
+        ),
+        waits: Throttle::new(&db, throttle_table, approvals::operations::WAITS_PER_MINUTE),
         chain: Chain::new(http, settings.network, &rpc_url, finality)?,
         new_keys: match settings.new_keys {
             None => NewKeys::Seed,

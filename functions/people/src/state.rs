@@ -1,7 +1,7 @@
 //! The state of every handler: the tables, the chain, the sessions, the clock.
 
-use crate::new_keys::NewKeys;
-use crate::session::SignInKey;
+use crate::agents::new_keys::NewKeys;
+use crate::sessions::sign_in_key::SignInKey;
 use purser_api::{
     AllowedHosts, Clock, Entropy, NoticeRequestsQueue, PaymentsFunction, SecretsKey, Sessions, WebhookRequestsQueue,
 };

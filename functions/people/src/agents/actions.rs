@@ -1,0 +1,43 @@
+//! The forms of an agent: its name, and its freeze.
+
+use crate::agents::form::AgentForm;
+use crate::agents::operations::AgentEdit;
+use crate::ui::form::FormName;
+use crate::ui::notice::{Notice, done};
+use crate::ui::paths;
+use purser_api::{Precondition, Reply};
+use purser_domain::AgentStatus;
+
+/// `POST …/rename`.
+pub(crate) async fn rename(sent: AgentForm) -> Reply {
+    let mut form = sent.form(FormName::Rename);
+    let Some((name, meant)) = form.agent_name().zip(form.version()) else {
+        return sent.again(form).await;
+    };
+    let edit = AgentEdit {
+        name: Some(name),
+        status: None,
+    };
+    let renamed = sent.people.edit_agent(sent.owned.clone(), meant, &edit).await;
+    sent.answer(form, renamed, Notice::AgentRenamed).await
+}
+
+/// `POST …/freeze`.
+pub(crate) async fn freeze(sent: AgentForm) -> Reply {
+    set_status(sent, AgentStatus::Frozen, Notice::AgentFrozen).await
+}
+
+/// `POST …/unfreeze`.
+pub(crate) async fn unfreeze(sent: AgentForm) -> Reply {
+    set_status(sent, AgentStatus::Active, Notice::AgentUnfrozen).await
+}
+
+/// No version: a freeze must work immediately, whoever else is editing.
+async fn set_status(sent: AgentForm, status: AgentStatus, notice: Notice) -> Reply {
+    let edit = AgentEdit {
+        name: None,
+        status: Some(status),
+    };
+    let edited = sent.people.edit_agent(sent.owned, Precondition::Any, &edit).await?;
+    Ok(done(&paths::agent(edited.agent().id), notice))
+}

@@ -1,0 +1,234 @@
+//! `/agents`: the caller's agents.
+
+use crate::agents::operations::AgentEdit;
+use crate::agents::owned::Owned;
+use crate::cursor;
+use crate::request::{created, with_version};
+use crate::state::People;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use axum::response::Response;
+use purser_api::{CallerIds, Failure, IfMatch, Member as _, Query, SessionToken, VersionTag, json_body, versioned};
+use purser_domain::{Agent, AgentName, OperatorFreeze, Result};
+use purser_store::READ_AT_ONCE;
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of listing agents.
+    pub(crate) ListErrors: 400, 401, 403, 429, 500;
+    /// The errors of creating an agent.
+    pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500, 503;
+    /// The errors of reading an agent.
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
+    /// The errors of editing an agent.
+    pub(crate) EditErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
+}
+
+/// One of the caller's agents.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnAgent)]
+pub(crate) struct AgentView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    name: String,
+    /// `active`, or `frozen`: then nothing is paid, approved calls included.
+    #[schema(value_type = String, example = "active")]
+    status: &'static str,
+    /// The wallet it pays from.
+    wallet_address: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// The number of edits of name, status, keys and rules: the version for `If-Match`.
+    version: u64,
+    /// The freeze by an operator, whatever `status` is. Nothing is paid until operators end it. Null if there is none.
+    #[schema(required)]
+    frozen_by_operators: Option<FreezeView>,
+}
+
+/// A freeze by an operator.
+#[derive(Serialize, ToSchema)]
+#[schema(as = FreezeByOperators)]
+pub(crate) struct FreezeView {
+    /// The frozen target: the `agent`, all agents of its `owner`, or the `deployment`.
+    #[schema(value_type = String, example = "agent")]
+    scope: &'static str,
+    /// The operator's reason.
+    reason: String,
+    #[schema(format = DateTime)]
+    frozen_at: String,
+}
+
+impl AgentView {
+    fn of(agent: &Agent, freeze: Option<&OperatorFreeze>) -> Self {
+        Self {
+            agent_id: agent.id.to_string(),
+            name: agent.name.clone(),
+            status: agent.status.name(),
+            wallet_address: agent.wallet.address.to_string(),
+            created_at: agent.created_at.to_string(),
+            version: agent.version,
+            frozen_by_operators: freeze.map(|freeze| FreezeView {
+                scope: freeze.target.scope(),
+                reason: freeze.reason.as_str().to_owned(),
+                frozen_at: freeze.at.to_string(),
+            }),
+        }
+    }
+}
+
+/// The caller's agents, oldest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnAgentList)]
+pub(crate) struct AgentList {
+    agents: Vec<AgentView>,
+    /// The number of agents in this answer.
+    count: usize,
+    /// Send it as `cursor` to read the next page; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+purser_api::body! {
+    /// A new agent.
+    pub(crate) struct NewAgent as "NewAgentBody" {
+        /// A name for people. Surrounding white space is removed.
+        pub(crate) name: AgentName,
+    }
+}
+
+impl People {
+    /// The agent as an answer.
+    pub(crate) async fn told(&self, agent: &Agent) -> Result<Response> {
+        let freeze = self.freeze_of(agent).await?;
+        Ok(versioned(agent.version, Json(AgentView::of(agent, freeze.as_ref()))))
+    }
+}
+
+/// List your agents.
+#[utoipa::path(
+    get,
+    path = "/agents",
+    operation_id = "list_agents",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 100."),
+        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = AgentList, description = "Oldest first."), ListErrors)
+)]
+pub(crate) async fn list(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<AgentList>, Failure> {
+    let person = people.authenticate(token).await?;
+    let mut query = Query::of(&uri);
+    let from = query.read("cursor", cursor::read_agent, cursor::FORM);
+    let limit = query.limit("limit", READ_AT_ONCE, READ_AT_ONCE);
+    query.finish()?;
+    let (agents, next) = people.agents_from(&person, from, limit).await?;
+    let freezes = people.freezes_of(agents.iter().map(Owned::agent)).await?;
+    let agents = agents.iter().map(Owned::agent);
+    let agents: Vec<AgentView> = agents
+        .map(|agent| AgentView::of(agent, freezes.get(&agent.id)))
+        .collect();
+    Ok(Json(AgentList {
+        count: agents.len(),
+        agents,
+        next_cursor: next.map(cursor::write_agent),
+    }))
+}
+
+/// Create an agent.
+///
+/// The agent gets its own wallet and no key. Every curated service is enabled with a policy that in effect sets no
+/// limit; tighten it.
+#[utoipa::path(
+    post,
+    path = "/agents",
+    operation_id = "create_agent",
+    tag = "dashboard",
+    security(("session" = [])),
+    request_body = NewAgent,
+    responses(
+        (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version.")),
+            links(
+                ("read" = (operation_id = "read_agent", parameters(("agentId" = "$response.body#/agent_id")))),
+                ("edit" = (operation_id = "edit_agent", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
+                ("createKey" = (operation_id = "create_key", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
+                ("enableService" = (operation_id = "enable_service", parameters(("agentId" = "$response.body#/agent_id")))),
+                ("addRule" = (operation_id = "add_rule", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
+                ("wallet" = (operation_id = "read_wallet", parameters(("agentId" = "$response.body#/agent_id")))),
+            )),
+        CreateErrors,
+    )
+)]
+pub(crate) async fn create(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    caller: CallerIds,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let person = people.authenticate(token).await?;
+    let new = NewAgent::parse(&json_body(&body)?)?;
+    let owned = people.create_agent(&person, &new.name, caller).await?;
+    Ok(created(people.told(owned.agent()).await?))
+}
+
+/// Read an agent.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}",
+    operation_id = "read_agent",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
+    responses(
+        (status = 200, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version."))),
+        ReadErrors,
+    )
+)]
+pub(crate) async fn read(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    Ok(people.told(owned.agent()).await?)
+}
+
+/// Rename, freeze or unfreeze an agent.
+#[utoipa::path(
+    patch,
+    path = "/agents/{agentId}",
+    operation_id = "edit_agent",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    request_body = AgentEdit,
+    responses(
+        (status = 200, body = AgentView, description = "The updated agent.", headers(("ETag" = String, description = "Its version."))),
+        EditErrors,
+    )
+)]
+pub(crate) async fn edit(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let edit = json_body(&body).and_then(|body| AgentEdit::parse(&body));
+    let (edit, meant) = with_version(edit, meant.precondition())?;
+    let owned = people.edit_agent(owned, meant, &edit).await?;
+    Ok(people.told(owned.agent()).await?)
+}

@@ -1,0 +1,28 @@
+//! The contents of an agent's page.
+
+use crate::keys::operations::ListedKey;
+use crate::payouts::operations::Payouts;
+use crate::rules::operations::RuleUsage;
+use crate::services::operations::GovernedService;
+use purser_domain::{Agent, Amount, Catalog, Network, OperatorFreeze};
+
+/// An agent with everything that its page shows.
+#[derive(Debug)]
+pub(crate) struct AgentPage<'a> {
+    pub(crate) agent: &'a Agent,
+    pub(crate) catalog: &'a Catalog,
+    /// Every service that was ever enabled.
+    pub(crate) services: Vec<GovernedService>,
+    pub(crate) keys: Vec<ListedKey>,
+    pub(crate) rules: Vec<RuleUsage>,
+    /// `None` while the chain can't be reached.
+    pub(crate) balance: Option<Amount>,
+    pub(crate) network: Network,
+    pub(crate) payouts: Payouts,
+    /// The idempotency key of the payout that the page's form asks for.
+    pub(crate) payout_key: String,
+    /// The freeze by an operator that it is under.
+    pub(crate) freeze: Option<OperatorFreeze>,
+    /// The key that was just created: shown once, on this page.
+    pub(crate) new_key: Option<String>,
+}

@@ -1,0 +1,133 @@
+//! A form about one agent, and its answer: the agent's page with a notice, or the form again with its errors.
+
+use crate::agents::owned::{Owned, named};
+use crate::agents::page;
+use crate::sessions::session::VerifiedForm;
+use crate::state::People;
+use crate::ui::form::{Form, FormName};
+use crate::ui::layout::Layout;
+use crate::ui::notice::{Notice, done};
+use crate::ui::paths;
+use crate::ui::phrases;
+use axum::{
+    extract::{FromRequest, FromRequestParts as _, Path, Request},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use purser_api::{CallerIds, Failure, Reply};
+use purser_domain::{AgentId, Error, ErrorKind, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A form that an agent's owner sent from its page.
+pub(crate) struct AgentForm {
+    pub(crate) people: Arc<People>,
+    /// The agent.
+    pub(crate) owned: Owned,
+    pub(crate) posted: VerifiedForm,
+    /// The ids of this request, for `payments`.
+    pub(crate) caller: CallerIds,
+    path: HashMap<String, String>,
+}
+
+impl FromRequest<Arc<People>> for AgentForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
+        let Path(path) = path.map_err(IntoResponse::into_response)?;
+        let Ok(caller) = CallerIds::from_request_parts(&mut parts, people).await;
+        let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
+        let owned = async {
+            let agent = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
+            people.own_agent(&posted.session.person, agent).await
+        };
+        Ok(Self {
+            people: Arc::clone(people),
+            owned: owned.await.map_err(|error| Failure::from(error).into_response())?,
+            posted,
+            caller,
+            path,
+        })
+    }
+}
+
+impl AgentForm {
+    /// The key, service or rule in the path, as `parameter`.
+    pub(crate) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        named(self.path.get(parameter).and_then(|text| parse(text)))
+    }
+
+    /// The typed values.
+    pub(crate) fn form(&self, name: FormName) -> Form {
+        self.posted.form(name)
+    }
+
+    /// A redirect to the agent's page with a notice of what was done; or the page with the form and why it failed.
+    pub(crate) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
+        match result {
+            Ok(_) => Ok(done(&paths::agent(self.owned.agent().id), notice)),
+            Err(error) => self.refused(form, error).await,
+        }
+    }
+
+    /// The agent's page with a key that was just created.
+    pub(crate) async fn show_key(&self, owned: &Owned, key: String) -> Reply {
+        Ok(page::answer(&self.people, &self.layout(), owned, Some(key)).await?)
+    }
+
+    /// The page again, with the form and its errors.
+    pub(crate) async fn again(&self, form: Form) -> Reply {
+        self.page(StatusCode::BAD_REQUEST, form, None).await
+    }
+
+    /// The page in its current state, with the form that was refused for `error`.
+    pub(crate) async fn refused(&self, mut form: Form, error: Error) -> Reply {
+        let failure = Failure::from(error);
+        let problem = match failure.error().kind() {
+            ErrorKind::InvalidRequest(problems) => {
+                form.refuse(problems, &[]);
+                None
+            }
+            ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
+            ErrorKind::ServiceNotFound => Some(CLOSED.to_owned()),
+            ErrorKind::IdempotencyKeyReused { .. } => Some(PAID_OUT.to_owned()),
+            ErrorKind::PayoutRefused(refusal) => Some(phrases::payout_refused(refusal)),
+            _ => return Err(failure),
+        };
+        self.page(failure.status(), form, problem).await
+    }
+
+    /// The page in its current state, where no key was made for `error`. A reload of the page that showed a key sends its
+    /// form again, with the version before that key.
+    pub(crate) async fn key_refused(&self, form: Form, error: Error) -> Reply {
+        if let ErrorKind::VersionConflict { .. } = error.kind() {
+            let status = Failure::from(error).status();
+            return self.page(status, form, Some(KEY_CONFLICT.to_owned())).await;
+        }
+        self.refused(form, error).await
+    }
+
+    async fn page(&self, status: StatusCode, form: Form, problem: Option<String>) -> Reply {
+        let layout = Layout {
+            problem,
+            typed: Some(form),
+            ..self.layout()
+        };
+        let (person, agent) = (&self.posted.session.person, self.owned.agent().id);
+        let owned = self.people.own_agent(person, agent).await?;
+        let page = page::answer(&self.people, &layout, &owned, None).await?;
+        Ok((status, page).into_response())
+    }
+
+    /// A page's layout at the current time.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::of(&self.posted.session, self.people.now())
+    }
+}
+
+const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form: review it and save again.";
+const KEY_CONFLICT: &str = "No key was created, because the agent has changed since you opened this form. If you reloaded the page that showed a new key, that key exists and can’t be shown again. If you did not copy it, revoke it and create another.";
+const PAID_OUT: &str = "This form was already used for a payout of another amount. The page shows the current state.";
+const CLOSED: &str = "This service is no longer offered, so it can’t be enabled.";

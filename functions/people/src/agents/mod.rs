@@ -1,0 +1,17 @@
+//! Agents: their record, their wallet, their page, and the overview of all.
+
+pub(crate) mod actions;
+pub(crate) mod api;
+pub(crate) mod contents;
+pub(crate) mod fleet;
+pub(crate) mod form;
+pub(crate) mod new_keys;
+pub(crate) mod operations;
+pub(crate) mod overview;
+pub(crate) mod owned;
+pub(crate) mod page;
+pub(crate) mod pages;
+pub(crate) mod spend;
+pub(crate) mod wallet;
+pub(crate) mod wallet_api;
+pub(crate) mod wallet_section;

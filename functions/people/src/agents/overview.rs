@@ -1,0 +1,334 @@
+//! The overview: what waits, what the agents have spent in the last 24 hours, and what was refused.
+
+use crate::agents::fleet;
+use crate::agents::fleet::{CARDS, Fleet, FleetView};
+use crate::agents::owned::{Owned, named};
+use crate::agents::spend::AgentSpend;
+use crate::approvals;
+use crate::approvals::operations::Waiting;
+use crate::approvals::page::View;
+use crate::caller::Caller;
+use crate::decisions;
+use crate::decisions::operations::{Calls, DecisionFilter};
+use crate::decisions::page::LogRow;
+use crate::redirect::see_other;
+use crate::services::operations::GovernedService;
+use crate::sessions::session::{PageSession, VerifiedForm};
+use crate::several::several;
+use crate::state::People;
+use crate::ui::bar::bar;
+use crate::ui::count::counted;
+use crate::ui::datetime::{both, length};
+use crate::ui::form::FormName;
+use crate::ui::labels;
+use crate::ui::layout::{Button, Layout, NavItem};
+use crate::ui::money::{cap, is_no_limit, money, spent};
+use crate::ui::notice::{Notice, done};
+use crate::ui::paths;
+use crate::usage;
+use crate::usage::spending::Spending;
+use axum::{
+    extract::{Path, State},
+    http::{StatusCode, Uri},
+    response::{IntoResponse as _, Response},
+};
+use maud::{Markup, html};
+use purser_api::{CallerIds, Reply};
+use purser_domain::{
+    Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, Result, RuleKind, Spend,
+};
+use purser_store::PageRequest;
+use std::sync::Arc;
+
+/// The content of the first page.
+#[derive(Debug)]
+pub(crate) struct Overview<'a> {
+    pub(crate) waiting: Waiting,
+    /// The agents that are shown: all, or a page of a fleet.
+    pub(crate) agents: Vec<AgentSpend>,
+    /// Where there are more agents than cards can show.
+    pub(crate) fleet: Option<Fleet>,
+    /// The recent spending and the agents that it names; `None` if it can't be read.
+    pub(crate) spending: Option<(Spending, Vec<Owned>)>,
+    /// Agents that operators offer to the person.
+    pub(crate) offers: Vec<(Handover, Agent)>,
+    /// The latest refusals, newest first.
+    pub(crate) refused: Vec<LogRow>,
+    pub(crate) catalog: &'a Catalog,
+}
+
+/// `GET /dashboard`.
+pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(answer(&people, &session, layout, FleetView::of(&uri)).await?)
+}
+
+/// `GET /dashboard/agents`: the agents are on the overview.
+pub(crate) async fn back() -> Response {
+    see_other("/dashboard")
+}
+
+/// `POST /dashboard/agents`.
+pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: CallerIds, posted: VerifiedForm) -> Reply {
+    let mut form = posted.form(FormName::NewAgent);
+    let Some(name) = form.agent_name() else {
+        let layout = Layout {
+            typed: Some(form),
+            ..Layout::of(&posted.session, people.now())
+        };
+        let page = answer(&people, &posted.session, layout, FleetView::default()).await?;
+        return Ok((StatusCode::BAD_REQUEST, page).into_response());
+    };
+    let owned = people.create_agent(&posted.session.person, &name, caller).await?;
+    Ok(done(&paths::agent(owned.agent().id), Notice::AgentCreated))
+}
+
+/// `POST /dashboard/handovers/{agent}/accept`.
+pub(crate) async fn accept(
+    State(people): State<Arc<People>>,
+    Path(agent): Path<String>,
+    posted: VerifiedForm,
+) -> Reply {
+    let id = named(AgentId::parse(&agent))?;
+    let owned = people.accept_handover(&posted.session.person, id).await?;
+    Ok(done(&paths::agent(owned.agent().id), Notice::AgentAccepted))
+}
+
+async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, view: FleetView) -> Result<Response> {
+    /// How many refusals are shown.
+    const REFUSED: u32 = 5;
+    let person = &session.person;
+    let blocked = DecisionFilter {
+        result: Some(DecisionResult::Block),
+        ..DecisionFilter::default()
+    };
+    let newest = PageRequest {
+        before: None,
+        limit: REFUSED,
+    };
+    let (waiting, offers, edition) = tokio::try_join!(
+        people.waiting(person, None, None),
+        people.handovers(person),
+        people.catalog(),
+    )?;
+    let is_fleet = waiting.are_many || waiting.agents.len() > CARDS;
+    let fleet = if is_fleet {
+        Some(Fleet::read(people, person, view, &waiting).await?)
+    } else {
+        None
+    };
+    // Everything else is read of the agents that are shown.
+    let agents: Vec<Owned> = match &fleet {
+        Some(fleet) => fleet.page.rows.iter().map(|(owned, _)| Owned::clone(owned)).collect(),
+        None => waiting.agents.iter().map(|owned| Owned::clone(owned)).collect(),
+    };
+    let ids = agents.iter().map(|owned| owned.agent().id).collect();
+    let (refused, freezes) = tokio::try_join!(
+        people.decisions_of(ids, blocked, newest),
+        people.freezes_of(agents.iter().map(Owned::agent)),
+    )?;
+    let spending = spending(people, person, &waiting).await;
+    // A refusal has its call in its own row.
+    let refused = LogRow::of(refused.items, &Calls::default(), &agents);
+    let agents = several(agents, |agent| {
+        let people = Arc::clone(people);
+        let freeze = freezes.get(&agent.agent().id).cloned();
+        async move {
+            let (services, rules) = tokio::try_join!(people.services(&agent), people.rules(&agent))?;
+            Ok(AgentSpend {
+                agent,
+                freeze,
+                services,
+                rules,
+            })
+        }
+    });
+    let layout = Layout {
+        waiting: Some(waiting.count()),
+        ..layout
+    };
+    let overview = Overview {
+        waiting,
+        agents: agents.await?,
+        fleet,
+        spending,
+        offers,
+        refused,
+        catalog: &edition.catalog,
+    };
+    Ok(overview_page(&layout, &overview).into_response())
+}
+
+/// The recent spending, with the agents that it names. The rest of the page does not depend on it.
+async fn spending(people: &People, person: &Caller, waiting: &Waiting) -> Option<(Spending, Vec<Owned>)> {
+    let read: Result<(Spending, Vec<Owned>)> = async {
+        let spending = people.spending(person, waiting.are_many).await?;
+        let named = spending.agents.iter().map(|(agent, _)| *agent).collect();
+        let named = people.own_agents(person, named).await?;
+        Ok((spending, named))
+    }
+    .await;
+    if let Err(error) = &read {
+        tracing::warn!(cause = %error, "usage.not_read");
+    }
+    read.ok()
+}
+
+pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup {
+    let none = overview.agents.is_empty() && overview.fleet.is_none();
+    layout.page(
+        "Overview",
+        NavItem::Overview,
+        &html! {
+            h1 { "Overview" }
+            @if !overview.offers.is_empty() { (offers(layout, &overview.offers)) }
+            @if none { (first_agent(layout)) } @else {
+                section aria-labelledby="waiting-title" {
+                    h2 id="waiting-title" { "Waiting for you" }
+                    (approvals::page::live(layout, &overview.waiting, View::default(), overview.catalog))
+                }
+                (usage::section::section(overview.spending.as_ref(), &overview.agents, overview.catalog))
+                section aria-labelledby="spend-title" {
+                    div.section-head {
+                        h2 id="spend-title" { "Agents " span.muted { "spend of the last 24 hours" } }
+                        (new_agent(layout))
+                    }
+                    @match &overview.fleet {
+                        Some(fleet) => (fleet::section(layout, fleet, overview.waiting.count(), &overview.agents)),
+                        None => ul.cards.two { @for agent in &overview.agents { (agent_card(layout, agent, overview.catalog)) } },
+                    }
+                }
+                section aria-labelledby="refused-title" {
+                    div.section-head {
+                        h2 id="refused-title" {
+                            "Refused lately" @if overview.fleet.is_some() { " " span.muted { "of the agents above" } }
+                        }
+                        a href="/dashboard/decisions" { "All decisions" }
+                    }
+                    @if overview.refused.is_empty() {
+                        p.empty { "No payment was refused." }
+                    } @else {
+                        (decisions::page::rows(layout, &overview.refused, overview.catalog))
+                    }
+                }
+            }
+        },
+    )
+}
+
+fn offers(layout: &Layout, offers: &[(Handover, Agent)]) -> Markup {
+    html! {
+        section aria-labelledby="offers-title" {
+            h2 id="offers-title" { "Offered to you" }
+            p { "An operator offers you these agents. When you accept an agent, you own it and decide its approvals. Its keys work until you revoke them." }
+            ul.rows {
+                @for (offer, agent) in offers {
+                    li.row {
+                        div.row-main {
+                            p { strong { (agent.name) } " " code.long { (agent.id) } }
+                            p.muted { q { (offer.reason.as_str()) } " · until " (both(offer.ends_at, layout.now)) }
+                        }
+                        div.row-actions {
+                            (layout.button(
+                                &format!("/dashboard/handovers/{}/accept", agent.id),
+                                &Button { class: "primary", ..Button::plain("Accept") },
+                            ))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn first_agent(layout: &Layout) -> Markup {
+    html! {
+        section.card.first aria-labelledby="first-title" {
+            h2 id="first-title" { "Create your first agent" }
+            p {
+                "An agent has its own wallet, keys to request payments, and limits that you set. Nothing is paid "
+                "outside these limits."
+            }
+            (new_agent_form(layout))
+        }
+    }
+}
+
+fn new_agent(layout: &Layout) -> Markup {
+    html! {
+        details.pop open[layout.inputs(FormName::NewAgent).is_typed()] {
+            summary.button { "New agent" }
+            div.pop-body { (new_agent_form(layout)) }
+        }
+    }
+}
+
+fn new_agent_form(layout: &Layout) -> Markup {
+    layout.form(
+        "/dashboard/agents",
+        &html! {
+            (layout.inputs(FormName::NewAgent).line("name", "Name of the agent", "", AgentName::MAX))
+            button.primary type="submit" { "Create agent" }
+        },
+    )
+}
+
+fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup {
+    let agent = spend.agent.agent();
+    let total = spend.services.iter().map(|service| service.spent_today);
+    let total = total.fold(Spend::NONE, Spend::plus);
+    let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
+    let cap_of = |service: &GovernedService| service.record.policy.max_per_day;
+    // Only services with spend or with a limit get a bar.
+    let (mut shown, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
+        .services
+        .iter()
+        .filter(|service| service.record.enabled || !service.spent_today.amount.is_zero())
+        .partition(|service| !service.spent_today.amount.is_zero() || !is_no_limit(cap_of(service)));
+    shown.sort_by_key(|service| std::cmp::Reverse(service.spent_today.amount));
+    html! {
+        li.card.agent {
+            div.headline {
+                h3 {
+                    (labels::agent(agent.id, &agent.name))
+                    @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) }
+                }
+                p.total { (spent(total)) }
+            }
+            @if let Some(freeze) = &spend.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
+            ul.spend {
+                @for rule in &spend.rules {
+                    @if let (RuleKind::BudgetLimit { limit, window }, Some(used)) = (&rule.rule.kind, rule.used) {
+                        li {
+                            div.spend-line {
+                                span { "All services, any " (length(*window)) }
+                                span.figures { (spent(used)) " of " (money(*limit)) }
+                            }
+                            (bar(used.amount, Amount::ZERO, *limit))
+                        }
+                    }
+                }
+                @for service in shown {
+                    li {
+                        div.spend-line {
+                            span {
+                                (labels::service(service.record.service, catalog))
+                                @if !service.record.enabled { span.muted { " disabled" } }
+                            }
+                            span.figures { (spent(service.spent_today)) " of " (cap(cap_of(service))) }
+                        }
+                        (bar(service.spent_today.amount, Amount::ZERO, cap_of(service)))
+                    }
+                }
+            }
+            @if !rest.is_empty() {
+                p.warning-line {
+                    span.nolimit { "no limit" }
+                    " on " (counted(rest.len(), "more service")) ", nothing spent · "
+                    a href=(format!("{}#services", paths::agent(agent.id))) { "Set limits" }
+                }
+            }
+            @if enabled.is_empty() { p.empty { "No service is enabled." } }
+        }
+    }
+}

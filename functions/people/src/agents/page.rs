@@ -1,0 +1,160 @@
+//! The page of one agent: whether it may pay, its services and their policies, its rules, its keys, its wallet, and
+//! payouts.
+
+use crate::agents::contents::AgentPage;
+use crate::agents::owned::Owned;
+use crate::agents::wallet_section;
+use crate::keys;
+use crate::payouts;
+use crate::rules;
+use crate::services;
+use crate::state::People;
+use crate::ui::datetime::{exact, relative};
+use crate::ui::form::FormName;
+use crate::ui::labels;
+use crate::ui::layout::{Button, Layout, NavItem, version_input};
+use crate::ui::paths;
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+use purser_domain::{AgentName, AgentStatus, Result};
+
+/// The page of an agent.
+pub(crate) async fn answer(
+    people: &People,
+    layout: &Layout,
+    owned: &Owned,
+    new_key: Option<String>,
+) -> Result<Response> {
+    let (mut services, rules, keys, payouts, edition, freeze, balance) = tokio::try_join!(
+        people.services(owned),
+        people.rules(owned),
+        people.keys(owned),
+        people.payouts(owned),
+        people.catalog(),
+        people.freeze_of(owned.agent()),
+        async { Ok(people.balance(owned).await) },
+    )?;
+    // By name; services that have left the catalog last.
+    services.sort_by_cached_key(|governed| {
+        let service = edition.catalog.by_id(governed.record.service);
+        (service.is_none(), service.map(|service| service.name.to_lowercase()))
+    });
+    let page = AgentPage {
+        agent: owned.agent(),
+        catalog: &edition.catalog,
+        services,
+        keys,
+        rules,
+        balance,
+        network: people.network,
+        payouts,
+        payout_key: uuid::Builder::from_random_bytes(people.entropy.bytes()?)
+            .into_uuid()
+            .to_string(),
+        freeze,
+        new_key,
+    };
+    Ok(agent_page(layout, &page).into_response())
+}
+
+pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
+    let agent = page.agent;
+    let path = paths::agent(agent.id);
+    let permissive = page
+        .services
+        .iter()
+        .filter(|panel| panel.record.enabled && panel.record.policy.is_permissive())
+        .count();
+    layout.page(
+        &agent.name,
+        NavItem::Elsewhere,
+        &html! {
+            p.crumb { a href="/dashboard" { "Overview" } }
+            div.agent-head {
+                div {
+                    h1 { (agent.name) " " (labels::status(agent.status)) }
+                    p.muted {
+                        "created " (relative(agent.created_at, layout.now)) " · "
+                        span.copyable { code.long { (agent.id) } (labels::copy_button(&agent.id.to_string(), "Copy the agent’s id")) }
+                    }
+                }
+                div.agent-actions { (rename_form(layout, page, &path)) (freeze_button(layout, agent.status, &path)) }
+            }
+            @if let Some(freeze) = &page.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
+            @if agent.status == AgentStatus::Frozen {
+                div.message.bad {
+                    p {
+                        strong { "Frozen." } " Every payment of this agent is refused, including approved ones."
+                        @if page.freeze.is_none() { " Its money can still be paid out to you." }
+                    }
+                }
+            }
+            @if let Some(key) = &page.new_key { (keys::section::shown_once(key)) }
+            @if permissive > 0 {
+                div.message.warn {
+                    p {
+                        strong { "No limit" } (format!(" on {permissive} of its services. "))
+                        @if agent.status == AgentStatus::Frozen || page.freeze.is_some() {
+                            "Once the freeze ends, the agent can spend its whole balance there without approval. "
+                        } @else {
+                            "The agent can spend its whole balance there without approval. "
+                        }
+                        a href="#services" { "Set limits" }
+                    }
+                }
+            }
+            nav.inpage aria-label="On this page" {
+                ul {
+                    li { a href="#services" { "Services" } }
+                    li { a href="#rules" { "Rules" } }
+                    li { a href="#keys" { "Keys" } }
+                    li { a href="#wallet" { "Wallet" } }
+                    li { a href="#payouts" { "Payouts" } }
+                    li { a href=(format!("/dashboard/decisions?agent_id={}", agent.id)) { "Its decisions" } }
+                }
+            }
+            (services::section::section(layout, page, &path))
+            (rules::section::section(layout, page, &path))
+            (keys::section::section(layout, page, &path))
+            (wallet_section::section(page))
+            (payouts::section::section(layout, page, &path))
+            p.muted.fine { "Record version " (agent.version) " · created " (exact(agent.created_at)) }
+        },
+    )
+}
+
+fn rename_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+    let inputs = layout.inputs(FormName::Rename);
+    html! {
+        details.pop open[inputs.is_typed()] {
+            summary.button { "Rename" }
+            div.pop-body {
+                (layout.form(&format!("{path}/rename"), &html! {
+                    (version_input(page.agent.version))
+                    (inputs.line("name", "Name of the agent", &page.agent.name, AgentName::MAX))
+                    button.primary type="submit" { "Rename" }
+                }))
+            }
+        }
+    }
+}
+
+/// Freezing sends no version: it must work immediately, whoever else is editing.
+fn freeze_button(layout: &Layout, status: AgentStatus, path: &str) -> Markup {
+    match status {
+        AgentStatus::Active => layout.button(
+            &format!("{path}/freeze"),
+            &Button::danger(
+                "Freeze",
+                "Freeze this agent? Every payment is refused, including approved ones, until you unfreeze it.",
+            ),
+        ),
+        AgentStatus::Frozen => layout.button(
+            &format!("{path}/unfreeze"),
+            &Button {
+                class: "primary",
+                ..Button::plain("Unfreeze")
+            },
+        ),
+    }
+}

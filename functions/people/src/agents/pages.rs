@@ -1,0 +1,66 @@
+//! One agent: its page, and what the forms on it do.
+
+use crate::agents::owned::named;
+use crate::agents::{actions, page};
+use crate::redirect::see_other;
+use crate::sessions::session::PageSession;
+use crate::state::People;
+use crate::ui::layout::Layout;
+use crate::ui::paths;
+use crate::{keys, payouts, rules, services};
+use axum::{
+    Router,
+    extract::{Path, State},
+    handler::Handler,
+    http::Uri,
+    routing::{MethodRouter, get, post},
+};
+use purser_api::Reply;
+use purser_domain::AgentId;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The routes below an agent's address.
+pub(crate) fn routes() -> Router<Arc<People>> {
+    Router::new()
+        .route("/", get(show))
+        .route("/rename", form(actions::rename))
+        .route("/freeze", form(actions::freeze))
+        .route("/unfreeze", form(actions::unfreeze))
+        .route("/keys", form(keys::actions::create))
+        .route("/keys/{key}/rotate", form(keys::actions::rotate))
+        .route("/keys/{key}/revoke", form(keys::actions::revoke))
+        .route("/payout-address", form(payouts::actions::name_address))
+        .route("/payout-address/remove", form(payouts::actions::remove_address))
+        .route("/payouts", form(payouts::actions::pay_out))
+        .route("/services", form(services::actions::enable))
+        .route("/services/{service}", form(services::actions::edit))
+        .route("/services/{service}/disable", form(services::actions::disable))
+        .route("/services/{service}/enable", form(services::actions::enable_again))
+        .route("/rules", form(rules::actions::add))
+        .route("/rules/{rule}", form(rules::actions::replace))
+        .route("/rules/{rule}/remove", form(rules::actions::remove))
+}
+
+/// An address that forms are sent to.
+pub(crate) fn form<H, T>(handler: H) -> MethodRouter<Arc<People>>
+where
+    H: Handler<T, Arc<People>>,
+    T: 'static,
+{
+    post(handler).get(back)
+}
+
+/// `GET /dashboard/agents/{agent}`.
+async fn show(State(people): State<Arc<People>>, session: PageSession, Path(agent): Path<String>, uri: Uri) -> Reply {
+    let agent = named(AgentId::parse(&agent))?;
+    let owned = people.own_agent(&session.person, agent).await?;
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(page::answer(&people, &layout, &owned, None).await?)
+}
+
+/// `GET` of a path that only takes forms: redirects to the agent's page.
+async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
+    let agent = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
+    Ok(see_other(&paths::agent(agent)))
+}

@@ -1,0 +1,91 @@
+//! An agent's wallet: made with the agent, and its balance.
+
+use crate::agents::new_keys::NewKeys;
+use crate::agents::owned::Owned;
+use crate::state::People;
+use purser_api::{AskedWallet, AttestWallet, CallerIds};
+use purser_chain::{KmsError, KmsKeys, is_attested};
+use purser_domain::{AgentId, Amount, Causes, Error, ErrorKind, Result, Wallet};
+use purser_store::SpareKey;
+use tracing::warn;
+
+const DOING: &str = "making a wallet";
+
+/// When to try again a key that can't be used yet: its tags take from seconds to five minutes to hold.
+const NEW_KEY_SECONDS: u64 = 10;
+
+impl People {
+    /// A new agent's id and its wallet, whose key has attested the address. A number whose wallet was not stored in the
+    /// end is never used. A key in KMS that can't be used yet is kept for the next agent, so that repetitions make no
+    /// further keys; any other that was not stored is found by its tags (`docs/operations.md`).
+    pub(crate) async fn new_wallet(&self, caller: CallerIds) -> Result<(AgentId, Wallet)> {
+        let (keys, stack, policy) = match &self.new_keys {
+            NewKeys::Seed => {
+                let index = self.ledger.next_wallet_index().await?;
+                let agent = self.new_agent_id()?;
+                let wallet = self.attested(agent, AskedWallet::Seed { index }, caller).await?;
+                return Ok((agent, wallet));
+            }
+            NewKeys::Kms { keys, stack, policy } => (keys, stack, policy.as_deref()),
+        };
+        let spare = match self.ledger.take_spare_key().await? {
+            Some(spare) => spare,
+            None => self.new_key(keys, stack, policy).await?,
+        };
+        let key_id = spare.key.to_string();
+        match self.attested(spare.agent, AskedWallet::Kms { key_id }, caller).await {
+            Ok(wallet) => Ok((spare.agent, wallet)),
+            Err(error) => Err(self.kept_for_later(spare, error).await),
+        }
+    }
+
+    async fn new_key(&self, keys: &KmsKeys, stack: &str, policy: Option<&str>) -> Result<SpareKey> {
+        let agent = self.new_agent_id()?;
+        let made = keys.create(agent, stack, policy).await;
+        let key = made.map_err(|error| match error {
+            KmsError::Unavailable(_) => Error::temporarily_unavailable(DOING, error),
+            KmsError::Refused(_) | KmsError::Answer(_) => Error::internal(DOING, error),
+        })?;
+        Ok(SpareKey { key, agent })
+    }
+
+    /// Keeps a key that may be usable later, and returns the error for the caller. Any other is found by its tags.
+    async fn kept_for_later(&self, spare: SpareKey, error: Error) -> Error {
+        if !matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
+            return error;
+        }
+        if let Err(cause) = self.ledger.keep_spare_key(spare).await {
+            warn!(agent.id = %spare.agent, cause = %Causes(&cause), "wallet_key.not_kept");
+        }
+        error.retry_after(NEW_KEY_SECONDS)
+    }
+
+    async fn attested(&self, agent: AgentId, asked: AskedWallet, caller: CallerIds) -> Result<Wallet> {
+        let request = AttestWallet {
+            agent_id: agent.uuid(),
+            wallet: asked.clone(),
+        };
+        let attested = self.payments.attest_wallet(caller, request).await?;
+        attested
+            .wallet(&asked)
+            .filter(|wallet| is_attested(&wallet.attestation, agent, wallet.address))
+            .ok_or_else(|| Error::internal(DOING, "it is not attested"))
+    }
+
+    fn new_agent_id(&self) -> Result<AgentId> {
+        let bytes = self.entropy.bytes()?;
+        Ok(AgentId::from_uuid(uuid::Builder::from_random_bytes(bytes).into_uuid()))
+    }
+
+    /// The wallet's balance, or `None` while the chain can't be reached, since the rest of the agent can be managed
+    /// without it.
+    pub(crate) async fn balance(&self, owned: &Owned) -> Option<Amount> {
+        match self.chain.balance(owned.agent().wallet.address).await {
+            Ok(balance) => Some(balance),
+            Err(error) => {
+                warn!(cause = %error, "balance.unavailable");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The API: JSON for a person's session (in `approvals/poll.rs` also for an agent key), in the `Authorization` header only.
+//! The pages' cookie is not accepted here, so no other site can make a browser send a request.
+//!
+//! One `api.rs` for each feature, and in it one function per route: parse, operate, answer. All check in the same order: the
+//! session (401), whether the resource exists and is the caller's (404), the body and the query (400, every problem in
+//! one answer), the version in `If-Match` (428, 412).
+
+use crate::agents::{api as agents, wallet_api as wallet};
+use crate::approvals::{api as approvals, poll};
+use crate::audit::api as audit;
+use crate::decisions::api as decisions;
+use crate::handovers::api as handovers;
+use crate::keys::api as keys;
+use crate::notices::api as notices;
+use crate::payouts::api as payouts;
+use crate::rules::api as rules;
+use crate::services::api as services;
+use crate::sessions::api as sessions;
+use crate::settlements::api as settlements;
+use crate::state::People;
+use crate::usage::api as usage;
+use crate::webhooks::api as webhooks;
+use std::sync::Arc;
+
+purser_api::routes!(
+    Arc<People>,
+    agents::list,
+    agents::create,
+    agents::read,
+    agents::edit,
+    keys::list,
+    keys::create,
+    keys::rotate,
+    keys::revoke,
+    services::list,
+    services::enable,
+    services::read,
+    services::edit,
+    services::disable,
+    rules::list,
+    rules::add,
+    rules::replace,
+    rules::remove,
+    wallet::read,
+    payouts::read,
+    payouts::name,
+    payouts::remove,
+    payouts::pay_out,
+    poll::approval,
+    approvals::list,
+    approvals::read,
+    approvals::approve,
+    approvals::reject,
+    decisions::list,
+    decisions::read,
+    settlements::list,
+    settlements::read,
+    usage::read,
+    audit::list,
+    handovers::list,
+    handovers::accept,
+    sessions::list,
+    sessions::end,
+    sessions::end_all,
+    webhooks::list,
+    webhooks::create,
+    webhooks::read,
+    webhooks::replace,
+    webhooks::remove,
+    webhooks::rotate,
+    webhooks::test,
+    webhooks::deliveries,
+    webhooks::redeliver,
+    notices::read,
+    notices::replace,
+    notices::test,
+);

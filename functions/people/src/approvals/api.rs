@@ -1,0 +1,328 @@
+//! `/approvals`: what agents ask a person for, and the person's decision.
+
+use crate::agents::owned::named;
+use crate::approvals::operations::{ApprovalContext, ApprovalFilter, Note};
+use crate::cursor;
+use crate::request::{agent_filter, optional_body, slice};
+use crate::state::People;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use purser_api::{CallView, Failure, Member as _, Query, SessionToken};
+use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, Timestamp};
+use purser_store::ApprovalDecision;
+use serde::Serialize;
+use serde_json::json;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of listing approvals.
+    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
+    /// The errors of reading an approval.
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
+    /// The errors of a person's word.
+    pub(crate) DecideErrors: 400, 401, 403, 404, 409, 413, 429, 500;
+}
+
+/// Every status.
+const STATUSES: [ApprovalStatus; 5] = [
+    ApprovalStatus::Pending,
+    ApprovalStatus::Approved,
+    ApprovalStatus::Rejected,
+    ApprovalStatus::Expired,
+    ApprovalStatus::Executed,
+];
+
+/// A request for approval, with the facts that the decision needs.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnApproval)]
+pub(crate) struct ApprovalView {
+    #[schema(value_type = uuid::Uuid)]
+    approval_id: String,
+    /// `pending`, `approved`, `rejected`, `expired` or `executed`.
+    #[schema(value_type = String, example = "pending")]
+    status: &'static str,
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    agent_name: String,
+    /// `active`, or `frozen`: then nothing is paid, whatever is approved.
+    #[schema(value_type = String, example = "active")]
+    agent_status: &'static str,
+    /// The agent's key of the request.
+    #[schema(example = "00c0ffee00c0ffee")]
+    key_id: String,
+    /// The decision that required approval.
+    #[schema(value_type = uuid::Uuid)]
+    transaction_id: String,
+    #[schema(value_type = uuid::Uuid)]
+    service_id: String,
+    /// Null for a service that is no longer in the catalog, as is its name.
+    #[schema(required)]
+    service_slug: Option<String>,
+    #[schema(required)]
+    service_name: Option<String>,
+    operation_id: String,
+    amount_units: u64,
+    pay_to: String,
+    /// The call.
+    call: CallView,
+    /// The policy's threshold at that time.
+    threshold_units: u64,
+    /// The rule that required approval; null if it was the policy's threshold.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    rule_id: Option<String>,
+    /// The amount above which that rule requires approval.
+    #[schema(required)]
+    rule_above_units: Option<u64>,
+    /// The daily cap. It and the next two members are null once no payment can follow, and if the service is not
+    /// enabled.
+    #[schema(required)]
+    max_per_day_units: Option<u64>,
+    /// The amount that counts against it now; an upper bound while more than about 20,000 expired payments are not
+    /// evicted yet.
+    #[schema(required)]
+    spend_today_units: Option<u64>,
+    /// The remaining amount, without this payment.
+    #[schema(required)]
+    remaining_today_units: Option<u64>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// The time at which it expires.
+    #[schema(format = DateTime)]
+    expires_at: String,
+    /// When a person decided.
+    #[schema(format = DateTime, required)]
+    resolved_at: Option<String>,
+    /// The person's note.
+    #[schema(required)]
+    note: Option<String>,
+    /// The settlement that used it.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    settlement_id: Option<String>,
+}
+
+impl ApprovalView {
+    fn at(context: &ApprovalContext, catalog: &Catalog, now: Timestamp) -> Self {
+        let ApprovalContext { approval, agent, day } = context;
+        let (agent, service) = (agent.agent(), catalog.by_id(approval.service));
+        Self {
+            approval_id: approval.id.to_string(),
+            status: approval.status(now).name(),
+            agent_id: agent.id.to_string(),
+            agent_name: agent.name.clone(),
+            agent_status: agent.status.name(),
+            key_id: approval.key.to_string(),
+            transaction_id: approval.transaction.to_string(),
+            service_id: approval.service.to_string(),
+            service_slug: service.map(|service| service.slug.to_string()),
+            service_name: service.map(|service| service.name.clone()),
+            operation_id: approval.operation.to_string(),
+            amount_units: approval.amount.units(),
+            pay_to: approval.pay_to.to_string(),
+            call: CallView::from(&approval.call),
+            threshold_units: approval.threshold.units(),
+            rule_id: approval.rule.map(|rule| rule.id.to_string()),
+            rule_above_units: approval.rule.map(|rule| rule.above.units()),
+            max_per_day_units: day.map(|day| day.cap.units()),
+            spend_today_units: day.map(|day| day.used.amount.units()),
+            remaining_today_units: day.map(|day| Amount::units(day.cap.above(day.used.amount))),
+            created_at: approval.created_at.to_string(),
+            expires_at: approval.expires_at.to_string(),
+            resolved_at: approval.resolved_at().map(|at| at.to_string()),
+            note: approval.ruling().and_then(|ruling| ruling.note.clone()),
+            settlement_id: approval.settlement().map(|id| id.to_string()),
+        }
+    }
+}
+
+/// Approvals, newest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnApprovalList)]
+pub(crate) struct ApprovalList {
+    approvals: Vec<ApprovalView>,
+    /// The number of approvals in this answer. With a filter, a page can be short although more follow.
+    count: usize,
+    /// Send it as `cursor` to read the next page; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+purser_api::body! {
+    /// A person's decision. The body may be absent.
+    pub(crate) struct VerdictBody {
+        /// A note for yourself and for the agent. Surrounding white space is removed; line breaks are the only control
+        /// characters.
+        note: Option<Written>,
+    }
+}
+
+impl VerdictBody {
+    pub(crate) fn note(self) -> Option<Note> {
+        self.note?.0
+    }
+}
+
+purser_api::field! {
+    /// The note, unless it is blank.
+    pub(crate) struct Written(Option<Note>):
+    |value| Note::parse(value.as_str().ok_or("must be a text")?),
+    json!({"type": "string", "maxLength": NOTE_MAX, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})
+}
+
+/// List the approvals of your agents.
+#[utoipa::path(
+    get,
+    path = "/approvals",
+    operation_id = "list_approvals",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("status" = Option<String>, Query, pattern = "^(pending|approved|rejected|expired|executed)$", description = "Only approvals in this state."),
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = ApprovalList, description = "Newest first."), ListErrors)
+)]
+pub(crate) async fn list(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<ApprovalList>, Failure> {
+    let person = people.authenticate(token).await?;
+    let mut query = Query::of(&uri);
+    let filter = ApprovalFilter {
+        agent: agent_filter(&mut query),
+        status: query.read("status", status, statuses()),
+        decided: false,
+    };
+    let slice = slice(&mut query, cursor::read_approval);
+    query.finish()?;
+    let page = people.approvals(&person, filter, slice);
+    let (page, edition) = tokio::try_join!(page, people.catalog())?;
+    let now = people.now();
+    let approvals = page
+        .items
+        .iter()
+        .map(|context| ApprovalView::at(context, &edition.catalog, now));
+    let approvals: Vec<ApprovalView> = approvals.collect();
+    Ok(Json(ApprovalList {
+        count: approvals.len(),
+        approvals,
+        next_cursor: page.next.map(cursor::write_approval),
+    }))
+}
+
+fn status(name: &str) -> Option<ApprovalStatus> {
+    STATUSES.into_iter().find(|status| status.name() == name)
+}
+
+fn statuses() -> String {
+    format!("must be one of: {}", STATUSES.map(ApprovalStatus::name).join(", "))
+}
+
+/// Read an approval.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/approvals/{approvalId}",
+    operation_id = "read_approval",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("approvalId" = String, Path, description = "The payment that needs approval."),
+    ),
+    responses((status = 200, body = ApprovalView, description = "Its state."), ReadErrors)
+)]
+pub(crate) async fn read(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path((agent, approval)): Path<(String, String)>,
+) -> Result<Json<ApprovalView>, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let own = people.own_approval(owned, named(ApprovalId::parse(&approval))?).await?;
+    let (approval, edition) = tokio::try_join!(people.approval(own), people.catalog())?;
+    Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
+}
+
+/// Approve a payment. The agent's next request with this approval is allowed, once.
+///
+/// Caps, rules and freezes still apply to that request.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/approvals/{approvalId}/approve",
+    operation_id = "approve",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("approvalId" = String, Path, description = "The payment that needs approval."),
+    ),
+    request_body = Option<VerdictBody>,
+    responses((status = 200, body = ApprovalView, description = "Approved."), DecideErrors)
+)]
+pub(crate) async fn approve(
+    people: State<Arc<People>>,
+    token: SessionToken,
+    path: Path<(String, String)>,
+    body: Bytes,
+) -> Result<Json<ApprovalView>, Failure> {
+    decide(&people, token, &path, &body, ApprovalDecision::Approve).await
+}
+
+/// Reject: the payment will not be made.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/approvals/{approvalId}/reject",
+    operation_id = "reject",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("approvalId" = String, Path, description = "The payment that needs approval."),
+    ),
+    request_body = Option<VerdictBody>,
+    responses((status = 200, body = ApprovalView, description = "Rejected."), DecideErrors)
+)]
+pub(crate) async fn reject(
+    people: State<Arc<People>>,
+    token: SessionToken,
+    path: Path<(String, String)>,
+    body: Bytes,
+) -> Result<Json<ApprovalView>, Failure> {
+    decide(&people, token, &path, &body, ApprovalDecision::Reject).await
+}
+
+async fn decide(
+    people: &People,
+    token: SessionToken,
+    (agent, approval): &(String, String),
+    body: &Bytes,
+    decision: ApprovalDecision,
+) -> Result<Json<ApprovalView>, Failure> {
+    let owned = people.authenticate_for(token, agent).await?;
+    let own = people.own_approval(owned, named(ApprovalId::parse(approval))?).await?;
+    let note = VerdictBody::parse(&optional_body(body)?)?.note();
+    let edition = people.catalog().await?;
+    let approval = people.decide_approval(own, decision, note.as_ref()).await?;
+    Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_asked_for_by_its_name() {
+        for known in STATUSES {
+            assert_eq!(status(known.name()), Some(known));
+        }
+        assert_eq!(status("Pending"), None);
+        assert_eq!(
+            statuses(),
+            "must be one of: pending, approved, rejected, expired, executed"
+        );
+    }
+}

@@ -1,0 +1,395 @@
+//! Approvals: what the agents ask a person for, the facts needed to decide, and the decision.
+
+use crate::agents::operations::FEW;
+use crate::agents::owned::Owned;
+use crate::caller::Caller;
+use crate::several::several;
+use crate::state::People;
+use purser_domain::{
+    Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
+    Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, WindowScope,
+};
+use purser_store::{ApprovalDecision, ApprovalPlace, AuditEntry, Resolved};
+use purser_store::{Filter, Page, PageRequest, READS, page};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The longest that an approval can be open: the most that `APPROVAL_TTL_SECONDS` takes (`functions/payments`).
+const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
+
+/// The number of calls that begin to wait for the verdicts of one agent in a minute. A client that waits all the time makes
+/// three.
+pub(crate) const AGENT_WAITS_PER_MINUTE: u32 = 4;
+
+/// The number of calls that begin to wait in a minute, of all agents of one owner. It is about half of all, so that no owner
+/// takes those of the others.
+pub(crate) const OWNER_WAITS_PER_MINUTE: u32 = 8;
+
+/// The number of calls that begin to wait in a minute, of all agents together. Each takes an environment of this function for
+/// 20 s at most: 15 a minute take five on average, half of what a new AWS account has. The rest is for people, so waiting
+/// agents keep nobody from deciding, or from freezing one.
+pub(crate) const WAITS_PER_MINUTE: u32 = 15;
+
+/// A person's note on an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note(String);
+
+impl Note {
+    /// Reads a note. Surrounding space is trimmed, and a blank note is none. Line breaks are its only control
+    /// characters.
+    pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
+        let note = text.replace("\r\n", "\n");
+        let note = note.trim();
+        let is_text = !note.chars().any(|symbol| symbol.is_control() && symbol != '\n');
+        if note.chars().count() > NOTE_MAX || !is_text {
+            return Err(format!(
+                "must be a text of at most {NOTE_MAX} characters, without control characters but line breaks"
+            ));
+        }
+        Ok((!note.is_empty()).then(|| Self(note.to_owned())))
+    }
+
+    /// The note.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An approval with the facts a person needs to decide.
+#[derive(Clone, Debug)]
+pub(crate) struct ApprovalContext {
+    /// The approval.
+    pub(crate) approval: Approval,
+    /// The agent that asks.
+    pub(crate) agent: Arc<Owned>,
+    /// The daily cap and its use. `None` for an approval that can no longer lead to a payment, or if the service is
+    /// not enabled.
+    pub(crate) day: Option<DailyUsage>,
+}
+
+/// An approval, checked to be of the person's own agent.
+#[derive(Debug)]
+pub(crate) struct OwnApproval {
+    owned: Owned,
+    approval: Approval,
+}
+
+/// A service's cap on the day, and what counts against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DailyUsage {
+    /// The cap.
+    pub(crate) cap: Amount,
+    /// The amount used.
+    pub(crate) used: Spend,
+}
+
+/// A filter of approvals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ApprovalFilter {
+    /// Only this agent's.
+    pub(crate) agent: Option<AgentId>,
+    /// Only those with this status now.
+    pub(crate) status: Option<ApprovalStatus>,
+    /// Only those that no longer wait for a person.
+    pub(crate) decided: bool,
+}
+
+/// The approvals that wait for a person.
+///
+/// While the person's agents are few, they are found by agent and not among all approvals ever made, so that no agent's
+/// activity hides what another one asks. Of many agents they are found among all that were asked for while an approval
+/// lives: that hides none either, and reads no agent that does not ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    /// A page of them, oldest first.
+    pub(crate) items: Vec<ApprovalContext>,
+    /// The place after which the next page begins.
+    pub(crate) next: Option<ApprovalPlace>,
+    /// The number of open approvals on all pages, of each agent that has any.
+    pub(crate) counts: BTreeMap<AgentId, usize>,
+    /// Every agent of the person, oldest first; of many only those of the page's approvals.
+    pub(crate) agents: Vec<Arc<Owned>>,
+    /// Whether there are others.
+    pub(crate) are_many: bool,
+}
+
+impl Waiting {
+    /// The number of open approvals, of all agents.
+    pub(crate) fn count(&self) -> usize {
+        self.counts.values().fold(0, |count, more| count.saturating_add(*more))
+    }
+
+    /// The number of open approvals of one agent.
+    pub(crate) fn count_of(&self, agent: AgentId) -> usize {
+        self.counts.get(&agent).copied().unwrap_or(0)
+    }
+}
+
+impl People {
+    /// Whether one more call may wait for a verdict on this approval. A call that may not is answered at once. An agent that
+    /// has used up its own waits uses up nobody else's, and an owner whose agents have uses up no other owner's.
+    pub(crate) async fn may_wait(&self, approval: &Approval) -> bool {
+        let owner = format!("approval waits of {}", Fingerprint::of_text(&approval.owner));
+        let scopes = [
+            (&self.agent_waits, format!("approval waits {}", approval.agent)),
+            (&self.owner_waits, owner),
+            (&self.waits, "approval waits".to_owned()),
+        ];
+        for (throttle, scope) in scopes {
+            if throttle.limit(scope, self.now(), async { Ok(()) }).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The person's approvals, newest first. An approval that was just created may be missing for a moment.
+    pub(crate) async fn approvals(
+        &self,
+        person: &Caller,
+        filter: ApprovalFilter,
+        slice: PageRequest<ApprovalPlace>,
+    ) -> Result<Page<ApprovalContext, ApprovalPlace>> {
+        if let Some(agent) = filter.agent {
+            self.own_agent(person, agent).await?;
+        }
+        let now = self.now();
+        let only_open = filter.status.is_some_and(ApprovalStatus::is_open);
+        let keep = |approval: &Approval| {
+            if only_open && now.since(approval.created_at) > LONGEST_WAIT {
+                return Filter::Stop;
+            }
+            Filter::by(
+                filter.agent.is_none_or(|agent| approval.agent == agent)
+                    && filter.status.is_none_or(|status| approval.status(now) == status)
+                    && !(filter.decided && approval.status(now) == ApprovalStatus::Pending),
+            )
+        };
+        let read = |before, count: u32| {
+            let count = u8::try_from(count).unwrap_or(u8::MAX);
+            self.ledger.approvals_of(person.id.as_str(), before, count)
+        };
+        let filtered = filter != ApprovalFilter::default();
+        let page = page(slice, READS, filtered.then_some(keep), ApprovalPlace::of, read).await?;
+        Ok(Page {
+            items: self.contexts(person, page.items).await?,
+            next: page.next,
+        })
+    }
+
+    /// The approvals that wait for the person, of all their agents or of one: a page of them, from after a place on.
+    pub(crate) async fn waiting(
+        &self,
+        person: &Caller,
+        only: Option<AgentId>,
+        after: Option<ApprovalPlace>,
+    ) -> Result<Waiting> {
+        /// How many a page shows.
+        const SHOWN: usize = 25;
+        let now = self.now();
+        let whose = person.id.as_str();
+        let first = self.ledger.ids_of_agents(whose, Some(FEW.saturating_add(1))).await?;
+        let are_many = first.len() > FEW;
+        let (mut agents, mut waiting) = if are_many {
+            let asked = self.ledger.approvals_since(whose, now.before(self.approval_ttl));
+            (Vec::new(), asked.await?)
+        } else {
+            let mut asking = self.ledger.asking(first).await?;
+            asking.retain(|(agent, _)| agent.owner == whose);
+            let ids = asking.iter().flat_map(|(_, ids)| ids.iter().copied());
+            let waiting = self.ledger.approvals(ids).await?;
+            (asking.into_iter().map(|(agent, _)| agent).collect(), waiting)
+        };
+        waiting.retain(|approval| approval.status(now) == ApprovalStatus::Pending);
+        let mut counts = BTreeMap::new();
+        for approval in &waiting {
+            let count: &mut usize = counts.entry(approval.agent).or_default();
+            *count = count.saturating_add(1);
+        }
+
+        if !are_many {
+            self.move_to_owners(&waiting, &agents).await?;
+        }
+        waiting.retain(|approval| {
+            only.is_none_or(|agent| approval.agent == agent)
+                && after.is_none_or(|after| ApprovalPlace::of(approval) > after)
+        });
+        waiting.sort_by_key(ApprovalPlace::of);
+        let more = waiting.len() > SHOWN;
+        waiting.truncate(SHOWN);
+        if are_many {
+            let ids: BTreeSet<AgentId> = waiting.iter().map(|approval| approval.agent).collect();
+            agents = self.ledger.agents(ids).await?;
+            self.move_to_owners(&waiting, &agents).await?;
+        }
+        let own = agents.into_iter().filter_map(|agent| Owned::of(person, agent));
+        let agents: Vec<Arc<Owned>> = own.map(Arc::new).collect();
+
+        let places = waiting.iter().map(|approval| (approval.agent, approval.service));
+        let days = self.days(places.collect()).await?;
+        let next = waiting.last().map(ApprovalPlace::of).filter(|_| more);
+        let items = waiting.into_iter().filter_map(|approval| {
+            let owned = agents.iter().find(|owned| owned.agent().id == approval.agent);
+            Some(ApprovalContext {
+                agent: Arc::clone(owned?),
+                day: days.get(&(approval.agent, approval.service)).copied(),
+                approval,
+            })
+        });
+        Ok(Waiting {
+            items: items.collect(),
+            next,
+            counts,
+            agents,
+            are_many,
+        })
+    }
+
+    /// Moves what an agent asked before it was handed over, where that was interrupted.
+    async fn move_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
+        for approval in approvals {
+            if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
+                self.ledger.move_approval(approval, &agent.owner).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The agent's approval with this id. Another's and an unknown one are both not found.
+    pub(crate) async fn own_approval(&self, owned: Owned, id: ApprovalId) -> Result<OwnApproval> {
+        let approval = self.ledger.approval(id).await?;
+        let own = approval.filter(|approval| approval.agent == owned.agent().id);
+        let mut approval = own.ok_or(ErrorKind::NotFound)?;
+        // The agent was handed over since it asked.
+        self.ledger.move_approval(&approval, &owned.agent().owner).await?;
+        approval.owner.clone_from(&owned.agent().owner);
+        Ok(OwnApproval { owned, approval })
+    }
+
+    /// The approval with the facts a person needs to decide.
+    pub(crate) async fn approval(&self, own: OwnApproval) -> Result<ApprovalContext> {
+        self.context_of(own.owned, own.approval).await
+    }
+
+    /// The approval after the owner's decision, which is accepted once and only before it expires. To approve a large
+    /// amount takes a recent sign-in.
+    pub(crate) async fn decide_approval(
+        &self,
+        own: OwnApproval,
+        decision: ApprovalDecision,
+        note: Option<&Note>,
+    ) -> Result<ApprovalContext> {
+        let OwnApproval { owned, approval } = own;
+        let (kind, status) = match decision {
+            ApprovalDecision::Approve => (AuditKind::ApprovalApproved, ApprovalStatus::Approved),
+            ApprovalDecision::Reject => (AuditKind::ApprovalRejected, ApprovalStatus::Rejected),
+        };
+        let act = Act::of(kind)
+            .on(approval.agent)
+            .about(approval.service)
+            .with(&approval.id);
+        let changes = AuditChanges::one("status", ApprovalStatus::Pending.name(), status.name());
+        let entry = self.entry(owned.acting(), &act, changes)?;
+        let decided = self.stored_decision(&owned, &approval, decision, note, &entry);
+        let decided = self.judged(owned.acting(), &act, decided).await?;
+        self.context_of(owned, decided).await
+    }
+
+    async fn stored_decision(
+        &self,
+        owned: &Owned,
+        approval: &Approval,
+        decision: ApprovalDecision,
+        note: Option<&Note>,
+        entry: &AuditEntry,
+    ) -> Result<Approval> {
+        if decision == ApprovalDecision::Approve && approval.amount > self.limits.recent_above {
+            self.limits.recently(owned.signed_in_at(), self.now())?;
+        }
+        let ruling = ApprovalResolution {
+            at: self.now(),
+            by: owned.agent().owner.clone(),
+            note: note.map(|note| note.as_str().to_owned()),
+        };
+        match self
+            .ledger
+            .resolve_approval(approval.id, decision, &ruling, entry)
+            .await?
+        {
+            Resolved::Done(approval) => Ok(approval),
+            Resolved::Already(approval) => Err(ErrorKind::ApprovalNotPending {
+                approval: approval.id,
+                status: approval.status(ruling.at),
+            }
+            .into()),
+            Resolved::NotFound => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    async fn context_of(&self, owned: Owned, approval: Approval) -> Result<ApprovalContext> {
+        let place = (approval.agent, approval.service);
+        let open = approval.status(self.now()).is_open();
+        let days = self.days(open.then_some(place).into_iter().collect()).await?;
+        Ok(ApprovalContext {
+            approval,
+            agent: Arc::new(owned),
+            day: days.get(&place).copied(),
+        })
+    }
+
+    async fn contexts(&self, person: &Caller, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
+        let now = self.now();
+        let asking: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
+        let open = approvals.iter().filter(|approval| approval.status(now).is_open());
+        let places = open.map(|approval| (approval.agent, approval.service)).collect();
+        let agents = several(asking, |id| {
+            let ledger = self.ledger.clone();
+            async move { ledger.agent(id).await }
+        });
+        let (agents, days) = tokio::try_join!(agents, self.days(places))?;
+        let own = agents
+            .into_iter()
+            .flatten()
+            .filter_map(|agent| Owned::of(person, agent));
+        let agents: BTreeMap<AgentId, Arc<Owned>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
+        let contexts = approvals.into_iter().filter_map(|approval| {
+            Some(ApprovalContext {
+                agent: agents.get(&approval.agent).cloned()?,
+                day: days
+                    .get(&(approval.agent, approval.service))
+                    .copied()
+                    .filter(|_| approval.status(now).is_open()),
+                approval,
+            })
+        });
+        Ok(contexts.collect())
+    }
+
+    /// The day's cap and use, for each of these services that is enabled.
+    async fn days(&self, places: BTreeSet<(AgentId, ServiceId)>) -> Result<BTreeMap<(AgentId, ServiceId), DailyUsage>> {
+        let scopes: Vec<_> = places
+            .iter()
+            .map(|(agent, service)| (day(*agent, *service), Duration::DAY))
+            .collect();
+        let records = several(places, |(agent, service)| {
+            let ledger = self.ledger.clone();
+            async move { Ok((agent, ledger.enabled_service(agent, service).await?)) }
+        });
+        let (records, spends) = tokio::try_join!(records, self.spends(&scopes))?;
+        let enabled = records
+            .into_iter()
+            .filter_map(|(agent, record)| Some((agent, record.filter(|record| record.enabled)?)));
+        let rooms = enabled.map(|(agent, record)| {
+            let room = DailyUsage {
+                cap: record.policy.max_per_day,
+                used: spends.of(day(agent, record.service)),
+            };
+            ((agent, record.service), room)
+        });
+        Ok(rooms.collect())
+    }
+}
+
+const fn day(agent: AgentId, service: ServiceId) -> WindowScope {
+    WindowScope::Day { agent, service }
+}

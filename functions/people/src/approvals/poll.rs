@@ -1,0 +1,123 @@
+//! `GET /approvals/{id}`: the status of an approval. Another's and an unknown one are both 404.
+//!
+//! The agent polls it with its key; the agent's owner may read the same with their session. The form of the bearer
+//! token shows which of the two the caller claims to be.
+//!
+//! With `wait_seconds` it answers as soon as the approval is no longer pending. Who asks is judged once, before.
+
+use crate::approvals::view::ApprovalView;
+use crate::caller::Caller;
+use crate::state::People;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use purser_api::{AgentCredentials, Failure, Query, SessionToken};
+use purser_domain::{Approval, ApprovalId, ApprovalStatus, ErrorKind, Result};
+use purser_store::DecisionKeys;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// The longest wait, in seconds: the function is given 29, and the gateway gives up at 30.
+const LONGEST_WAIT: u32 = 20;
+/// The time between two reads while a call waits.
+const BETWEEN_READS: Duration = Duration::from_secs(1);
+
+purser_api::error_responses! {
+    /// The errors of this endpoint.
+    pub(crate) ApprovalErrors: 400, 401, 403, 404, 429, 500;
+}
+
+/// Poll an approval, or wait until it is decided.
+#[utoipa::path(
+    get,
+    path = "/approvals/{id}",
+    tag = "payments",
+    security(("agentKey" = []), ("session" = [])),
+    params(
+        ("id" = String, Path, description = "The `approval_id` of an escalation."),
+        ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20,
+            description = "Long polling: the answer is sent when the approval is no longer `pending`, or after this many seconds. While too many requests wait, the answer is sent at once; pause before the next request. Default: 0."),
+    ),
+    responses(
+        (status = 200, body = ApprovalView, description = "The approval's state. Once it is approved, repeat the call with `approval_id`."),
+        ApprovalErrors,
+    )
+)]
+pub(crate) async fn approval(
+    State(people): State<Arc<People>>,
+    caller: AgentCredentials,
+    session: SessionToken,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Json<ApprovalView>, Failure> {
+    let id = ApprovalId::parse(&id);
+    let mut query = Query::of(&uri);
+    let wait = query.integer("wait_seconds", 0, LONGEST_WAIT);
+    let is_person = session.has_the_form_of_a_session();
+    let approval = if is_person {
+        of_person(&people, session, id).await?
+    } else {
+        of_agent(&people, caller, id).await?
+    };
+    query.finish()?;
+    let approval = match wait {
+        None | Some(0) => approval,
+        Some(seconds) => {
+            let wait = Duration::from_secs(seconds.into());
+            decided(&people, approval, is_person, wait).await?
+        }
+    };
+    Ok(Json(ApprovalView::at(&approval, people.now())))
+}
+
+/// The approval once it is no longer pending, or as it is after `wait`: one read a second of one row, the last one at
+/// the end.
+async fn decided(people: &People, mut approval: Approval, is_person: bool, wait: Duration) -> Result<Approval> {
+    let is_pending = |approval: &Approval| approval.status(people.now()) == ApprovalStatus::Pending;
+    if !is_pending(&approval) || !people.may_wait(&approval).await {
+        return Ok(approval);
+    }
+    let mut reads = interval(BETWEEN_READS);
+    // A slow read takes the place of those that it delays.
+    reads.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let begun = reads.tick().await;
+    while is_pending(&approval) {
+        let at = reads.tick().await;
+        let again = people.ledger.approval(approval.id).await?;
+        // Handed over meanwhile, it is its agent's as before, and no longer its old owner's.
+        let again = again.filter(|again| !is_person || again.owner == approval.owner);
+        approval = again.ok_or(ErrorKind::NotFound)?;
+        if at.duration_since(begun) >= wait {
+            break;
+        }
+    }
+    Ok(approval)
+}
+
+async fn of_agent(people: &People, caller: AgentCredentials, id: Option<ApprovalId>) -> Result<Approval> {
+    let ask = DecisionKeys {
+        approval: id,
+        ..DecisionKeys::default()
+    };
+    let caller = people.agent_reading(caller, &ask).await?;
+    let approval = caller.read.approval.as_ref();
+    let approval = approval.filter(|approval| approval.agent == caller.agent.id);
+    let approval = approval.ok_or(ErrorKind::NotFound)?;
+    caller.scope()?.check_service(approval.service)?;
+    Ok(approval.clone())
+}
+
+async fn of_person(people: &People, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
+    let read = async |person: &Caller| {
+        let approval = match id {
+            Some(id) => people.ledger.approval(id).await?,
+            None => None,
+        };
+        let approval = approval.ok_or(ErrorKind::NotFound)?;
+        people.own_agent(person, approval.agent).await?;
+        Ok(approval)
+    };
+    let (_, approval) = people.person_reading(session.presented()?, read).await?;
+    Ok(approval)
+}

@@ -1,0 +1,346 @@
+//! The audit log of a person: what they did, where from, and what they were refused; what operators did to their agents,
+//! and what left wallets unexplained; the same as a CSV file.
+
+use crate::agents::operations::Agents;
+use crate::agents::owned::Owned;
+use crate::audit::columns;
+use crate::csv;
+use crate::sessions::session::PageSession;
+use crate::state::People;
+use crate::ui::datetime::{exact, relative};
+use crate::ui::labels;
+use crate::ui::layout::{Layout, NavItem};
+use crate::ui::list::{agent_field, date_fields, filter_problem, filter_select, nothing_shown, paging};
+use crate::ui::paths;
+use axum::{
+    extract::State,
+    http::{StatusCode, Uri},
+    response::IntoResponse as _,
+};
+use maud::{Markup, html};
+use purser_api::{AuditView, Query, Reply, audit_filter};
+use purser_domain::{
+    Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, Catalog,
+};
+use purser_store::{AuditRow, Page, PageRequest, READ_AT_ONCE};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use uuid::Uuid;
+
+const PAGE: &str = "/dashboard/audit-log";
+const CSV: &str = "/dashboard/audit-log.csv";
+
+/// `GET /dashboard/audit-log`.
+pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    /// How many rows a page has.
+    const ROWS: u32 = 25;
+    let (filter, before, problem) = read(&uri);
+    let person = &session.person;
+    let rows = async {
+        if problem.is_some() {
+            return Ok(Page::default());
+        }
+        people
+            .audit_log(person, filter, PageRequest { before, limit: ROWS })
+            .await
+    };
+    let (mut agents, page, edition) = tokio::try_join!(people.agents_to_choose(person, None), rows, people.catalog(),)?;
+    if agents.are_many {
+        // The agents that the rows name.
+        let named = page.items.iter().filter_map(|row| row.record.act.agent);
+        let named: BTreeSet<AgentId> = named.chain(filter.agent).collect();
+        agents.known = people.own_agents(person, named.into_iter().collect()).await?;
+    }
+    let status = match problem {
+        Some(_) => StatusCode::BAD_REQUEST,
+        None => StatusCode::OK,
+    };
+    let layout = Layout {
+        problem,
+        ..Layout::of(&session, people.now())
+    };
+    let log = Log {
+        filter,
+        agents: &agents,
+        rows: &page.items,
+        before,
+        older: page.next,
+        catalog: &edition.catalog,
+    };
+    Ok((status, log_page(&layout, &log)).into_response())
+}
+
+/// `GET /dashboard/audit-log.csv`: the rows of the page's filters, from its first row on. The last line of a full file
+/// links to the rest.
+pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    /// At ten reads for each, this takes some seconds.
+    const MOST_PAGES: u32 = 50;
+    let (filter, mut before, problem) = read(&uri);
+    if let Some(problem) = problem {
+        return Ok((StatusCode::BAD_REQUEST, problem).into_response());
+    }
+    let mut text = columns::header();
+    for _ in 0..MOST_PAGES {
+        let slice = PageRequest {
+            before,
+            limit: READ_AT_ONCE,
+        };
+        let page = people.audit_log(&session.person, filter, slice).await?;
+        for row in &page.items {
+            text.push_str(&columns::row(AuditView::of(&row.record, &row.sha256)));
+        }
+        before = page.next;
+        if before.is_none() || text.len() > csv::MOST_BYTES {
+            break;
+        }
+    }
+    let next = before.map(|before| address(CSV, filter, Some(before)));
+    Ok(csv::file("purser-audit-log", text, next))
+}
+
+/// The filter and the cursor in a URL, and what is wrong with them. An empty field is no filter; a wrong one is left out.
+fn read(uri: &Uri) -> (AuditFilter, Option<Uuid>, Option<String>) {
+    let mut query = Query::without_blanks(uri);
+    let filter = audit_filter(&mut query);
+    let cursor = query.read(
+        "cursor",
+        |text| Uuid::try_parse(text).ok(),
+        "is invalid; start from the first page",
+    );
+    (filter, cursor, filter_problem(query))
+}
+
+/// The URL of the log with a filter and a cursor.
+fn address(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
+    crate::address::address(
+        path,
+        [
+            ("agent_id", filter.agent.map(|agent| agent.to_string())),
+            ("kind", filter.kind.map(|kind| kind.name().to_owned())),
+            ("from", filter.from.map(|at| at.to_string())),
+            ("to", filter.to.map(|at| at.to_string())),
+            ("refused", filter.refused.then(|| true.to_string())),
+            ("cursor", cursor.map(|cursor| cursor.to_string())),
+        ],
+    )
+}
+
+/// One page of the log.
+struct Log<'a> {
+    filter: AuditFilter,
+    agents: &'a Agents,
+    rows: &'a [AuditRow],
+    /// Where this page begins, if it is not the first.
+    before: Option<Uuid>,
+    /// Where the next page begins.
+    older: Option<Uuid>,
+    catalog: &'a Catalog,
+}
+
+fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
+    let filter = log.filter;
+    layout.page(
+        "Audit log",
+        NavItem::Audit,
+        &html! {
+            div.section-head {
+                h1 { "Audit log" }
+                a.button href=(address(CSV, filter, log.before)) { "Download as CSV" }
+            }
+            p { "Actions in your name, where they came from and which were refused, and what others did to your agents. Nobody can change this log." }
+            (filters(log))
+            @if layout.problem.is_some() {
+                (nothing_shown())
+            } @else if log.rows.is_empty() {
+                p.empty { @if filter == AuditFilter::default() { "There are no entries yet." } @else { "No entry matches these filters." } }
+            } @else {
+                ul.rows.log { @for row in log.rows { (log_row(layout, row, log)) } }
+            }
+            (paging(
+                "Pages",
+                log.before.map(|_| ("Newest", address(PAGE, filter, None))),
+                log.older.map(|older| ("Older", address(PAGE, filter, Some(older)))),
+            ))
+        },
+    )
+}
+
+fn filters(log: &Log<'_>) -> Markup {
+    let filter = log.filter;
+    html! {
+        form.filters method="get" action=(PAGE) role="search" {
+            (agent_field("Agent", log.agents, filter.agent))
+            (filter_select("kind", "kind", "Act", "All acts", of_people().map(|kind| {
+                (kind.name().to_owned(), html! { (words(kind)) }, filter.kind == Some(kind))
+            })))
+            (date_fields(filter.from, filter.to))
+            label.check { input type="checkbox" name="refused" value="true" checked[filter.refused]; " Refused only" }
+            button type="submit" { "Show" }
+            @if filter != AuditFilter::default() { a href=(PAGE) { "Clear" } }
+        }
+    }
+}
+
+fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
+    let AuditRecord {
+        id,
+        at,
+        actor,
+        source,
+        act,
+        outcome,
+    } = &row.record;
+    let refusal = match outcome {
+        AuditOutcome::Done(_) => None,
+        AuditOutcome::Refused(refusal) => Some(refusal),
+    };
+    html! {
+        li.row {
+            details {
+                summary {
+                    span.log-when { (relative(*at, layout.now)) }
+                    span.log-chip {
+                        @if refusal.is_some() {
+                            span.chip.bad { "refused" }
+                        } @else if act.kind == AuditKind::OutflowFound {
+                            span.chip.bad { "unexplained" }
+                        } @else {
+                            span.chip.good { "done" }
+                        }
+                    }
+                    span.log-who { (words(act.kind)) @if let Some(agent) = act.agent { " · " (name_of(agent, log.agents)) } }
+                    span.log-why { @if let Some(refusal) = refusal { (refusal.reason) } }
+                }
+                div.unfolded {
+                    dl.facts-list {
+                        div { dt { "When" } dd { (exact(*at)) } }
+                        @if let Some(agent) = act.agent {
+                            div { dt { "Agent" } dd { a href=(paths::agent(agent)) { (name_of(agent, log.agents)) } } }
+                        }
+                        @if let Some(service) = act.service {
+                            div { dt { "Service" } dd { (labels::service(service, log.catalog)) } }
+                        }
+                        @if let Some(object) = &act.object { div { dt { "Of" } dd { code.long { (object) } } } }
+                        @if matches!(actor, Actor::Person { .. }) {
+                            div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("not known")) } }
+                            div { dt { "Program" } dd { (source.user_agent.as_deref().unwrap_or("not told")) } }
+                        }
+                        div { dt { "By" } dd { (by(actor)) } }
+                        @if !source.request_id.is_empty() {
+                            div { dt { "Request" } dd { code.long { (source.request_id) } } }
+                        }
+                        div { dt { "Entry" } dd { code.long { (id) } } }
+                    }
+                    @match outcome {
+                        AuditOutcome::Done(changes) => (changed(changes)),
+                        AuditOutcome::Refused(refusal) => (refused(refusal)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn name_of(id: AgentId, agents: &Agents) -> String {
+    let agent = agents.known.iter().map(Owned::agent).find(|agent| agent.id == id);
+    agent.map_or_else(|| id.to_string(), |agent| agent.name.clone())
+}
+
+fn by(actor: &Actor) -> Markup {
+    match actor {
+        Actor::Person {
+            session: Some(session), ..
+        } => html! { "a session, " code.long { (session) } },
+        Actor::Person { session: None, .. } => html! { "an ID token" },
+        Actor::Operator(name) => html! { "the operator " (name) },
+        Actor::Reconcile => html! { "unknown sender; seen on the chain" },
+    }
+}
+
+fn refused(refusal: &AuditRefusal) -> Markup {
+    html! { p { code { (refusal.error) } ": " (refusal.reason) } }
+}
+
+/// Every member that changed, before and after.
+fn changed(changes: &AuditChanges) -> Markup {
+    let names: BTreeSet<&String> = changes.before.keys().chain(changes.after.keys()).collect();
+    let side = |value: Option<&Value>| match value {
+        None => html! { span.muted { "nothing" } },
+        Some(Value::String(text)) => html! { (text) },
+        Some(value) => html! { code.long { (value) } },
+    };
+    html! {
+        @if !names.is_empty() {
+            dl.facts-list {
+                @for name in names {
+                    div {
+                        dt { (name) }
+                        dd { (side(changes.before.get(name))) " → " (side(changes.after.get(name))) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The kinds of acts that a person's log has.
+fn of_people() -> impl Iterator<Item = AuditKind> {
+    let of_operators = |kind: &AuditKind| {
+        matches!(
+            kind,
+            AuditKind::CatalogEdited
+                | AuditKind::PaymentPinned
+                | AuditKind::PaymentChangeAccepted
+                | AuditKind::TrustStatusSet
+                | AuditKind::CuratedSet
+                | AuditKind::ProbeRequested
+                | AuditKind::ReconcileRequested
+        )
+    };
+    AuditKind::ALL.iter().copied().filter(move |kind| !of_operators(kind))
+}
+
+const fn words(kind: AuditKind) -> &'static str {
+    match kind {
+        AuditKind::AgentCreated => "Create an agent",
+        AuditKind::AgentRenamed => "Rename an agent",
+        AuditKind::AgentFrozen => "Freeze an agent",
+        AuditKind::AgentUnfrozen => "Unfreeze an agent",
+        AuditKind::KeyCreated => "Create a key",
+        AuditKind::KeyRotated => "Rotate a key",
+        AuditKind::KeyRevoked => "Revoke a key",
+        AuditKind::ServiceEnabled => "Enable a service",
+        AuditKind::ServiceDisabled => "Disable a service",
+        AuditKind::PolicyEdited => "Edit a policy",
+        AuditKind::RuleAdded => "Add a rule",
+        AuditKind::RuleReplaced => "Replace a rule",
+        AuditKind::RuleRemoved => "Remove a rule",
+        AuditKind::PayoutAddressNamed => "Name a payout address",
+        AuditKind::PayoutAddressRemoved => "Remove a payout address",
+        AuditKind::PaidOut => "Pay out",
+        AuditKind::ApprovalApproved => "Approve a payment",
+        AuditKind::ApprovalRejected => "Reject a payment",
+        AuditKind::WebhookCreated => "Make a webhook",
+        AuditKind::WebhookEdited => "Edit a webhook",
+        AuditKind::WebhookSecretRotated => "Rotate a webhook’s secret",
+        AuditKind::WebhookRemoved => "Remove a webhook",
+        AuditKind::NoticesEdited => "Edit notices",
+        AuditKind::SessionStarted => "Sign in",
+        AuditKind::SessionEnded => "End a session",
+        AuditKind::SessionsEnded => "End all sessions",
+        AuditKind::CatalogEdited => "Edit the catalog",
+        AuditKind::PaymentPinned => "Pin a payment",
+        AuditKind::PaymentChangeAccepted => "Accept a changed payment",
+        AuditKind::TrustStatusSet => "Set a trust status",
+        AuditKind::CuratedSet => "Curate a service",
+        AuditKind::ProbeRequested => "Ask for a probe",
+        AuditKind::ReconcileRequested => "Ask for reconciliation",
+        AuditKind::FreezeSet => "Freeze by an operator",
+        AuditKind::FreezeEnded => "End a freeze by an operator",
+        AuditKind::HandoverOffered => "Offer an agent",
+        AuditKind::HandoverTakenBack => "Withdraw an offer",
+        AuditKind::HandoverAccepted => "Accept an agent",
+        AuditKind::OutflowFound => "Unexplained transfer out of a wallet",
+    }
+}

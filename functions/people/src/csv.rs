@@ -1,0 +1,79 @@
+//! Lists as CSV (RFC 4180), for spreadsheets: one file here for each list, with its columns.
+//!
+//! Invariant: no cell is a formula. A cell that a spreadsheet would evaluate begins with an apostrophe, which marks
+//! text: a caller's user agent must not run on its reader's machine. A file has at most the bytes of an answer, and
+//! its last line links to the rest.
+
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use std::fmt::Display;
+
+/// A function's answer has at most 6 MB; what is left is for the quotes that JSON escapes.
+pub(crate) const MOST_BYTES: usize = 4_000_000;
+
+/// The text as a file to be kept. Where there is more, its last line is the address of the next one.
+pub(crate) fn file(name: &str, mut text: String, next: Option<String>) -> Response {
+    if let Some(next) = next {
+        text.push_str(&line(&[format!("next: {next}")]));
+    }
+    let headers = [
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{name}.csv\""),
+        ),
+    ];
+    (headers, text).into_response()
+}
+
+/// The cell of what may be absent.
+pub(crate) fn or_empty(value: Option<impl Display>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// One line of these cells.
+pub(crate) fn line(cells: &[String]) -> String {
+    let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
+    format!("{}\r\n", cells.join(","))
+}
+
+fn cell(text: &str) -> String {
+    // OWASP, "CSV Injection": a tab or a line break before one of these does the same.
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
+    let text = if is_formula {
+        format!("'{text}")
+    } else {
+        text.to_owned()
+    };
+    // Where a spreadsheet separates by semicolons or tabs, an unquoted `x;=1+1` is two cells, and the second is a formula.
+    if text.contains(['"', ',', ';', '\t', '\r', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cell_is_a_formula_and_none_ends_another() {
+        for (text, expected) in [
+            ("", ""),
+            ("plain text", "plain text"),
+            ("a,b", "\"a,b\""),
+            ("say \"hi\"", "\"say \"\"hi\"\"\""),
+            ("=1+1", "'=1+1"),
+            ("+1", "'+1"),
+            ("-1", "'-1"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("\t=1", "\"'\t=1\""),
+            ("x;=1+1", "\"x;=1+1\""),
+            ("\r\n=1", "\"'\r\n=1\""),
+            ("=cmd|' /C calc'!A0,\"x\"", "\"'=cmd|' /C calc'!A0,\"\"x\"\"\""),
+        ] {
+            assert_eq!(cell(text), expected, "{text:?}");
+        }
+    }
+}

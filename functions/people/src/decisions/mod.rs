@@ -1,0 +1,6 @@
+//! The log of decisions.
+
+pub(crate) mod api;
+pub(crate) mod columns;
+pub(crate) mod operations;
+pub(crate) mod page;

@@ -1,0 +1,105 @@
+//! Every row of a list, of all of a person's agents, for a file.
+//!
+//! Agent by agent, in order of their ids, and each agent's newest first: a merged list would read each agent's rows again
+//! for each page. So what is read grows with what is written, and what is in memory is a page of a few agents. An export
+//! ends where its file is full or its time is up, and says where it goes on.
+
+use crate::caller::Caller;
+use crate::several::several;
+use crate::state::People;
+use purser_domain::{Agent, AgentId, Result};
+use purser_store::{Page, PageRequest, READ_AT_ONCE};
+use uuid::Uuid;
+
+/// Where an export goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExportPlace {
+    /// With this agent's rows,
+    pub(crate) agent: AgentId,
+    /// those before this place; `None` for its newest.
+    pub(crate) before: Option<Uuid>,
+}
+
+impl ExportPlace {
+    const fn of(agent: AgentId) -> Self {
+        Self { agent, before: None }
+    }
+}
+
+/// The number of agents whose first pages are read together.
+const TOGETHER: usize = 25;
+/// The most agents of one file. Eight at once, with ten reads for each, take some seconds.
+const MOST_AGENTS: usize = 500;
+/// The most further pages, which are read one after another.
+const MOST_PAGES: u32 = 100;
+
+impl People {
+    /// Reads the rows of the person's agents, or of one, with `read`, and has `write` write them until that says that
+    /// there is no room for more. The answer is where to go on; `None` at the end.
+    pub(crate) async fn export<T, F>(
+        &self,
+        person: &Caller,
+        only: Option<AgentId>,
+        start: Option<ExportPlace>,
+        read: impl Fn(AgentId, PageRequest<Uuid>) -> F,
+        mut write: impl FnMut(&Agent, &[T]) -> bool,
+    ) -> Result<Option<ExportPlace>>
+    where
+        F: Future<Output = Result<Page<T, Uuid>>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let slice = |before| PageRequest {
+            before,
+            limit: READ_AT_ONCE,
+        };
+        let ids = self.exported(person, only, start).await?;
+        let mut pages = 0_u32;
+        let (now, later) = ids.split_at_checked(MOST_AGENTS).unwrap_or((&ids, &[]));
+        for some in now.chunks(TOGETHER) {
+            let mut own = self.own_agents(person, some.to_vec()).await?;
+            own.sort_by_key(|owned| owned.agent().id);
+            let some: Vec<AgentId> = own.iter().map(|owned| owned.agent().id).collect();
+            let firsts = several(some, |agent| {
+                let place = start.filter(|start| start.agent == agent);
+                read(agent, slice(place.and_then(|place| place.before)))
+            });
+            for (owned, mut page) in own.iter().zip(firsts.await?) {
+                let agent = owned.agent();
+                loop {
+                    let has_room = write(agent, &page.items);
+                    let Some(before) = page.next else {
+                        if has_room {
+                            break;
+                        }
+                        return Ok(ids.iter().find(|id| **id > agent.id).copied().map(ExportPlace::of));
+                    };
+                    if !has_room || pages >= MOST_PAGES {
+                        return Ok(Some(ExportPlace {
+                            agent: agent.id,
+                            before: Some(before),
+                        }));
+                    }
+                    pages = pages.saturating_add(1);
+                    page = read(agent.id, slice(Some(before))).await?;
+                }
+            }
+        }
+        Ok(later.first().copied().map(ExportPlace::of))
+    }
+
+    /// The agents that are still to be read, in order of their ids.
+    async fn exported(
+        &self,
+        person: &Caller,
+        only: Option<AgentId>,
+        start: Option<ExportPlace>,
+    ) -> Result<Vec<AgentId>> {
+        let mut ids = match only {
+            Some(id) => vec![self.own_agent(person, id).await?.agent().id],
+            None => self.ledger.ids_of_agents(person.id.as_str(), None).await?,
+        };
+        ids.retain(|id| start.is_none_or(|start| *id >= start.agent));
+        ids.sort_unstable();
+        Ok(ids)
+    }
+}

@@ -1,0 +1,4 @@
+//! Handovers of agents between owners.
+
+pub(crate) mod api;
+pub(crate) mod operations;

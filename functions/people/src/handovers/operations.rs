@@ -1,0 +1,56 @@
+//! Agents that operators offer to a person, and accepting one.
+
+use crate::agents::owned::Owned;
+use crate::caller::Caller;
+use crate::state::People;
+use purser_domain::{Act, Agent, AgentId, AuditChanges, AuditKind, ErrorKind, Handover, Result};
+use purser_store::{Backoff, HandedOver};
+use tracing::info;
+
+impl People {
+    /// The agents that are offered to the person, with their offers, the oldest first.
+    pub(crate) async fn handovers(&self, person: &Caller) -> Result<Vec<(Handover, Agent)>> {
+        let now = self.now();
+        let mut offers = self.ledger.offers_to(&person.id).await?;
+        offers.retain(|(offer, _)| offer.is_open_to(&person.id, now));
+        Ok(offers)
+    }
+
+    /// The agent, which is the person's from now on; its approvals that wait go with it. It takes a recent sign-in. An
+    /// agent that is theirs already was accepted by a request whose answer was lost.
+    pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<Owned> {
+        let act = Act::of(AuditKind::HandoverAccepted).on(id);
+        self.judged(&person.acting, &act, self.accepted_handover(person, &act, id))
+            .await
+    }
+
+    async fn accepted_handover(&self, person: &Caller, act: &Act, id: AgentId) -> Result<Owned> {
+        let mut backoff = Backoff::new();
+        loop {
+            let (agent, offer) = tokio::try_join!(self.ledger.agent(id), self.ledger.offer_of(id))?;
+            let agent = agent.ok_or(ErrorKind::NotFound)?;
+            if let Some(owned) = Owned::of(person, agent.clone()) {
+                self.ledger.move_approvals(owned.agent()).await?;
+                return Ok(owned);
+            }
+            let offer = offer.filter(|offer| offer.is_open_to(&person.id, self.now()));
+            let offer = offer.ok_or(ErrorKind::NotFound)?;
+            self.limits.recently(person.signed_in_at, self.now())?;
+            let changes = AuditChanges::one("owner", agent.owner.as_str(), person.id.as_str());
+            let entry = self.entry(&person.acting, act, changes)?;
+            match self.ledger.hand_over(&agent, &offer, &entry).await? {
+                HandedOver::Done => {
+                    info!(
+                        person = %person.id,
+                        agent.id = %id,
+                        old.owner = agent.owner,
+                        operator.name = %offer.by,
+                        "handover.accepted"
+                    );
+                }
+                // Whatever came first is read and judged anew.
+                HandedOver::Conflict | HandedOver::NoOffer => backoff.wait().await?,
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! `/agents/{agentId}/keys`: the agent keys. A secret is only in the answer that created it.
+
+use crate::agents::owned::named;
+use crate::keys::operations::{IssuedKey, ListedKey};
+use crate::request::{created, optional_body, with_version};
+use crate::state::People;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use purser_api::{
+    Failure, Field, IfMatch, Listed, Member as _, Place, Problems, SessionToken, Text, VersionTag, json_body, seconds,
+    versioned,
+};
+use purser_domain::{
+    Agent, AgentId, AgentKey, AskedScope, Catalog, Duration, KeyId, KeyScope, KeyStatus, Permission, SourceNetwork,
+    Timestamp,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of listing keys.
+    pub(crate) ListErrors: 401, 403, 404, 429, 500;
+    /// The errors of a write on keys.
+    pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
+}
+
+/// A key, without its secret.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AgentKey)]
+pub(crate) struct KeyView {
+    #[schema(example = "00c0ffee00c0ffee")]
+    key_id: String,
+    /// The public half of the key.
+    #[schema(example = "gak_pub_6f2f6e0c000040008000000000000001000c0ffee00c0ffee")]
+    public_key: String,
+    /// `active`, `ending` (rotated; works until `ends_at`) or `ended`.
+    #[schema(value_type = String, example = "active")]
+    status: &'static str,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// The time from which it is refused; null if it was not revoked.
+    #[schema(format = DateTime, required)]
+    ends_at: Option<String>,
+    /// Its permissions: `read` lists and policies, `pay`.
+    permissions: Vec<&'static str>,
+    /// The UUIDs of the services that it may pay; null for all.
+    #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
+    services: Option<Vec<String>>,
+    /// The CIDR blocks that it may be used from; null for any address.
+    #[schema(required)]
+    networks: Option<Vec<String>>,
+    /// The time at which it expires; null for never.
+    #[schema(format = DateTime, required)]
+    expires_at: Option<String>,
+}
+
+impl KeyView {
+    fn of(agent: AgentId, key: &AgentKey, status: KeyStatus) -> Self {
+        Self {
+            key_id: key.id.to_string(),
+            public_key: key.public_half(agent),
+            status: status.name(),
+            created_at: key.created_at.to_string(),
+            ends_at: key.ends_at.map(|at| at.to_string()),
+            permissions: key.scope.permissions().iter().map(|may| may.name()).collect(),
+            services: key.scope.services.as_deref().map(texts),
+            networks: key.scope.networks.as_deref().map(texts),
+            expires_at: key.scope.expires_at.map(|at| at.to_string()),
+        }
+    }
+}
+
+/// A key with its last use.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedAgentKey)]
+pub(crate) struct ListedKeyView {
+    #[serde(flatten)]
+    record: KeyView,
+    /// The last use, to the minute; null if it was never used, or not recently.
+    #[schema(format = DateTime, required)]
+    last_used_at: Option<String>,
+}
+
+impl ListedKeyView {
+    fn of(agent: AgentId, listed: &ListedKey) -> Self {
+        Self {
+            record: KeyView::of(agent, &listed.key, listed.status),
+            last_used_at: listed.last_used_at.map(|at| at.to_string()),
+        }
+    }
+}
+
+/// The agent's keys, newest first, without keys that ended over 30 days ago.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AgentKeyList)]
+pub(crate) struct KeyList {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// The agent's version.
+    version: u64,
+    keys: Vec<ListedKeyView>,
+    /// The number of keys in this answer.
+    count: usize,
+}
+
+/// A new key.
+#[derive(Serialize, ToSchema)]
+#[schema(as = NewAgentKey)]
+pub(crate) struct NewKeyView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// The agent's version.
+    version: u64,
+    /// The whole key with its secret. It is shown only here and is not stored.
+    #[schema(example = "gak_pub_<id>:gak_sec_<secret>")]
+    key: String,
+    #[serde(flatten)]
+    record: KeyView,
+}
+
+/// The key that replaces a rotated one.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RotatedAgentKey)]
+pub(crate) struct RotationView {
+    #[serde(flatten)]
+    new: NewKeyView,
+    /// The old key, with the time at which it ends.
+    replaced: KeyView,
+}
+
+/// A revoked key.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RevokedAgentKey)]
+pub(crate) struct RevokedKeyView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// The agent's version.
+    version: u64,
+    #[serde(flatten)]
+    record: KeyView,
+}
+
+fn texts<T: ToString>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
+}
+
+purser_api::body! {
+    /// The scope of a key, which rotation keeps. An absent member sets no limit; the whole body may be absent.
+    pub(crate) struct NewKeyBody {
+        /// `read`: lists and policies; `pay`: preflights, payments and their completion. One at least. Either may look
+        /// up one receipt, one approval, and who it is.
+        permissions: Option<Vec<Permission>> = {"minItems": 1, "maxItems": 2, "uniqueItems": true},
+        /// The slugs or UUIDs of the services that the key may pay and list.
+        services: Option<Vec<Reference>> = {"minItems": 1, "maxItems": 20, "uniqueItems": true},
+        /// The CIDR blocks of the addresses that it may be used from, as the gateway sees them.
+        networks: Option<Vec<SourceNetwork>> = {"minItems": 1, "maxItems": 10, "uniqueItems": true},
+        /// The expiry, in the future.
+        expires_at: Option<Timestamp>,
+    }
+}
+
+purser_api::field! {
+    /// A service, by slug or UUID.
+    pub(crate) struct Reference(String):
+    |value| <Text<128> as Field>::read(value).map(|text| text.0),
+    <Text<128> as Field>::schema()
+}
+
+impl Listed for Reference {
+    const NAME: &'static str = "ServiceReference";
+
+    fn entry() -> Value {
+        json!({"description": "The slug or the UUID of a service in the catalog.", "example": "lab-search"})
+    }
+}
+
+/// Reads and validates a scope. A member that could not be read is not checked further.
+pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> purser_domain::Result<KeyScope> {
+    let mut problems = Problems::default();
+    let asked = NewKeyBody::read(body, Place::Body, &mut problems).map(|body| AskedScope {
+        permissions: body.permissions,
+        services: body
+            .services
+            .map(|services| services.into_iter().map(|service| service.0).collect()),
+        networks: body.networks,
+        expires_at: body.expires_at,
+    });
+    let scope = asked.and_then(|asked| {
+        let judged = asked.judged(catalog, now);
+        judged.map_err(|found| problems.extend(found)).ok()
+    });
+    problems.finish(scope)
+}
+
+purser_api::body! {
+    /// How to rotate.
+    pub(crate) struct Rotate as "RotateBody" {
+        /// The overlap in seconds, for which the old key keeps working; 0 ends it at once. An earlier end is never
+        /// postponed.
+        overlap_seconds: Overlap,
+    }
+}
+
+purser_api::field! {
+    /// How long an old key goes on working.
+    pub(crate) struct Overlap(Duration):
+    |value| {
+        let longest = Agent::LONGEST_OVERLAP;
+        let overlap = seconds(value).filter(|overlap| *overlap <= longest);
+        overlap.ok_or_else(|| format!("must be a whole number of seconds from 0 to {}", longest.secs()))
+    },
+    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::LONGEST_OVERLAP.secs()})
+}
+
+fn issued(issued: IssuedKey, now: Timestamp) -> NewKeyView {
+    let agent = issued.agent.agent();
+    NewKeyView {
+        agent_id: agent.id.to_string(),
+        version: agent.version,
+        record: KeyView::of(agent.id, &issued.key, issued.key.status(now)),
+        key: issued.text,
+    }
+}
+
+/// List an agent's keys.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/keys",
+    operation_id = "list_keys",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
+    responses(
+        (status = 200, body = KeyList, description = "Newest first.", headers(("ETag" = String, description = "The agent's version."))),
+        ListErrors,
+    )
+)]
+pub(crate) async fn list(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let keys = people.keys(&owned).await?;
+    let Agent { id, version, .. } = *owned.agent();
+    let keys: Vec<ListedKeyView> = keys.iter().map(|key| ListedKeyView::of(id, key)).collect();
+    let list = KeyList {
+        agent_id: id.to_string(),
+        version,
+        count: keys.len(),
+        keys,
+    };
+    Ok(versioned(version, Json(list)))
+}
+
+/// Create a key.
+///
+/// The secret is in this answer only. An agent has at most 20 active keys. A key without limits may do everything that
+/// its agent may do.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/keys",
+    operation_id = "create_key",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    request_body = Option<NewKeyBody>,
+    responses(
+        (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version.")),
+            links(
+                ("rotate" = (operation_id = "rotate_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
+                ("revoke" = (operation_id = "revoke_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
+            )),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn create(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let scope = optional_body(&body).and_then(|body| parse_scope(&body, &edition.catalog, people.now()));
+    let (scope, meant) = with_version(scope, meant.precondition())?;
+    let key = people.create_key(owned, meant, scope).await?;
+    let key = issued(key, people.now());
+    Ok(created(versioned(key.version, Json(key))))
+}
+
+/// Rotate a key.
+///
+/// A new key with the same scope replaces it. The old key keeps working for the overlap.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/keys/{keyId}/rotate",
+    operation_id = "rotate_key",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("keyId" = String, Path, description = "The `key_id` of an active key."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    request_body = Rotate,
+    responses(
+        (status = 201, body = RotationView, description = "The new key, and the end of the old one.", headers(("ETag" = String, description = "The agent's version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn rotate(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, key)): Path<(String, String)>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let key = known_key(owned.agent(), &key)?;
+    let rotate = json_body(&body).and_then(|body| Rotate::parse(&body));
+    let (rotate, meant) = with_version(rotate, meant.precondition())?;
+    let rotation = people.rotate_key(owned, meant, key, rotate.overlap_seconds.0).await?;
+    let now = people.now();
+    let (agent, replaced) = (rotation.issued.agent.agent().id, rotation.replaced);
+    let view = RotationView {
+        replaced: KeyView::of(agent, &replaced, replaced.status(now)),
+        new: issued(rotation.issued, now),
+    };
+    Ok(created(versioned(view.new.version, Json(view))))
+}
+
+/// Revoke a key. It is refused at once.
+#[utoipa::path(
+    delete,
+    path = "/agents/{agentId}/keys/{keyId}",
+    operation_id = "revoke_key",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("keyId" = String, Path, description = "The `key_id` of a key."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+    ),
+    responses(
+        (status = 200, body = RevokedKeyView, description = "The revoked key.", headers(("ETag" = String, description = "The agent's version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn revoke(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, key)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let key = known_key(owned.agent(), &key)?;
+    let (owned, key) = people.revoke_key(owned, meant.precondition()?, key).await?;
+    let Agent { id, version, .. } = *owned.agent();
+    let view = RevokedKeyView {
+        agent_id: id.to_string(),
+        version,
+        record: KeyView::of(id, &key, key.status(people.now())),
+    };
+    Ok(versioned(version, Json(view)))
+}
+
+/// The id of a key that the agent has. Checked first, so that an unknown key is 404 even if other things are wrong.
+fn known_key(agent: &Agent, text: &str) -> purser_domain::Result<KeyId> {
+    named(KeyId::parse(text).filter(|id| agent.key(*id).is_some()))
+}

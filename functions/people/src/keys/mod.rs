@@ -1,0 +1,6 @@
+//! Agent keys.
+
+pub(crate) mod actions;
+pub(crate) mod api;
+pub(crate) mod operations;
+pub(crate) mod section;

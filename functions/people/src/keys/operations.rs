@@ -1,0 +1,135 @@
+//! Keys: list with their last use, create, rotate, revoke.
+//!
+//! A key's secret is only in the answer that created it: the record keeps its digest.
+
+use crate::agents::owned::Owned;
+use crate::state::People;
+use purser_api::Precondition;
+use purser_domain::{
+    Act, Agent, AgentKey, AuditKind, Duration, Error, ErrorKind, KeyId, KeyRefusal, KeyScope, KeyStatus, NewKey,
+    Problem, Result, Timestamp,
+};
+use tracing::{info, warn};
+
+/// A key as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListedKey {
+    /// The key.
+    pub(crate) key: AgentKey,
+    /// Its status.
+    pub(crate) status: KeyStatus,
+    /// Its last use, to the minute; `None` where that is not known.
+    pub(crate) last_used_at: Option<Timestamp>,
+}
+
+/// A key that was just created. It has no `Debug`: `text` is the secret.
+pub(crate) struct IssuedKey {
+    /// The agent with the new key.
+    pub(crate) agent: Owned,
+    /// Its record.
+    pub(crate) key: AgentKey,
+    /// `gak_pub_…:gak_sec_…`, for the person to give to the agent.
+    pub(crate) text: String,
+}
+
+/// A new key that replaces an old one.
+pub(crate) struct Rotation {
+    /// The new one.
+    pub(crate) issued: IssuedKey,
+    /// The old one, with its end time.
+    pub(crate) replaced: AgentKey,
+}
+
+impl People {
+    /// The agent's keys, newest first: all that work, and those that ended recently.
+    pub(crate) async fn keys(&self, owned: &Owned) -> Result<Vec<ListedKey>> {
+        let (agent, now) = (owned.agent(), self.now());
+        let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
+        // The last use is a hint: keys can be managed without it.
+        let used = self
+            .authenticator
+            .key_uses
+            .last(agent.id, &ids)
+            .await
+            .unwrap_or_else(|error| {
+                warn!(cause = %error, "key_uses.unavailable");
+                std::collections::HashMap::new()
+            });
+        let listed = agent.keys.iter().rev().map(|key| ListedKey {
+            key: key.clone(),
+            status: key.status(now),
+            last_used_at: used.get(&key.id).copied(),
+        });
+        Ok(listed.collect())
+    }
+
+    /// Adds a key with this scope.
+    pub(crate) async fn create_key(&self, owned: Owned, meant: Precondition, scope: KeyScope) -> Result<IssuedKey> {
+        let now = self.now();
+        let mut new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
+        new.record.scope = scope;
+        let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refused);
+        let act = Act::of(AuditKind::KeyCreated).with(&new.record.id);
+        let agent = self.change(owned, meant, act, add).await?;
+        info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
+        issued(agent, new)
+    }
+
+    /// Replaces a key by a new one of its scope; the old one works for `overlap` longer.
+    pub(crate) async fn rotate_key(
+        &self,
+        owned: Owned,
+        meant: Precondition,
+        old: KeyId,
+        overlap: Duration,
+    ) -> Result<Rotation> {
+        let now = self.now();
+        let new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
+        let rotate = |agent: Agent| {
+            let rotated = agent.with_rotated_key(old, new.record.clone(), overlap, now);
+            rotated.map_err(refused)
+        };
+        let act = Act::of(AuditKind::KeyRotated).with(&old);
+        let agent = self.change(owned, meant, act, rotate).await?;
+        info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
+        let replaced = agent.agent().key(old).cloned().ok_or(ErrorKind::NotFound)?;
+        Ok(Rotation {
+            issued: issued(agent, new)?,
+            replaced,
+        })
+    }
+
+    /// Ends a key immediately and permanently. An ended key stays as it is.
+    pub(crate) async fn revoke_key(&self, owned: Owned, meant: Precondition, id: KeyId) -> Result<(Owned, AgentKey)> {
+        let now = self.now();
+        let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refused);
+        let act = Act::of(AuditKind::KeyRevoked).with(&id);
+        let agent = self.change(owned, meant, act, revoke).await?;
+        let key = agent.agent().key(id).cloned().ok_or(ErrorKind::NotFound)?;
+        Ok((agent, key))
+    }
+}
+
+/// The key as it was stored: a rotated one has the scope of the one before.
+fn issued(agent: Owned, new: NewKey) -> Result<IssuedKey> {
+    let key = agent.agent().key(new.record.id).cloned().ok_or(ErrorKind::NotFound)?;
+    Ok(IssuedKey {
+        agent,
+        key,
+        text: new.text,
+    })
+}
+
+fn refused(refusal: KeyRefusal) -> Error {
+    match refusal {
+        KeyRefusal::Unknown => ErrorKind::NotFound.into(),
+        KeyRefusal::Ended => Error::invalid(vec![Problem::at("/keyId", "has ended; create a new key instead")]),
+        KeyRefusal::TooMany => {
+            let message = format!(
+                "an agent has at most {} keys that work; revoke one first",
+                Agent::MOST_KEYS
+            );
+            Error::invalid(vec![Problem::at("", message)])
+        }
+    }
+}

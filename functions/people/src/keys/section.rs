@@ -1,0 +1,228 @@
+//! An agent's keys.
+
+use crate::agents::contents::AgentPage;
+use crate::keys::operations::ListedKey;
+use crate::ui::datetime::{both, relative};
+use crate::ui::form::{BoxOption, Form, FormName};
+use crate::ui::labels;
+use crate::ui::layout::{Button, Layout, version_input};
+use maud::{Markup, html};
+use purser_domain::{AskedScope, Catalog, Duration, KeyScope, KeyStatus, Permission, SourceNetwork, Timestamp};
+
+/// Reads what a new key may do; `None` leaves at least one problem.
+pub(crate) fn read_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> Option<KeyScope> {
+    let permissions: Option<Vec<Permission>> = form.all("may").map(Permission::from_name).collect();
+    if permissions.is_none() {
+        form.wrong("may", "May: one of them does not exist. Reload the page.");
+    }
+    let (mut networks, mut wrong) = (Vec::new(), Vec::new());
+    for word in form.words("networks") {
+        match SourceNetwork::parse(word) {
+            Ok(network) => networks.push(network),
+            Err(problem) => wrong.push(format!("Networks: “{word}” {problem}.")),
+        }
+    }
+    for message in wrong {
+        form.wrong("networks", message);
+    }
+    let services: Vec<String> = form.words("services").map(str::to_owned).collect();
+    let days = form.number("expires_days", "Expires", 0, 3_650)?;
+    let expires = Duration::from_secs_u32(days.saturating_mul(86_400));
+    let asked = AskedScope {
+        permissions: Some(permissions?),
+        services: (!services.is_empty()).then_some(services),
+        networks: (!networks.is_empty()).then_some(networks),
+        expires_at: (days > 0).then(|| now.after(expires)),
+    };
+    let fields = [
+        ("permissions", "may", "May"),
+        ("services", "services", "Services"),
+        ("networks", "networks", "Networks"),
+        ("expires_at", "expires_days", "Expires"),
+    ];
+    let scope = asked.judged(catalog, now);
+    scope
+        .map_err(|problems| form.refuse(&problems, &fields))
+        .ok()
+        .filter(|_| !form.is_wrong())
+}
+
+/// A new key, on the only page that shows it.
+pub(crate) fn shown_once(key: &str) -> Markup {
+    html! {
+        section.card.key-once aria-labelledby="new-key-title" data-new-key {
+            h2 id="new-key-title" { "The new key" }
+            p.warning {
+                strong { "Copy it now. It is shown only once." } " Purser keeps no copy, so a lost key can only be replaced. "
+                "It works like a password: anyone who has it can spend within this agent’s limits."
+            }
+            div.key-line {
+                label.sr for="new-key-text" { "Agent key" }
+                textarea.key id="new-key-text" rows="3" readonly spellcheck="false" autocomplete="off" data-select { (key) }
+                button.primary.copy type="button" data-copy=(key) hidden { "Copy the key" }
+            }
+            p.hint { "The agent sends it with every call: " code { "Authorization: Bearer gak_pub_…:gak_sec_…" } }
+        }
+    }
+}
+
+pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+    let version = page.agent.version;
+    let (live, ended): (Vec<&ListedKey>, Vec<&ListedKey>) = page
+        .keys
+        .iter()
+        .partition(|row| !matches!(row.status, KeyStatus::Ended { .. }));
+    html! {
+        section id="keys" aria-labelledby="keys-title" {
+            div.section-head {
+                h2 id="keys-title" { "Keys" }
+                div.row-actions {
+                    (limited_form(layout, version, path))
+                    (layout.button(&format!("{path}/keys"), &Button { class: "", ..Button::plain("Create key") }.at(version)))
+                }
+            }
+            @if live.is_empty() {
+                p.empty { "This agent has no active key. It can’t request anything until you create one." }
+            } @else {
+                ul.rows { @for row in live { (live_row(layout, page, row, path)) } }
+            }
+            @if !ended.is_empty() {
+                details.fold {
+                    summary { (ended.len()) @if ended.len() == 1 { " ended key" } @else { " ended keys" } }
+                    ul.rows { @for row in ended { (ended_row(layout, page.catalog, row)) } }
+                }
+            }
+        }
+    }
+}
+
+fn limited_form(layout: &Layout, version: u64, path: &str) -> Markup {
+    let inputs = layout.inputs(FormName::LimitedKey);
+    let may = [
+        (Permission::Read, "Read receipts, services and policies"),
+        (Permission::Pay, "Pay"),
+    ]
+    .map(|(permission, label)| BoxOption {
+        value: permission.name().to_owned(),
+        label: label.to_owned(),
+        present: true,
+    });
+    let expiries = [
+        ("0", "never"),
+        ("1", "after 1 day"),
+        ("7", "after 7 days"),
+        ("30", "after 30 days"),
+        ("90", "after 90 days"),
+        ("365", "after a year"),
+    ]
+    .map(|(days, text)| (days.to_owned(), text.to_owned()));
+    html! {
+        details.pop open[inputs.is_typed()] {
+            summary.button { "Create a limited key" }
+            div.pop-body {
+                (layout.form(&format!("{path}/keys"), &html! {
+                    (version_input(version))
+                    input type="hidden" name="limited" value="yes";
+                    (inputs.boxes("may", "It may", "At least one.", &may))
+                    (inputs.area("services", "Services", "One slug per line. Empty: all services.", &[], 3))
+                    (inputs.area("networks", "Networks", "Allowed networks: one CIDR block per line, such as 203.0.113.0/24. Empty: any network.", &[], 3))
+                    (inputs.choice("expires_days", "It expires", &expiries, "0"))
+                    p.hint { "A key’s permissions can’t be changed later. A rotated key keeps them." }
+                    button.primary type="submit" { "Create the limited key" }
+                }))
+            }
+        }
+    }
+}
+
+/// The permissions of a key.
+fn scope(layout: &Layout, catalog: &Catalog, scope: &KeyScope) -> Markup {
+    let may: Vec<&str> = scope.permissions().iter().map(|may| may.name()).collect();
+    html! {
+        p.muted {
+            "May " (may.join(" and "))
+            @match &scope.services {
+                None => { " for every service" }
+                Some(services) => {
+                    " for "
+                    @for (index, service) in services.iter().enumerate() { @if index > 0 { ", " } (labels::service(*service, catalog)) }
+                }
+            }
+            @match &scope.networks {
+                None => { ", from everywhere" }
+                Some(networks) => {
+                    ", from "
+                    @for (index, network) in networks.iter().enumerate() { @if index > 0 { ", " } code { (network) } }
+                }
+            }
+            @if let Some(at) = scope.expires_at { ", until " (both(at, layout.now)) }
+        }
+    }
+}
+
+fn facts(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
+    html! {
+        (labels::key(row.key.id))
+        span.muted {
+            " created " (relative(row.key.created_at, layout.now)) " · "
+            @match row.last_used_at {
+                Some(at) => { "last used " (relative(at, layout.now)) }
+                None => { "never used" }
+            }
+        }
+        (scope(layout, catalog, &row.key.scope))
+    }
+}
+
+fn live_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: &str) -> Markup {
+    let (key, status, version) = (row.key.id, row.status, page.agent.version);
+    let inputs = layout.inputs(FormName::Rotate(key));
+    let overlaps = [
+        ("0", "at once"),
+        ("3600", "after 1 hour"),
+        ("86400", "after 1 day"),
+        ("604800", "after 7 days"),
+        ("2592000", "after 30 days"),
+    ]
+    .map(|(secs, text)| (secs.to_owned(), text.to_owned()));
+    html! {
+        li.row.key-row {
+            div.row-main {
+                (facts(layout, page.catalog, row))
+                @if let KeyStatus::Ending { ends_at } = status {
+                    p { span.chip.wait { "replaced" } " stops working " (both(ends_at, layout.now)) }
+                }
+            }
+            div.row-actions {
+                @if status == KeyStatus::Active {
+                    details.pop open[inputs.is_typed()] {
+                        summary.button { "Rotate" }
+                        div.pop-body {
+                            (layout.form(&format!("{path}/keys/{key}/rotate"), &html! {
+                                (version_input(version))
+                                p { "Creates a new key with the same permissions. Both keys work until the old one ends." }
+                                (inputs.choice("overlap_seconds", "The old key ends", &overlaps, "86400"))
+                                button.primary type="submit" { "Rotate key" }
+                            }))
+                        }
+                    }
+                }
+                (layout.button(
+                    &format!("{path}/keys/{key}/revoke"),
+                    &Button::danger("Revoke", "Revoke this key? The next call with it is refused. This can’t be undone."),
+                ))
+            }
+        }
+    }
+}
+
+fn ended_row(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
+    html! {
+        li.row {
+            div.row-main { (facts(layout, catalog, row)) }
+            @if let KeyStatus::Ended { ended_at } = row.status {
+                div.row-aside { span.chip.bad { "ended" } " " (relative(ended_at, layout.now)) }
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! `/notices`: a person's notices by mail and incoming webhook.
+
+use crate::notices::operations::{NoticesEdit, OwnNotices, SlackEdit};
+use crate::request::with_version;
+use crate::state::People;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use purser_api::{Failure, IfMatch, Listed, Member as _, SessionToken, VersionTag, WEB, json_body, versioned};
+use purser_domain::{ChannelTerms, DEFAULT_NOTICES, EventKind, NoticeChannel, WebhookUrl};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of reading notices.
+    pub(crate) ReadErrors: 401, 403, 429, 500;
+    /// The errors of replacing them.
+    pub(crate) WriteErrors: 400, 401, 403, 412, 413, 428, 429, 500;
+    /// The errors of a test.
+    pub(crate) TestErrors: 401, 403, 429, 500, 503;
+}
+
+/// The caller's notices and their channels.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Notices)]
+pub(crate) struct NoticesView {
+    /// The number of edits.
+    version: u64,
+    mail: MailView,
+    /// Null if there is no incoming webhook.
+    #[schema(required)]
+    slack: Option<SlackView>,
+    /// The default kinds, which a channel gets if its `kinds` is null.
+    usual_kinds: Vec<&'static str>,
+}
+
+/// The notices by mail.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MailNotices)]
+pub(crate) struct MailView {
+    /// The address that your issuer verified; null if it has verified none.
+    #[schema(required)]
+    address: Option<String>,
+    /// Whether this deployment sends mail.
+    available: bool,
+    #[serde(flatten)]
+    channel: ChannelView,
+}
+
+/// The notices to an incoming webhook in Slack's format.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SlackNotices)]
+pub(crate) struct SlackView {
+    /// The host of its URL, which is not shown again.
+    #[schema(example = "hooks.slack.com")]
+    host: String,
+    #[serde(flatten)]
+    channel: ChannelView,
+}
+
+/// The settings of a channel.
+#[derive(Serialize, ToSchema)]
+#[schema(as = NoticeChannel)]
+pub(crate) struct ChannelView {
+    enabled: bool,
+    /// The kinds of events it gets; null for the default ones.
+    #[schema(required)]
+    kinds: Option<Vec<&'static str>>,
+    /// The time at which delivery failed for good. The channel is not used until you edit it or a test succeeds.
+    #[schema(format = DateTime, required)]
+    ended_at: Option<String>,
+    /// `mail_refused` or `webhook_gone`.
+    #[schema(required)]
+    ended_reason: Option<&'static str>,
+}
+
+/// A queued test.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SentNoticeTest)]
+pub(crate) struct SentTest {
+    /// The channels that it is sent to: `mail`, `slack`.
+    channels: Vec<&'static str>,
+}
+
+impl ChannelView {
+    fn of(own: &OwnNotices, channel: NoticeChannel, terms: &ChannelTerms) -> Self {
+        let kinds = terms.kinds.as_ref();
+        let ended = own.ended.get(&channel);
+        Self {
+            enabled: terms.enabled,
+            kinds: kinds.map(|kinds| kinds.iter().map(|kind| kind.name()).collect()),
+            ended_at: ended.map(|ended| ended.at.to_string()),
+            ended_reason: ended.map(|ended| ended.reason.name()),
+        }
+    }
+}
+
+impl NoticesView {
+    fn of(own: &OwnNotices, mails: bool) -> Self {
+        let settings = &own.settings;
+        let slack = settings.terms.slack.as_ref();
+        Self {
+            version: settings.version,
+            mail: MailView {
+                address: settings.address.as_ref().map(|address| address.as_str().to_owned()),
+                available: mails,
+                channel: ChannelView::of(own, NoticeChannel::Mail, &settings.terms.mail),
+            },
+            slack: slack.map(|(place, terms)| SlackView {
+                host: place.host.clone(),
+                channel: ChannelView::of(own, NoticeChannel::Slack, terms),
+            }),
+            usual_kinds: DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect(),
+        }
+    }
+}
+
+purser_api::field! {
+    /// Where an incoming webhook is.
+    pub(crate) struct IncomingUrl(WebhookUrl):
+    |value| value.as_str().and_then(WebhookUrl::parse).ok_or_else(|| WebhookUrl::FORM.to_owned()),
+    json!({
+        "type": "string",
+        "format": "uri",
+        "pattern": WEB,
+        "maxLength": WebhookUrl::MAX,
+        "example": "https://hooks.slack.com/services/<secret>",
+    })
+}
+
+purser_api::field! {
+    /// A kind of events.
+    pub(crate) struct NoticeKind(EventKind):
+    |value| {
+        let kind = value.as_str().and_then(EventKind::from_name).filter(|kind| *kind != EventKind::WebhookTest);
+        kind.ok_or_else(|| format!("must be one of: {}", kinds().map(EventKind::name).collect::<Vec<_>>().join(", ")))
+    },
+    json!({"type": "string", "pattern": format!("^({})$", kinds().map(|kind| kind.name().replace('.', "\\.")).collect::<Vec<_>>().join("|"))})
+}
+
+impl Listed for NoticeKind {
+    const NAME: &'static str = "NoticeKind";
+
+    fn entry() -> Value {
+        json!({"description": "An event type; docs/events.md lists them.", "example": "purser.approval.asked.v1"})
+    }
+}
+
+/// The kinds of events with notices.
+pub(crate) fn kinds() -> impl Iterator<Item = EventKind> {
+    EventKind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| *kind != EventKind::WebhookTest)
+}
+
+purser_api::body! {
+    /// The notices by mail.
+    pub(crate) struct MailBody {
+        /// `false`: nothing. True by default.
+        enabled: Option<bool>,
+        /// The kinds of events. If absent, the default ones.
+        kinds: Option<Vec<NoticeKind>> = {"minItems": 1},
+    }
+}
+
+purser_api::body! {
+    /// The notices to an incoming webhook in Slack's format.
+    pub(crate) struct SlackBody {
+        /// An https URL on the public internet. If absent, unchanged.
+        url: Option<IncomingUrl>,
+        /// `false`: nothing. True by default.
+        enabled: Option<bool>,
+        /// The kinds of events. If absent, the default ones.
+        kinds: Option<Vec<NoticeKind>> = {"minItems": 1},
+    }
+}
+
+purser_api::body! {
+    /// The notices and their channels. An absent member has its default.
+    pub(crate) struct NoticesBody {
+        /// By mail, to the address that your issuer verified.
+        mail: Option<MailBody>,
+        /// The incoming webhook. If absent, there is none.
+        slack: Option<SlackBody>,
+    }
+}
+
+/// Reads an edit. Whether its URL may be called is judged by the operation.
+pub(crate) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
+    let body = NoticesBody::parse(body)?;
+    let terms = |enabled: Option<bool>, kinds: Option<Vec<NoticeKind>>| ChannelTerms {
+        enabled: enabled.unwrap_or(true),
+        kinds: kinds.map(|kinds| kinds.into_iter().map(|kind| kind.0).collect()),
+    };
+    Ok(NoticesEdit {
+        mail: body
+            .mail
+            .map_or_else(ChannelTerms::default, |mail| terms(mail.enabled, mail.kinds)),
+        slack: body.slack.map(|slack| SlackEdit {
+            url: slack.url.map(|url| url.0),
+            terms: terms(slack.enabled, slack.kinds),
+        }),
+    })
+}
+
+/// Read the notices and their channels.
+#[utoipa::path(
+    get,
+    path = "/notices",
+    operation_id = "read_notices",
+    tag = "dashboard",
+    security(("session" = [])),
+    responses(
+        (status = 200, body = NoticesView, description = "Your notice settings.", headers(("ETag" = String, description = "Their version."))),
+        ReadErrors,
+    )
+)]
+pub(crate) async fn read(State(people): State<Arc<People>>, token: SessionToken) -> Result<Response, Failure> {
+    let person = people.authenticate(token).await?;
+    let own = people.notices(&person).await?;
+    Ok(told(&people, &own))
+}
+
+/// Replace the notices and their channels. A disabled channel is enabled again.
+#[utoipa::path(
+    put,
+    path = "/notices",
+    operation_id = "replace_notices",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("If-Match" = inline(VersionTag), Header, description = "The notices' version in quotation marks, or `*`."),
+    ),
+    request_body = NoticesBody,
+    responses(
+        (status = 200, body = NoticesView, description = "Your updated notice settings.", headers(("ETag" = String, description = "Their version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn replace(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let person = people.authenticate(token).await?;
+    let own = people.notices(&person).await?;
+    let edit = json_body(&body).and_then(|body| parse_edit(&body));
+    let (edit, meant) = with_version(edit, meant.precondition())?;
+    let own = people.edit_notices(&person, own, meant, &edit).await?;
+    Ok(told(&people, &own))
+}
+
+/// Send a test notice to the enabled channels, together with the pending notices.
+#[utoipa::path(
+    post,
+    path = "/notices/test",
+    operation_id = "test_notices",
+    tag = "dashboard",
+    security(("session" = [])),
+    responses((status = 202, body = SentTest, description = "The notice arrives within seconds, or some minutes after the previous one."), TestErrors)
+)]
+pub(crate) async fn test(State(people): State<Arc<People>>, token: SessionToken) -> Result<Response, Failure> {
+    let person = people.authenticate(token).await?;
+    let channels = people.test_notices(&person).await?;
+    let channels = channels.into_iter().map(NoticeChannel::name).collect();
+    Ok((StatusCode::ACCEPTED, Json(SentTest { channels })).into_response())
+}
+
+fn told(people: &People, own: &OwnNotices) -> Response {
+    versioned(own.settings.version, Json(NoticesView::of(own, people.mails)))
+}

@@ -1,0 +1,209 @@
+//! The notices by mail and incoming webhook: the page and its forms.
+
+use crate::notices::api::kinds;
+use crate::notices::operations::{NoticesEdit, OwnNotices, SlackEdit};
+use crate::redirect::see_other;
+use crate::sessions::session::{PageSession, VerifiedForm};
+use crate::state::People;
+use crate::ui::datetime::both;
+use crate::ui::form::{BoxOption, Form, FormName, Inputs};
+use crate::ui::layout::{Button, Layout, NavItem, version_input};
+use crate::ui::notice::{Notice, done};
+use axum::{
+    extract::State,
+    http::{StatusCode, Uri},
+    response::{IntoResponse as _, Response},
+};
+use maud::{Markup, html};
+use purser_api::{Failure, Reply};
+use purser_domain::{ChannelTerms, DEFAULT_NOTICES, ErrorKind, EventKind, NoticeChannel, NoticeEnd, WebhookUrl};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const PAGE: &str = "/dashboard/notices";
+const USUAL: &str = "The usual notices are pending approvals, freezes, changed payees and low wallets.";
+
+/// `GET /dashboard/notices`.
+pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let own = people.notices(&session.person).await?;
+    Ok(page(&layout, &own, people.mails).into_response())
+}
+
+/// `GET` of a path that only takes forms.
+pub(crate) async fn back() -> Response {
+    see_other(PAGE)
+}
+
+/// `POST /dashboard/notices`.
+pub(crate) async fn edit(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
+    let mut form = posted.form(FormName::Notices);
+    let own = people.notices(&posted.session.person).await?;
+    let edit = read_edit(&mut form, own.settings.terms.slack.is_some());
+    let person = &posted.session.person;
+    let Some(meant) = form.version().filter(|_| !form.is_wrong()) else {
+        return again(&people, &posted, StatusCode::BAD_REQUEST, form, None).await;
+    };
+    let Err(error) = people.edit_notices(person, own, meant, &edit).await else {
+        return Ok(done(PAGE, Notice::ChannelsSaved));
+    };
+    let failure = Failure::from(error);
+    let problem = match failure.error().kind() {
+        ErrorKind::InvalidRequest(problems) => {
+            form.refuse(problems, &[("slack", "slack_url", "Incoming webhook")]);
+            None
+        }
+        ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
+        _ => return Err(failure),
+    };
+    again(&people, &posted, failure.status(), form, problem).await
+}
+
+const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form.";
+
+/// `POST /dashboard/notices/test`.
+pub(crate) async fn test(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
+    let channels = people.test_notices(&posted.session.person).await?;
+    let notice = if channels.is_empty() {
+        Notice::NoChannelOn
+    } else {
+        Notice::TestNoticeSent
+    };
+    Ok(done(PAGE, notice))
+}
+
+/// The page as it stands now, with the form that was refused.
+async fn again(
+    people: &People,
+    posted: &VerifiedForm,
+    status: StatusCode,
+    form: Form,
+    problem: Option<String>,
+) -> Reply {
+    let own = people.notices(&posted.session.person).await?;
+    let layout = Layout {
+        problem,
+        typed: Some(form),
+        ..Layout::of(&posted.session, people.now())
+    };
+    Ok((status, page(&layout, &own, people.mails)).into_response())
+}
+
+/// The edit in the form; problems are added to the form.
+fn read_edit(form: &mut Form, has_webhook: bool) -> NoticesEdit {
+    let mail = read_channel(form, "mail");
+    let slack = read_channel(form, "slack");
+    let text = form.text("slack_url").to_owned();
+    let url = WebhookUrl::parse(&text);
+    if !text.is_empty() && url.is_none() {
+        form.wrong("slack_url", format!("Incoming webhook: it {}.", WebhookUrl::FORM));
+    }
+    let is_removed = !form.text("slack_removed").is_empty();
+    if is_removed && !text.is_empty() {
+        form.wrong("slack_url", "Incoming webhook: enter a URL or remove it, not both.");
+    }
+    let is_there = !is_removed && (has_webhook || url.is_some());
+    NoticesEdit {
+        mail,
+        slack: is_there.then_some(SlackEdit { url, terms: slack }),
+    }
+}
+
+fn read_channel(form: &mut Form, name: &str) -> ChannelTerms {
+    let enabled = !form.text(&format!("{name}_on")).is_empty();
+    let field = format!("{name}_kinds");
+    let kinds: BTreeSet<EventKind> = form.all(&field).filter_map(EventKind::from_name).collect();
+    if kinds.is_empty() && enabled {
+        form.wrong(&field, "Choose at least one kind, or switch the channel off.");
+    }
+    // The usual ones stay the usual ones, also where they become more.
+    let is_usual = kinds.is_empty() || kinds == DEFAULT_NOTICES.into();
+    ChannelTerms {
+        enabled,
+        kinds: (!is_usual).then_some(kinds),
+    }
+}
+
+fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
+    let settings = &own.settings;
+    let inputs = layout.inputs(FormName::Notices);
+    let slack = settings.terms.slack.as_ref();
+    let off = ChannelTerms::default();
+    layout.page("Notices", NavItem::Notices, &html! {
+        div.section-head {
+            h1 { "Notices" }
+            (layout.button(&format!("{PAGE}/test"), &Button::plain("Send a test")))
+        }
+        p {
+            "The notices that you receive, and where. Several are grouped into one message, at most one every five minutes. "
+            "No link in a notice makes a decision."
+        }
+        (layout.form(PAGE, &html! {
+            (version_input(settings.version))
+            section aria-labelledby="mail-title" {
+                h2 id="mail-title" { "Mail" }
+                @match (&settings.address, mails) {
+                    (_, false) => p.empty { "This Purser sends no mail. Its operators can configure a sender." },
+                    (None, true) => p.empty { "Your account has no verified mail address. Once it has one, sign in again." },
+                    (Some(address), true) => p { "To " strong { (address.as_str()) } ", the verified address of your account." },
+                }
+                (ended(layout, own, NoticeChannel::Mail))
+                (channel(inputs, "mail", "Notify me by mail", &settings.terms.mail))
+            }
+            section aria-labelledby="slack-title" {
+                h2 id="slack-title" { "Incoming webhook" }
+                @match slack {
+                    Some((place, _)) => p { "To a URL of " strong { (place.host) } ", which is not shown again." },
+                    None => p {
+                        "For Slack, or a service that accepts its message format. Anyone who has the URL can post there, so it is kept "
+                        "and not shown."
+                    },
+                }
+                (ended(layout, own, NoticeChannel::Slack))
+                (inputs.optional_line("slack_url", if slack.is_some() { "Another URL" } else { "URL" }, "", WebhookUrl::MAX))
+                @if slack.is_some() { (inputs.optional_box("slack_removed", "Remove it", false)) }
+                (channel(inputs, "slack", "Notify me there", slack.map_or(&off, |(_, terms)| terms)))
+            }
+            button.primary type="submit" { "Save" }
+        }))
+    })
+}
+
+fn channel(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelTerms) -> Markup {
+    let chosen = terms.kinds();
+    let options: Vec<BoxOption> = kinds()
+        .map(|kind| BoxOption {
+            value: kind.name().to_owned(),
+            label: label_of(kind),
+            present: chosen.contains(&kind),
+        })
+        .collect();
+    let more = chosen != DEFAULT_NOTICES.into();
+    html! {
+        (inputs.optional_box(&format!("{name}_on"), label, terms.enabled))
+        details.fold open[inputs.is_typed() || more] {
+            summary { "Of what: " (chosen.len()) " kinds" }
+            (inputs.boxes(&format!("{name}_kinds"), "Kinds", USUAL, &options))
+        }
+    }
+}
+
+/// `purser.approval.asked.v1` as `approval asked`.
+fn label_of(kind: EventKind) -> String {
+    let name = kind.name().trim_start_matches("purser.").trim_end_matches(".v1");
+    name.replace(['.', '_'], " ")
+}
+
+fn ended(layout: &Layout, own: &OwnNotices, channel: NoticeChannel) -> Markup {
+    html! {
+        @if let Some(ended) = own.ended.get(&channel) {
+            p.warning {
+                @match ended.reason {
+                    NoticeEnd::MailRefused => { "The mail service refused mail for this address" }
+                    NoticeEnd::WebhookGone => { "It answered that it no longer exists" }
+                }
+                ", " (both(ended.at, layout.now)) ". Nothing is sent there until you save this page, or a test arrives."
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The whole catalog, with what agents are not offered. It is in memory.
+
+use crate::operators::layout::{CATALOG, page, pays};
+use crate::sessions::session::OperatorSession;
+use crate::state::People;
+use crate::ui::count::counted;
+use crate::ui::datetime::both;
+use crate::ui::layout::Layout;
+use crate::ui::list::{Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
+use axum::{extract::State, http::Uri, response::IntoResponse as _};
+use maud::{Markup, html};
+use purser_api::{Query, Reply};
+use purser_domain::{Network, Operation, Service, TrustStatus};
+use std::sync::Arc;
+
+/// The filters in a URL. Unknown ones are ignored.
+#[derive(Clone, Debug, Default)]
+struct View {
+    search: String,
+    trust: Option<TrustStatus>,
+    page: usize,
+}
+
+impl View {
+    fn of(uri: &Uri) -> Self {
+        let mut query = Query::without_blanks(uri);
+        Self {
+            search: query.text("q").unwrap_or_default(),
+            trust: query.read("trust_status", TrustStatus::from_name, ""),
+            page: page_number(&mut query),
+        }
+    }
+
+    /// A search finds names, slugs, ids, payees and endpoints.
+    fn fits(&self, service: &Service) -> bool {
+        let text = self.search.trim();
+        let has_it = [service.name.as_str(), service.slug.as_str(), &service.id.to_string()]
+            .into_iter()
+            .any(|own| has_text(own, text))
+            || service.operations.iter().any(|operation| is_named(operation, text));
+        has_it && self.trust.is_none_or(|trust| service.trust_status == trust)
+    }
+
+    fn address(&self, page: usize) -> String {
+        crate::address::address(
+            CATALOG,
+            [
+                ("q", (!self.search.is_empty()).then(|| self.search.clone())),
+                ("trust_status", self.trust.map(|trust| trust.name().to_owned())),
+                ("page", page_text(page)),
+            ],
+        )
+    }
+
+    fn is_filtered(&self) -> bool {
+        !self.search.is_empty() || self.trust.is_some()
+    }
+}
+
+fn is_named(operation: &Operation, text: &str) -> bool {
+    let next = operation.next.as_ref().map(|next| &next.payment);
+    let payees = operation
+        .payment
+        .iter()
+        .chain(next)
+        .map(|payment| payment.pay_to.to_string());
+    [
+        operation.slug.to_string(),
+        operation.label.clone(),
+        operation.endpoint.to_string(),
+    ]
+    .into_iter()
+    .chain(payees)
+    .any(|own| has_text(&own, text))
+}
+
+/// `GET /dashboard/operator/catalog`.
+pub(crate) async fn show(
+    State(people): State<Arc<People>>,
+    OperatorSession(session): OperatorSession,
+    uri: Uri,
+) -> Reply {
+    let view = View::of(&uri);
+    let edition = people.catalog().await?;
+    let mut services: Vec<&Service> = edition
+        .catalog
+        .services()
+        .iter()
+        .filter(|service| view.fits(service))
+        .collect();
+    services.sort_by(|one, other| one.slug.cmp(&other.slug));
+    let services = Paginated::of(services, view.page);
+    let layout = Layout::of(&session, people.now());
+    let how = html! {
+        "Entries are written with " code { "purser catalog apply" } ", and taken out of use with "
+        code { "PUT /internal/services/{id}/trust-status" } "."
+    };
+    let content = html! {
+        form.filters method="get" action=(CATALOG) role="search" {
+            (search_field("services", "Name, id, endpoint or payee", &view.search))
+            (filter_select("trust", "trust_status", "Trust", "All", TrustStatus::ALL.iter().map(|trust| {
+                (trust.name().to_owned(), html! { (trust.name()) }, view.trust == Some(*trust))
+            })))
+            button type="submit" { "Show" }
+            @if view.is_filtered() { a href=(CATALOG) { "Clear" } }
+        }
+        @if services.rows.is_empty() { p.empty { "No service fits." } } @else {
+            ul.rows { @for service in &services.rows { (row(&layout, service, people.network)) } }
+        }
+        (services.paging("Pages of services", "service", |page| view.address(page)))
+    };
+    Ok(page(&layout, "The whole catalog", CATALOG, &how, &content).into_response())
+}
+
+fn row(layout: &Layout, service: &Service, network: Network) -> Markup {
+    html! {
+        li.row.service {
+            div.row-main {
+                p {
+                    span.name { (service.name) } " " code { (service.slug) } " "
+                    (trust(service.trust_status))
+                    @if !service.curated { " " span.chip.wait { "not curated" } }
+                    @if service.next_change(layout.now).is_some() { " " span.chip.wait { "change waits" } }
+                }
+                p.muted { code.long { (service.id) } " · version " (service.version) " · from " (service.source) }
+            }
+            p.row-aside { (counted(service.operations.len(), "operation")) }
+            details.fold {
+                summary { "Payees and prices" }
+                table.list {
+                    caption.sr { "Operations of " (service.name) }
+                    (columns(&["Operation", "Pays", "Last probe"]))
+                    tbody { @for operation in &service.operations { (operation_row(layout, operation, network)) } }
+                }
+            }
+        }
+    }
+}
+
+fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Markup {
+    html! {
+        tr {
+            th scope="row" {
+                code { (operation.slug) }
+                p.muted.fine { (operation.method) " " span.long { (operation.endpoint) } }
+            }
+            td data-label="Pays" {
+                (pays(operation.pricing(layout.now), network))
+                @if let Err(why) = operation.payable(network, layout.now) {
+                    p.muted.fine { "no call can be paid: " code { (why.name()) } }
+                }
+                @if let Some(next) = operation.waiting(layout.now) {
+                    p.fine { "from " (both(next.from, layout.now)) ": " (pays(next.pricing(), network)) }
+                }
+            }
+            td data-label="Last probe" { (operation.availability.name()) }
+        }
+    }
+}
+
+fn trust(status: TrustStatus) -> Markup {
+    let is_good = matches!(status, TrustStatus::PlatformVerified | TrustStatus::ProbePassed);
+    html! { span.chip.good[is_good].bad[status == TrustStatus::Disabled] { (status.name()) } }
+}

@@ -1,0 +1,8 @@
+//! What operators see: the catalog, delayed changes, freezes.
+
+pub(crate) mod catalog;
+pub(crate) mod changes;
+pub(crate) mod freezes;
+pub(crate) mod freezes_page;
+pub(crate) mod layout;
+pub(crate) mod pages;

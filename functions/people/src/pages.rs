@@ -1,0 +1,131 @@
+//! The dashboard: pages of HTML for a browser with a session.
+//!
+//! Each page is a function from plain data to markup, in its feature's folder; maud escapes every value. A
+//! page works without script: forms are posted and answered with a redirect, and what is edited in place is in
+//! `<details>`. `assets/script.js` adds what only a script can: new approvals without a reload, copying, local times.
+//!
+//! Deliberately elsewhere: authentication (`sessions/session.rs`), and what a form does (the operations, which the JSON
+//! endpoints share).
+
+use crate::sessions::session::page_of;
+use crate::ui::error_page::{ErrorPage, error_page};
+use crate::{
+    agents, approvals, audit, decisions, notices, operators, services, sessions, settlements, state::People, ui,
+    webhooks,
+};
+use axum::{
+    Router,
+    extract::Request,
+    http::{HeaderName, HeaderValue, header},
+    middleware::{Next, from_fn},
+    response::Response,
+    routing::{any, get, post},
+};
+use purser_api::{Failure, RequestId};
+use purser_domain::ErrorKind;
+use std::sync::Arc;
+
+/// The routes of the pages, of sign-in and sign-out, and of the assets.
+pub(crate) fn routes() -> Router<Arc<People>> {
+    let agent = agents::pages::routes()
+        .route(
+            "/approvals/{approval}/approve",
+            agents::pages::form(approvals::page::approve),
+        )
+        .route(
+            "/approvals/{approval}/reject",
+            agents::pages::form(approvals::page::reject),
+        );
+    Router::new()
+        .route("/dashboard", get(agents::overview::show))
+        .route(
+            "/dashboard/agents",
+            post(agents::overview::create_agent).get(agents::overview::back),
+        )
+        .nest("/dashboard/agents/{agent}", agent)
+        .route(
+            "/dashboard/handovers/{agent}/accept",
+            post(agents::overview::accept).get(agents::overview::back),
+        )
+        .route("/dashboard/approvals", get(approvals::page::show))
+        .route("/dashboard/approvals/waiting", get(approvals::page::watch))
+        .route("/dashboard/approvals/{agent}/{approval}", get(approvals::single::show))
+        .route("/dashboard/audit-log", get(audit::page::show))
+        .route("/dashboard/audit-log.csv", get(audit::page::file))
+        .route("/dashboard/decisions", get(decisions::page::show))
+        .route("/dashboard/decisions.csv", get(decisions::page::file))
+        .route("/dashboard/settlements", get(settlements::page::show))
+        .route("/dashboard/settlements.csv", get(settlements::page::file))
+        .route("/dashboard/catalog", get(services::catalog_page::show))
+        .route(
+            "/dashboard/receipts/{agent}/{settlement}",
+            get(settlements::receipt::show),
+        )
+        .route("/dashboard/notices", post(notices::page::edit).get(notices::page::show))
+        .route(
+            "/dashboard/notices/test",
+            post(notices::page::test).get(notices::page::back),
+        )
+        .route("/dashboard/sessions", get(sessions::page::show))
+        .route(
+            "/dashboard/sessions/end",
+            post(sessions::page::end_all).get(sessions::page::back),
+        )
+        .route(
+            "/dashboard/sessions/{session}/end",
+            post(sessions::page::end).get(sessions::page::back),
+        )
+        .nest("/dashboard/webhooks", webhooks::pages::routes())
+        .route("/dashboard/{*nowhere}", any(nowhere))
+        .merge(operators::pages::routes())
+        .merge(sessions::sign_in::routes())
+        .layer(from_fn(page_headers))
+        .merge(ui::asset::routes())
+}
+
+async fn nowhere() -> Failure {
+    ErrorKind::NotFound.into()
+}
+
+/// Adds the headers of every page, and turns failures into error pages.
+async fn page_headers(request: Request, next: Next) -> Response {
+    let id = request.extensions().get::<RequestId>().map(ToString::to_string);
+    let page = page_of(request.headers());
+    let mut response = next.run(request).await;
+    if let Some(failure) = response.extensions().get::<Failure>().cloned() {
+        response = match failure.error().kind() {
+            ErrorKind::RecentSignInRequired { .. } => {
+                let mut leading = sessions::sign_in::again(&page);
+                // The log tells why.
+                leading.extensions_mut().insert(failure);
+                leading
+            }
+            kind => {
+                let page = ErrorPage::of(kind);
+                failure.page(error_page(page, id.as_deref()))
+            }
+        };
+    }
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// A page runs only our script, uses only our style sheet, connects only to us, and can't be framed. `no-store` keeps
+/// it out of every cache, the browser's own included: it may show a key.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; \
+         form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (header::CACHE_CONTROL, "no-store"),
+    (header::REFERRER_POLICY, "same-origin"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (
+        HeaderName::from_static("permissions-policy"),
+        "camera=(), microphone=(), geolocation=(), payment=(), usb=(), browsing-topics=()",
+    ),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];

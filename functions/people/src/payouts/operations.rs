@@ -1,0 +1,112 @@
+//! Payouts: an agent's owner names an address, and takes the agent's money back to it. `payments` does both, by its own
+//! clock and its own rules; here is who may ask.
+
+use crate::agents::owned::Owned;
+use crate::state::People;
+use purser_api::{AskedPayout, CallerIds, NamedPayoutAddress, PayoutOwner, ReservedPayout};
+use purser_domain::{
+    Act, Address, AuditKind, Error, PayoutAddress, PayoutAmount, PayoutRefusal, PersonId, Result, Settlement,
+    SettlementState, Submission,
+};
+
+/// The state of an agent's payouts.
+#[derive(Clone, Debug)]
+pub(crate) struct Payouts {
+    /// Whether the deployment pays anything out.
+    pub(crate) is_set_up: bool,
+    /// The address that the owner named.
+    pub(crate) address: Option<PayoutAddress>,
+    /// The payout that the chain has not ended yet.
+    pub(crate) open: Option<Settlement>,
+}
+
+/// A payout that was asked for.
+pub(crate) struct PaidOut {
+    pub(crate) settlement: Settlement,
+    /// The facilitator's present answer; `None` if nothing was submitted.
+    pub(crate) submission: Option<Submission>,
+    /// Whether an earlier request had asked for it.
+    pub(crate) replayed: bool,
+}
+
+impl People {
+    /// The agent's payout address and open payout.
+    pub(crate) async fn payouts(&self, owned: &Owned) -> Result<Payouts> {
+        let (agent, person) = (owned.agent().id, owner_of(owned)?);
+        let record = self.ledger.payout_record(agent).await?;
+        let latest = match record.latest {
+            Some(id) => self.ledger.settlement(agent, id).await?,
+            None => None,
+        };
+        Ok(Payouts {
+            is_set_up: self.pays_out,
+            address: record.address_of(&person).cloned(),
+            open: latest.filter(|payout| payout.state == SettlementState::Authorized),
+        })
+    }
+
+    /// Names the address, which is good after a wait. It takes a recent sign-in.
+    pub(crate) async fn name_payout_address(&self, owned: &Owned, ids: CallerIds, address: Address) -> Result<()> {
+        let (agent, acting) = (owned.agent().id, owned.acting());
+        let act = Act::of(AuditKind::PayoutAddressNamed).on(agent);
+        let named = async {
+            self.limits.recently(owned.signed_in_at(), self.now())?;
+            self.require_payouts()?;
+            let asked = NamedPayoutAddress {
+                of: PayoutOwner::new(agent, acting),
+                address: address.to_checksum(None),
+            };
+            self.payments.name_payout_address(ids, asked).await?.done()
+        };
+        self.judged(acting, &act, named).await
+    }
+
+    /// Removes it, at once and by any session: nothing is paid out then.
+    pub(crate) async fn remove_payout_address(&self, owned: &Owned, ids: CallerIds) -> Result<()> {
+        let (agent, acting) = (owned.agent().id, owned.acting());
+        let act = Act::of(AuditKind::PayoutAddressRemoved).on(agent);
+        let of = PayoutOwner::new(agent, acting);
+        let removed = async { self.payments.remove_payout_address(ids, of).await?.done() };
+        self.judged(acting, &act, removed).await
+    }
+
+    /// Pays out to the address that is named. It takes a recent sign-in. The same key asks for the same payout.
+    pub(crate) async fn pay_out(
+        &self,
+        owned: &Owned,
+        ids: CallerIds,
+        amount: PayoutAmount,
+        key: &str,
+    ) -> Result<PaidOut> {
+        const DOING: &str = "paying out";
+        let (agent, acting) = (owned.agent().id, owned.acting());
+        let act = Act::of(AuditKind::PaidOut).on(agent);
+        let paid = async {
+            self.limits.recently(owned.signed_in_at(), self.now())?;
+            self.require_payouts()?;
+            let asked = AskedPayout::new(PayoutOwner::new(agent, acting), amount, key.to_owned());
+            self.payments.pay_out(ids, asked).await?.reserved()
+        };
+        let reserved: ReservedPayout = self.judged(acting, &act, paid).await?;
+        let settlement = self.ledger.settlement(agent, reserved.settlement).await?;
+        Ok(PaidOut {
+            settlement: settlement.ok_or_else(|| Error::internal(DOING, "its settlement is gone"))?,
+            submission: reserved.submission,
+            replayed: reserved.replayed,
+        })
+    }
+
+    fn require_payouts(&self) -> Result<()> {
+        if self.pays_out {
+            Ok(())
+        } else {
+            Err(PayoutRefusal::NotSetUp.into())
+        }
+    }
+}
+
+/// The agent's owner, who is who asks.
+fn owner_of(owned: &Owned) -> Result<PersonId> {
+    let person = PersonId::parse(&owned.agent().owner);
+    person.ok_or_else(|| Error::internal("reading an agent's owner", "it is no person's id"))
+}

@@ -1,0 +1,106 @@
+//! Taking an agent's money back: the address, and the payout.
+
+use crate::agents::contents::AgentPage;
+use crate::ui::datetime::both;
+use crate::ui::form::FormName;
+use crate::ui::labels;
+use crate::ui::layout::{Button, Layout};
+use crate::ui::money::dollars;
+use crate::ui::paths;
+use maud::{Markup, html};
+use purser_domain::{Address, Amount, PayoutAddress, Settlement};
+
+pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+    let payouts = &page.payouts;
+    html! {
+        section id="payouts" aria-labelledby="payouts-title" {
+            h2 id="payouts-title" { "Payouts" }
+            @if payouts.is_set_up || payouts.address.is_some() {
+                div.card {
+                    @if let Some(open) = &payouts.open { (under_way(layout, page, open)) }
+                    @match &payouts.address {
+                        None => p { "No payout address is set. Set an address of yours to withdraw this agent’s money." },
+                        Some(named) => (present(layout, page, named, path)),
+                    }
+                    @if payouts.is_set_up { (address_form(layout, payouts.address.is_some(), path)) }
+                    p.hint {
+                        "A new address can be used only after a waiting period, and the operators of this Purser are notified. "
+                        "This stops anyone who takes over your session from withdrawing the money at once. If you did not set the address, remove it."
+                    }
+                }
+            } @else {
+                p.empty { "Payouts are not available: this Purser has no facilitator. Its operators can configure one." }
+            }
+        }
+    }
+}
+
+fn under_way(layout: &Layout, page: &AgentPage<'_>, open: &Settlement) -> Markup {
+    html! {
+        p {
+            span.chip.wait { "under way" } " " (dollars(open.terms.amount)) " to " (labels::short_wallet(open.terms.pay_to)) ", made or given up "
+            (both(open.terms.valid_before, layout.now)) " at the latest. "
+            a href=(paths::receipt(page.agent.id, open.id())) { "Show the receipt" }
+        }
+    }
+}
+
+fn present(layout: &Layout, page: &AgentPage<'_>, named: &PayoutAddress, path: &str) -> Markup {
+    let is_good = layout.now >= named.good_from;
+    html! {
+        dl.facts-list.wide {
+            div { dt { "Address" } dd { (labels::wallet(named.address)) } }
+            div { dt { "Named" } dd { (both(named.named_at, layout.now)) } }
+            div {
+                dt { "Good" }
+                dd {
+                    @if is_good { span.chip.good { "now" } }
+                    @else { span.chip.wait { "not yet" } " from " (both(named.good_from, layout.now)) }
+                }
+            }
+        }
+        @if page.freeze.is_some() {
+            p.hint { "Payouts are stopped while an operator’s freeze is in force." }
+        } @else if is_good && page.payouts.is_set_up && page.payouts.open.is_none() {
+            (payout_form(layout, page, named.address, path))
+        }
+        (layout.button(
+            &format!("{path}/payout-address/remove"),
+            &Button::danger("Remove the address", "Remove the payout address? If you set it again, its waiting period starts again."),
+        ))
+    }
+}
+
+fn payout_form(layout: &Layout, page: &AgentPage<'_>, to: Address, path: &str) -> Markup {
+    let inputs = layout.inputs(FormName::PayOut);
+    html! {
+        details.pop open[inputs.is_typed()] {
+            summary.button { "Pay out" }
+            div.pop-body {
+                (layout.form(&format!("{path}/payouts"), &html! {
+                    input type="hidden" name="idempotency_key" value=(page.payout_key);
+                    (inputs.cap("amount", "Amount", "The whole balance", "In dollars.", page.balance.unwrap_or(Amount::ZERO)))
+                    (inputs.box_to_check("confirmed", &format!("I have compared the address: {}", to.to_checksum(None))))
+                    p.hint { "Payments that are authorized but not collected yet fail if the remaining balance is too low." }
+                    button.primary type="submit" { "Pay out" }
+                }))
+            }
+        }
+    }
+}
+
+fn address_form(layout: &Layout, is_change: bool, path: &str) -> Markup {
+    let inputs = layout.inputs(FormName::PayoutAddress);
+    html! {
+        details.pop open[inputs.is_typed()] {
+            summary.button { @if is_change { "Change the address" } @else { "Name an address" } }
+            div.pop-body {
+                (layout.form(&format!("{path}/payout-address"), &html! {
+                    (inputs.line("address", "Address", "", 42))
+                    @if is_change { p.hint { "The new address has a waiting period. No payout is possible until it ends." } }
+                    button.primary type="submit" { "Name it" }
+                }))
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Shared parts of the endpoints: the caller, the id in the path, the `If-Match` version, and the filters of a list.
+
+use crate::agents::owned::{Owned, named};
+use crate::caller::Caller;
+use crate::cursor;
+use crate::span::Span;
+use crate::state::People;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use purser_api::{IfMatch, Precondition, Query, SessionToken, from_to, json_body};
+use purser_domain::{AgentId, Error, ErrorKind, Result};
+use purser_store::{PageRequest, READ_AT_ONCE};
+use serde_json::Value;
+
+impl People {
+    /// The person whose session this is.
+    pub(crate) async fn authenticate(&self, token: SessionToken) -> Result<Caller> {
+        self.person(token.presented()?).await
+    }
+
+    /// The agent named in the path, if it is the caller's.
+    pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
+        let read = async |person: &Caller| self.own_agent(person, named(AgentId::parse(agent))?).await;
+        let (_, owned) = self.person_reading(token.presented()?, read).await?;
+        Ok(owned)
+    }
+}
+
+/// A body that may be left out.
+pub(crate) fn optional_body(bytes: &Bytes) -> Result<Value> {
+    if bytes.is_empty() {
+        Ok(Value::Object(serde_json::Map::new()))
+    } else {
+        json_body(bytes)
+    }
+}
+
+/// The body and the `If-Match` version. Both are checked, so that one answer reports the problems of both.
+pub(crate) fn with_version<T>(body: Result<T>, meant: Result<Precondition>) -> Result<(T, Precondition)> {
+    match (body, meant) {
+        (Ok(body), Ok(meant)) => Ok((body, meant)),
+        (Ok(_), Err(error)) | (Err(error), Ok(_)) => Err(error),
+        (Err(body), Err(meant)) => match (body.kind(), meant.kind()) {
+            (ErrorKind::InvalidRequest(of_body), ErrorKind::InvalidRequest(of_header)) => {
+                Err(Error::invalid([of_header.as_slice(), of_body.as_slice()].concat()))
+            }
+            (ErrorKind::FieldRequired { field, problems }, ErrorKind::InvalidRequest(of_header)) => {
+                let problems = [of_header.as_slice(), problems.as_slice()].concat();
+                Err(ErrorKind::FieldRequired { field, problems }.into())
+            }
+            _ => Err(body),
+        },
+    }
+}
+
+/// The `If-Match` version of a write that replaces the whole record; without one, any version matches.
+pub(crate) fn version_or_any(meant: IfMatch) -> Result<Precondition> {
+    match meant.precondition() {
+        Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),
+        meant => meant,
+    }
+}
+
+/// Which rows a list returns; `place` reads its cursor.
+pub(crate) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
+    PageRequest {
+        before: query.read("cursor", place, cursor::FORM),
+        limit: query.limit("limit", 25, READ_AT_ONCE),
+    }
+}
+
+/// The agent that a list is filtered by.
+pub(crate) fn agent_filter(query: &mut Query) -> Option<AgentId> {
+    query.read("agent_id", AgentId::parse, "must be a UUID")
+}
+
+/// The time that a list is filtered by.
+pub(crate) fn span(query: &mut Query) -> Span {
+    let (from, to) = from_to(query);
+    Span { from, to }
+}
+
+/// The 201 answer for what was created.
+pub(crate) fn created(answer: impl IntoResponse) -> Response {
+    (StatusCode::CREATED, answer).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::Problem;
+
+    #[test]
+    fn the_problems_of_a_body_and_of_its_version_are_told_together() {
+        let wrong = |path: &str| -> Result<Precondition> { Err(Error::invalid(vec![Problem::at(path, "no")])) };
+        let missing = || -> Result<Precondition> { Err(ErrorKind::VersionRequired.into()) };
+        let any = || Ok(Precondition::Any);
+        let rows = [
+            (any(), any(), None),
+            (any(), missing(), Some(("version_required", vec![]))),
+            (wrong("/name"), missing(), Some(("invalid_request", vec!["/name"]))),
+            (wrong("/name"), any(), Some(("invalid_request", vec!["/name"]))),
+            (
+                wrong("/name"),
+                wrong("/If-Match"),
+                Some(("invalid_request", vec!["/If-Match", "/name"])),
+            ),
+        ];
+        for (body, meant, expected) in rows {
+            let told = with_version(body, meant).err().map(|error| match error.kind() {
+                ErrorKind::InvalidRequest(problems) => (
+                    error.kind().slug(),
+                    problems.iter().map(|problem| problem.path.clone()).collect(),
+                ),
+                other => (other.slug(), Vec::new()),
+            });
+            let expected = expected.map(|(slug, paths)| {
+                (
+                    slug.to_owned(),
+                    paths.into_iter().map(str::to_owned).collect::<Vec<_>>(),
+                )
+            });
+            assert_eq!(told, expected);
+        }
+    }
+}

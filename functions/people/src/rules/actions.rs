@@ -1,0 +1,43 @@
+//! The forms of rules.
+
+use crate::agents::form::AgentForm;
+use crate::rules::section::read_rule;
+use crate::ui::form::{FormName, RuleForm};
+use crate::ui::notice::Notice;
+use purser_api::Reply;
+use purser_domain::RuleId;
+
+/// `POST …/rules`.
+pub(crate) async fn add(sent: AgentForm) -> Reply {
+    let edition = sent.people.catalog().await?;
+    let kind = RuleForm::from_name(sent.form(FormName::Plain).text("kind"));
+    let mut form = sent.form(kind.map_or(FormName::Plain, FormName::NewRule));
+    let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
+        return sent.again(form).await;
+    };
+    let added = sent.people.add_rule(sent.owned.clone(), meant, &rule).await;
+    sent.answer(form, added, Notice::RuleAdded).await
+}
+
+/// `POST …/rules/{rule}`.
+pub(crate) async fn replace(sent: AgentForm) -> Reply {
+    let id = sent.named("rule", RuleId::parse)?;
+    let edition = sent.people.catalog().await?;
+    let mut form = sent.form(FormName::Rule(id));
+    let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
+        return sent.again(form).await;
+    };
+    let replaced = sent.people.replace_rule(sent.owned.clone(), meant, id, &rule).await;
+    sent.answer(form, replaced, Notice::RuleSaved).await
+}
+
+/// `POST …/rules/{rule}/remove`.
+pub(crate) async fn remove(sent: AgentForm) -> Reply {
+    let id = sent.named("rule", RuleId::parse)?;
+    let mut form = sent.form(FormName::Plain);
+    let Some(meant) = form.version() else {
+        return sent.again(form).await;
+    };
+    let removed = sent.people.remove_rule(sent.owned.clone(), meant, id).await;
+    sent.answer(form, removed, Notice::RuleRemoved).await
+}

@@ -1,0 +1,87 @@
+//! Rules: list with the use of budgets, add, replace, remove.
+
+use crate::agents::owned::Owned;
+use crate::state::People;
+use purser_api::Precondition;
+use purser_domain::{
+    Act, Agent, AuditKind, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal, Spend, WindowScope,
+};
+
+/// A rule as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RuleUsage {
+    /// The rule.
+    pub(crate) rule: Rule,
+    /// The amount used, if it is a budget.
+    pub(crate) used: Option<Spend>,
+}
+
+impl People {
+    /// The agent's rules, in the order in which they were added.
+    pub(crate) async fn rules(&self, owned: &Owned) -> Result<Vec<RuleUsage>> {
+        let agent = owned.agent();
+        let budgets = agent.budgets().map(|budget| (budget.scope(agent.id), budget.length));
+        let spends = self.spends(&budgets.collect::<Vec<_>>()).await?;
+        let scope = |rule| WindowScope::Budget { agent: agent.id, rule };
+        let usages = agent.rules.iter().map(|rule| RuleUsage {
+            used: rule.kind.budget().map(|_| spends.of(scope(rule.id))),
+            rule: rule.clone(),
+        });
+        Ok(usages.collect())
+    }
+
+    /// Adds a rule; returns it with its id.
+    pub(crate) async fn add_rule(&self, owned: Owned, meant: Precondition, kind: &RuleKind) -> Result<(Owned, RuleId)> {
+        self.judge_rule(kind).await?;
+        let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
+        let add = |agent: Agent| agent.with_rule(id, kind.clone()).map_err(refused);
+        let act = Act::of(AuditKind::RuleAdded).with(&id);
+        Ok((self.change(owned, meant, act, add).await?, id))
+    }
+
+    /// Replaces a rule by another of the same kind.
+    pub(crate) async fn replace_rule(
+        &self,
+        owned: Owned,
+        meant: Precondition,
+        id: RuleId,
+        kind: &RuleKind,
+    ) -> Result<Owned> {
+        self.judge_rule(kind).await?;
+        let replace = |agent: Agent| agent.with_changed_rule(id, kind.clone()).map_err(refused);
+        self.change(owned, meant, Act::of(AuditKind::RuleReplaced).with(&id), replace)
+            .await
+    }
+
+    /// Removes a rule.
+    pub(crate) async fn remove_rule(&self, owned: Owned, meant: Precondition, id: RuleId) -> Result<Owned> {
+        let remove = |agent: Agent| agent.without_rule(id).map_err(refused);
+        self.change(owned, meant, Act::of(AuditKind::RuleRemoved).with(&id), remove)
+            .await
+    }
+
+    async fn judge_rule(&self, kind: &RuleKind) -> Result<()> {
+        let problems = kind.problems(&self.catalog().await?.catalog);
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::invalid(problems))
+        }
+    }
+}
+
+fn refused(refusal: RuleRefusal) -> Error {
+    let problem = match refusal {
+        RuleRefusal::Unknown => return ErrorKind::NotFound.into(),
+        RuleRefusal::TooMany => {
+            let message = format!("an agent has at most {} rules; remove one first", Agent::MOST_RULES);
+            Problem::at("", message)
+        }
+        RuleRefusal::TooManyBudgets => {
+            let message = format!("an agent has at most {} budgets; remove one first", Agent::MOST_BUDGETS);
+            Problem::at("", message)
+        }
+        RuleRefusal::OtherKind => Problem::at("/kind", "must be the rule's own; remove the rule and add another"),
+    };
+    Error::invalid(vec![problem])
+}

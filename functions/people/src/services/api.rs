@@ -1,0 +1,476 @@
+//! `/agents/{agentId}/services`: what an agent may spend on which service.
+//!
+//! Enabling writes the whole record: what the body leaves out takes its column default, whatever was there before. So
+//! it needs no version; if one is sent, it must match. An edit keeps the fields that it leaves out. Either body has the
+//! policy's fields beside its own, or under `policy`, as the record is read.
+
+use crate::request::{created, version_or_any, with_version};
+use crate::services::operations::{EnableService, GovernedService, ServiceEdit, named_service};
+use crate::state::People;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use purser_api::{
+    Failure, IfMatch, Member as _, Place, PolicyView, Problems, Said, SessionToken, Text, VersionTag, json_body,
+    versioned,
+};
+use purser_domain::{
+    AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyEdit, Problem, Result,
+    Service, Timestamp,
+};
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of reading services.
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
+    /// The errors of enabling a service.
+    pub(crate) EnableErrors: 400, 401, 403, 404, 412, 413, 429, 500;
+    /// The errors of a write on a service's record.
+    pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
+}
+
+/// The record of a service on one of the caller's agents.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnService)]
+pub(crate) struct ServiceView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    #[schema(value_type = uuid::Uuid)]
+    service_id: String,
+    /// Null for a service that is no longer in the catalog, as are its name, category and trust status.
+    #[schema(required)]
+    slug: Option<String>,
+    #[schema(required)]
+    name: Option<String>,
+    #[schema(required)]
+    category: Option<&'static str>,
+    #[schema(required)]
+    trust_status: Option<&'static str>,
+    /// If false, every call is refused; the policy is kept.
+    enabled: bool,
+    /// The number of edits of this record: the version for `If-Match`.
+    version: u64,
+    policy: PolicyView,
+    /// Whether the policy in effect sets no limit, as for pre-enabled services until someone tightens it.
+    permissive: bool,
+    /// The amount that was authorized less than 24 hours ago and not released; an upper bound while more than about
+    /// 20,000 expired payments are not evicted yet.
+    spend_today_units: u64,
+    /// The remaining amount of the daily cap.
+    remaining_today_units: u64,
+    /// The operations of which no call can be paid, whatever the policy allows.
+    unpayable_operations: Vec<UnpayableOperation>,
+    /// Changes of payees and prices by operators that are not in effect yet.
+    payment_changes: Vec<PaymentChange>,
+}
+
+/// An operation of which no call can be paid.
+#[derive(Serialize, ToSchema)]
+struct UnpayableOperation {
+    operation_id: String,
+    /// `operation_has_no_payment`, `operation_is_paid_on_another_network`, `operation_has_no_maximum_price` or
+    /// `operation_is_called_over_http`.
+    #[schema(value_type = String, example = "operation_has_no_payment")]
+    reason: &'static str,
+}
+
+/// The future payee and price of an operation's calls.
+#[derive(Serialize, ToSchema)]
+struct PaymentChange {
+    operation_id: String,
+    /// The time from which calls are paid this way.
+    #[schema(format = DateTime)]
+    from: String,
+    /// The payee from then on.
+    pay_to: String,
+    amount_units: u64,
+    /// The maximum price of a call from then on; null if it can't be paid.
+    #[schema(required)]
+    max_price_units: Option<u64>,
+}
+
+impl PaymentChange {
+    fn of(operation: &Operation, now: Timestamp) -> Option<Self> {
+        let next = operation.waiting(now)?;
+        Some(Self {
+            operation_id: operation.slug.to_string(),
+            from: next.from.to_string(),
+            pay_to: next.payment.pay_to.to_string(),
+            amount_units: next.payment.amount.units(),
+            max_price_units: next.pricing().most().map(Amount::units),
+        })
+    }
+}
+
+impl ServiceView {
+    fn of(agent: AgentId, governed: &GovernedService, catalog: &Catalog, people: &People) -> Self {
+        let now = people.now();
+        let record = &governed.record;
+        let service = catalog.by_id(record.service);
+        let operations = service.map(|service| service.operations.as_slice()).unwrap_or_default();
+        let unpayable = operations.iter().filter_map(|operation| {
+            Some(UnpayableOperation {
+                operation_id: operation.slug.to_string(),
+                reason: operation.payable(people.network, now).err()?.name(),
+            })
+        });
+        Self {
+            agent_id: agent.to_string(),
+            service_id: record.service.to_string(),
+            slug: service.map(|service| service.slug.to_string()),
+            name: service.map(|service| service.name.clone()),
+            category: service.map(|service| service.category.name()),
+            trust_status: service.map(|service| service.trust_status.name()),
+            enabled: record.enabled,
+            version: record.version,
+            policy: PolicyView::from(&record.policy),
+            permissive: record.policy.is_permissive(),
+            spend_today_units: governed.spent_today.amount.units(),
+            remaining_today_units: governed.remaining_today().units(),
+            unpayable_operations: unpayable.collect(),
+            payment_changes: operations
+                .iter()
+                .filter_map(|one| PaymentChange::of(one, now))
+                .collect(),
+        }
+    }
+
+    /// By slug; services that have left the catalog last.
+    fn sort_key(&self) -> (bool, Option<&str>, &str) {
+        (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
+    }
+
+    fn told(self) -> Response {
+        versioned(self.version, Json(self))
+    }
+}
+
+/// The services on an agent.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnServiceList)]
+pub(crate) struct ServiceList {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    services: Vec<ServiceView>,
+    /// The number of services in this answer.
+    count: usize,
+}
+
+purser_api::body! {
+    /// The fields of a policy.
+    pub(crate) struct PolicyBody {
+        max_per_call_units: Option<Amount>,
+        max_per_day_units: Option<Amount>,
+        require_approval_above_units: Option<Amount>,
+        /// Slugs of the service's operations; null for all.
+        enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
+
+purser_api::body! {
+    /// A service to enable. An absent member takes its default.
+    pub(crate) struct EnableBody {
+        /// Slug or UUID of a service in the curated set.
+        service_id: Text<128>,
+        /// The policy as one object, instead of the fields below.
+        policy: Option<PolicyBody>,
+        max_per_call_units: Option<Amount> = {"default": 1_000_000},
+        max_per_day_units: Option<Amount> = {"default": 50_000_000},
+        require_approval_above_units: Option<Amount> = {"default": 10_000_000},
+        /// Slugs of the service's operations; null for all.
+        enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
+
+purser_api::body! {
+    /// The fields to change, at least one.
+    pub(crate) struct ServiceEditBody {
+        /// If false, every call is refused; the policy is kept.
+        enabled: Option<bool>,
+        /// The policy as one object, instead of the fields below.
+        policy: Option<PolicyBody>,
+        max_per_call_units: Option<Amount>,
+        max_per_day_units: Option<Amount>,
+        require_approval_above_units: Option<Amount>,
+        /// Slugs of the service's operations; null for all.
+        enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
+
+/// The members of a policy, of any body.
+macro_rules! policy {
+    ($body:ident) => {
+        PolicyEdit {
+            max_per_call: $body.max_per_call_units,
+            max_per_day: $body.max_per_day_units,
+            require_approval_above: $body.require_approval_above_units,
+            enabled_operations: match $body.enabled_operations {
+                Said::Nothing => None,
+                Said::Null => Some(OperationScope::All),
+                Said::This(operations) => Some(OperationScope::Only(operations)),
+            },
+            allowed_domains: $body.allowed_domains,
+        }
+    };
+}
+
+/// The policy of a body: under `policy`, or beside it.
+macro_rules! either_policy {
+    ($body:ident) => {
+        match $body.policy {
+            Some(policy) => policy!(policy),
+            None => policy!($body),
+        }
+    };
+}
+
+/// Refuses bodies whose parsed form is ambiguous: a policy in both places, or a `null` of `allowed_domains`.
+/// (`enabled_operations` may be `null`, for all.)
+fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
+    let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
+    let beside = PolicyBody::NAMES.iter().find(|name| has("policy") && has(name));
+    if let Some(name) = beside {
+        problems.note(Place::Member(&Place::Body, name), "must not be combined with `policy`");
+    }
+    let policy = Place::Member(&Place::Body, "policy");
+    for (place, members) in [(&Place::Body, Some(body)), (&policy, body.get("policy"))] {
+        if members
+            .and_then(|members| members.get("allowed_domains"))
+            .is_some_and(Value::is_null)
+        {
+            problems.note(Place::Member(place, "allowed_domains"), "must not be null");
+        }
+    }
+}
+
+/// The policy's problems, each where the body has it.
+fn problems_of(body: &Value, policy: &PolicyEdit, service: Option<&Service>) -> Vec<Problem> {
+    let mut problems = policy.problems(service);
+    if body.get("policy").is_some_and(Value::is_object) {
+        for problem in &mut problems {
+            problem.path.insert_str(0, "/policy");
+        }
+    }
+    problems
+}
+
+/// Reads the body that enables a service. An unknown service is no problem of the body (its operations can't be checked
+/// either); it is answered as not found.
+pub(crate) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableService> {
+    let mut problems = Problems::default();
+    refuse_ambiguity(body, &mut problems);
+    let enable = EnableBody::read(body, Place::Body, &mut problems).map(|body| EnableService {
+        policy: either_policy!(body),
+        service: body.service_id.0,
+    });
+    if let Some(enable) = &enable
+        && let Some(service) = catalog.by_reference(&enable.service)
+    {
+        problems.extend(problems_of(body, &enable.policy, Some(service)));
+    }
+    problems.finish(enable)
+}
+
+/// Reads an edit of a service's record; `service` is its entry in the catalog, if it still has one.
+pub(crate) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<ServiceEdit> {
+    let mut problems = Problems::default();
+    refuse_ambiguity(body, &mut problems);
+    let edit = ServiceEditBody::read(body, Place::Body, &mut problems).map(|body| ServiceEdit {
+        enabled: body.enabled,
+        policy: either_policy!(body),
+    });
+    if let Some(edit) = &edit {
+        problems.extend(problems_of(body, &edit.policy, service));
+    }
+    problems.finish(edit)
+}
+
+/// List an agent's services, with the spent and remaining amounts.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/services",
+    operation_id = "list_agent_services",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
+    responses(
+        (status = 200, body = ServiceList, description = "Every service that was ever enabled, including disabled ones."),
+        ReadErrors,
+    )
+)]
+pub(crate) async fn list(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+) -> Result<Json<ServiceList>, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let (services, edition) = tokio::try_join!(people.services(&owned), people.catalog())?;
+    let id = owned.agent().id;
+    let services = services
+        .iter()
+        .map(|service| ServiceView::of(id, service, &edition.catalog, &people));
+    let mut services: Vec<ServiceView> = services.collect();
+    services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+    Ok(Json(ServiceList {
+        agent_id: id.to_string(),
+        count: services.len(),
+        services,
+    }))
+}
+
+/// Enable a service for an agent.
+///
+/// A policy field that is left out takes its default, whatever the record had before. Send `If-Match` to avoid
+/// overwriting someone else's edit: another version is answered with 412.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/services",
+    operation_id = "enable_service",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The record's version in quotation marks, `\"0\"` for none, or `*`."),
+    ),
+    request_body = EnableBody,
+    responses(
+        (status = 201, body = ServiceView, description = "The new record.", headers(("ETag" = String, description = "Its version.")),
+            links(
+                ("edit" = (operation_id = "edit_agent_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
+                ("disable" = (operation_id = "disable_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
+            )),
+        (status = 200, body = ServiceView, description = "The record, with the new policy.", headers(("ETag" = String, description = "Its version."))),
+        EnableErrors,
+    )
+)]
+pub(crate) async fn enable(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
+    let (enable, meant) = with_version(enable, version_or_any(meant))?;
+    let enabling = people.enable_service(&owned, meant, &enable).await?;
+    let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, &people).told();
+    Ok(if enabling.is_new { created(answer) } else { answer })
+}
+
+/// Read an agent's record of a service.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/services/{serviceId}",
+    operation_id = "read_agent_service",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("serviceId" = String, Path, description = "Slug or UUID."),
+    ),
+    responses(
+        (status = 200, body = ServiceView, description = "The record, even if the service is disabled.", headers(("ETag" = String, description = "Its version."))),
+        ReadErrors,
+    )
+)]
+pub(crate) async fn read(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path((agent, reference)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let service = people
+        .service(&owned, named_service(&edition.catalog, &reference)?)
+        .await?;
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
+}
+
+/// Edit a service's record: its policy, or whether it is enabled.
+///
+/// The next authorization is judged by the edited policy.
+#[utoipa::path(
+    patch,
+    path = "/agents/{agentId}/services/{serviceId}",
+    operation_id = "edit_agent_service",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("serviceId" = String, Path, description = "Slug or UUID."),
+        ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
+    ),
+    request_body = ServiceEditBody,
+    responses(
+        (status = 200, body = ServiceView, description = "The updated record.", headers(("ETag" = String, description = "Its version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn edit(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, reference)): Path<(String, String)>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let id = people
+        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .await?;
+    let service = edition.catalog.by_id(id);
+    let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
+    let (edit, meant) = with_version(edit, meant.precondition())?;
+    let service = people.edit_service(&owned, meant, id, &edit).await?;
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
+}
+
+/// Disable a service for an agent. Its policy is kept.
+#[utoipa::path(
+    delete,
+    path = "/agents/{agentId}/services/{serviceId}",
+    operation_id = "disable_service",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("serviceId" = String, Path, description = "Slug or UUID."),
+        ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
+    ),
+    responses(
+        (status = 200, body = ServiceView, description = "The disabled record.", headers(("ETag" = String, description = "Its version."))),
+        WriteErrors,
+    )
+)]
+pub(crate) async fn disable(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, reference)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let id = people
+        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .await?;
+    let disabled = ServiceEdit {
+        enabled: Some(false),
+        ..ServiceEdit::default()
+    };
+    let service = people
+        .edit_service(&owned, meant.precondition()?, id, &disabled)
+        .await?;
+    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
+}

@@ -1,0 +1,258 @@
+//! Services on an agent: list with their spend, enable, edit, disable.
+//!
+//! A record's version counts its edits, starting at one; version zero means that there is no record.
+
+use crate::agents::owned::Owned;
+use crate::state::People;
+use purser_api::Precondition;
+use purser_domain::{
+    Act, Amount, AuditChanges, AuditKind, Catalog, Duration, EnabledService, Error, ErrorKind, PolicyEdit, Result,
+    Service, ServiceId, Spend, SpendPolicy, WindowScope,
+};
+use purser_store::{AuditEntry, Backoff, Edited};
+
+/// A service to enable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EnableService {
+    /// The service as it was named: slug or UUID.
+    pub(crate) service: String,
+    /// The differences from the column defaults.
+    pub(crate) policy: PolicyEdit,
+}
+
+/// New values for some fields of a service's record on an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServiceEdit {
+    /// Whether payments are allowed at all.
+    pub(crate) enabled: Option<bool>,
+    /// Its caps and scopes.
+    pub(crate) policy: PolicyEdit,
+}
+
+/// A service's record on an agent, and the spend that counts against its cap on the day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GovernedService {
+    /// The record.
+    pub(crate) record: EnabledService,
+    /// The amount that was authorized less than 24 hours ago and not released.
+    pub(crate) spent_today: Spend,
+}
+
+impl GovernedService {
+    /// The remaining amount.
+    pub(crate) fn remaining_today(&self) -> Amount {
+        self.record.policy.max_per_day.above(self.spent_today.amount)
+    }
+}
+
+/// The result of enabling a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Enabling {
+    /// The record.
+    pub(crate) service: GovernedService,
+    /// Whether there was none before.
+    pub(crate) is_new: bool,
+}
+
+impl People {
+    /// Every service's record on the agent, disabled ones included.
+    pub(crate) async fn services(&self, owned: &Owned) -> Result<Vec<GovernedService>> {
+        let records = self.ledger.enabled_services(owned.agent()).await?;
+        self.with_spend(owned, records).await
+    }
+
+    /// One service's record on the agent.
+    pub(crate) async fn service(&self, owned: &Owned, id: ServiceId) -> Result<GovernedService> {
+        let record = self.record(owned, id).await?;
+        self.one_with_spend(owned, record).await
+    }
+
+    /// The id of a service that has a record on the agent. Checked first, so that an unknown one is 404 even if other
+    /// things are wrong.
+    pub(crate) async fn known_service(&self, owned: &Owned, id: ServiceId) -> Result<ServiceId> {
+        Ok(self.record(owned, id).await?.service)
+    }
+
+    /// Enables the service with the column defaults except for the given fields, whatever its record contains; only
+    /// services that are open. Without a change nothing is written.
+    pub(crate) async fn enable_service(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        enable: &EnableService,
+    ) -> Result<Enabling> {
+        let edition = self.catalog().await?;
+        let service = edition.catalog.by_reference(&enable.service);
+        let service = service
+            .filter(|service| service.is_open())
+            .ok_or(ErrorKind::ServiceNotFound)?;
+        judge(&enable.policy, Some(service))?;
+        let act = Act::of(AuditKind::ServiceEnabled)
+            .on(owned.agent().id)
+            .about(service.id);
+        let enabling = self.stored_enabling(owned, meant, &act, service.id, &enable.policy);
+        self.judged(owned.acting(), &act, enabling).await
+    }
+
+    async fn stored_enabling(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        act: &Act,
+        service: ServiceId,
+        edit: &PolicyEdit,
+    ) -> Result<Enabling> {
+        let policy = SpendPolicy::column_defaults().edited(edit);
+        let mut backoff = Backoff::new();
+        loop {
+            let present = self.ledger.enabled_service(owned.agent().id, service).await?;
+            let version = present.as_ref().map_or(0, |record| record.version);
+            meant.holds(version)?;
+            if let Some(record) = &present
+                && record.enabled
+                && record.policy == policy
+            {
+                return Ok(Enabling {
+                    service: self.one_with_spend(owned, record.clone()).await?,
+                    is_new: false,
+                });
+            }
+            let record = EnabledService {
+                service,
+                version: version.saturating_add(1),
+                enabled: true,
+                policy: policy.clone(),
+            };
+            self.may_widen(owned, present.as_ref(), &record)?;
+            let entry = self.policy_entry(owned, act, present.as_ref(), &record)?;
+            match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
+                Edited::Stored => {
+                    return Ok(Enabling {
+                        service: self.one_with_spend(owned, record).await?,
+                        is_new: present.is_none(),
+                    });
+                }
+                Edited::Conflict => backoff.wait().await?,
+            }
+        }
+    }
+
+    /// The record with some fields replaced. Without a change nothing is written.
+    pub(crate) async fn edit_service(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        id: ServiceId,
+        edit: &ServiceEdit,
+    ) -> Result<GovernedService> {
+        let kind = match edit.enabled {
+            Some(true) => AuditKind::ServiceEnabled,
+            Some(false) => AuditKind::ServiceDisabled,
+            None => AuditKind::PolicyEdited,
+        };
+        let act = Act::of(kind).on(owned.agent().id).about(id);
+        let edited = self.stored_edit(owned, meant, &act, id, edit);
+        self.judged(owned.acting(), &act, edited).await
+    }
+
+    async fn stored_edit(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        act: &Act,
+        id: ServiceId,
+        edit: &ServiceEdit,
+    ) -> Result<GovernedService> {
+        let edition = self.catalog().await?;
+        let service = edition.catalog.by_id(id);
+        judge(&edit.policy, service)?;
+        let mut backoff = Backoff::new();
+        loop {
+            let present = self.record(owned, id).await?;
+            meant.holds(present.version)?;
+            let enabled = edit.enabled.unwrap_or(present.enabled);
+            if enabled && !present.enabled && !service.is_some_and(Service::is_open) {
+                return Err(ErrorKind::ServiceNotFound.into());
+            }
+            let policy = present.policy.clone().edited(&edit.policy);
+            if enabled == present.enabled && policy == present.policy {
+                return self.one_with_spend(owned, present).await;
+            }
+            let record = EnabledService {
+                service: id,
+                version: present.version.saturating_add(1),
+                enabled,
+                policy,
+            };
+            self.may_widen(owned, Some(&present), &record)?;
+            let entry = self.policy_entry(owned, act, Some(&present), &record)?;
+            match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
+                Edited::Stored => return self.one_with_spend(owned, record).await,
+                Edited::Conflict => backoff.wait().await?,
+            }
+        }
+    }
+
+    /// Refuses a record that widens the one before to who has not signed in recently.
+    fn may_widen(&self, owned: &Owned, before: Option<&EnabledService>, now: &EnabledService) -> Result<()> {
+        if now.widens(before) {
+            self.limits.recently(owned.signed_in_at(), self.now())?;
+        }
+        Ok(())
+    }
+
+    /// The row of the audit log for this record in place of the one before.
+    fn policy_entry(
+        &self,
+        owned: &Owned,
+        act: &Act,
+        before: Option<&EnabledService>,
+        now: &EnabledService,
+    ) -> Result<AuditEntry> {
+        let before = before.map(EnabledService::audit_members);
+        let changes = AuditChanges::between(before, Some(now.audit_members()));
+        self.entry(owned.acting(), act, changes)
+    }
+
+    async fn record(&self, owned: &Owned, id: ServiceId) -> Result<EnabledService> {
+        let record = self.ledger.enabled_service(owned.agent().id, id).await?;
+        record.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    async fn one_with_spend(&self, owned: &Owned, record: EnabledService) -> Result<GovernedService> {
+        let one = self.with_spend(owned, vec![record]).await?.pop();
+        one.ok_or_else(|| Error::internal("reading what was spent", "one record became none"))
+    }
+
+    async fn with_spend(&self, owned: &Owned, records: Vec<EnabledService>) -> Result<Vec<GovernedService>> {
+        let agent = owned.agent().id;
+        let scope = |service| WindowScope::Day { agent, service };
+        let scopes: Vec<_> = records
+            .iter()
+            .map(|record| (scope(record.service), Duration::DAY))
+            .collect();
+        let spends = self.spends(&scopes).await?;
+        let governed = records.into_iter().map(|record| GovernedService {
+            spent_today: spends.of(scope(record.service)),
+            record,
+        });
+        Ok(governed.collect())
+    }
+}
+
+/// The service that a path names by slug or UUID. A record outlives its service's catalog entry, and is then found only
+/// by UUID.
+pub(crate) fn named_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
+    let id = catalog.by_reference(reference).map(|service| service.id);
+    let id = id.or_else(|| ServiceId::parse(reference));
+    id.ok_or_else(|| ErrorKind::NotFound.into())
+}
+
+fn judge(policy: &PolicyEdit, service: Option<&Service>) -> Result<()> {
+    let problems = policy.problems(service);
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::invalid(problems))
+    }
+}

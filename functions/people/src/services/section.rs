@@ -1,0 +1,214 @@
+//! An agent's services: what each may cost, edited in place.
+
+use crate::agents::contents::AgentPage;
+use crate::services::operations::GovernedService;
+use crate::services::policy::policy_inputs;
+use crate::ui::bar::bar;
+use crate::ui::count::counted;
+use crate::ui::datetime::both;
+use crate::ui::form::FormName;
+use crate::ui::labels;
+use crate::ui::layout::{Button, Layout, version_input};
+use crate::ui::money::{cap, money, spent};
+use maud::{Markup, html};
+use purser_domain::{
+    Amount, EnabledService, Network, NextPricing, Operation, Service, SpendPolicy, Timestamp, TrustStatus, Unpayable,
+};
+
+pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+    let (enabled, disabled): (Vec<&GovernedService>, Vec<&GovernedService>) =
+        page.services.iter().partition(|panel| panel.record.enabled);
+    html! {
+        section id="services" aria-labelledby="services-title" {
+            div.section-head {
+                h2 id="services-title" { "Services " span.muted { "what each may cost" } }
+                (enable_form(layout, page, path))
+            }
+            @if enabled.is_empty() { p.empty { "No service is enabled: every payment is refused." } }
+            ul.panels { @for panel in enabled { (panel_item(layout, page, panel, path)) } }
+            @if !disabled.is_empty() {
+                details.fold {
+                    summary { (counted(disabled.len(), "disabled service")) }
+                    ul.rows { @for panel in disabled { (disabled_row(layout, page, panel, path)) } }
+                }
+            }
+        }
+    }
+}
+
+fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
+    let EnabledService {
+        service: id,
+        version,
+        policy,
+        ..
+    } = &panel.record;
+    let inputs = layout.inputs(FormName::Policy(*id));
+    let service = page.catalog.by_id(*id);
+    let permissive = policy.is_permissive();
+    html! {
+        li.panel {
+            details id=(format!("service-{id}")) open[inputs.is_typed()] {
+                summary {
+                    span.panel-name {
+                        (labels::service(panel.record.service, page.catalog))
+                        @if let Some(service) = service {
+                            span.muted { " " (service.category.name()) }
+                            (trust(service.trust_status))
+                            @if service.next_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
+                        }
+                        @if permissive { span.chip.wait { "no limit" } }
+                    }
+                    span.limits {
+                        @if permissive {
+                            span { "no cap, no approval" }
+                        } @else {
+                            span { "per call " (cap(policy.max_per_call)) }
+                            span { "per day " (cap(policy.max_per_day)) }
+                            span { "asks above " (cap(policy.require_approval_above)) }
+                        }
+                        (scope(policy))
+                    }
+                    span.panel-spend {
+                        (bar(panel.spent_today.amount, Amount::ZERO, policy.max_per_day))
+                        span.figures { (spent(panel.spent_today)) " in 24 h" }
+                    }
+                    span.edit aria-hidden="true" { "Edit" }
+                }
+                div.unfolded {
+                    @if let Some(service) = service {
+                        (payment_changes(service, layout.now))
+                        (unpayable(service, page.network, layout.now))
+                    }
+                    (layout.form(&format!("{path}/services/{id}"), &html! {
+                        (version_input(*version))
+                        (policy_inputs(&inputs, policy, service))
+                        div.actions { button.primary type="submit" { "Save limits" } }
+                    }))
+                    (layout.button(&format!("{path}/services/{id}/disable"), &Button::danger(
+                        "Disable service",
+                        "Disable this service? Every payment to it is refused until you enable it again.",
+                    ).at(*version)))
+                }
+            }
+        }
+    }
+}
+
+/// Changes of payees and prices by operators that are not in effect yet.
+fn payment_changes(service: &Service, now: Timestamp) -> Markup {
+    let operations = service.operations.iter();
+    let changes: Vec<(&Operation, &NextPricing)> = operations
+        .filter_map(|operation| Some((operation, operation.waiting(now)?)))
+        .collect();
+    html! {
+        @if !changes.is_empty() {
+            p { strong { "The catalog’s payment for calls will change." } " Disable the service if you don’t want that:" }
+            ul {
+                @for (operation, next) in changes {
+                    li {
+                        span title=(operation.slug) { (operation.label) } ": from " (both(next.from, now)) " "
+                        @if let Some(most) = next.pricing().most() { "at most " (money(most)) } " to "
+                        (labels::wallet(next.payment.pay_to))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The operations that can't be paid, so that a person does not look for the cause in the policy.
+fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
+    let of_it = service.operations.iter();
+    let of_it: Vec<_> = of_it
+        .filter_map(|operation| Some((operation, operation.payable(network, now).err()?)))
+        .collect();
+    html! {
+        @if !of_it.is_empty() {
+            p.muted { "Can’t be paid, whatever the limits are:" }
+            ul.muted {
+                @for (operation, why) in of_it {
+                    li {
+                        span title=(operation.slug) { (operation.label) } ": "
+                        (match why {
+                            Unpayable::NoPayment => "the catalog lists no payment for it",
+                            Unpayable::OtherNetwork => "its payment is on another network",
+                            Unpayable::NoMaximum => "its price is not fixed, and the catalog has no maximum for it",
+                            Unpayable::PlainHttp => "it is called over plain http",
+                        })
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The limits of a policy other than amounts.
+fn scope(policy: &SpendPolicy) -> Markup {
+    html! {
+        @if let Some(operations) = &policy.enabled_operations {
+            span { (counted(operations.len(), "operation")) " only" }
+        }
+        @if !policy.allows_any_domain() {
+            span { (counted(policy.allowed_domains.len(), "domain")) " only" }
+        }
+    }
+}
+
+fn trust(status: TrustStatus) -> Markup {
+    match status {
+        TrustStatus::PlatformVerified | TrustStatus::ProbePassed => html! {},
+        TrustStatus::Listed | TrustStatus::Discovered => html! { " " span.chip { "not verified" } },
+        TrustStatus::Disabled => html! { " " span.chip.bad { "withdrawn from the catalog" } },
+    }
+}
+
+fn disabled_row(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
+    let policy = &panel.record.policy;
+    html! {
+        li.row {
+            div.row-main {
+                (labels::service(panel.record.service, page.catalog))
+                span.muted { " per call " (cap(policy.max_per_call)) ", per day " (cap(policy.max_per_day)) }
+            }
+            div.row-actions {
+                (layout.button(
+                    &format!("{path}/services/{}/enable", panel.record.service),
+                    &Button::plain("Enable again").at(panel.record.version),
+                ))
+            }
+        }
+    }
+}
+
+/// The form that enables a service, with the column defaults filled in.
+fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+    let offered: Vec<(String, String)> = page
+        .catalog
+        .services()
+        .iter()
+        .filter(|service| service.is_open())
+        .filter(|service| page.services.iter().all(|panel| panel.record.service != service.id))
+        .map(|service| {
+            (
+                service.id.to_string(),
+                format!("{} ({})", service.name, service.category.name()),
+            )
+        })
+        .collect();
+    let inputs = layout.inputs(FormName::Enable);
+    html! {
+        @if !offered.is_empty() {
+            details.pop.wide open[inputs.is_typed()] {
+                summary.button { "Enable a service" }
+                div.pop-body {
+                    (layout.form(&format!("{path}/services"), &html! {
+                        (inputs.choice("service_id", "Service", &offered, ""))
+                        (policy_inputs(&inputs, &SpendPolicy::column_defaults(), None))
+                        button.primary type="submit" { "Enable service" }
+                    }))
+                }
+            }
+        }
+    }
+}

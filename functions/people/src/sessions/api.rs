@@ -1,0 +1,144 @@
+//! `/sessions`: where a person is signed in to the pages. An ID token is no session of ours, but ends with all of them.
+
+use crate::agents::owned::named;
+use crate::state::People;
+use axum::Json;
+use axum::extract::{Path, State};
+use purser_api::{Failure, SessionToken};
+use purser_domain::{Session, SessionId};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of listing sessions, or ending all,.
+    pub(crate) ListErrors: 401, 403, 429, 500;
+    /// The errors of ending one.
+    pub(crate) EndErrors: 401, 403, 404, 429, 500;
+}
+
+/// One of the caller's sessions.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnSession)]
+pub(crate) struct SessionView {
+    /// The ID of the session, a digest of the cookie.
+    session_id: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// The last use, to the minute.
+    #[schema(format = DateTime)]
+    last_seen_at: String,
+    /// The time at which it ends, even if it is in use.
+    #[schema(format = DateTime)]
+    ends_at: String,
+    /// The time of the sign-in at the issuer.
+    #[schema(format = DateTime)]
+    signed_in_at: String,
+    /// The browser's `User-Agent`.
+    #[schema(required)]
+    user_agent: Option<String>,
+    /// The address that the sign-in came from.
+    #[schema(required)]
+    address: Option<String>,
+}
+
+impl From<Session> for SessionView {
+    fn from(session: Session) -> Self {
+        Self {
+            session_id: session.id.to_string(),
+            created_at: session.created_at.to_string(),
+            last_seen_at: session.seen_at.to_string(),
+            ends_at: session.ends_at.to_string(),
+            signed_in_at: session.signed_in_at.to_string(),
+            user_agent: session.user_agent,
+            address: session.address,
+        }
+    }
+}
+
+/// The caller's open sessions.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnSessionList)]
+pub(crate) struct SessionList {
+    /// The caller's ID. Operators need it to hand over an agent.
+    person: String,
+    sessions: Vec<SessionView>,
+    /// The number of sessions in this answer.
+    count: usize,
+}
+
+/// The ended sessions.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EndedSessions)]
+pub(crate) struct EndedView {
+    /// The number of ended sessions.
+    ended: usize,
+}
+
+/// List your sessions.
+#[utoipa::path(
+    get,
+    path = "/sessions",
+    operation_id = "list_sessions",
+    tag = "dashboard",
+    security(("session" = [])),
+    responses(
+        (status = 200, body = SessionList, description = "The open sessions of the dashboard, newest first."),
+        ListErrors,
+    )
+)]
+pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<SessionList>, Failure> {
+    let person = people.authenticate(token).await?;
+    let sessions: Vec<SessionView> = people.sessions(&person.id).await?.into_iter().map(Into::into).collect();
+    Ok(Json(SessionList {
+        person: person.id.to_string(),
+        count: sessions.len(),
+        sessions,
+    }))
+}
+
+/// End a session. It is refused at once.
+#[utoipa::path(
+    delete,
+    path = "/sessions/{sessionId}",
+    operation_id = "end_session",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("sessionId" = String, Path, description = "The `session_id` of one of your sessions.")),
+    responses(
+        (status = 200, body = EndedView, description = "The session has ended."),
+        EndErrors,
+    )
+)]
+pub(crate) async fn end(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(session): Path<String>,
+) -> Result<Json<EndedView>, Failure> {
+    let person = people.authenticate(token).await?;
+    people.end_session(&person, &named(SessionId::parse(&session))?).await?;
+    Ok(Json(EndedView { ended: 1 }))
+}
+
+/// End all your sessions.
+///
+/// All sessions, including this one, and all ID tokens issued until now are refused.
+#[utoipa::path(
+    delete,
+    path = "/sessions",
+    operation_id = "end_sessions",
+    tag = "dashboard",
+    security(("session" = [])),
+    responses(
+        (status = 200, body = EndedView, description = "The sessions have ended."),
+        ListErrors,
+    )
+)]
+pub(crate) async fn end_all(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+) -> Result<Json<EndedView>, Failure> {
+    let person = people.authenticate(token).await?;
+    let ended = people.end_sessions(&person).await?;
+    Ok(Json(EndedView { ended }))
+}

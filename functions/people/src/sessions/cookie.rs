@@ -1,0 +1,135 @@
+//! The two cookies: the session, and a pending sign-in.
+//!
+//! Both are for the pages alone: no script reads them, no other site's form carries them (`SameSite=Lax`), and with
+//! HTTPS no plain request does. With HTTPS their names begin with `__Host-`, so that a browser does not accept them
+//! from anybody who speaks plain HTTP in our name, nor from another host of our domain (RFC 6265bis §4.1.3.2). Such a
+//! cookie is for all paths; the API does not look at it.
+
+use crate::sessions::origin::Origin;
+use axum::http::{HeaderMap, HeaderValue, header};
+use purser_domain::{Duration, Error, Result};
+
+/// A cookie of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cookie {
+    /// Who is signed in, and the secret of their session.
+    Session,
+    /// The pending sign-in.
+    PendingSignIn,
+}
+
+/// Browsers keep a cookie of 4,096 bytes, name and attributes included, and silently drop a longer one (RFC 6265 §6.1).
+/// Name and attributes take some 120.
+const LONGEST_VALUE: usize = 3_900;
+
+impl Cookie {
+    const fn name(self, secure: bool) -> &'static str {
+        match (self, secure) {
+            (Self::Session, true) => "__Host-purser-session",
+            (Self::Session, false) => "purser-session",
+            (Self::PendingSignIn, true) => "__Host-purser-sign-in",
+            (Self::PendingSignIn, false) => "purser-sign-in",
+        }
+    }
+
+    /// The `Set-Cookie` that sets a value of letters, digits, `-`, `_` and `.` for a duration.
+    pub(crate) fn set(self, origin: &Origin, value: &str, age: Duration) -> Result<HeaderValue> {
+        let is_plain = value
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        if !is_plain || value.len() > LONGEST_VALUE {
+            return Err(Error::internal("setting a cookie", "the value does not fit into one"));
+        }
+        let secure = origin.is_secure();
+        let (name, age) = (self.name(secure), age.secs());
+        let secure = if secure { "; Secure" } else { "" };
+        let text = format!("{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}");
+        HeaderValue::from_str(&text).map_err(|error| Error::internal("setting a cookie", error))
+    }
+
+    /// The `Set-Cookie` that deletes it.
+    pub(crate) fn clear(self, origin: &Origin) -> Result<HeaderValue> {
+        self.set(origin, "", Duration::from_secs_u32(0))
+    }
+
+    /// Its value in a request; also `None` where it is there twice: one of the two was planted.
+    pub(crate) fn of(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
+        let name = self.name(origin.is_secure());
+        let lines = headers
+            .get_all(header::COOKIE)
+            .iter()
+            .filter_map(|line| line.to_str().ok());
+        let pairs = lines
+            .flat_map(|line| line.split(';'))
+            .filter_map(|pair| pair.split_once('='));
+        let mut values = pairs
+            .filter(|(key, _)| key.trim() == name)
+            .map(|(_, value)| value.trim());
+        let (value, again) = (values.next(), values.next());
+        value
+            .filter(|value| !value.is_empty() && again.is_none())
+            .map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Extensions;
+
+    fn origin(url: &str) -> Origin {
+        Origin::of(Some(url), &Extensions::new()).unwrap()
+    }
+
+    #[test]
+    fn a_cookie_is_out_of_reach_of_scripts_and_other_sites() {
+        let rows = [
+            (
+                "https://purser.example",
+                "__Host-purser-session=a.b-c_1; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax; Secure",
+                "__Host-purser-sign-in=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax; Secure",
+            ),
+            (
+                "http://127.0.0.1:3000",
+                "purser-session=a.b-c_1; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax",
+                "purser-sign-in=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax",
+            ),
+        ];
+        for (url, set, clear) in rows {
+            let origin = origin(url);
+            let age = Duration::from_secs_u32(3_600);
+            assert_eq!(Cookie::Session.set(&origin, "a.b-c_1", age).unwrap(), set);
+            assert_eq!(Cookie::PendingSignIn.clear(&origin).unwrap(), clear);
+        }
+    }
+
+    #[test]
+    fn only_a_value_that_fits_becomes_a_cookie() {
+        let origin = origin("https://purser.example");
+        for value in ["a;b", "a b", "a\r\nSet-Cookie: x=y", "\u{e9}", &"a".repeat(3_901)] {
+            assert!(Cookie::Session.set(&origin, value, Duration::DAY).is_err(), "{value:?}");
+        }
+        assert!(Cookie::Session.set(&origin, &"a".repeat(3_900), Duration::DAY).is_ok());
+    }
+
+    #[test]
+    fn a_cookie_is_read_once_or_not_at_all() {
+        let rows: [(&[&str], Option<&str>); 7] = [
+            (&["purser-session=a.b.c"], Some("a.b.c")),
+            (&["x=1; purser-session=a=b ; y=2"], Some("a=b")),
+            (&["x=1", "purser-session=a"], Some("a")),
+            (&["purser-session=a; purser-session=b"], None),
+            (&["__Host-purser-session=a"], None),
+            (&["xpurser-session=a; purser-session="], None),
+            (&[], None),
+        ];
+        let origin = origin("http://127.0.0.1:3000");
+        for (lines, expected) in rows {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(header::COOKIE, HeaderValue::from_str(line).unwrap());
+            }
+            assert_eq!(Cookie::Session.of(&headers, &origin).as_deref(), expected, "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A pending sign-in: what is sent to the issuer, and what its answer must match.
+//!
+//! The answer is bound to the browser by `state` (RFC 6749 §10.12), to the token by `nonce` (OpenID Connect Core
+//! §3.1.2.1) and to us by PKCE (RFC 7636). All three are in one short-lived cookie, so no table keeps sign-ins that
+//! were never finished. It is signed: nobody makes us ask the issuer about a sign-in that was not started here.
+
+use crate::sessions::destination::Destination;
+use crate::sessions::sign_in_key::SignInKey;
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use purser_api::random;
+use purser_domain::{Duration, Result, Timestamp, Url};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+/// The content of the cookie.
+pub(crate) struct PendingSignIn {
+    state: String,
+    nonce: String,
+    verifier: String,
+    destination: Destination,
+    /// Whether the person has to show anew who they are.
+    is_again: bool,
+    ends_at: Timestamp,
+}
+
+/// How long a person may take at the issuer.
+pub(crate) const LONGEST_SIGN_IN: Duration = Duration::from_secs_u32(600);
+
+const AGAIN: &str = "again";
+const FIRST: &str = "first";
+
+impl PendingSignIn {
+    pub(crate) fn new(destination: Destination, is_again: bool, now: Timestamp) -> Result<Self> {
+        let secret = || random::<32>().map(|bytes| BASE64_URL_SAFE_NO_PAD.encode(bytes));
+        Ok(Self {
+            state: secret()?,
+            nonce: secret()?,
+            verifier: secret()?,
+            destination,
+            is_again,
+            ends_at: now.after(LONGEST_SIGN_IN),
+        })
+    }
+
+    /// The cookie's value.
+    pub(crate) fn to_cookie(&self, key: &SignInKey) -> String {
+        let Self {
+            state,
+            nonce,
+            verifier,
+            destination,
+            is_again,
+            ends_at,
+        } = self;
+        let destination = BASE64_URL_SAFE_NO_PAD.encode(destination.as_str());
+        let kind = if *is_again { AGAIN } else { FIRST };
+        key.signed(&format!(
+            "{state}.{nonce}.{verifier}.{destination}.{kind}.{}",
+            ends_at.secs()
+        ))
+    }
+
+    /// The pending sign-in of a cookie that this key signed, while it lasts.
+    pub(crate) fn from_cookie(value: &str, key: &SignInKey, now: Timestamp) -> Option<Self> {
+        let mut parts = key.verified(value)?.split('.');
+        let mut secret = || parts.next().filter(|part| part.len() == 43).map(str::to_owned);
+        let (state, nonce, verifier) = (secret()?, secret()?, secret()?);
+        let destination = BASE64_URL_SAFE_NO_PAD.decode(parts.next()?).ok()?;
+        let destination = Destination::parse(std::str::from_utf8(&destination).ok()?);
+        let is_again = match parts.next()? {
+            AGAIN => true,
+            FIRST => false,
+            _ => return None,
+        };
+        let ends_at = Timestamp::from_secs(parts.next()?.parse().ok()?)?;
+        let is_whole = parts.next().is_none();
+        (is_whole && now < ends_at).then_some(Self {
+            state,
+            nonce,
+            verifier,
+            destination,
+            is_again,
+            ends_at,
+        })
+    }
+
+    /// The authorization URL at the issuer. Where the person has to show anew who they are, the issuer is asked for that
+    /// twice: some know `prompt`, and `max_age` makes them tell when it was (OpenID Connect Core §3.1.2.1).
+    pub(crate) fn question(&self, endpoint: &Url, client_id: &str, redirect_uri: &str, max_age: Duration) -> Url {
+        let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
+        let mut url = endpoint.clone();
+        url.query_pairs_mut()
+            .append_pair("response_type", "code")
+            .append_pair("client_id", client_id)
+            .append_pair("redirect_uri", redirect_uri)
+            .append_pair("scope", "openid profile email")
+            .append_pair("state", &self.state)
+            .append_pair("nonce", &self.nonce)
+            .append_pair("code_challenge", &challenge)
+            .append_pair("code_challenge_method", "S256");
+        if self.is_again {
+            url.query_pairs_mut()
+                .append_pair("prompt", "login")
+                .append_pair("max_age", &max_age.secs().to_string());
+        }
+        url
+    }
+
+    /// Whether the answer's `state` is this browser's.
+    pub(crate) fn is_answered_by(&self, state: &str) -> bool {
+        self.state.as_bytes().ct_eq(state.as_bytes()).into()
+    }
+
+    /// Whether the token's `nonce` is this sign-in's.
+    pub(crate) fn is_meant_by(&self, nonce: Option<&str>) -> bool {
+        nonce.is_some_and(|nonce| self.nonce.as_bytes().ct_eq(nonce.as_bytes()).into())
+    }
+
+    /// The PKCE code verifier.
+    pub(crate) fn verifier(&self) -> &str {
+        &self.verifier
+    }
+
+    /// Whether the person has to show anew who they are.
+    pub(crate) const fn is_again(&self) -> bool {
+        self.is_again
+    }
+
+    pub(crate) const fn destination(&self) -> &Destination {
+        &self.destination
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    static_assertions::assert_not_impl_any!(PendingSignIn: PartialEq, std::fmt::Debug);
+
+    fn now() -> Timestamp {
+        Timestamp::from_secs(1_795_223_340).unwrap()
+    }
+
+    fn pending(destination: &str, is_again: bool) -> PendingSignIn {
+        PendingSignIn::new(Destination::parse(destination), is_again, now()).unwrap()
+    }
+
+    #[test]
+    fn a_pending_sign_in_survives_its_cookie_and_no_other_text_is_one() {
+        let [key, another] = ["a", "b"].map(|letter| SignInKey::from_text(&letter.repeat(32)).unwrap());
+        for is_again in [true, false] {
+            let cookie = pending("/dashboard/approvals?x=1", is_again).to_cookie(&key);
+            let read = PendingSignIn::from_cookie(&cookie, &key, now()).unwrap();
+            assert_eq!((read.to_cookie(&key), read.is_again()), (cookie, is_again));
+        }
+        let signed = pending("/dashboard/approvals?x=1", false).to_cookie(&key);
+        let (unsigned, _) = signed.rsplit_once('.').unwrap();
+        for text in [
+            String::new(),
+            unsigned.to_owned(),
+            another.signed(unsigned),
+            key.signed("a.b.c.d"),
+            key.signed(&format!("{unsigned}.x")),
+            key.signed(unsigned.rsplit_once('.').unwrap().0),
+        ] {
+            assert!(PendingSignIn::from_cookie(&text, &key, now()).is_none(), "{text}");
+        }
+        let late = now().after(LONGEST_SIGN_IN);
+        assert!(PendingSignIn::from_cookie(&signed, &key, late).is_none());
+    }
+
+    #[test]
+    fn the_question_carries_the_hash_of_the_verifier_and_never_the_verifier() {
+        let pending = pending("", false);
+        let endpoint = Url::parse("https://issuer.example/authorize?tenant=1").unwrap();
+        let back = "https://purser.example/dashboard/callback";
+        let url = pending.question(&endpoint, "client", back, Duration::DAY);
+        let pairs: HashMap<_, _> = url.query_pairs().into_owned().collect();
+        let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(pending.verifier()));
+        let expected = [
+            ("tenant", "1"),
+            ("response_type", "code"),
+            ("client_id", "client"),
+            ("redirect_uri", "https://purser.example/dashboard/callback"),
+            ("scope", "openid profile email"),
+            ("state", &pending.state),
+            ("nonce", &pending.nonce),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+        ];
+        assert_eq!(pairs.len(), expected.len());
+        for (name, value) in expected {
+            assert_eq!(pairs[name], value, "{name}");
+        }
+        assert!(!url.as_str().contains(pending.verifier()));
+        let again = self::pending("", true).question(&endpoint, "client", back, Duration::from_secs_u32(600));
+        assert!(again.as_str().ends_with("&prompt=login&max_age=600"), "{again}");
+    }
+
+    #[test]
+    fn an_answer_has_to_show_the_state_and_the_token_the_nonce() {
+        let [ours, another] = [(); 2].map(|()| pending("", false));
+        assert!(ours.is_answered_by(&ours.state));
+        assert!(ours.is_meant_by(Some(&ours.nonce)));
+        for state in [another.state.as_str(), "", &ours.nonce] {
+            assert!(!ours.is_answered_by(state));
+        }
+        for nonce in [None, Some(""), Some(another.nonce.as_str()), Some(ours.state.as_str())] {
+            assert!(!ours.is_meant_by(nonce));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Who is signed in: the session of a page, and what a form must carry to act in it.
+//!
+//! The cookie has the person and the session's secret, so that one read finds the session under the secret's digest. It
+//! is started in `sign_in.rs`.
+//!
+//! Always true: a page needs an open session; a form is handled only if it comes from our own origin, with the session's
+//! cookie, and with the form token of this session.
+
+use crate::address::address;
+use crate::caller::Caller;
+use crate::redirect::see_other;
+use crate::sessions::cookie::Cookie;
+use crate::sessions::destination::Destination;
+use crate::sessions::form_token::FormToken;
+use crate::sessions::origin::Origin;
+use crate::state::People;
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Request},
+    http::{HeaderMap, Method, Uri, header, request::Parts},
+    response::{IntoResponse as _, Response},
+};
+use purser_api::{Failure, MailClaim, Person, request_source, same_origin};
+use purser_domain::{Error, ErrorKind, PersonId, Result, Session, SessionId};
+use std::sync::Arc;
+use url::{Position, Url};
+
+/// The sign-in page.
+pub(crate) const SIGN_IN: &str = "/dashboard/sign-in";
+
+/// The session of a page. Without one, the person is redirected to sign in.
+pub(crate) struct PageSession {
+    /// Who it is.
+    pub(crate) person: Caller,
+    /// Its id.
+    pub(crate) id: SessionId,
+    /// For the forms of the page.
+    pub(crate) token: FormToken,
+    /// Whether operators' pages are shown to them.
+    pub(crate) is_operator: bool,
+}
+
+impl PageSession {
+    /// The session of a request; 401 `invalid_session` where none is open. `is_use`: whether that counts as its use.
+    async fn of(parts: &Parts, origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
+        let cookie = Cookie::Session
+            .of(&parts.headers, origin)
+            .ok_or(ErrorKind::InvalidSession)?;
+        let (person, id) = named_by(&cookie).ok_or(ErrorKind::InvalidSession)?;
+        let session = people.open_session(&person, &id, is_use).await?;
+        let Session {
+            id,
+            person,
+            name,
+            signed_in_at,
+            is_operator,
+            ..
+        } = session;
+        let person = Person {
+            id: person,
+            name,
+            mail: MailClaim::Absent,
+            signed_in_at,
+        };
+        Ok(Self {
+            person: Caller::new(person, Some(id.clone()), request_source(parts)),
+            id,
+            token: FormToken::of(&cookie),
+            is_operator,
+        })
+    }
+
+    /// The person's display name.
+    pub(crate) fn name(&self) -> &str {
+        self.person.name.as_deref().unwrap_or("somebody without a name")
+    }
+}
+
+impl FromRequestParts<Arc<People>> for PageSession {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Response> {
+        let origin = origin_of(people, parts).map_err(failed)?;
+        let session = Self::of(parts, &origin, people, true).await;
+        session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))
+    }
+}
+
+/// The session of a page for operators. To anybody else there is no such page.
+pub(crate) struct OperatorSession(pub(crate) PageSession);
+
+impl FromRequestParts<Arc<People>> for OperatorSession {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Response> {
+        let session = PageSession::from_request_parts(parts, people).await?;
+        if session.is_operator {
+            Ok(Self(session))
+        } else {
+            Err(failed(ErrorKind::NotFound.into()))
+        }
+    }
+}
+
+/// The cookie's value for a session: its person and its secret.
+pub(crate) fn session_cookie(person: &PersonId, secret: &str) -> String {
+    format!("{person}.{secret}")
+}
+
+/// The person and the session that a cookie's value names; whether there is such a session is not known.
+pub(crate) fn named_by(cookie: &str) -> Option<(PersonId, SessionId)> {
+    let (person, secret) = cookie.split_once('.')?;
+    Some((PersonId::parse(person)?, SessionId::of(secret)))
+}
+
+/// The session of a polling script. Without one it gets 401, where a page would be redirected to sign in.
+pub(crate) struct PollSession(pub(crate) PageSession);
+
+impl FromRequestParts<Arc<People>> for PollSession {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
+        let origin = origin_of(people, parts)?;
+        // A page that is left open is not used.
+        Ok(Self(PageSession::of(parts, &origin, people, false).await?))
+    }
+}
+
+/// A form that was sent by one of our own pages, rendered for this session.
+pub(crate) struct VerifiedForm {
+    /// Who sent it.
+    pub(crate) session: PageSession,
+    body: Bytes,
+}
+
+impl VerifiedForm {
+    /// The form's body as sent.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+impl FromRequest<Arc<People>> for VerifiedForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
+        let (parts, body) = request.into_parts();
+        let origin = origin_of(people, &parts).map_err(failed)?;
+        same_origin(&parts.headers, origin.as_str()).map_err(failed)?;
+        let session = PageSession::of(&parts, &origin, people, true).await;
+        let session = session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))?;
+        let request = Request::from_parts(parts, body);
+        let body = Bytes::from_request(request, people)
+            .await
+            .map_err(|error| failed(Error::internal("reading a form", error)))?;
+        if !session.token.is_in(&body) {
+            return Err(failed(ErrorKind::CrossSiteRequest.into()));
+        }
+        Ok(Self { session, body })
+    }
+}
+
+/// The origin of a request.
+pub(crate) fn origin_of(people: &People, parts: &Parts) -> Result<Origin> {
+    Origin::of(people.dashboard_url.as_deref(), &parts.extensions)
+}
+
+/// The page to come back to after a new sign-in: the one that the form was on.
+pub(crate) fn page_of(headers: &HeaderMap) -> Destination {
+    let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
+    let url = referrer.and_then(|text| Url::parse(text).ok());
+    let path = url.map(|url| url[Position::BeforePath..Position::AfterQuery].to_owned());
+    Destination::parse(&path.unwrap_or_default())
+}
+
+fn failed(error: Error) -> Response {
+    Failure::from(error).into_response()
+}
+
+/// Redirects a person without a session to sign in, and then back to the page. A typed form is lost then, but is never
+/// sent by another person.
+fn to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
+    if !matches!(error.kind(), ErrorKind::InvalidSession) {
+        return failed(error);
+    }
+    let asked = uri.path_and_query().map_or("", |asked| asked.as_str());
+    let asked = if method == Method::GET { asked } else { "" };
+    see_other(&address(SIGN_IN, [("next", Destination::parse(asked).as_parameter())]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+
+    #[test]
+    fn whoever_has_no_session_comes_back_to_the_page_they_asked_for_and_to_no_other_site() {
+        let rows = [
+            (Method::GET, "/dashboard", "/dashboard/sign-in"),
+            (
+                Method::GET,
+                "/dashboard/decisions?result=block",
+                "/dashboard/sign-in?next=%2Fdashboard%2Fdecisions%3Fresult%3Dblock",
+            ),
+            (Method::POST, "/dashboard/agents/1/freeze", "/dashboard/sign-in"),
+            (Method::GET, "//evil.example/dashboard", "/dashboard/sign-in"),
+        ];
+        for (method, asked, expected) in rows {
+            let response = to_sign_in(ErrorKind::InvalidSession.into(), &method, &asked.parse().unwrap());
+            assert_eq!(response.status(), StatusCode::SEE_OTHER);
+            assert_eq!(response.headers()[header::LOCATION], expected);
+        }
+        let broken = to_sign_in(
+            Error::internal("testing", "no"),
+            &Method::GET,
+            &Uri::from_static("/dashboard"),
+        );
+        assert_eq!(broken.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

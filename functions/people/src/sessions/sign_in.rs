@@ -1,0 +1,312 @@
+//! Signing in and out.
+//!
+//! A person signs in at the issuer: the authorization code flow with PKCE (RFC 6749 §4.1, RFC 7636, OpenID Connect Core
+//! §3.1). The result is an ID token, by which a session of our own starts. After sign-in, only our own pages are
+//! redirected to.
+//!
+//! An act that requires a recent sign-in leads here again (`again`), and the issuer is asked to authenticate the
+//! person again.
+
+use crate::address::address;
+use crate::redirect::see_other;
+use crate::sessions::cookie::Cookie;
+use crate::sessions::destination::Destination;
+use crate::sessions::origin::Origin;
+use crate::sessions::pending_sign_in::{LONGEST_SIGN_IN, PendingSignIn};
+use crate::sessions::session::{SIGN_IN, VerifiedForm, named_by, origin_of, session_cookie};
+use crate::state::People;
+use crate::ui::layout::{card, document, head, note};
+use crate::ui::notice::Notice;
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderValue, Uri, header, request::Parts},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use maud::{DOCTYPE, Markup, html};
+use purser_api::{AuthorizationCode, EntitlementCheck, Failure, Query, ThrottleScope, request_source};
+use purser_domain::{Acting, Actor, ErrorKind, Result, Url};
+use purser_store::Started;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+const START: &str = "/dashboard/sign-in/start";
+const CALLBACK: &str = "/dashboard/callback";
+
+/// The routes of sign-in and sign-out.
+pub(crate) fn routes() -> Router<Arc<People>> {
+    Router::new()
+        .route(SIGN_IN, get(ask))
+        .route(START, get(start))
+        .route(CALLBACK, get(callback))
+        .route("/dashboard/sign-out", post(sign_out))
+}
+
+/// The URL of the sign-in page, which leads on to `next`.
+fn sign_in_address(next: &Destination, notice: Notice) -> String {
+    address(
+        SIGN_IN,
+        [
+            ("next", next.as_parameter()),
+            ("notice", Some(notice.code().to_owned())),
+        ],
+    )
+}
+
+/// Leads a person to sign in anew, and then back to the page of their form.
+pub(crate) fn again(next: &Destination) -> Response {
+    see_other(&sign_in_address(next, Notice::SignInAgain))
+}
+
+fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N]) -> Response {
+    for cookie in cookies {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// `GET /dashboard/sign-in`: the page with the button.
+async fn ask(uri: Uri) -> Response {
+    let mut query = Query::of(&uri);
+    let next = Destination::parse(&query.text("next").unwrap_or_default());
+    // After sign-out, an issuer returns the `state` that it was given.
+    let notice = query.text("notice").or_else(|| query.text("state"));
+    let notice = notice.and_then(|code| Notice::from_code(&code));
+    let is_again = matches!(notice, Some(Notice::SignInAgain | Notice::SignInNotAgain));
+    let again = is_again.then(|| "yes".to_owned());
+    sign_in_page(
+        &address(START, [("next", next.as_parameter()), ("again", again)]),
+        notice,
+    )
+    .into_response()
+}
+
+/// `GET /dashboard/sign-in/start`: redirects to the issuer.
+async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
+    let origin = origin_of(&people, &parts)?;
+    let mut query = Query::of(&parts.uri);
+    let (next, again) = (query.text("next").unwrap_or_default(), query.text("again"));
+    let pending = PendingSignIn::new(Destination::parse(&next), again.is_some(), people.now())?;
+    let metadata = people.sessions.oidc_metadata(people.now()).await?;
+    let question = pending.question(
+        &metadata.authorization_endpoint,
+        people.sessions.client_id(),
+        &format!("{origin}{CALLBACK}"),
+        people.limits.recent,
+    );
+    let cookie = Cookie::PendingSignIn.set(&origin, &pending.to_cookie(&people.sign_in_key), LONGEST_SIGN_IN)?;
+    Ok(with_cookies(see_other(question.as_str()), [cookie]))
+}
+
+/// `GET /dashboard/callback`: turns the issuer's answer into a session, or a notice of why it failed.
+async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
+    let origin = origin_of(&people, &parts)?;
+    let pending = Cookie::PendingSignIn.of(&parts.headers, &origin);
+    let pending = pending.and_then(|cookie| PendingSignIn::from_cookie(&cookie, &people.sign_in_key, people.now()));
+    let over = Cookie::PendingSignIn.clear(&origin)?;
+    let back = |notice| {
+        let next = pending
+            .as_ref()
+            .map_or_else(Destination::overview, |pending| pending.destination().clone());
+        with_cookies(see_other(&sign_in_address(&next, notice)), [over.clone()])
+    };
+
+    let mut query = Query::of(&parts.uri);
+    let (code, state) = (query.text("code"), query.text("state").unwrap_or_default());
+    let Some(pending) = pending.as_ref().filter(|pending| pending.is_answered_by(&state)) else {
+        info!(reason = "sign_in_stale", "sign_in.refused");
+        return Ok(back(Notice::SignInStale));
+    };
+    // The issuer or the person refused (RFC 6749 §4.1.2.1).
+    let Some(code) = code else {
+        info!(reason = "refused_by_issuer", "sign_in.refused");
+        return Ok(back(Notice::SignInFailed));
+    };
+    // A caller with signed cookies can make us call the issuer at most at this rate.
+    let scope = ThrottleScope::of(&parts.extensions);
+    let counted = async { Ok(()) };
+    people
+        .authenticator
+        .throttle
+        .limit(scope, people.now(), counted)
+        .await?;
+    match session(&people, &origin, pending, &code, &parts).await {
+        Ok(SignedIn::Session(session)) => Ok(with_cookies(see_other(pending.destination().as_str()), [session, over])),
+        Ok(SignedIn::NotAgain) => Ok(back(Notice::SignInNotAgain)),
+        Ok(SignedIn::TooEarly) => Ok(back(Notice::SignInAgain)),
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidSession) => Ok(back(Notice::SignInFailed)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The result of a sign-in.
+enum SignedIn {
+    /// A session, with its cookie.
+    Session(HeaderValue),
+    /// The person was to show anew who they are, and the issuer did not ask.
+    NotAgain,
+    /// The person has ended all sessions since.
+    TooEarly,
+}
+
+/// The session for a code, which takes the place of the browser's present one; 401 `invalid_session` where the code, or
+/// the token it is exchanged for, is not of this sign-in.
+async fn session(
+    people: &People,
+    origin: &Origin,
+    pending: &PendingSignIn,
+    code: &str,
+    parts: &Parts,
+) -> Result<SignedIn> {
+    let redirect_uri = format!("{origin}{CALLBACK}");
+    let code = AuthorizationCode {
+        code,
+        code_verifier: pending.verifier(),
+        redirect_uri: &redirect_uri,
+    };
+    let now = people.now();
+    let token = people.sessions.exchange(code, now).await?;
+    let source = request_source(parts);
+    let who = match people.sessions.judge(&token, now).await? {
+        EntitlementCheck::Entitled(who) => who,
+        EntitlementCheck::NotEntitled(person, refused) => {
+            people.refuse_sign_in(&person, source, "entitlement").await?;
+            return Err(refused);
+        }
+    };
+    if !pending.is_meant_by(who.nonce.as_deref()) {
+        people.refuse_sign_in(&who.person.id, source, "nonce").await?;
+        return Err(ErrorKind::InvalidSession.into());
+    }
+    let was_asked = who.has_auth_time && people.limits.recently(who.person.signed_in_at, now).is_ok();
+    if pending.is_again() && !was_asked {
+        people.refuse_sign_in(&who.person.id, source, "not_asked_again").await?;
+        return Ok(SignedIn::NotAgain);
+    }
+    let secret = BASE64_URL_SAFE_NO_PAD.encode(people.entropy.bytes::<32>()?);
+    match people.start_session(&who, &secret, source).await? {
+        Started::SignedInTooEarly => Ok(SignedIn::TooEarly),
+        Started::Stored => {
+            end_present(people, origin, parts).await;
+            let cookie = session_cookie(&who.person.id, &secret);
+            Ok(SignedIn::Session(Cookie::Session.set(
+                origin,
+                &cookie,
+                people.limits.longest,
+            )?))
+        }
+    }
+}
+
+/// Ends the session of the browser's present cookie, if there is one: nobody will use it again. Should that fail, it ends
+/// by itself.
+async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
+    let cookie = Cookie::Session.of(&parts.headers, origin);
+    let Some((person, id)) = cookie.as_deref().and_then(named_by) else {
+        return;
+    };
+    let acting = Acting {
+        actor: Actor::Person {
+            id: person.clone(),
+            session: Some(id.clone()),
+        },
+        source: request_source(parts),
+    };
+    if let Err(error) = people.end_session_if_there(&acting, &person, &id).await {
+        warn!(cause = %error, "session.not_ended");
+    }
+}
+
+/// `POST /dashboard/sign-out`: ends our session, then the issuer's.
+///
+/// The issuer is another site, and `form-action 'self'` allows no form to lead there, not even by redirection; so the
+/// answer is a page that redirects by itself. The form needs a session like every other; without one there is nothing
+/// to end.
+async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: VerifiedForm) -> Result<Response, Failure> {
+    let origin = origin_of(&people, &parts)?;
+    let (person, id) = (&form.session.person, &form.session.id);
+    // It may have been ended meanwhile.
+    people.end_session_if_there(&person.acting, &person.id, id).await?;
+    // Our own session has ended, whether or not the issuer's metadata can be read.
+    let metadata = people.sessions.oidc_metadata(people.now()).await.ok();
+    let answer = match metadata
+        .as_ref()
+        .and_then(|metadata| metadata.end_session_endpoint.as_ref())
+    {
+        Some(endpoint) => {
+            leaving_page(logout_url(endpoint, people.sessions.client_id(), &origin).as_str()).into_response()
+        }
+        None => see_other(&sign_in_address(&Destination::overview(), Notice::SignedOut)),
+    };
+    Ok(with_cookies(answer, [Cookie::Session.clear(&origin)?]))
+}
+
+/// The URL that ends the issuer's session, with where to return (OpenID Connect RP-Initiated Logout 1.0 §2). Cognito
+/// calls the last parameter `logout_uri`; each issuer ignores the one it does not know.
+fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
+    let back = format!("{origin}{SIGN_IN}");
+    let mut url = endpoint.clone();
+    url.query_pairs_mut()
+        .append_pair("client_id", client_id)
+        .append_pair("post_logout_redirect_uri", &back)
+        .append_pair("logout_uri", &back)
+        .append_pair("state", Notice::SignedOut.code());
+    url
+}
+
+/// The page for people without a session: one button. `start` is its URL: the redirect to the issuer, which remembers
+/// the requested page.
+pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
+    document(
+        "Sign in",
+        None,
+        &card(&html! {
+            @if let Some(notice) = notice { (note(notice)) }
+            h1 { "Your agents spend. You decide." }
+            p { "Set what each agent may pay for, approve what it asks for, and see every payment and every refusal." }
+            a.primary.wide href=(start) { "Sign in" }
+            p.hint { "You sign in with your identity provider. Purser never sees your password." }
+        }),
+    )
+}
+
+/// The page that redirects to the issuer, so that its session ends with ours. It needs no script, and no form: forms
+/// can't lead to another site.
+pub(crate) fn leaving_page(next: &str) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                (head("Signing out"))
+                meta http-equiv="refresh" content=(format!("0;url={next}"));
+            }
+            body {
+                (card(&html! {
+                    h1 { "Signing out" }
+                    p { "Your session here has ended. Your identity provider signs you out next." }
+                    a.primary.wide href=(next) { "Go on" }
+                }))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Extensions;
+
+    #[test]
+    fn signing_out_leads_back_to_the_page_that_the_issuer_knows() {
+        let origin = Origin::of(Some("https://purser.example"), &Extensions::new()).unwrap();
+        let endpoint = Url::parse("https://issuer.example/logout?x=1").unwrap();
+        let url = logout_url(&endpoint, "client", &origin);
+        let back = "https%3A%2F%2Fpurser.example%2Fdashboard%2Fsign-in";
+        let expected = format!(
+            "https://issuer.example/logout?x=1&client_id=client&post_logout_redirect_uri={back}&logout_uri={back}&state=signed_out"
+        );
+        assert_eq!(url.as_str(), expected);
+    }
+}

@@ -1,0 +1,7 @@
+//! Settlements and receipts.
+
+pub(crate) mod api;
+pub(crate) mod columns;
+pub(crate) mod operations;
+pub(crate) mod page;
+pub(crate) mod receipt;

@@ -1,0 +1,166 @@
+//! A receipt: one payment or payout, from its authorization to the chain.
+
+use crate::agents::owned::{Owned, named};
+use crate::sessions::session::PageSession;
+use crate::state::People;
+use crate::ui::call;
+use crate::ui::datetime::exact;
+use crate::ui::labels;
+use crate::ui::layout::{Layout, NavItem};
+use crate::ui::money::big_money;
+use crate::ui::paths;
+use crate::ui::phrases;
+use axum::{
+    extract::{Path, State},
+    http::Uri,
+    response::IntoResponse as _,
+};
+use maud::{Markup, html};
+use purser_api::Reply;
+use purser_domain::{AgentId, CallDescription, Catalog, Purchase, Settlement, SettlementId, SettlementState};
+use std::sync::Arc;
+
+/// One payment.
+#[derive(Debug)]
+pub(crate) struct ReceiptPage<'a> {
+    pub(crate) settlement: Settlement,
+    /// The call that was paid for.
+    pub(crate) call: Option<CallDescription>,
+    pub(crate) agent: Owned,
+    pub(crate) catalog: &'a Catalog,
+}
+
+/// `GET /dashboard/receipts/{agent}/{settlement}`.
+pub(crate) async fn show(
+    State(people): State<Arc<People>>,
+    session: PageSession,
+    Path((agent, settlement)): Path<(String, String)>,
+    uri: Uri,
+) -> Reply {
+    let agent = people
+        .own_agent(&session.person, named(AgentId::parse(&agent))?)
+        .await?;
+    let settlement = named(SettlementId::parse(&settlement))?;
+    let (settlement, edition) = tokio::try_join!(people.settlement(&agent, settlement), people.catalog())?;
+    let call = match settlement.terms.purchase() {
+        Some(_) => people.call_of(&settlement).await?,
+        None => None,
+    };
+    let receipt = ReceiptPage {
+        settlement,
+        call,
+        agent,
+        catalog: &edition.catalog,
+    };
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(receipt_page(&layout, &receipt).into_response())
+}
+
+pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup {
+    let (terms, agent) = (&receipt.settlement.terms, receipt.agent.agent());
+    let purchase = terms.purchase();
+    layout.page(
+        "Receipt",
+        NavItem::Elsewhere,
+        &html! {
+            p.crumb { a href="/dashboard/settlements" { "Settlements" } " · " a href="/dashboard/decisions" { "Decisions" } }
+            article.card.receipt {
+                header.receipt-head {
+                    h1 { "Receipt" }
+                    (state_chip(&receipt.settlement.state))
+                }
+                p.amount { (big_money(terms.amount)) " " span.token { (terms.network.token_symbol()) } }
+                p.what {
+                    @match purchase {
+                        Some(Purchase { service, operation, .. }) => {
+                            (labels::agent(agent.id, &agent.name)) " " (verb(&receipt.settlement.state)) " " (labels::service(*service, receipt.catalog)) " for "
+                            (labels::operation(receipt.catalog.by_id(*service), Some(operation)))
+                        }
+                        None => {
+                            (paid_out(&receipt.settlement.state)) " of " (labels::agent(agent.id, &agent.name))
+                        }
+                    }
+                }
+                (state_line(&receipt.settlement.state, purchase.is_some()))
+                dl.facts-list.wide {
+                    @if let SettlementState::Confirmed { tx_hash, .. } = receipt.settlement.state {
+                        @let hash = tx_hash.to_string();
+                        div {
+                            dt { "Transaction" }
+                            dd {
+                                span.copyable { code.long { (hash) } (labels::copy_button(&hash, "Copy the transaction hash")) }
+                                (labels::outside(&paths::transaction(terms.network, tx_hash), "View it in the block explorer"))
+                            }
+                        }
+                    }
+                    @if let Some(purchase) = purchase { div { dt { "Key" } dd { (labels::key(purchase.key)) } } }
+                    div { dt { "Network" } dd { (labels::network(terms.network)) } }
+                    div { dt { "From" } dd { (labels::wallet(terms.wallet)) } }
+                    div { dt { @if purchase.is_some() { "To" } @else { "Paid out to" } } dd { (labels::wallet(terms.pay_to)) } }
+                    div { dt { "Authorized" } dd { (exact(terms.authorized_at)) } }
+                    @if let SettlementState::Confirmed { settled_at, .. } = receipt.settlement.state {
+                        div { dt { "Settled" } dd { (exact(settled_at)) } }
+                    }
+                    @if let SettlementState::Authorized = receipt.settlement.state {
+                        div { dt { "Payable until" } dd { (exact(terms.valid_before)) } }
+                    }
+                    div { dt { "Receipt" } dd { code.long { (terms.id) } } }
+                    div { dt { "Decision" } dd { code.long { (terms.transaction) } } }
+                    @if let Some(approval) = purchase.and_then(|purchase| purchase.approval) {
+                        div { dt { "Approved by a person" } dd { code.long { (approval) } } }
+                    }
+                    @if let Some(purchase) = purchase { div { dt { "Policy" } dd { "version " (purchase.policy_version) } } }
+                }
+                @if let Some(described) = &receipt.call { (call::described(described, terms.amount)) }
+                @if let Some(purchase) = purchase {
+                    details.checks-fold {
+                        summary { "The checks it passed" }
+                        (phrases::checks(&purchase.checks))
+                    }
+                }
+            }
+        },
+    )
+}
+
+const fn verb(state: &SettlementState) -> &'static str {
+    match state {
+        SettlementState::Authorized => "may pay",
+        SettlementState::Confirmed { .. } => "paid",
+        SettlementState::Expired => "did not pay",
+    }
+}
+
+const fn paid_out(state: &SettlementState) -> &'static str {
+    match state {
+        SettlementState::Authorized => "On its way to your address, from the wallet",
+        SettlementState::Confirmed { .. } => "Paid out to your address, from the wallet",
+        SettlementState::Expired => "Not paid out: still in the wallet",
+    }
+}
+
+pub(crate) fn state_chip(state: &SettlementState) -> Markup {
+    match state {
+        SettlementState::Authorized => html! { span.chip.wait { "authorized" } },
+        SettlementState::Confirmed { .. } => html! { span.chip.good { "confirmed" } },
+        SettlementState::Expired => html! { span.chip { "expired" } },
+    }
+}
+
+fn state_line(state: &SettlementState, is_purchase: bool) -> Markup {
+    match state {
+        SettlementState::Authorized if !is_purchase => html! {
+            p.hint { "Signed and submitted to the facilitator. Within minutes after the time below, the chain shows whether it was made. If not, the money is still in the wallet." }
+        },
+        SettlementState::Expired if !is_purchase => html! {
+            p.hint { "The chain shows that it was not made and can no longer be made." }
+        },
+        SettlementState::Authorized => html! {
+            p.hint { "Signed and returned to the agent. It counts against the caps until the chain shows that it was paid or can no longer be paid." }
+        },
+        SettlementState::Confirmed { .. } => html! {},
+        SettlementState::Expired => html! {
+            p.hint { "The chain shows that it was not paid and can no longer be paid. The amount no longer counts against the caps." }
+        },
+    }
+}

@@ -1,0 +1,122 @@
+//! The style sheet, the script and the icons. Nothing is loaded from other sites.
+//!
+//! An asset's path contains the hash of its content, so a browser can cache it for a year and never shows an old one.
+
+use crate::digest::{entity_tag, unless_held};
+use axum::{
+    Router,
+    http::{HeaderMap, HeaderValue, header},
+    response::Response,
+    routing::get,
+};
+use std::sync::LazyLock;
+
+struct Asset {
+    text: &'static str,
+    kind: &'static str,
+    /// The path with the hash.
+    path: String,
+    tag: String,
+}
+
+impl Asset {
+    fn of(path: &str, text: &'static str, kind: &'static str) -> Self {
+        let tag = entity_tag(text);
+        Self {
+            text,
+            kind,
+            path: format!("{path}?v={}", tag.trim_matches('"')),
+            tag,
+        }
+    }
+
+    fn answer(&self, request: &HeaderMap) -> Response {
+        let mut response = unless_held(request, &self.tag, self.text);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        headers.insert(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("public, max-age=31536000, immutable"),
+        );
+        response
+    }
+}
+
+static STYLE: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::of(
+        "/dashboard/style.css",
+        include_str!("../../assets/style.css"),
+        "text/css; charset=utf-8",
+    )
+});
+
+static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::of(
+        "/dashboard/script.js",
+        include_str!("../../assets/script.js"),
+        "text/javascript; charset=utf-8",
+    )
+});
+
+pub(crate) fn style_path() -> &'static str {
+    &STYLE.path
+}
+
+pub(crate) fn script_path() -> &'static str {
+    &SCRIPT.path
+}
+
+/// The logo: a purse that is also a padlock, drawn in `currentColor`.
+pub(crate) const MARK: &str = "<svg class=\"mark\" viewBox=\"0 0 24 24\" aria-hidden=\"true\" focusable=\"false\">\
+    <path d=\"M8 8V7a4 4 0 0 1 8 0v1\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" stroke-linecap=\"round\"/>\
+    <path d=\"M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z\" \
+    fill=\"currentColor\"/>\
+    <circle cx=\"12\" cy=\"14.2\" r=\"2.4\" fill=\"var(--surface)\"/></svg>";
+
+/// The same as favicon, which has no style sheet.
+pub(crate) const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E\
+    %3Cpath d='M8 8V7a4 4 0 0 1 8 0v1' fill='none' stroke='%230b6b57' stroke-width='2' stroke-linecap='round'/%3E\
+    %3Cpath d='M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z' \
+    fill='%230b6b57'/%3E%3Ccircle cx='12' cy='14.2' r='2.4' fill='%23fff'/%3E%3C/svg%3E";
+
+/// The routes of the assets; they need no session.
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new()
+        .route(
+            "/dashboard/style.css",
+            get(|headers: HeaderMap| async move { STYLE.answer(&headers) }),
+        )
+        .route(
+            "/dashboard/script.js",
+            get(|headers: HeaderMap| async move { SCRIPT.answer(&headers) }),
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+
+    #[test]
+    fn an_asset_is_named_by_its_content_and_not_sent_twice() {
+        let one = Asset::of("/a.css", "a{}", "text/css");
+        assert_ne!(one.path, Asset::of("/a.css", "b{}", "text/css").path);
+        assert!(one.path.starts_with("/a.css?v="));
+        let mut headers = HeaderMap::new();
+        assert_eq!(one.answer(&headers).status(), StatusCode::OK);
+        headers.insert(header::IF_NONE_MATCH, HeaderValue::from_str(&one.tag).unwrap());
+        let again = one.answer(&headers);
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(
+            again.headers()[header::CACHE_CONTROL],
+            "public, max-age=31536000, immutable"
+        );
+    }
+
+    #[test]
+    fn nothing_is_fetched_from_elsewhere() {
+        for text in [STYLE.text, SCRIPT.text] {
+            assert!(!text.contains("http:") && !text.contains("https:") && !text.contains("@import"));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! How much of a cap is used, as a picture with its text.
+
+use crate::ui::money::{dollars, is_no_limit};
+use maud::{Markup, html};
+use purser_domain::Amount;
+
+/// A bar of how much of a cap is used, and, while a payment waits for a decision, what it would add.
+pub(crate) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
+    if is_no_limit(cap) {
+        let label = format!("{} used, no limit", dollars(used));
+        return html! {
+            svg.bar.open viewBox="0 0 1000 10" preserveAspectRatio="none" role="img" aria-label=(label) {
+                title { (label) }
+                line x1="0" y1="5" x2="1000" y2="5" vector-effect="non-scaling-stroke" {}
+            }
+        };
+    }
+    let (from, to) = (share(used, cap), share(used.plus(more).unwrap_or(Amount::MAX), cap));
+    let label = if more.is_zero() {
+        format!("{} of {} used", dollars(used), dollars(cap))
+    } else {
+        format!(
+            "{} of {} used; this payment adds {}",
+            dollars(used),
+            dollars(cap),
+            dollars(more)
+        )
+    };
+    html! {
+        svg.bar.full[to >= FULL].high[(HIGH..FULL).contains(&to)] viewBox="0 0 1000 10" preserveAspectRatio="none"
+            role="img" aria-label=(label) {
+            title { (label) }
+            rect.track x="0" y="0" width="1000" height="10" {}
+            @if to > from { rect.more x=(from) y="0" width=(to.saturating_sub(from)) height="10" {} }
+            @if from > 0 { rect.used x="0" y="0" width=(from) height="10" {} }
+        }
+    }
+}
+
+/// The whole of what a bar can show.
+pub(crate) const FULL: u64 = 1_000;
+/// From here on a cap is nearly used.
+pub(crate) const HIGH: u64 = 800;
+
+/// The part of `cap` in thousandths: at most all of it, and never too small to see.
+pub(crate) fn share(part: Amount, cap: Amount) -> u64 {
+    if part.is_zero() {
+        return 0;
+    }
+    let share = u128::from(part.units())
+        .saturating_mul(u128::from(FULL))
+        .checked_div(u128::from(cap.units()));
+    let share = share.and_then(|share| u64::try_from(share).ok()).unwrap_or(FULL);
+    share.clamp(6, FULL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_whole_thousandths_and_stays_within_the_bar() {
+        let amount = |units| Amount::from_units(units).unwrap();
+        let rows = [
+            (0, 100, 0),
+            (0, 0, 0),
+            (1, 0, 1_000),
+            (50, 100, 500),
+            (1, 1_000_000, 6),
+            (100, 100, 1_000),
+            (101, 100, 1_000),
+            (Amount::MAX.units(), 1, 1_000),
+        ];
+        for (part, cap, expected) in rows {
+            assert_eq!(share(amount(part), amount(cap)), expected, "{part} of {cap}");
+        }
+    }
+}

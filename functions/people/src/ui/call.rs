@@ -1,0 +1,174 @@
+//! The call that a payment is for, as its agent describes it: in full, since anything could hide in what is cut off.
+//!
+//! All of it is written by the agent. Characters that are invisible or could cover other text are shown as their code
+//! point.
+
+use crate::ui::money::money;
+use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
+use maud::{Markup, html};
+use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url};
+use serde_json::Value;
+use url::Position;
+
+/// The call, next to the amount asked for it.
+pub(crate) fn described(call: &CallDescription, asked: Amount) -> Markup {
+    html! {
+        dl.facts-list.wide.call {
+            div {
+                dt { "Calls" }
+                dd { strong.method { (call.request.method) } " " (address(&call.request.url)) }
+            }
+            @if let Some(target) = &call.target_url {
+                div { dt { "Fetches from" } dd { (address(target)) } }
+            }
+            div { dt { "Price" } dd { (price(asked, call.catalog_price)) } }
+            @if let Some(hash) = &call.request.body_hash {
+                div { dt { "Body’s hash" } dd { code.long { (visible(hash)) } " " span.aside { "as the agent says" } } }
+            }
+            @if !call.metadata.is_empty() {
+                div { dt { "The agent says" } dd { (said(&call.metadata)) } }
+            }
+        }
+    }
+}
+
+/// A URL in full, however long; its host is highlighted.
+fn address(url: &Url) -> Markup {
+    html! {
+        code.long {
+            (&url[..Position::BeforeHost])
+            strong.host { (&url[Position::BeforeHost..Position::AfterPort]) }
+            (&url[Position::AfterPort..])
+        }
+    }
+}
+
+fn price(asked: Amount, listed: Option<CatalogPrice>) -> Markup {
+    let Some(CatalogPrice { price, most }) = listed else {
+        return html! { (money(asked)) p.aside { "The catalog was not read, or does not list this call." } };
+    };
+    html! {
+        (money(asked)) " asked; the catalog lists " (money(price))
+        @match most {
+            Some(most) => { ", at most " (money(most)) },
+            None => ", and its price can’t be paid",
+        }
+        @if let Some(above) = asked.minus(price).filter(|above| !above.is_zero()) {
+            p.warning {
+                (money(above)) " above the catalog’s listed price"
+                @if most.is_some_and(|most| asked > most) { ", and above its maximum" }
+                "."
+            }
+        }
+    }
+}
+
+fn said(metadata: &Metadata) -> Markup {
+    html! {
+        table.said {
+            caption.sr { "The agent’s description of the call" }
+            tbody {
+                @for (name, value) in metadata.members() {
+                    tr {
+                        th scope="row" { bdi { (visible(name)) } }
+                        td { bdi { @match value { Value::String(text) => (visible(text)), other => (other) } } }
+                    }
+                }
+            }
+        }
+        p.aside { "Written by the agent. It has no effect on the decision." }
+    }
+}
+
+/// The text, with every character that is not plainly visible replaced by its code point.
+fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        if is_invisible(char) {
+            shown.extend(char.escape_unicode());
+        } else {
+            shown.push(char);
+        }
+    }
+    shown
+}
+
+/// Controls except the line break, and what is blank or changes how its neighbours are drawn: Unicode's
+/// default-ignorable code points, its line and paragraph separators, the annotations, and the blank Braille pattern.
+fn is_invisible(char: char) -> bool {
+    char.is_control() && char != '\n'
+        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')
+        || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(char)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_draws_over_other_text_or_nothing_at_all_is_shown_as_its_number() {
+        assert_eq!(visible("Grüße,\n日本 👍"), "Grüße,\n日本 👍");
+        assert_eq!(visible("pay \u{202e}eerf"), r"pay \u{202e}eerf");
+        assert_eq!(
+            visible("a\u{200b}b\tc\u{7f}\u{e0041}"),
+            r"a\u{200b}b\u{9}c\u{7f}\u{e0041}"
+        );
+        for blank in [
+            '\u{ad}',
+            '\u{34f}',
+            '\u{61c}',
+            '\u{115f}',
+            '\u{17b4}',
+            '\u{180b}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{2060}',
+            '\u{2800}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{ffa0}',
+            '\u{fff0}',
+            '\u{fffb}',
+            '\u{1bca0}',
+            '\u{1bca3}',
+            '\u{1d173}',
+            '\u{1d17a}',
+            '\u{e0fff}',
+        ] {
+            assert_eq!(visible(&blank.to_string()), blank.escape_unicode().to_string());
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_in_full_and_its_host_stands_out() {
+        let long = format!("https://a.example:8443/p?{}<b>#end", "q".repeat(2_000));
+        let html = address(&Url::parse(&long).unwrap()).into_string();
+        assert!(html.contains("https://<strong class=\"host\">a.example:8443</strong>/p?"));
+        assert!(
+            html.contains(&"q".repeat(2_000)) && html.ends_with("%3Cb%3E#end</code>"),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn a_price_above_the_listed_one_is_said_plainly() {
+        let units = |units| Amount::from_units(units).unwrap();
+        let listed = |most| {
+            Some(CatalogPrice {
+                price: units(10_000),
+                most,
+            })
+        };
+        let told = |asked, listed| price(units(asked), listed).into_string();
+        assert!(!told(10_000, listed(Some(units(50_000)))).contains("above"));
+        let above = told(40_000, listed(Some(units(50_000))));
+        assert!(
+            above.contains("above the catalog’s listed price.") && above.contains("$0.03"),
+            "{above}"
+        );
+        assert!(told(60_000, listed(Some(units(50_000)))).contains("and above its maximum."));
+        assert!(told(10_000, listed(None)).contains("its price can’t be paid"));
+        assert!(told(10_000, None).contains("does not list this call"));
+    }
+}

@@ -1,0 +1,127 @@
+//! Amounts by day as a picture: a bar for each day, drawn by the server.
+//!
+//! The picture is also available as text: its label has the sum and the highest day, each bar its day and amount, and
+//! the table below the same days. No colour has a meaning.
+
+use crate::ui::bar::{FULL, share};
+use crate::ui::list::columns;
+use crate::ui::money::{dollars, money};
+use maud::{Markup, html};
+use purser_domain::{Amount, Day};
+
+/// How wide a day is, and its bar.
+const DAY: usize = 20;
+const BAR: usize = 16;
+
+/// The picture of these days, which follow one another; `what` is what the amounts are of. Nothing, where there are none.
+pub(crate) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
+    let highest = days.iter().copied().max_by_key(|(day, amount)| (*amount, *day));
+    let (Some((first, _)), Some((last, _)), Some((peak, most))) = (days.first(), days.last(), highest) else {
+        return html! {};
+    };
+    let label = if most.is_zero() {
+        format!("{what} from {first} to {last}: none")
+    } else {
+        let sum = days.iter().fold(Amount::ZERO, |sum, (_, amount)| {
+            sum.plus(*amount).unwrap_or(Amount::MAX)
+        });
+        format!(
+            "{what} from {first} to {last}: {}; most on {peak}: {}",
+            dollars(sum),
+            dollars(most)
+        )
+    };
+    let width = days.len().saturating_mul(DAY);
+    html! {
+        figure.chart {
+            p.chart-most aria-hidden="true" { @if !most.is_zero() { (dollars(most)) } }
+            svg viewBox=(format!("0 0 {width} {FULL}")) preserveAspectRatio="none" role="img" aria-label=(label) {
+                title { (label) }
+                @for (place, (day, amount)) in days.iter().enumerate() {
+                    @let height = share(*amount, most);
+                    @if height > 0 {
+                        rect x=(place.saturating_mul(DAY)) y=(FULL.saturating_sub(height)) width=(BAR) height=(height) {
+                            title { (day) ": " (dollars(*amount)) }
+                        }
+                    }
+                }
+                line x1="0" y1=(FULL) x2=(width) y2=(FULL) vector-effect="non-scaling-stroke" {}
+            }
+            p.chart-days aria-hidden="true" { span { (first) } span { (last) } }
+            details.fold {
+                summary { "Show as a table" }
+                table.list {
+                    caption.sr { (what) " by day" }
+                    (columns(&["Day", "Amount"]))
+                    tbody {
+                        @for (day, amount) in days.iter().rev() {
+                            tr {
+                                th scope="row" { (day) }
+                                td data-label="Amount" { (money(*amount)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn days(units: &[u64]) -> Vec<(Day, Amount)> {
+        let first = Day::parse("2026-10-30").unwrap();
+        let days = (0..).zip(units);
+        days.map(|(n, units)| (first.plus(n), Amount::from_units(*units).unwrap()))
+            .collect()
+    }
+
+    /// The bars' place, top and height.
+    fn bars(html: &str) -> Vec<(u64, u64, u64)> {
+        let number = |rect: &str, name: &str| {
+            let (_, rest) = rect.split_once(&format!(" {name}=\"")).unwrap();
+            rest.split('"').next().unwrap().parse().unwrap()
+        };
+        let rects = html.split("<rect").skip(1);
+        rects
+            .map(|rect| (number(rect, "x"), number(rect, "y"), number(rect, "height")))
+            .collect()
+    }
+
+    #[test]
+    fn each_day_with_an_amount_has_a_bar_on_the_ground_as_high_as_its_part_of_the_most() {
+        let html = chart("Spent", &days(&[0, 1_000_000, 250_000, 1, 0])).into_string();
+        assert_eq!(bars(&html), [(20, 0, 1_000), (40, 750, 250), (60, 994, 6)]);
+        assert!(html.contains("viewBox=\"0 0 100 1000\""), "{html}");
+        let most = Amount::MAX.units();
+        let html = chart("Spent", &days(&[most, most, most])).into_string();
+        assert_eq!(bars(&html), [(0, 0, 1_000), (20, 0, 1_000), (40, 0, 1_000)]);
+    }
+
+    #[test]
+    fn what_it_shows_is_said_in_words_and_is_a_table() {
+        let html = chart("Spent", &days(&[500_000, 1_000_000, 0])).into_string();
+        let label = "Spent from 2026-10-30 to 2026-11-01: $1.50; most on 2026-10-31: $1.00";
+        assert!(
+            html.contains(&format!("role=\"img\" aria-label=\"{label}\"><title>{label}</title>")),
+            "{html}"
+        );
+        assert!(html.contains("<title>2026-10-31: $1.00</title>"), "{html}");
+        let (_, table) = html.split_once("<tbody>").unwrap();
+        let rows: Vec<&str> = table
+            .split("<th scope=\"row\">")
+            .skip(1)
+            .filter_map(|row| row.get(..10))
+            .collect();
+        assert_eq!(rows, ["2026-11-01", "2026-10-31", "2026-10-30"]);
+    }
+
+    #[test]
+    fn days_of_nothing_are_said_to_be_and_no_days_are_no_picture() {
+        let html = chart("Spent", &days(&[0, 0])).into_string();
+        assert!(html.contains("Spent from 2026-10-30 to 2026-10-31: none") && bars(&html).is_empty());
+        assert_eq!(chart("Spent", &[]).into_string(), "");
+    }
+}

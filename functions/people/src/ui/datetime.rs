@@ -1,0 +1,103 @@
+//! Times for people: relative, and exact. The script converts the exact one to local time and keeps the relative one up
+//! to date while the page is open.
+
+use crate::ui::count::counted;
+use maud::{Markup, html};
+use purser_domain::{Duration, Timestamp};
+
+/// `in 3 h`, with the exact time on hover.
+pub(crate) fn relative(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(machine(at)) title=(at.for_people()) data-relative { (distance(at, now)) } }
+}
+
+/// `21 Nov 2026, 01:09 UTC`.
+pub(crate) fn exact(at: Timestamp) -> Markup {
+    html! { time datetime=(machine(at)) data-exact { (at.for_people()) } }
+}
+
+/// Both, for what a person has to do in time.
+pub(crate) fn both(at: Timestamp, now: Timestamp) -> Markup {
+    html! { (relative(at, now)) span.aside { " · " (exact(at)) } }
+}
+
+/// A duration as it was set: `7 days`, `36 hours`.
+pub(crate) fn length(duration: Duration) -> String {
+    let secs = duration.secs();
+    let (count, unit) = match secs {
+        secs if secs >= 86_400 && secs.is_multiple_of(86_400) => (secs / 86_400, "day"),
+        secs if secs >= 3_600 && secs.is_multiple_of(3_600) => (secs / 3_600, "hour"),
+        secs if secs.is_multiple_of(60) => (secs / 60, "minute"),
+        secs => (secs, "second"),
+    };
+    counted(count, unit)
+}
+
+/// The distance of `at` from `now`, rounded down to one unit; the script writes the same.
+fn distance(at: Timestamp, now: Timestamp) -> String {
+    let future = at > now;
+    let secs = if future { at.since(now) } else { now.since(at) }.secs();
+    let text = match secs {
+        0..60 => return if future { "in less than a minute" } else { "just now" }.to_owned(),
+        60..3_600 => format!("{} min", secs / 60),
+        3_600..172_800 => format!("{} h", secs / 3_600),
+        _ => format!("{} days", secs / 86_400),
+    };
+    if future {
+        format!("in {text}")
+    } else {
+        format!("{text} ago")
+    }
+}
+
+/// For the `datetime` attribute: HTML takes at most three digits of a second's fraction, so microseconds are left out.
+fn machine(at: Timestamp) -> String {
+    let text = at.to_string();
+    format!("{}Z", text.get(..19).unwrap_or(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_secs(secs).unwrap()
+    }
+
+    #[test]
+    fn an_instant_is_told_by_its_distance_and_exactly() {
+        let now = at(1_795_223_340);
+        let rows = [
+            (0, "just now"),
+            (-59, "just now"),
+            (1, "in less than a minute"),
+            (-60, "1 min ago"),
+            (3_599, "in 59 min"),
+            (86_400, "in 24 h"),
+            (-172_800, "2 days ago"),
+            (864_000, "in 10 days"),
+        ];
+        for (offset, expected) in rows {
+            let then = at(1_795_223_340_u64.checked_add_signed(offset).unwrap());
+            assert_eq!(distance(then, now), expected, "{offset}");
+        }
+        let markup = exact(now).into_string();
+        assert_eq!(
+            markup,
+            "<time datetime=\"2026-11-21T01:09:00Z\" data-exact>21 Nov 2026, 01:09 UTC</time>"
+        );
+    }
+
+    #[test]
+    fn a_length_is_told_in_the_unit_it_was_set_in() {
+        let rows = [
+            (3_600, "1 hour"),
+            (86_400, "1 day"),
+            (604_800, "7 days"),
+            (129_600, "36 hours"),
+            (90, "90 seconds"),
+        ];
+        for (secs, expected) in rows {
+            assert_eq!(length(Duration::from_secs_u32(secs)), expected);
+        }
+    }
+}

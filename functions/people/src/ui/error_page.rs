@@ -1,0 +1,70 @@
+//! The error page: not found, refused, or internal error.
+
+use crate::ui::layout::{card, document};
+use maud::{Markup, html};
+use purser_domain::ErrorKind;
+
+/// Why an error page is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorPage {
+    /// Unknown, or another person's.
+    NotFound,
+    /// The form came from another site or another session.
+    CrossSite,
+    /// The account lacks the claim that entitles.
+    NotEntitled,
+    /// Too many requests in one minute.
+    TooMany,
+    /// An internal error.
+    Internal,
+}
+
+impl ErrorPage {
+    /// The page for an error.
+    pub(crate) const fn of(kind: &ErrorKind) -> Self {
+        match kind {
+            ErrorKind::NotFound | ErrorKind::ServiceNotFound => Self::NotFound,
+            ErrorKind::CrossSiteRequest => Self::CrossSite,
+            ErrorKind::NotEntitled { .. } => Self::NotEntitled,
+            ErrorKind::TooManyRequests { .. } => Self::TooMany,
+            // All other errors that a person can fix are shown in their page; what remains is internal.
+            _ => Self::Internal,
+        }
+    }
+}
+
+/// `request` is the request id in our logs.
+pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
+    let (title, text) = match page {
+        ErrorPage::NotFound => (
+            "Nothing here",
+            "This page does not exist, or you don’t have access to it.",
+        ),
+        ErrorPage::CrossSite => (
+            "Nothing was changed",
+            "This form came from another site, or from a session that has ended. Go back, reload the page, and try again.",
+        ),
+        ErrorPage::NotEntitled => (
+            "Not for your account",
+            "You have signed in, but your account is not entitled to use Purser. Ask the administrator of your accounts, then sign in again.",
+        ),
+        ErrorPage::TooMany => (
+            "Too many requests",
+            "Your account has sent more requests than are allowed in one minute. Nothing was changed. Wait a minute, and try again.",
+        ),
+        ErrorPage::Internal => (
+            "Something broke",
+            "The error is on our side. Go back and check before you try again: your action may have taken effect.",
+        ),
+    };
+    document(
+        title,
+        None,
+        &card(&html! {
+            h1 { (title) }
+            p { (text) }
+            a.primary.wide href="/dashboard" { "To the overview" }
+            @if let Some(request) = request { p.hint { "Request " code { (request) } } }
+        }),
+    )
+}

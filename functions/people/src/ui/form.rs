@@ -1,0 +1,591 @@
+//! Forms: the typed values, strictly parsed and kept when they are wrong, and the inputs that show them again.
+
+use crate::approvals::operations::Note;
+use crate::sessions::session::VerifiedForm;
+use crate::ui::money::is_no_limit;
+use maud::{Markup, html};
+use purser_api::Precondition;
+use purser_domain::{
+    Address, Agent, AgentName, Amount, Duration, KeyId, PayoutAmount, Problem, RuleId, ServiceId, parse_address,
+};
+use std::fmt;
+use url::form_urlencoded;
+
+/// Which form it is; also the prefix of its inputs' ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FormName {
+    NewAgent,
+    Rename,
+    Enable,
+    Policy(ServiceId),
+    NewRule(RuleForm),
+    Rule(RuleId),
+    /// A new key with limits of its own.
+    LimitedKey,
+    Rotate(KeyId),
+    PayoutAddress,
+    PayOut,
+    /// The settings of notices.
+    Notices,
+    NewWebhook,
+    Webhook,
+    /// A form of buttons, with at most a note.
+    Plain,
+    /// A verdict on an approval.
+    ApprovalDecision,
+}
+
+/// The four kinds of rule, as forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RuleForm {
+    CategoryBlock,
+    VendorAllowlist,
+    BudgetLimit,
+    ApprovalRequired,
+}
+
+impl RuleForm {
+    pub(crate) const ALL: [Self; 4] = [
+        Self::BudgetLimit,
+        Self::ApprovalRequired,
+        Self::CategoryBlock,
+        Self::VendorAllowlist,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::CategoryBlock => "category_block",
+            Self::VendorAllowlist => "vendor_allowlist",
+            Self::BudgetLimit => "budget_limit",
+            Self::ApprovalRequired => "approval_required",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl fmt::Display for FormName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NewAgent => f.write_str("new-agent"),
+            Self::Rename => f.write_str("rename"),
+            Self::Enable => f.write_str("enable"),
+            Self::Policy(service) => write!(f, "policy-{service}"),
+            Self::NewRule(kind) => write!(f, "new-{}", kind.name()),
+            Self::Rule(rule) => write!(f, "rule-{rule}"),
+            Self::LimitedKey => f.write_str("limited-key"),
+            Self::Rotate(key) => write!(f, "rotate-{key}"),
+            Self::PayoutAddress => f.write_str("payout-address"),
+            Self::PayOut => f.write_str("pay-out"),
+            Self::Notices => f.write_str("notices"),
+            Self::NewWebhook => f.write_str("new-webhook"),
+            Self::Webhook => f.write_str("webhook"),
+            Self::Plain => f.write_str("plain"),
+            Self::ApprovalDecision => f.write_str("verdict"),
+        }
+    }
+}
+
+/// A posted form. Readers return `None` for a wrong value and record the problem; the values are used only if there is
+/// none.
+#[derive(Debug)]
+pub(crate) struct Form {
+    pub(crate) name: FormName,
+    fields: Vec<(String, String)>,
+    problems: Vec<FieldProblem>,
+}
+
+/// An optional value was present and wrong; the form has the problem.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InvalidField;
+
+/// The problem of a field, as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FieldProblem {
+    /// Empty if it is no visible field.
+    pub(crate) field: String,
+    pub(crate) message: String,
+}
+
+impl VerifiedForm {
+    /// The form as posted.
+    pub(crate) fn form(&self, name: FormName) -> Form {
+        Form::of(name, self.body())
+    }
+}
+
+impl Form {
+    pub(crate) fn of(name: FormName, body: &[u8]) -> Self {
+        let fields = form_urlencoded::parse(body).into_owned().collect();
+        Self {
+            name,
+            fields,
+            problems: Vec::new(),
+        }
+    }
+
+    /// The value, trimmed; empty if there is none.
+    pub(crate) fn text(&self, field: &str) -> &str {
+        self.all(field).next().unwrap_or_default()
+    }
+
+    /// Every value of a field that can have several, without empty ones.
+    pub(crate) fn all<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
+        let values = self.fields.iter().filter(move |(name, _)| name == field);
+        values.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// Every word of a field that has one entry per line.
+    pub(crate) fn words<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
+        let separator = |symbol: char| symbol.is_whitespace() || symbol == ',';
+        self.all(field)
+            .flat_map(move |text| text.split(separator))
+            .filter(|word| !word.is_empty())
+    }
+
+    pub(crate) fn wrong(&mut self, field: &str, message: impl Into<String>) {
+        let problem = FieldProblem {
+            field: field.to_owned(),
+            message: message.into(),
+        };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    /// Assigns the domain's problems to the form's fields. `fields` maps the first step of a problem's path to the
+    /// field and its label. Values are not repeated (a key that was pasted by mistake must not be shown): an entry of a
+    /// list is named by its number.
+    pub(crate) fn refuse(&mut self, problems: &[Problem], fields: &[(&str, &str, &str)]) {
+        for problem in problems {
+            let mut steps = problem.path.split('/').skip(1);
+            let step = steps.next().unwrap_or_default();
+            let entry = steps.next().and_then(|index| index.parse::<u32>().ok());
+            let entry = entry.map_or_else(String::new, |index| format!("entry {} ", index.saturating_add(1)));
+            let message = problem.message.replace('`', "");
+            let place = fields.iter().find(|(path, ..)| *path == step);
+            match place {
+                Some((_, field, label)) => self.wrong(field, format!("{label}: {entry}{message}.")),
+                None => self.wrong("", format!("{entry}{message}.")),
+            }
+        }
+    }
+
+    pub(crate) fn is_wrong(&self) -> bool {
+        !self.problems.is_empty()
+    }
+
+    pub(crate) fn problems(&self) -> &[FieldProblem] {
+        &self.problems
+    }
+
+    /// An agent's name.
+    pub(crate) fn agent_name(&mut self) -> Option<AgentName> {
+        let name = AgentName::parse(self.text("name"));
+        if name.is_none() {
+            self.wrong("name", format!("Name: {}.", AgentName::FORM));
+        }
+        name
+    }
+
+    /// A note on a verdict, if any.
+    pub(crate) fn note(&mut self) -> Result<Option<Note>, InvalidField> {
+        Note::parse(self.text("note")).map_err(|problem| {
+            self.wrong("", format!("Note: {problem}."));
+            InvalidField
+        })
+    }
+
+    /// An amount in dollars.
+    pub(crate) fn dollars(&mut self, field: &str, label: &str) -> Option<Amount> {
+        let text = self.text(field);
+        let amount = Amount::from_usdc(text.strip_prefix('$').unwrap_or(text).trim_start());
+        if amount.is_none() {
+            let message = if text.is_empty() {
+                format!("{label}: enter an amount in dollars, such as 5 or 0.25.")
+            } else {
+                format!(
+                    "{label}: “{text}” is not an amount in dollars; write it like 5 or 0.25, with at most six decimals."
+                )
+            };
+            self.wrong(field, message);
+        }
+        amount
+    }
+
+    /// An amount in dollars, or the checkbox for no limit.
+    pub(crate) fn cap(&mut self, field: &str, label: &str, no_limit: Amount) -> Option<Amount> {
+        if self.text(&format!("{field}_no_limit")).is_empty() {
+            return self.dollars(field, label);
+        }
+        // Which of the two was meant is unknown, and guessing "no limit" would be the worse mistake.
+        if !self.text(field).is_empty() {
+            self.wrong(field, format!("{label}: enter an amount or check its box, not both."));
+            return None;
+        }
+        Some(no_limit)
+    }
+
+    /// A whole number from `min` to `max`.
+    pub(crate) fn number(&mut self, field: &str, label: &str, min: u32, max: u32) -> Option<u32> {
+        let text = self.text(field);
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text
+            .parse()
+            .ok()
+            .filter(|number| digits && (min..=max).contains(number));
+        if number.is_none() {
+            self.wrong(field, format!("{label}: enter a whole number from {min} to {max}."));
+        }
+        number
+    }
+
+    /// How long an old key keeps working.
+    pub(crate) fn overlap(&mut self) -> Option<Duration> {
+        let longest = u32::try_from(Agent::LONGEST_OVERLAP.secs()).unwrap_or(u32::MAX);
+        self.number("overlap_seconds", "Overlap in seconds", 0, longest)
+            .map(Duration::from_secs_u32)
+    }
+
+    /// The version that the form was rendered from.
+    pub(crate) fn version(&mut self) -> Option<Precondition> {
+        let text = self.text("version");
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let version = text.parse().ok().filter(|_| digits);
+        if version.is_none() {
+            self.wrong(
+                "",
+                "The form does not name the version that it changes. Reload the page.",
+            );
+        }
+        version.map(Precondition::Version)
+    }
+
+    /// An address to pay out to.
+    pub(crate) fn address(&mut self) -> Option<Address> {
+        let address = parse_address(self.text("address"));
+        address
+            .map_err(|error| self.wrong("address", format!("Address: {error}.")))
+            .ok()
+    }
+
+    /// How much to pay out: an amount, or the box for everything.
+    pub(crate) fn payout_amount(&mut self) -> Option<PayoutAmount> {
+        let is_all = !self.text("amount_no_limit").is_empty();
+        let amount = self.cap("amount", "Amount", Amount::MAX)?;
+        let amount = if is_all {
+            Some(PayoutAmount::Balance)
+        } else {
+            PayoutAmount::units(amount)
+        };
+        if amount.is_none() {
+            self.wrong("amount", "Amount: enter more than zero.");
+        }
+        amount
+    }
+
+    /// Whether this box is checked; a problem if it is not.
+    pub(crate) fn is_checked(&mut self, field: &str, message: &str) -> bool {
+        let is_checked = !self.text(field).is_empty();
+        if !is_checked {
+            self.wrong(field, message);
+        }
+        is_checked
+    }
+
+    /// The service that was chosen.
+    pub(crate) fn service(&mut self) -> Option<ServiceId> {
+        let service = ServiceId::parse(self.text("service_id"));
+        if service.is_none() {
+            self.wrong("service_id", "Service: choose one.");
+        }
+        service
+    }
+}
+
+/// The inputs of one form: the typed values if they were wrong, else the current ones.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'a> {
+    name: FormName,
+    typed: Option<&'a Form>,
+}
+
+impl<'a> Inputs<'a> {
+    /// The inputs of the form `name`; `typed` is the form to show again, if any.
+    pub(crate) fn of(name: FormName, typed: Option<&'a Form>) -> Self {
+        Self {
+            name,
+            typed: typed.filter(|form| form.name == name),
+        }
+    }
+
+    /// Whether this form is shown again.
+    pub(crate) const fn is_typed(&self) -> bool {
+        self.typed.is_some()
+    }
+
+    pub(crate) fn id(&self, field: &str) -> String {
+        format!("{}-{field}", self.name)
+    }
+
+    fn value(&self, field: &str, present: &str) -> String {
+        self.typed.map_or(present, |form| form.text(field)).to_owned()
+    }
+
+    /// The typed value in one of several forms of this name: the one for `id`.
+    pub(crate) fn value_for(&self, id_field: &str, id: &str, field: &str) -> &'a str {
+        self.typed
+            .filter(|form| form.text(id_field) == id)
+            .map_or("", |form| form.text(field))
+    }
+
+    fn holds(&self, field: &str, value: &str, present: bool) -> bool {
+        self.typed
+            .map_or(present, |form| form.all(field).any(|typed| typed == value))
+    }
+
+    fn is_wrong(&self, field: &str) -> bool {
+        self.typed
+            .is_some_and(|form| form.problems.iter().any(|problem| problem.field == field))
+    }
+
+    /// One line of text.
+    pub(crate) fn line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
+        self.text_input(field, label, present, max, true)
+    }
+
+    /// One line of text, which may stay empty.
+    pub(crate) fn optional_line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
+        self.text_input(field, label, present, max, false)
+    }
+
+    fn text_input(&self, field: &str, label: &str, present: &str, max: usize, is_required: bool) -> Markup {
+        let id = self.id(field);
+        html! {
+            div.field {
+                label for=(id) { (label) @if !is_required { " " span.muted { "(optional)" } } }
+                input type="text" id=(id) name=(field) value=(self.value(field, present)) maxlength=(max)
+                    required[is_required] autocomplete="off" aria-invalid[self.is_wrong(field)];
+            }
+        }
+    }
+
+    /// A box that may be checked.
+    pub(crate) fn optional_box(&self, field: &str, label: &str, present: bool) -> Markup {
+        let id = self.id(field);
+        html! {
+            div.field {
+                label.check for=(id) {
+                    input type="checkbox" id=(id) name=(field) value="yes" checked[self.holds(field, "yes", present)];
+                    (label)
+                }
+            }
+        }
+    }
+
+    /// Several lines of text.
+    pub(crate) fn area(&self, field: &str, label: &str, hint: &str, present: &[String], rows: u32) -> Markup {
+        let (id, text) = (self.id(field), self.value(field, &present.join("\n")));
+        html! {
+            div.field {
+                label for=(id) { (label) }
+                textarea id=(id) name=(field) rows=(rows) spellcheck="false" autocomplete="off"
+                    aria-describedby=(format!("{id}-hint")) aria-invalid[self.is_wrong(field)] { (text) }
+                p.hint id=(format!("{id}-hint")) { (hint) }
+            }
+        }
+    }
+
+    /// An amount in dollars; empty where there is none.
+    pub(crate) fn dollars(&self, field: &str, label: &str, hint: &str, present: Option<Amount>) -> Markup {
+        let id = self.id(field);
+        html! {
+            div.field {
+                label for=(id) { (label) }
+                (self.amount_input(field, present))
+                p.hint id=(format!("{id}-hint")) { (hint) }
+            }
+        }
+    }
+
+    /// A cap in dollars, with a checkbox for no limit.
+    pub(crate) fn cap(&self, field: &str, label: &str, lifted: &str, hint: &str, present: Amount) -> Markup {
+        let (id, box_field) = (self.id(field), format!("{field}_no_limit"));
+        let box_id = self.id(&box_field);
+        let checked = self.holds(&box_field, "yes", is_no_limit(present));
+        html! {
+            div.field.cap {
+                label for=(id) { (label) }
+                (self.amount_input(field, (!is_no_limit(present)).then_some(present)))
+                label.check for=(box_id) {
+                    input type="checkbox" id=(box_id) name=(box_field) value="yes" checked[checked];
+                    (lifted)
+                }
+                p.hint id=(format!("{id}-hint")) { (hint) }
+            }
+        }
+    }
+
+    fn amount_input(&self, field: &str, present: Option<Amount>) -> Markup {
+        let id = self.id(field);
+        let value = self.value(field, &present.map(Amount::to_usdc).unwrap_or_default());
+        html! {
+            span.dollars {
+                span aria-hidden="true" { "$" }
+                input type="text" inputmode="decimal" id=(id) name=(field) value=(value) maxlength="24" size="12"
+                    autocomplete="off" aria-describedby=(format!("{id}-hint")) aria-invalid[self.is_wrong(field)];
+            }
+        }
+    }
+
+    /// A box that has to be checked.
+    pub(crate) fn box_to_check(&self, field: &str, label: &str) -> Markup {
+        let id = self.id(field);
+        html! {
+            div.field {
+                label.check for=(id) {
+                    input type="checkbox" id=(id) name=(field) value="yes" required checked[self.holds(field, "yes", false)];
+                    (label)
+                }
+            }
+        }
+    }
+
+    /// A whole number with its unit.
+    pub(crate) fn number(&self, field: &str, label: &str, present: u64) -> Markup {
+        let id = self.id(field);
+        html! {
+            div.field {
+                label for=(id) { (label) }
+                input.short type="text" inputmode="numeric" id=(id) name=(field) maxlength="6" size="6"
+                    value=(self.value(field, &present.to_string())) autocomplete="off" aria-invalid[self.is_wrong(field)];
+            }
+        }
+    }
+
+    /// One of several, as a drop-down list.
+    pub(crate) fn choice(&self, field: &str, label: &str, options: &[(String, String)], present: &str) -> Markup {
+        let (id, chosen) = (self.id(field), self.value(field, present));
+        html! {
+            div.field {
+                label for=(id) { (label) }
+                select id=(id) name=(field) aria-invalid[self.is_wrong(field)] {
+                    @for (value, text) in options { option value=(value) selected[*value == chosen] { (text) } }
+                }
+            }
+        }
+    }
+
+    /// One of two or three, side by side.
+    pub(crate) fn radios(&self, field: &str, legend: &str, options: &[(&str, &str)], present: &str) -> Markup {
+        html! {
+            fieldset.options id=(self.id(field)) tabindex="-1" {
+                legend { (legend) }
+                @for (value, text) in options {
+                    label.check {
+                        input type="radio" name=(field) value=(value) checked[self.holds(field, value, *value == present)];
+                        (text)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Any of several.
+    pub(crate) fn boxes(&self, field: &str, legend: &str, hint: &str, options: &[BoxOption]) -> Markup {
+        let id = self.id(field);
+        html! {
+            fieldset.options id=(id) aria-describedby=(format!("{id}-hint")) tabindex="-1" {
+                legend { (legend) }
+                @for option in options {
+                    label.check {
+                        input type="checkbox" name=(field) value=(option.value)
+                            checked[self.holds(field, &option.value, option.present)];
+                        (option.label)
+                    }
+                }
+                p.hint id=(format!("{id}-hint")) { (hint) }
+            }
+        }
+    }
+}
+
+/// One box of several.
+pub(crate) struct BoxOption {
+    pub(crate) value: String,
+    pub(crate) label: String,
+    pub(crate) present: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(body: &str) -> Form {
+        Form::of(FormName::Enable, body.as_bytes())
+    }
+
+    #[test]
+    fn dollars_are_read_strictly_and_said_what_is_wrong_with() {
+        let rows = [
+            ("a=0.25", Some(250_000)),
+            ("a=+%2412.5+", Some(12_500_000)),
+            ("a=1,50", None),
+            ("a=1e3", None),
+            ("a=-1", None),
+            ("a=", None),
+            ("", None),
+            ("a=0.0000001", None),
+        ];
+        for (body, units) in rows {
+            let mut form = form(body);
+            assert_eq!(form.dollars("a", "Cap").map(Amount::units), units, "{body}");
+            assert_eq!(form.is_wrong(), units.is_none(), "{body}");
+            assert!(
+                form.problems()
+                    .iter()
+                    .all(|problem| problem.message.starts_with("Cap: "))
+            );
+        }
+    }
+
+    #[test]
+    fn a_cap_is_lifted_by_its_box_alone() {
+        let no_limit = Amount::from_units(10_000_000_000_000).unwrap();
+        assert_eq!(form("a=&a_no_limit=yes").cap("a", "Cap", no_limit), Some(no_limit));
+        for body in ["a=", "", "a=1&a_no_limit=yes"] {
+            let mut form = form(body);
+            assert_eq!(form.cap("a", "Cap", no_limit), None, "{body}");
+            assert!(form.is_wrong());
+        }
+    }
+
+    #[test]
+    fn what_was_typed_is_kept_in_its_own_form_alone() {
+        let mut typed = form("name=%22%3E%3Cscript%3E");
+        typed.wrong("name", "no");
+        let again = Inputs::of(FormName::Enable, Some(&typed))
+            .line("name", "Name", "now", 100)
+            .into_string();
+        assert!(again.contains("value=\"&quot;&gt;&lt;script&gt;\""), "{again}");
+        assert!(again.contains("aria-invalid"));
+        let other = Inputs::of(FormName::NewAgent, Some(&typed))
+            .line("name", "Name", "now", 100)
+            .into_string();
+        assert!(other.contains("value=\"now\"") && !other.contains("aria-invalid"));
+    }
+
+    #[test]
+    fn a_version_is_a_plain_number() {
+        for (body, version) in [
+            ("version=7", Some(7)),
+            ("version=%2B7", None),
+            ("version=", None),
+            ("", None),
+        ] {
+            assert_eq!(form(body).version(), version.map(Precondition::Version), "{body}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The layout of every page: head, navigation, notice, and error.
+
+use crate::sessions::form_token::FormToken;
+use crate::sessions::session::PageSession;
+use crate::ui::asset;
+use crate::ui::form::{Form, FormName, Inputs};
+use crate::ui::notice::Notice;
+use axum::http::Uri;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use purser_api::Query;
+use purser_domain::Timestamp;
+
+/// The parts of a page besides its data.
+pub(crate) struct Layout {
+    /// Who is signed in, as the issuer names them.
+    pub(crate) person: String,
+    /// Whether operators' pages are shown to them.
+    pub(crate) is_operator: bool,
+    /// For the page's forms.
+    pub(crate) token: FormToken,
+    /// The time that relative times are computed from.
+    pub(crate) now: Timestamp,
+    /// The number of payments that wait for this person; `None` where the page did not read it and leaves it to the
+    /// script.
+    pub(crate) waiting: Option<usize>,
+    /// The completed act.
+    pub(crate) notice: Option<Notice>,
+    /// Why a request failed, if no field is the cause.
+    pub(crate) problem: Option<String>,
+    /// The form with errors, to be shown again.
+    pub(crate) typed: Option<Form>,
+}
+
+/// Which navigation entry is current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NavItem {
+    Overview,
+    Approvals,
+    Decisions,
+    Settlements,
+    Catalog,
+    Webhooks,
+    Audit,
+    Notices,
+    Operators,
+    Sessions,
+    Elsewhere,
+}
+
+impl Layout {
+    /// The layout of a page at `now`.
+    pub(crate) fn of(session: &PageSession, now: Timestamp) -> Self {
+        Self {
+            person: session.name().to_owned(),
+            is_operator: session.is_operator,
+            token: session.token.clone(),
+            now,
+            waiting: None,
+            notice: None,
+            problem: None,
+            typed: None,
+        }
+    }
+
+    /// Adds the notice in the URL.
+    pub(crate) fn noticed(self, uri: &Uri) -> Self {
+        let notice = Query::of(uri).text("notice").and_then(|code| Notice::from_code(&code));
+        Self { notice, ..self }
+    }
+
+    /// The inputs of the form `name`.
+    pub(crate) fn inputs(&self, name: FormName) -> Inputs<'_> {
+        Inputs::of(name, self.typed.as_ref())
+    }
+
+    /// A form that changes something, with its token.
+    pub(crate) fn form(&self, action: &str, content: &Markup) -> Markup {
+        html! { form method="post" action=(action) { (self.token.input()) (content) } }
+    }
+
+    /// A form of one button. With a `question`, the script asks it before the form is sent.
+    pub(crate) fn button(&self, action: &str, button: &Button<'_>) -> Markup {
+        html! {
+            form method="post" action=(action) data-confirm=[button.question] {
+                (self.token.input())
+                @if let Some(version) = button.version { (version_input(version)) }
+                button class=(button.class) type="submit" { (button.label) }
+            }
+        }
+    }
+
+    /// The whole document.
+    pub(crate) fn page(&self, title: &str, here: NavItem, content: &Markup) -> Markup {
+        document(
+            title,
+            Some(self.now),
+            &html! {
+                a.skip href="#main" { "Skip to the content" }
+                header.top {
+                    div.bar-inner {
+                        (brand())
+                        (self.navigation(here))
+                        div.who {
+                            a.person href="/dashboard/sessions" title=(format!("{}: your sessions", self.person))
+                                aria-current=[(here == NavItem::Sessions).then_some("page")] {
+                                span.sr { "Your sessions. Signed in as " } (self.person)
+                            }
+                            (self.button("/dashboard/sign-out", &Button::quiet("Sign out")))
+                        }
+                    }
+                }
+                main id="main" tabindex="-1" {
+                    (self.messages())
+                    (content)
+                }
+                p.sr role="status" aria-live="polite" data-announce {}
+            },
+        )
+    }
+
+    fn navigation(&self, here: NavItem) -> Markup {
+        let entry = |to: NavItem, path: &str, content: Markup| {
+            html! { li { a href=(path) aria-current=[(to == here).then_some("page")] { (content) } } }
+        };
+        html! {
+            nav aria-label="Main" {
+                ul {
+                    (entry(NavItem::Overview, "/dashboard", html! { "Overview" }))
+                    (entry(NavItem::Approvals, "/dashboard/approvals", html! {
+                        "Approvals" (badge(self.waiting))
+                    }))
+                    (entry(NavItem::Decisions, "/dashboard/decisions", html! { "Decisions" }))
+                    (entry(NavItem::Settlements, "/dashboard/settlements", html! { "Settlements" }))
+                    (entry(NavItem::Catalog, "/dashboard/catalog", html! { "Catalog" }))
+                    (entry(NavItem::Notices, "/dashboard/notices", html! { "Notices" }))
+                    (entry(NavItem::Webhooks, "/dashboard/webhooks", html! { "Webhooks" }))
+                    (entry(NavItem::Audit, "/dashboard/audit-log", html! { "Audit" }))
+                    @if self.is_operator { (entry(NavItem::Operators, "/dashboard/operator/catalog", html! { "Operators" })) }
+                }
+            }
+        }
+    }
+
+    fn messages(&self) -> Markup {
+        let wrong = self.typed.as_ref().filter(|form| form.is_wrong());
+        html! {
+            @if let Some(notice) = self.notice { (note(notice)) }
+            @if let Some(problem) = &self.problem {
+                div.message.bad role="alert" tabindex="-1" data-problem { p { (problem) } }
+            }
+            @if let Some(form) = wrong {
+                div.message.bad role="alert" tabindex="-1" data-problem {
+                    p { strong { "Nothing was saved." } " Please correct this:" }
+                    ul {
+                        @for problem in form.problems() {
+                            li {
+                                @if problem.field.is_empty() { (problem.message) }
+                                @else { a href=(format!("#{}-{}", form.name, problem.field)) { (problem.message) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The one button of a form.
+pub(crate) struct Button<'a> {
+    pub(crate) label: &'a str,
+    pub(crate) class: &'a str,
+    pub(crate) question: Option<&'a str>,
+    pub(crate) version: Option<u64>,
+}
+
+impl<'a> Button<'a> {
+    pub(crate) const fn quiet(label: &'a str) -> Self {
+        Self {
+            label,
+            class: "quiet",
+            question: None,
+            version: None,
+        }
+    }
+
+    pub(crate) const fn danger(label: &'a str, question: &'a str) -> Self {
+        Self {
+            label,
+            class: "danger",
+            question: Some(question),
+            version: None,
+        }
+    }
+
+    pub(crate) const fn plain(label: &'a str) -> Self {
+        Self {
+            label,
+            class: "",
+            question: None,
+            version: None,
+        }
+    }
+
+    pub(crate) const fn at(self, version: u64) -> Self {
+        Self {
+            version: Some(version),
+            ..self
+        }
+    }
+}
+
+pub(crate) fn version_input(version: u64) -> Markup {
+    html! { input type="hidden" name="version" value=(version); }
+}
+
+pub(crate) fn note(notice: Notice) -> Markup {
+    html! {
+        div.message.bad[notice.is_bad()].good[!notice.is_bad()] role="status" data-notice { p { (notice.text()) } }
+    }
+}
+
+/// A document, with or without a session. `now` is what the script measures times against.
+pub(crate) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head { (head(title)) script src=(asset::script_path()) defer {} }
+            body data-now=[now.map(Timestamp::secs)] { (body) }
+        }
+    }
+}
+
+/// The content of a page without a session: a centred card.
+pub(crate) fn card(content: &Markup) -> Markup {
+    html! { main.welcome id="main" { div.welcome-card { (brand()) (content) } } }
+}
+
+pub(crate) fn head(title: &str) -> Markup {
+    html! {
+        meta charset="utf-8";
+        meta name="viewport" content="width=device-width, initial-scale=1";
+        meta name="color-scheme" content="light dark";
+        title { (title) " · Purser" }
+        link rel="icon" href=(asset::ICON);
+        link rel="stylesheet" href=(asset::style_path());
+    }
+}
+
+fn brand() -> Markup {
+    html! { a.brand href="/dashboard" { (PreEscaped(asset::MARK)) "Purser" } }
+}
+
+fn badge(waiting: Option<usize>) -> Markup {
+    let count = waiting.unwrap_or(0);
+    html! {
+        span.badge data-waiting-count=[waiting] data-badge hidden[count == 0] {
+            span.sr { ", " } span data-number { (count) } span.sr { " waiting" }
+        }
+    }
+}

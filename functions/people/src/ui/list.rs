@@ -1,0 +1,242 @@
+//! Filters, columns and pagination of lists.
+
+use crate::agents::operations::{Agents, FEW};
+use crate::agents::owned::Owned;
+use crate::ui::count::counted;
+use maud::{Markup, html};
+use purser_api::Query;
+use purser_domain::{AgentId, Duration, ErrorKind, Timestamp};
+
+/// How many rows a page of a list in memory has.
+const ROWS: usize = 25;
+
+/// One page of a list that is in memory, by its number.
+pub(crate) struct Paginated<T> {
+    pub(crate) rows: Vec<T>,
+    /// How many of the list's rows the page has.
+    cut: usize,
+    /// From 0 on.
+    page: usize,
+    /// On all pages.
+    count: usize,
+}
+
+impl<T> Paginated<T> {
+    /// The page with this number, from 0 on; the last one where there are fewer.
+    pub(crate) fn of(all: Vec<T>, page: usize) -> Self {
+        let count = all.len();
+        let page = page.min(count.saturating_sub(1).checked_div(ROWS).unwrap_or(0));
+        let before = page.saturating_mul(ROWS);
+        let rows: Vec<T> = all.into_iter().skip(before).take(ROWS).collect();
+        Self {
+            cut: rows.len(),
+            rows,
+            page,
+            count,
+        }
+    }
+
+    /// The same page with what was read of its rows: some may be gone.
+    pub(crate) fn with<R>(self, rows: Vec<R>) -> Paginated<R> {
+        Paginated {
+            rows,
+            cut: self.cut,
+            page: self.page,
+            count: self.count,
+        }
+    }
+
+    /// Where in the list this page is, and the links to its neighbours: `address` is that of a page.
+    pub(crate) fn paging(&self, label: &str, thing: &str, address: impl Fn(usize) -> String) -> Markup {
+        let before = self.page.saturating_mul(ROWS);
+        let (first, last) = (before.saturating_add(1), before.saturating_add(self.cut));
+        let next = self.page.saturating_add(1);
+        html! {
+            @if self.count > ROWS {
+                p.hint { (first) " to " (last) " of " (counted(self.count, thing)) }
+                (paging(
+                    label,
+                    self.page.checked_sub(1).map(|page| ("Previous", address(page))),
+                    (last < self.count).then(|| ("Next", address(next))),
+                ))
+            }
+        }
+    }
+}
+
+/// The number of the page in a query, from 0 on; people count from 1.
+pub(crate) fn page_number(query: &mut Query) -> usize {
+    let page = query.read("page", |text| text.parse::<usize>().ok(), "");
+    page.unwrap_or(1).saturating_sub(1)
+}
+
+/// A page's number as [`page_number`] reads it.
+pub(crate) fn page_text(page: usize) -> Option<String> {
+    (page > 0).then(|| page.saturating_add(1).to_string())
+}
+
+/// The heads of a table's columns.
+pub(crate) fn columns(names: &[&str]) -> Markup {
+    html! { thead { tr { @for name in names { th scope="col" { (name) } } } } }
+}
+
+/// The search field of a list.
+pub(crate) fn search_field(id: &str, label: &str, text: &str) -> Markup {
+    let id = format!("filter-{id}");
+    html! {
+        div.field {
+            label for=(id) { (label) }
+            input id=(id) type="search" name="q" value=(text) maxlength="100" autocomplete="off";
+        }
+    }
+}
+
+/// Whether a name has the text that is searched for, in whatever case.
+pub(crate) fn has_text(name: &str, text: &str) -> bool {
+    name.to_lowercase().contains(&text.to_lowercase())
+}
+
+/// A filter of a list. An option is its value, its text, and whether it is selected.
+pub(crate) fn filter_select(
+    id: &str,
+    field: &str,
+    label: &str,
+    all: &str,
+    options: impl Iterator<Item = (String, Markup, bool)>,
+) -> Markup {
+    let id = format!("filter-{id}");
+    html! {
+        div.field {
+            label for=(id) { (label) }
+            select id=(id) name=(field) {
+                option value="" { (all) }
+                @for (value, text, is_chosen) in options { option value=(value) selected[is_chosen] { (text) } }
+            }
+        }
+    }
+}
+
+/// The agent that a list is filtered by: one of all, or of many by its id.
+pub(crate) fn agent_field(label: &str, agents: &Agents, chosen: Option<AgentId>) -> Markup {
+    let known = agents.known.iter().map(Owned::agent);
+    if !agents.are_many {
+        let options = known.map(|agent| (agent.id.to_string(), html! { (agent.name) }, chosen == Some(agent.id)));
+        return filter_select("agent", "agent_id", label, "All agents", options);
+    }
+    let name = chosen.and_then(|id| known.into_iter().find(|agent| agent.id == id));
+    html! {
+        div.field {
+            label for="filter-agent" {
+                (label) ", by id" @if let Some(agent) = name { " " span.muted { "(" (agent.name) ")" } }
+            }
+            input id="filter-agent" type="text" name="agent_id" value=[chosen] maxlength="36" autocomplete="off"
+                spellcheck="false";
+        }
+    }
+}
+
+/// Why a list of many agents is empty until one is chosen.
+pub(crate) fn choose_agent(what: &str) -> Markup {
+    html! {
+        p.empty {
+            "You have more than " (FEW) " agents: choose one to see its " (what) ", by its id or on "
+            a href="/dashboard" { "the overview" } "."
+        }
+    }
+}
+
+/// The wrong filters of a list's address, by label; `None` if there are none. A list with wrong filters shows no rows,
+/// since rows without the filter would pass for the answer.
+pub(crate) fn filter_problem(query: Query) -> Option<String> {
+    let error = query.finish().err()?;
+    let ErrorKind::InvalidRequest(problems) = error.kind() else {
+        return Some("These filters are invalid.".to_owned());
+    };
+    let lines = problems.iter().map(|problem| {
+        let label = match problem.path.trim_start_matches('/') {
+            "agent_id" => "Agent",
+            "from" => "From",
+            "to" => "To",
+            "result" => "Result",
+            "service_id" => "Service",
+            "status" => "State",
+            "kind" => "Act",
+            "refused" => "Refused only",
+            _ => "The address of this page",
+        };
+        format!("{label}: {}.", problem.message.replace('`', ""))
+    });
+    Some(lines.collect::<Vec<_>>().join(" "))
+}
+
+/// The text in place of rows while a filter is wrong.
+pub(crate) fn nothing_shown() -> Markup {
+    html! { p.empty { "Nothing is shown until the filters are corrected." } }
+}
+
+/// The time that a list is filtered by, as two dates. The second is included to its end: an instant before the next day
+/// is of that date.
+pub(crate) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Markup {
+    let day = |at: Option<Timestamp>| at.map(|at| at.to_string().chars().take(10).collect::<String>());
+    let to = to.map(|to| to.before(Duration::from_secs_u32(1)));
+    html! {
+        div.field {
+            label for="filter-from" { "From " span.muted { "(UTC)" } }
+            input id="filter-from" type="date" name="from" value=[day(from)];
+        }
+        div.field {
+            label for="filter-to" { "To " span.muted { "(UTC)" } }
+            input id="filter-to" type="date" name="to" value=[day(to)];
+        }
+    }
+}
+
+/// Links to the first and the next page of a list, each with its text and URL.
+pub(crate) fn paging(label: &str, first: Option<(&str, String)>, next: Option<(&str, String)>) -> Markup {
+    html! {
+        @if first.is_some() || next.is_some() {
+            nav.paging aria-label=(label) {
+                @if let Some((text, address)) = first { a.button href=(address) { (text) } }
+                @if let Some((text, address)) = next { a.button href=(address) rel="next" { (text) } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_cut_into_pages_and_beyond_the_last_is_the_last() {
+        let all = || (0..60).collect::<Vec<usize>>();
+        for (page, first, count, previous, next) in [
+            (0, 0, 25, false, true),
+            (1, 25, 25, true, true),
+            (2, 50, 10, true, false),
+            (9, 50, 10, true, false),
+        ] {
+            let numbered = Paginated::of(all(), page);
+            assert_eq!((numbered.rows[0], numbered.rows.len()), (first, count), "{page}");
+            let markup = numbered
+                .paging("Pages", "agent", |page| format!("?{page}"))
+                .into_string();
+            assert_eq!(
+                (markup.contains("Previous"), markup.contains("Next")),
+                (previous, next),
+                "{page}"
+            );
+        }
+        assert!(Paginated::of(Vec::<u8>::new(), 3).rows.is_empty());
+    }
+
+    #[test]
+    fn pages_are_counted_from_one() {
+        let of = |query: &str| page_number(&mut Query::of(&format!("/?{query}").parse().unwrap()));
+        assert_eq!(
+            [of(""), of("page=0"), of("page=1"), of("page=3"), of("page=x")],
+            [0, 0, 0, 2, 0]
+        );
+        assert_eq!([page_text(0), page_text(2)], [None, Some("3".to_owned())]);
+    }
+}

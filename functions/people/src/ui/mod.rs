@@ -1,0 +1,17 @@
+//! What pages are made of.
+
+pub(crate) mod asset;
+pub(crate) mod bar;
+pub(crate) mod call;
+pub(crate) mod chart;
+pub(crate) mod count;
+pub(crate) mod datetime;
+pub(crate) mod error_page;
+pub(crate) mod form;
+pub(crate) mod labels;
+pub(crate) mod layout;
+pub(crate) mod list;
+pub(crate) mod money;
+pub(crate) mod notice;
+pub(crate) mod paths;
+pub(crate) mod phrases;

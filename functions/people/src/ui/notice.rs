@@ -1,0 +1,105 @@
+//! The notice at the top of a page after a form was handled.
+//!
+//! A notice is a code in the URL, so a reload repeats nothing, and no text from the URL is shown.
+
+use crate::redirect::see_other;
+use axum::response::Response;
+
+/// Redirects to a page that shows the notice.
+pub(crate) fn done(path: &str, notice: Notice) -> Response {
+    let sign = if path.contains('?') { '&' } else { '?' };
+    see_other(&format!("{path}{sign}notice={}", notice.code()))
+}
+
+/// Every notice with its code and its text.
+macro_rules! notices {
+    ($($notice:ident, $code:literal, $text:literal;)*) => {
+        /// One thing that was done.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Notice {
+            $($notice,)*
+        }
+
+        impl Notice {
+            const ALL: &[Self] = &[$(Self::$notice,)*];
+
+            /// The code in the URL.
+            pub(crate) const fn code(self) -> &'static str {
+                match self {
+                    $(Self::$notice => $code,)*
+                }
+            }
+
+            pub(crate) const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$notice => $text,)*
+                }
+            }
+        }
+    };
+}
+notices! {
+    ChannelsSaved, "channels_saved", "Saved.";
+    TestNoticeSent, "test_notice_sent", "A test notice was sent. It arrives within seconds, or some minutes after the previous notice.";
+    NoChannelOn, "no_channel_on", "Nothing was sent: no channel is switched on and configured.";
+    AgentCreated, "agent_created", "The agent was created. Create a key for it, then set limits: its services start without limits.";
+    AgentRenamed, "agent_renamed", "Renamed.";
+    AgentFrozen, "agent_frozen", "The agent is frozen.";
+    AgentUnfrozen, "agent_unfrozen", "The agent is active again. Its policies and rules apply as before.";
+    AgentAccepted, "agent_accepted", "The agent is yours. Its existing keys still work: revoke those that you don’t know, and review its limits.";
+    KeyRevoked, "key_revoked", "The key was revoked. The next call with it is refused.";
+    ServiceEnabled, "service_enabled", "The service is enabled.";
+    ServiceDisabled, "service_disabled", "The service is disabled. Its limits are kept for later.";
+    PolicySaved, "policy_saved", "Saved. The new limits apply to the next payment.";
+    RuleAdded, "rule_added", "The rule is in force.";
+    RuleSaved, "rule_saved", "The rule was changed.";
+    RuleRemoved, "rule_removed", "The rule was removed.";
+    Approved, "approved", "Approved. The payment is made when the agent repeats its request.";
+    ApprovedFrozen, "approved_frozen", "Approved, but the agent is frozen: nothing is paid until the freeze ends and the agent repeats its request.";
+    Rejected, "rejected", "Rejected. Nothing was paid.";
+    PayoutAddressNamed, "payout_address_named", "The payout address was set. The time from which it can be used is shown below.";
+    PayoutAddressRemoved, "payout_address_removed", "The payout address was removed. No further payout goes to it.";
+    PaidOut, "paid_out", "Submitted. The receipt becomes final when the chain shows it, within minutes.";
+    PaidOutBefore, "paid_out_before", "This payout was already requested. Its current state is shown.";
+    PayoutUnanswered, "payout_unanswered", "Signed, but the facilitator has not confirmed that it received the payout. If the chain shows it within minutes, it was made. If not, it expires, and you can request it again.";
+    WebhookSaved, "webhook_saved", "Saved. The new settings apply to events from now on.";
+    WebhookEnabled, "webhook_enabled", "The webhook is switched on. It receives events from now on.";
+    WebhookDisabled, "webhook_disabled", "The webhook is switched off. It receives no further events.";
+    WebhookRemoved, "webhook_removed", "The webhook and its secrets were removed.";
+    WebhookTestSent, "webhook_test_sent", "The test event was queued: see the deliveries.";
+    WebhookSentAgain, "webhook_sent_again", "The event was queued again: see the deliveries.";
+    SignedOut, "signed_out", "You have signed out.";
+    SessionEnded, "session_ended", "That session has ended. Its browser has to sign in again.";
+    AllEnded, "all_ended", "All your sessions have ended, including this one.";
+    SignInAgain, "sign_in_again", "Nothing was changed. This action requires a recent sign-in: please sign in again, and repeat it.";
+    SignInNotAgain, "sign_in_not_again", "Your identity provider did not ask for your credentials, so this sign-in does not count as recent. Sign out there, and try again.";
+    SignInFailed, "sign_in_failed", "The sign-in failed. Nothing was changed. Please try again.";
+    SignInStale, "sign_in_stale", "That sign-in was started too long ago, or in another browser. Please try again.";
+}
+
+impl Notice {
+    pub(crate) fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|notice| notice.code() == code)
+    }
+
+    /// Whether it reports a failure.
+    pub(crate) const fn is_bad(self) -> bool {
+        matches!(
+            self,
+            Self::PayoutUnanswered | Self::SignInFailed | Self::SignInStale | Self::SignInAgain | Self::SignInNotAgain
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_notice_is_found_by_its_code() {
+        for notice in Notice::ALL.iter().copied() {
+            assert_eq!(Notice::from_code(notice.code()), Some(notice));
+        }
+        assert_eq!(Notice::from_code("<script>"), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! Paths of the pages, and URLs of the block explorer.
+
+use purser_domain::{Address, AgentId, Network, SettlementId, TxHash};
+
+/// The page of an agent.
+pub(crate) fn agent(agent: AgentId) -> String {
+    format!("/dashboard/agents/{agent}")
+}
+
+/// The page of a receipt.
+pub(crate) fn receipt(agent: AgentId, settlement: SettlementId) -> String {
+    format!("/dashboard/receipts/{agent}/{settlement}")
+}
+
+const fn explorer(network: Network) -> &'static str {
+    match network {
+        Network::Base => "https://basescan.org",
+        Network::BaseSepolia => "https://sepolia.basescan.org",
+    }
+}
+
+/// A transaction in the block explorer.
+pub(crate) fn transaction(network: Network, tx_hash: TxHash) -> String {
+    format!("{}/tx/{tx_hash}", explorer(network))
+}
+
+/// A wallet in the block explorer.
+pub(crate) fn wallet(network: Network, address: Address) -> String {
+    format!("{}/address/{}", explorer(network), address.to_checksum(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_on_the_explorer_of_its_chain() {
+        let hash = TxHash::parse(&format!("0x{}", "ab".repeat(32))).unwrap();
+        for (network, host) in [
+            (Network::Base, "basescan.org"),
+            (Network::BaseSepolia, "sepolia.basescan.org"),
+        ] {
+            assert_eq!(transaction(network, hash), format!("https://{host}/tx/{hash}"));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Decisions as sentences: why a payment was refused, what each check compares, and what a rule says.
+
+use crate::ui::datetime::length;
+use crate::ui::labels;
+use crate::ui::money::{dollars, money};
+use maud::{Markup, html};
+use purser_domain::{
+    Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, LoggedRefusal, PayoutRefusal, Rule,
+    RuleKind, ServiceSlug, Vendor,
+};
+
+/// Why a payment was refused or escalated, in one sentence.
+pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
+    let check = |name| refusal.checks.iter().find(|check| check.name == name);
+    let limit = |name| check(name).and_then(|check| check.limit);
+    let used = |name| check(name).and_then(|check| check.used);
+    let sum = |before: &str, name, after: &str| {
+        html! { (before) @match limit(name) { Some(limit) => (money(limit)), None => "the limit" } (after) }
+    };
+    match refusal.error.as_str() {
+        "service_not_enabled" => html! { "The service is not enabled for this agent." },
+        "operation_not_enabled_for_agent" => html! { "The operation is not enabled for this agent." },
+        "domain_not_allowed" => html! {
+            "It requested a page of " code { (refusal.hostname.as_deref().unwrap_or("a host")) }
+            ", which is not an allowed domain."
+        },
+        "amount_exceeds_max" => sum(
+            "The provider asked more than the ",
+            CheckName::MaxPayment,
+            " that the agent was ready to pay.",
+        ),
+        "amount_exceeds_per_call_limit" => sum("Above the cap of ", CheckName::PerCall, " per call."),
+        "daily_spend_limit_exceeded" => html! {
+            "Would exceed the daily cap"
+            @if let (Some(used), Some(limit)) = (used(CheckName::Day), limit(CheckName::Day)) {
+                ": " (money(used)) " of " (money(limit)) " was used"
+            }
+            "."
+        },
+        "approval_required" if refusal.rule == "approval_required" => html! { "A rule requires approval." },
+        "approval_required" => sum("Above ", CheckName::Approval, ", so approval is required."),
+        "insufficient_usdc_balance" => sum("The wallet held only ", CheckName::Balance, "."),
+        "policy_blocked" => blocked(refusal),
+        other => html! { code { (other) } },
+    }
+}
+
+/// Why nothing was paid out.
+pub(crate) fn payout_refused(refusal: &PayoutRefusal) -> String {
+    match refusal {
+        PayoutRefusal::NotSetUp => "This Purser makes no payouts.".to_owned(),
+        PayoutRefusal::Frozen(_) => "An operator has frozen this agent, so nothing was paid out.".to_owned(),
+        PayoutRefusal::NoAddress => "The payout address was removed, so nothing was paid out.".to_owned(),
+        PayoutRefusal::AddressWaits { .. } => {
+            "The payout address can’t be used yet, so nothing was paid out.".to_owned()
+        }
+        PayoutRefusal::PayoutOpen { .. } => "Another payout is in progress. Wait until it has ended.".to_owned(),
+        PayoutRefusal::InsufficientBalance { balance } => {
+            format!("The wallet holds {}, so nothing was paid out.", dollars(*balance))
+        }
+    }
+}
+
+fn blocked(refusal: &LoggedRefusal) -> Markup {
+    let budget = refusal.checks.iter().find(|check| check.name == CheckName::Budget);
+    let (rule, detail) = refusal.reason.split_once(':').unwrap_or((&refusal.reason, ""));
+    match (rule, detail) {
+        ("agent_frozen", "") => html! { "The agent was frozen." },
+        ("agent_frozen", "owner") => html! { "An operator had frozen all agents of its owner." },
+        ("agent_frozen", "deployment") => html! { "An operator had frozen all payments." },
+        ("agent_frozen", _) => html! { "An operator had frozen the agent." },
+        ("category_block", category) => html! { "A rule blocks the category " em { (category) } "." },
+        ("catalog_payee", "pay_to_not_in_catalog") => {
+            html! { "The payee is not a wallet that the catalog lists for this service." }
+        }
+        ("catalog_payee", "pay_to_not_yet_accepted") => {
+            html! { "The payee or price is too new in the catalog to be paid." }
+        }
+        ("catalog_payee", "pay_to_is_own_wallet") => html! { "The payee is the agent’s own wallet." },
+        ("catalog_price", _) => {
+            html! { "The price is above the catalog’s maximum for this operation." }
+        }
+        ("catalog_payment", _) => html! { "The catalog lists no payment for this operation here." },
+        ("vendor_allowlist", _) => html! { "The vendor is not on a list of allowed vendors." },
+        ("budget_limit", _) => html! {
+            "A budget over all services has no room"
+            @if let Some((used, limit)) = budget.and_then(|check| check.used.zip(check.limit)) {
+                ": " (money(used)) " of " (money(limit)) " was used"
+            }
+            "."
+        },
+        ("approval_rejected", _) => html! { "A person rejected it." },
+        ("approval_expired", _) => html! { "Its approval had expired." },
+        ("too_many_open_approvals", _) => {
+            html! { "Approval was required, but this agent already had the maximum of pending approvals." }
+        }
+        ("approval_request_mismatch", _) => html! { "Its approval was given for another request." },
+        _ => html! { code { (refusal.reason) } },
+    }
+}
+
+/// The rule that a check verifies.
+const fn check_name(name: CheckName) -> &'static str {
+    match name {
+        CheckName::ServiceEnabled => "Service is enabled",
+        CheckName::AgentActive => "Agent is not frozen",
+        CheckName::OperationEnabled => "Operation is allowed",
+        CheckName::Domain => "Domain is allowed",
+        CheckName::MaxPayment => "Within what the agent offered",
+        CheckName::PerCall => "Within the cap per call",
+        CheckName::Category => "Category is not blocked",
+        CheckName::Vendor => "Vendor is allowed, payee is known",
+        CheckName::Budget => "Every budget has room",
+        CheckName::Day => "Daily cap has room",
+        CheckName::Approval => "No approval required",
+        CheckName::Balance => "Wallet can pay",
+    }
+}
+
+const fn check_outcome(outcome: CheckOutcome) -> (&'static str, &'static str) {
+    match outcome {
+        CheckOutcome::Passed => ("passed", "✓"),
+        CheckOutcome::Failed => ("failed", "✕"),
+        CheckOutcome::Waived => ("waived by an approval", "↑"),
+        CheckOutcome::Unknown => ("not made", "–"),
+    }
+}
+
+/// All checks of a decision, with their numbers.
+pub(crate) fn checks(checks: &[Check]) -> Markup {
+    if checks.is_empty() {
+        return html! { p.muted { "No checks were made." } };
+    }
+    html! {
+        table.checks {
+            caption.sr { "Checks, in the order in which they were made" }
+            thead { tr { th scope="col" { "Check" } th.num scope="col" { "Limit" } th.num scope="col" { "Used" } } }
+            tbody {
+                @for check in checks {
+                    @let (text, sign) = check_outcome(check.outcome);
+                    tr class=(check.outcome.name()) {
+                        th scope="row" {
+                            span.sign aria-hidden="true" { (sign) } (check_name(check.name)) span.sr { ": " (text) }
+                        }
+                        td.num { @if let Some(limit) = check.limit { (crate::ui::money::cap(limit)) } }
+                        td.num { @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (money(used)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A rule as a sentence.
+pub(crate) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
+    match kind {
+        RuleKind::CategoryBlock { categories } => {
+            html! { "Buys nothing in " (list(categories.iter().copied().map(category))) "." }
+        }
+        RuleKind::VendorAllowlist { vendors } if vendors.is_empty() => html! { "Pays nobody." },
+        RuleKind::VendorAllowlist { vendors } => {
+            html! { "Pays only " (list(vendors.iter().map(|vendor| match vendor {
+                Vendor::Service(slug) => service(slug, catalog),
+                Vendor::Wallet(wallet) => labels::short_wallet(*wallet),
+            }))) "." }
+        }
+        RuleKind::BudgetLimit { limit, window } => {
+            html! { "Spends at most " (money(*limit)) " in any " (length(*window)) ", over all services." }
+        }
+        RuleKind::ApprovalRequired {
+            services,
+            categories,
+            above,
+        } => html! {
+            "Requires approval of every payment"
+            @if let Some(above) = above { " above " (money(*above)) }
+            @if let Some(services) = services { " to " (list(services.iter().map(|slug| service(slug, catalog)))) }
+            @if let Some(categories) = categories { " in " (list(categories.iter().copied().map(category))) }
+            "."
+        },
+    }
+}
+
+/// Why a payment waits for a person.
+pub(crate) fn asked(asking: Option<AskingRule>, threshold: Amount, rules: &[Rule], catalog: &Catalog) -> Markup {
+    let Some(AskingRule { id, above }) = asking else {
+        return html! { "Above " (money(threshold)) ", the approval threshold of this service’s policy." };
+    };
+    let Some(found) = rules.iter().find(|rule| rule.id == id) else {
+        return html! { "A rule that was removed since requires approval above " (money(above)) "." };
+    };
+    html! { "A rule of this agent: " q { (rule(&found.kind, catalog)) } }
+}
+
+fn service(slug: &ServiceSlug, catalog: &Catalog) -> Markup {
+    let Some(service) = catalog.by_reference(slug.as_str()) else {
+        return html! { code { (slug) } };
+    };
+    html! { strong title=(slug) { (service.name) } }
+}
+
+fn category(category: Category) -> Markup {
+    html! { em { (category.name()) } }
+}
+
+/// `a, b or c`.
+fn list(items: impl ExactSizeIterator<Item = Markup>) -> Markup {
+    let last = items.len().saturating_sub(1);
+    html! {
+        @for (position, item) in items.enumerate() {
+            @if position > 0 { @if position == last { " or " } @else { ", " } }
+            (item)
+        }
+    }
+}

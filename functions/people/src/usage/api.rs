@@ -1,0 +1,165 @@
+//! `/usage`: what the agents spent, and what came of it, in sums.
+
+use crate::state::People;
+use crate::usage::operations::{Days, UsageBy};
+use axum::Json;
+use axum::extract::State;
+use axum::http::Uri;
+use purser_api::{Failure, Query, SessionToken};
+use purser_domain::{Day, Error, Problem, UsageTotals};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of reading sums.
+    pub(crate) UsageErrors: 400, 401, 403, 429, 500;
+}
+
+/// Sums over payments, each at the time of its decision.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = UsageSums)]
+pub(crate) struct SumsView {
+    /// The authorized amount, in micro-units.
+    authorized_units: u64,
+    /// The confirmed amount; a payment that was reverted and confirmed again counts twice.
+    confirmed_units: u64,
+    /// The released amount, which the chain can never take.
+    released_units: u64,
+    /// The amount that was confirmed and reverted with its block.
+    taken_back_units: u64,
+    /// The number of authorized payments.
+    allowed: u64,
+    /// The number of blocked payments.
+    blocked: u64,
+    /// The number of escalations.
+    escalated: u64,
+}
+
+impl From<UsageTotals> for SumsView {
+    fn from(sums: UsageTotals) -> Self {
+        Self {
+            authorized_units: sums.authorized.units(),
+            confirmed_units: sums.confirmed.units(),
+            released_units: sums.released.units(),
+            taken_back_units: sums.taken_back.units(),
+            allowed: sums.allowed,
+            blocked: sums.blocked,
+            escalated: sums.escalated,
+        }
+    }
+}
+
+/// The sums of one day, agent, service or reason: `by` says which of these names the row has.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = UsageRow)]
+pub(crate) struct UsageRow {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = Date)]
+    day: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = Uuid)]
+    agent_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = Uuid)]
+    service_id: Option<String>,
+    /// The `error` that was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+    #[serde(flatten)]
+    sums: SumsView,
+}
+
+impl UsageRow {
+    fn of(by: UsageBy, of: String, sums: UsageTotals) -> Self {
+        let sums = sums.into();
+        let none = Self {
+            sums,
+            ..Self::default()
+        };
+        match by {
+            UsageBy::Day => Self { day: Some(of), ..none },
+            UsageBy::Agent => Self {
+                agent_id: Some(of),
+                ..none
+            },
+            UsageBy::Service => Self {
+                service_id: Some(of),
+                ..none
+            },
+            UsageBy::Reason => Self {
+                reason: Some(of),
+                ..none
+            },
+        }
+    }
+}
+
+/// The spending.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Usage)]
+pub(crate) struct UsageView {
+    /// The first day, in UTC.
+    #[schema(format = Date)]
+    from: String,
+    /// The last day.
+    #[schema(format = Date)]
+    to: String,
+    /// The sums of all rows.
+    total: SumsView,
+    /// Days in order; other rows by amount, the largest first. There is no row without payments.
+    rows: Vec<UsageRow>,
+    /// The number of rows, which is all of them.
+    count: usize,
+}
+
+/// Read the spending of your agents. The sums are a few seconds behind.
+#[utoipa::path(
+    get,
+    path = "/usage",
+    operation_id = "read_usage",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("from" = Option<String>, Query, format = Date, description = "The first day, in UTC. By default, the range is 30 days long."),
+        ("to" = Option<String>, Query, format = Date, description = "The last day, in UTC, at most 30 days after the first. Default: today."),
+        ("by" = Option<String>, Query, pattern = "^(day|agent|service|reason)$", description = "The dimension of the rows. Default: `day`. `reason` counts refusals only."),
+    ),
+    responses((status = 200, body = UsageView, description = "Each payment counts on the day of its decision. Payouts are not counted."), UsageErrors)
+)]
+pub(crate) async fn read(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<UsageView>, Failure> {
+    const DATE: &str = "must be a date such as `2026-11-21`";
+    let person = people.authenticate(token).await?;
+    let mut query = Query::of(&uri);
+    let from = query.read("from", Day::parse, DATE);
+    let to = query.read("to", Day::parse, DATE);
+    let by = query.read("by", UsageBy::parse, UsageBy::FORM);
+    query.finish()?;
+    let last = to.unwrap_or_else(|| Day::of(people.now()));
+    let first = from.unwrap_or_else(|| last.minus(DEFAULT_DAYS.saturating_sub(1)));
+    let days = Days { first, last };
+    if last < first || days.count() > Days::MOST {
+        let words = format!("must be `from` or up to {} days later", Days::MOST.saturating_sub(1));
+        return Err(Error::invalid(vec![Problem::at("/to", words)]).into());
+    }
+    let by = by.unwrap_or(UsageBy::Day);
+    let usage = people.usage(&person, by, days).await?;
+    let total = usage.total().into();
+    let rows = usage.rows.into_iter();
+    let rows: Vec<UsageRow> = rows.map(|(of, sums)| UsageRow::of(by, of, sums)).collect();
+    Ok(Json(UsageView {
+        from: days.first.to_string(),
+        to: days.last.to_string(),
+        total,
+        count: rows.len(),
+        rows,
+    }))
+}
+
+/// The default number of days.
+const DEFAULT_DAYS: u32 = 30;

@@ -1,0 +1,137 @@
+//! The actions of the forms of webhooks, one function each.
+
+use crate::sessions::session::VerifiedForm;
+use crate::state::People;
+use crate::ui::form::FormName;
+use crate::ui::layout::Layout;
+use crate::ui::notice::{Notice, done};
+use crate::webhooks::form::{WebhookForm, refused};
+use crate::webhooks::operations::IssuedWebhook;
+use crate::webhooks::paths::{PAGE, path_of};
+use crate::webhooks::terms::read_terms;
+use crate::webhooks::{list_page, page};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use purser_api::Reply;
+use purser_domain::{DeliveryId, WebhookTerms};
+use std::sync::Arc;
+
+/// `POST /dashboard/webhooks`. The answer is the page with the secret, since a redirect could not carry it. The form
+/// names the new webhook's place, so that a reload makes no second webhook.
+pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
+    let person = &posted.session.person;
+    let mut form = posted.form(FormName::NewWebhook);
+    let layout = Layout::of(&posted.session, people.now());
+    let place = form.text("place").parse().ok();
+    if place.is_none() {
+        form.wrong("", "The form is incomplete. Reload the page.");
+    }
+    let terms = read_terms(&mut form);
+    let Some((terms, place)) = terms.zip(place) else {
+        let layout = Layout {
+            typed: Some(form),
+            ..layout
+        };
+        let page = list_page::answer(&people, &layout, person).await?;
+        return Ok((StatusCode::BAD_REQUEST, page).into_response());
+    };
+    match people.create_webhook(person, terms, Some(place)).await {
+        Ok(IssuedWebhook { own, secret }) => {
+            Ok(page::answer(&people, &layout, person, &own, None, Some(secret)).await?)
+        }
+        Err(error) => {
+            let (status, layout) = refused(layout, form, error)?;
+            let page = list_page::answer(&people, &layout, person).await?;
+            Ok((status, page).into_response())
+        }
+    }
+}
+
+/// `POST …/edit`.
+pub(crate) async fn edit(sent: WebhookForm) -> Reply {
+    let mut form = sent.form(FormName::Webhook);
+    let terms = read_terms(&mut form);
+    let Some((terms, meant)) = terms.zip(form.version()) else {
+        return sent.again(form).await;
+    };
+    let terms = WebhookTerms {
+        enabled: sent.own.webhook.terms.enabled,
+        ..terms
+    };
+    let person = &sent.posted.session.person;
+    let edited = sent
+        .people
+        .edit_webhook(person, sent.own.clone(), meant, &terms, false)
+        .await;
+    sent.answer(form, edited, Notice::WebhookSaved).await
+}
+
+/// `POST …/enable`. Also for a webhook that was gone: after an edit it is called again.
+pub(crate) async fn enable(sent: WebhookForm) -> Reply {
+    switch(sent, true, Notice::WebhookEnabled).await
+}
+
+/// `POST …/disable`.
+pub(crate) async fn disable(sent: WebhookForm) -> Reply {
+    switch(sent, false, Notice::WebhookDisabled).await
+}
+
+async fn switch(sent: WebhookForm, enabled: bool, notice: Notice) -> Reply {
+    let mut form = sent.form(FormName::Plain);
+    let Some(meant) = form.version() else {
+        return sent.again(form).await;
+    };
+    let terms = WebhookTerms {
+        enabled,
+        ..sent.own.webhook.terms.clone()
+    };
+    let person = &sent.posted.session.person;
+    let edited = sent
+        .people
+        .edit_webhook(person, sent.own.clone(), meant, &terms, enabled)
+        .await;
+    sent.answer(form, edited, notice).await
+}
+
+/// `POST …/remove`.
+pub(crate) async fn remove(sent: WebhookForm) -> Reply {
+    let mut form = sent.form(FormName::Plain);
+    let Some(meant) = form.version() else {
+        return sent.again(form).await;
+    };
+    let person = &sent.posted.session.person;
+    match sent.people.remove_webhook(person, sent.own.clone(), meant).await {
+        Ok(()) => Ok(done(PAGE, Notice::WebhookRemoved)),
+        Err(error) => sent.refused(form, error).await,
+    }
+}
+
+/// `POST …/rotate`: as of [`create`], the answer is the page that shows the secret, and a reload has an old version.
+pub(crate) async fn rotate(sent: WebhookForm) -> Reply {
+    let mut form = sent.form(FormName::Plain);
+    let Some(meant) = form.version() else {
+        return sent.again(form).await;
+    };
+    let person = &sent.posted.session.person;
+    let rotated = sent.people.rotate_webhook_secret(person, sent.own.clone(), meant).await;
+    match rotated {
+        Ok(issued) => sent.show_secret(issued).await,
+        Err(error) => sent.refused(form, error).await,
+    }
+}
+
+/// `POST …/test`.
+pub(crate) async fn test(sent: WebhookForm) -> Reply {
+    let person = &sent.posted.session.person;
+    sent.people.test_webhook(person, &sent.own).await?;
+    Ok(done(&path_of(sent.own.webhook.id), Notice::WebhookTestSent))
+}
+
+/// `POST …/deliveries/{delivery}/redeliver`.
+pub(crate) async fn redeliver(sent: WebhookForm) -> Reply {
+    let delivery = sent.named("delivery", DeliveryId::parse)?;
+    let person = &sent.posted.session.person;
+    sent.people.send_again(person, &sent.own, delivery).await?;
+    Ok(done(&path_of(sent.own.webhook.id), Notice::WebhookSentAgain))
+}

@@ -1,0 +1,95 @@
+//! The results of a webhook's calls: one row for each event.
+
+use crate::cursor;
+use crate::ui::datetime::{exact, relative};
+use crate::ui::layout::{Button, Layout};
+use crate::ui::list::{columns, paging};
+use crate::webhooks::terms::words;
+use axum::http::Uri;
+use maud::{Markup, html};
+use purser_api::Query;
+use purser_domain::{CallResult, Delivery, DeliveryState};
+use purser_store::Page;
+use uuid::Uuid;
+
+/// How many rows a page has.
+pub(crate) const ROWS: u32 = 25;
+
+/// The cursor in a URL. An unknown one is the beginning.
+pub(crate) fn cursor(uri: &Uri) -> Option<Uuid> {
+    Query::without_blanks(uri).read("cursor", cursor::read_place, "")
+}
+
+pub(crate) fn section(layout: &Layout, log: &Page<Delivery, Uuid>, is_continued: bool, path: &str) -> Markup {
+    html! {
+        section id="deliveries" aria-labelledby="deliveries-title" {
+            div.section-head {
+                h2 id="deliveries-title" { "Deliveries " span.muted { "of 30 days" } }
+                a.button href=(format!("{path}#deliveries")) { "Look again" }
+            }
+            @if log.items.is_empty() {
+                p.empty { "There are no deliveries yet. Send a test event to try the webhook." }
+            } @else {
+                table.list {
+                    caption.sr { "Deliveries, newest event first" }
+                    (columns(&["Event", "State", "Last call", "Calls", "Next", "Again"]))
+                    tbody { @for delivery in &log.items { (row(layout, delivery, path)) } }
+                }
+            }
+            (paging(
+                "Pages of deliveries",
+                is_continued.then(|| ("Newest", format!("{path}#deliveries"))),
+                log.next.map(|older| ("Older", format!("{path}?cursor={}#deliveries", cursor::write_place(older)))),
+            ))
+        }
+    }
+}
+
+fn row(layout: &Layout, delivery: &Delivery, path: &str) -> Markup {
+    let again = match delivery.state {
+        DeliveryState::Waiting => "Send now",
+        DeliveryState::Delivered | DeliveryState::Failed => "Send again",
+    };
+    html! {
+        tr {
+            th scope="row" { span title=(delivery.event_id) { (words(delivery.kind)) } }
+            td data-label="State" { (state_chip(delivery.state)) }
+            td data-label="Last call" {
+                @match &delivery.last {
+                    None => span.muted { "none yet" },
+                    Some(last) => {
+                        (result(last.result)) " "
+                        span.muted { "in " (last.took.millis()) " ms, " (relative(last.at, layout.now)) }
+                        span.sr { ", " (exact(last.at)) }
+                    }
+                }
+            }
+            td data-label="Calls" { (delivery.attempts) }
+            td data-label="Next" {
+                @match delivery.next_at { Some(at) => (relative(at, layout.now)), None => span.muted { "none" } }
+            }
+            td data-label="Again" {
+                (layout.button(&format!("{path}/deliveries/{}/redeliver", delivery.id), &Button::quiet(again)))
+            }
+        }
+    }
+}
+
+fn state_chip(state: DeliveryState) -> Markup {
+    match state {
+        DeliveryState::Waiting => html! { span.chip.wait { "waiting" } },
+        DeliveryState::Delivered => html! { span.chip.good { "delivered" } },
+        DeliveryState::Failed => html! { span.chip.bad { "given up" } },
+    }
+}
+
+/// How the program took a call.
+fn result(result: CallResult) -> String {
+    match result {
+        CallResult::Status(status) => format!("answered {status}"),
+        CallResult::Timeout => "no answer in time".to_owned(),
+        CallResult::Unreachable => "no connection".to_owned(),
+        CallResult::UnknownHost => "unknown host".to_owned(),
+        CallResult::BlockedAddress => "not a public address".to_owned(),
+    }
+}

@@ -1,0 +1,129 @@
+//! A form about one webhook, and its answer: the webhook's page with a notice, or the form again with its errors.
+
+use crate::agents::owned::named;
+use crate::sessions::session::VerifiedForm;
+use crate::state::People;
+use crate::ui::form::{Form, FormName};
+use crate::ui::layout::Layout;
+use crate::ui::notice::{Notice, done};
+use crate::webhooks::operations::{IssuedWebhook, OwnWebhook};
+use crate::webhooks::page;
+use crate::webhooks::paths::path_of;
+use crate::webhooks::terms::FIELDS;
+use axum::{
+    extract::{FromRequest, FromRequestParts as _, Path, Request},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use purser_api::{Failure, Reply};
+use purser_domain::{Error, ErrorKind, Result, WebhookId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A form that a webhook's person sent from its page.
+pub(crate) struct WebhookForm {
+    pub(crate) people: Arc<People>,
+    /// The webhook.
+    pub(crate) own: OwnWebhook,
+    pub(crate) posted: VerifiedForm,
+    path: HashMap<String, String>,
+}
+
+impl FromRequest<Arc<People>> for WebhookForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
+        let Path(path) = path.map_err(IntoResponse::into_response)?;
+        let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
+        let own = async {
+            let webhook = named(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
+            people.own_webhook(&posted.session.person, webhook).await
+        };
+        Ok(Self {
+            people: Arc::clone(people),
+            own: own.await.map_err(|error| Failure::from(error).into_response())?,
+            posted,
+            path,
+        })
+    }
+}
+
+impl WebhookForm {
+    /// The value of the path's `parameter`.
+    pub(crate) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        named(self.path.get(parameter).and_then(|text| parse(text)))
+    }
+
+    /// The typed values.
+    pub(crate) fn form(&self, name: FormName) -> Form {
+        self.posted.form(name)
+    }
+
+    /// A redirect to the webhook's page with a notice of what was done; or the page with the form and why it failed.
+    pub(crate) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
+        match result {
+            Ok(_) => Ok(done(&path_of(self.own.webhook.id), notice)),
+            Err(error) => self.refused(form, error).await,
+        }
+    }
+
+    /// The page again, with the form and its errors.
+    pub(crate) async fn again(&self, form: Form) -> Reply {
+        let layout = self.layout();
+        self.page(
+            StatusCode::BAD_REQUEST,
+            Layout {
+                typed: Some(form),
+                ..layout
+            },
+        )
+        .await
+    }
+
+    /// The page in its current state, with the form that was refused for `error`.
+    pub(crate) async fn refused(&self, form: Form, error: Error) -> Reply {
+        let (status, layout) = refused(self.layout(), form, error)?;
+        self.page(status, layout).await
+    }
+
+    /// The page with a secret that was made just now.
+    pub(crate) async fn show_secret(&self, issued: IssuedWebhook) -> Reply {
+        let person = &self.posted.session.person;
+        let IssuedWebhook { own, secret } = issued;
+        Ok(page::answer(&self.people, &self.layout(), person, &own, None, Some(secret)).await?)
+    }
+
+    async fn page(&self, status: StatusCode, layout: Layout) -> Reply {
+        let person = &self.posted.session.person;
+        let own = self.people.own_webhook(person, self.own.webhook.id).await?;
+        let page = page::answer(&self.people, &layout, person, &own, None, None).await?;
+        Ok((status, page).into_response())
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::of(&self.posted.session, self.people.now())
+    }
+}
+
+/// The status and the layout of a page with a form that was refused for `error`; or the failure that is no form's.
+pub(crate) fn refused(layout: Layout, mut form: Form, error: Error) -> Result<(StatusCode, Layout), Failure> {
+    let failure = Failure::from(error);
+    let problem = match failure.error().kind() {
+        ErrorKind::InvalidRequest(problems) => {
+            form.refuse(problems, &FIELDS);
+            None
+        }
+        ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
+        _ => return Err(failure),
+    };
+    let layout = Layout {
+        problem,
+        typed: Some(form),
+        ..layout
+    };
+    Ok((failure.status(), layout))
+}
+
+const CONFLICT: &str = "These settings were changed after you opened the page, or the form was sent twice, so nothing was saved now. The page shows the current settings. Your input is kept in the form.";

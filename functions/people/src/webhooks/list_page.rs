@@ -1,0 +1,102 @@
+//! The page of all webhooks of a person, and the form that makes one.
+
+use crate::agents::operations::Agents;
+use crate::caller::Caller;
+use crate::state::People;
+use crate::ui::count::counted;
+use crate::ui::form::FormName;
+use crate::ui::labels;
+use crate::ui::layout::{Layout, NavItem};
+use crate::webhooks::operations::OwnWebhook;
+use crate::webhooks::paths::{PAGE, path_of};
+use crate::webhooks::terms::{terms_inputs, words};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+use purser_domain::{Result, Webhook, WebhookTerms};
+
+/// The page of a person's webhooks.
+pub(crate) async fn answer(people: &People, layout: &Layout, person: &Caller) -> Result<Response> {
+    let (webhooks, agents) = tokio::try_join!(people.webhooks(person), people.agents_to_choose(person, None))?;
+    Ok(list_page(layout, &webhooks, &agents).into_response())
+}
+
+fn list_page(layout: &Layout, webhooks: &[OwnWebhook], agents: &Agents) -> Markup {
+    let place = (0..Webhook::MOST).find(|place| webhooks.iter().all(|own| own.webhook.slot != *place));
+    layout.page(
+        "Webhooks",
+        NavItem::Webhooks,
+        &html! {
+            div.section-head {
+                h1 { "Webhooks" }
+                @if let Some(place) = place { (new_webhook(layout, place, agents)) }
+            }
+            p {
+                "Programs of yours that receive the events of your agents, signed as "
+                (labels::outside("https://www.standardwebhooks.com", "Standard Webhooks"))
+                " has it."
+            }
+            @if place.is_none() { p.hint { "You have " (Webhook::MOST) ", the maximum: remove one to add another." } }
+            @if webhooks.is_empty() {
+                p.empty { "There are no webhooks yet." }
+            } @else {
+                ul.rows { @for own in webhooks { (row(own)) } }
+            }
+        },
+    )
+}
+
+fn row(own: &OwnWebhook) -> Markup {
+    let terms = &own.webhook.terms;
+    html! {
+        li.row {
+            div.row-main {
+                p { a.name href=(path_of(own.webhook.id)) { (title(terms)) } " " (state_chip(own)) }
+                @if terms.description.is_some() { p { code.long { (terms.url) } } }
+                p.muted { (told(terms)) }
+            }
+        }
+    }
+}
+
+/// The name of a webhook: its description, or its address.
+pub(crate) fn title(terms: &WebhookTerms) -> String {
+    terms.description.clone().unwrap_or_else(|| terms.url.to_string())
+}
+
+pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {
+    html! {
+        @if !own.webhook.terms.enabled { span.chip { "off" } }
+        @else if own.gone_at.is_some() { span.chip.bad { "gone" } }
+        @else { span.chip.good { "on" } }
+    }
+}
+
+/// The events of a webhook, in a few words.
+fn told(terms: &WebhookTerms) -> String {
+    let kinds = match &terms.kinds {
+        None => "all events".to_owned(),
+        Some(kinds) if kinds.len() == 1 => kinds.iter().map(|kind| words(*kind)).collect(),
+        Some(kinds) => format!("{} kinds of events", kinds.len()),
+    };
+    let agents = match &terms.agents {
+        None => "all agents".to_owned(),
+        Some(agents) => counted(agents.len(), "agent"),
+    };
+    format!("{kinds}, of {agents}")
+}
+
+fn new_webhook(layout: &Layout, place: u8, agents: &Agents) -> Markup {
+    let inputs = layout.inputs(FormName::NewWebhook);
+    html! {
+        details.pop open[inputs.is_typed()] {
+            summary.button { "New webhook" }
+            div.pop-body {
+                (layout.form(PAGE, &html! {
+                    input type="hidden" name="place" value=(place);
+                    (terms_inputs(&inputs, None, agents))
+                    button.primary type="submit" { "Make the webhook" }
+                }))
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Webhooks: list, make, edit, remove, rotate the secret; and what came of their calls.
+//!
+//! A secret is made here, and is only in the answer that made it. It is stored encrypted, by a key with which this function
+//! can't decrypt. `functions/webhooks` makes the calls; a test, or a delivery to be sent again, is asked of it by id.
+
+use crate::agents::owned::named;
+use crate::caller::Caller;
+use crate::state::People;
+use purser_api::{Precondition, WebhookRequest};
+use purser_domain::{
+    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Problem, Result, SecretOf, SecretTerm,
+    Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
+};
+use purser_store::{Backoff, Edited, NewWebhookSecret, Page, PageRequest};
+use tracing::info;
+use uuid::Uuid;
+
+/// A webhook of the person's, as it was when it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnWebhook {
+    pub(crate) webhook: Webhook,
+    /// Since when it is called no more, as its program said that it is gone.
+    pub(crate) gone_at: Option<Timestamp>,
+}
+
+/// A webhook with its newest secret. It has no `Debug`.
+pub(crate) struct IssuedWebhook {
+    pub(crate) own: OwnWebhook,
+    /// `whsec_…`, for the person to give to the program.
+    pub(crate) secret: String,
+}
+
+/// A change of a webhook that is to be stored.
+enum Change {
+    /// It is so already.
+    None(OwnWebhook),
+    /// The next version.
+    Edited(Webhook),
+    /// The same with this secret, without those that have ended.
+    Rotated(Webhook, NewWebhookSecret, Vec<WebhookSecretId>),
+    /// There is none.
+    Removed,
+}
+
+impl Change {
+    const fn next(&self) -> Option<&Webhook> {
+        match self {
+            Self::Edited(next) | Self::Rotated(next, ..) => Some(next),
+            Self::None(_) | Self::Removed => None,
+        }
+    }
+}
+
+impl From<Webhook> for OwnWebhook {
+    /// As it was just written: whatever was said of it was said of an earlier version.
+    fn from(webhook: Webhook) -> Self {
+        Self { webhook, gone_at: None }
+    }
+}
+
+impl People {
+    /// The person's webhooks, the oldest first.
+    pub(crate) async fn webhooks(&self, person: &Caller) -> Result<Vec<OwnWebhook>> {
+        let webhooks = self.webhooks.of(&person.id).await?;
+        let gone = self.webhooks.gone(&webhooks).await?;
+        let listed = webhooks.into_iter().map(|webhook| OwnWebhook {
+            gone_at: gone.get(&webhook.id).copied(),
+            webhook,
+        });
+        Ok(listed.collect())
+    }
+
+    /// The person's webhook with this id. Another's and an unknown one are both not found.
+    pub(crate) async fn own_webhook(&self, person: &Caller, id: WebhookId) -> Result<OwnWebhook> {
+        let mut webhooks = self.webhooks(person).await?;
+        let place = webhooks.iter().position(|own| own.webhook.id == id);
+        named(place.map(|place| webhooks.swap_remove(place)))
+    }
+
+    /// Creates a webhook. It requires a recent sign-in, since a stolen session would otherwise receive all later
+    /// events.
+    ///
+    /// `meant` is the place that it is to have: where one is named and has been taken since, none is made, so that a
+    /// form sent twice makes one.
+    pub(crate) async fn create_webhook(
+        &self,
+        person: &Caller,
+        terms: WebhookTerms,
+        meant: Option<u8>,
+    ) -> Result<IssuedWebhook> {
+        let act = Act::of(AuditKind::WebhookCreated);
+        self.judged(&person.acting, &act, self.created_webhook(person, &act, terms, meant))
+            .await
+    }
+
+    async fn created_webhook(
+        &self,
+        person: &Caller,
+        act: &Act,
+        terms: WebhookTerms,
+        meant: Option<u8>,
+    ) -> Result<IssuedWebhook> {
+        let mut backoff = Backoff::new();
+        loop {
+            self.judge_terms(&terms)?;
+            let now = self.now();
+            self.limits.recently(person.signed_in_at, now)?;
+            let slot = self.free_slot(person, meant).await?;
+            let id = WebhookId::from_uuid(self.random_uuid()?);
+            let (secret, stored) = self.new_webhook_secret(person, id).await?;
+            let webhook = Webhook {
+                id,
+                person: person.id.clone(),
+                slot,
+                version: 1,
+                created_at: now,
+                terms: terms.clone(),
+                secrets: vec![SecretTerm {
+                    id: stored.id,
+                    created_at: now,
+                    ends_at: None,
+                }],
+            };
+            let changes = AuditChanges::between(None, Some(webhook.audit_members()));
+            let entry = self.entry(&person.acting, &act.clone().with(&webhook.id), changes)?;
+            match self.webhooks.create(&webhook, &stored, &entry).await? {
+                Edited::Stored => {
+                    info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
+                    return Ok(issued(webhook, &secret));
+                }
+                // Its place was taken meanwhile.
+                Edited::Conflict => backoff.wait().await?,
+            }
+        }
+    }
+
+    async fn free_slot(&self, person: &Caller, meant: Option<u8>) -> Result<u8> {
+        let webhooks = self.webhooks.of(&person.id).await?;
+        let taken = meant.and_then(|meant| webhooks.iter().find(|webhook| webhook.slot == meant));
+        if let Some(Webhook { version, .. }) = taken {
+            return Err(ErrorKind::VersionConflict { version: *version }.into());
+        }
+        if let Some(meant) = meant.filter(|meant| *meant < Webhook::MOST) {
+            return Ok(meant);
+        }
+        let mut slots = 0..Webhook::MOST;
+        let free = slots.find(|slot| webhooks.iter().all(|webhook| webhook.slot != *slot));
+        free.ok_or_else(|| {
+            let message = format!("a person has at most {} webhooks; remove one first", Webhook::MOST);
+            Error::invalid(vec![Problem::at("", message)])
+        })
+    }
+
+    /// Replaces the address and events of a webhook. A wider choice requires a recent sign-in. An edit without changes
+    /// writes nothing, but with `resumes` a webhook that is gone is called again.
+    pub(crate) async fn edit_webhook(
+        &self,
+        person: &Caller,
+        own: OwnWebhook,
+        meant: Precondition,
+        terms: &WebhookTerms,
+        resumes: bool,
+    ) -> Result<OwnWebhook> {
+        let act = Act::of(AuditKind::WebhookEdited).with(&own.webhook.id);
+        let edit = |old: &OwnWebhook| {
+            self.judge_terms(terms)?;
+            if terms.widen(&old.webhook.terms) {
+                self.limits.recently(person.signed_in_at, self.now())?;
+            }
+            if *terms == old.webhook.terms && !(resumes && old.gone_at.is_some()) {
+                return Ok(Change::None(old.clone()));
+            }
+            Ok(Change::Edited(old.webhook.clone().with_terms(terms.clone())))
+        };
+        match self.change_webhook(person, own, meant, &act, edit).await? {
+            Change::None(own) => Ok(own),
+            Change::Edited(webhook) => Ok(webhook.into()),
+            Change::Rotated(..) | Change::Removed => Err(Error::internal("editing a webhook", "it is another change")),
+        }
+    }
+
+    /// Gives a webhook a new secret, beside which the old one signs for a day. It takes a recent sign-in.
+    pub(crate) async fn rotate_webhook_secret(
+        &self,
+        person: &Caller,
+        own: OwnWebhook,
+        meant: Precondition,
+    ) -> Result<IssuedWebhook> {
+        let act = Act::of(AuditKind::WebhookSecretRotated).with(&own.webhook.id);
+        let rotated = async {
+            self.limits.recently(person.signed_in_at, self.now())?;
+            let (secret, stored) = self.new_webhook_secret(person, own.webhook.id).await?;
+            let rotate = |old: &OwnWebhook| {
+                let (next, ended) = old.webhook.clone().rotated(stored.id, self.now());
+                Ok(Change::Rotated(next, stored.clone(), ended))
+            };
+            Ok((secret, self.changed_webhook(person, own, meant, &act, rotate).await?))
+        };
+        match self.judged(&person.acting, &act, rotated).await? {
+            (secret, Change::Rotated(webhook, ..)) => Ok(issued(webhook, &secret)),
+            (_, Change::None(_) | Change::Edited(_) | Change::Removed) => {
+                Err(Error::internal("rotating a secret", "it is another change"))
+            }
+        }
+    }
+
+    /// Removes a webhook, with any session. Its pending deliveries are dropped.
+    pub(crate) async fn remove_webhook(&self, person: &Caller, own: OwnWebhook, meant: Precondition) -> Result<()> {
+        let act = Act::of(AuditKind::WebhookRemoved).with(&own.webhook.id);
+        self.change_webhook(person, own, meant, &act, |_| Ok(Change::Removed))
+            .await?;
+        Ok(())
+    }
+
+    async fn change_webhook(
+        &self,
+        person: &Caller,
+        own: OwnWebhook,
+        meant: Precondition,
+        act: &Act,
+        change: impl Fn(&OwnWebhook) -> Result<Change>,
+    ) -> Result<Change> {
+        let changed = self.changed_webhook(person, own, meant, act, change);
+        self.judged(&person.acting, act, changed).await
+    }
+
+    /// Makes a change until it is stored or its version is not the expected one: where any is, a lost race is run again.
+    async fn changed_webhook(
+        &self,
+        person: &Caller,
+        mut own: OwnWebhook,
+        meant: Precondition,
+        act: &Act,
+        change: impl Fn(&OwnWebhook) -> Result<Change>,
+    ) -> Result<Change> {
+        let mut backoff = Backoff::new();
+        loop {
+            let webhook = &own.webhook;
+            meant.holds(webhook.version)?;
+            let changed = change(&own)?;
+            let after = changed.next().map(Webhook::audit_members);
+            let told = AuditChanges::between(Some(webhook.audit_members()), after);
+            let entry = self.entry(&person.acting, act, told)?;
+            let table = &self.webhooks;
+            let stored = match &changed {
+                Change::None(_) => return Ok(changed),
+                Change::Edited(next) => table.edit(next, &entry).await?,
+                Change::Rotated(next, secret, ended) => table.rotate(next, secret, ended, &entry).await?,
+                Change::Removed => table.remove(webhook, &entry).await?,
+            };
+            match stored {
+                Edited::Stored => {
+                    info!(person = %person.id, webhook.id = %webhook.id, kind = act.kind.name(), "webhook.changed");
+                    return Ok(changed);
+                }
+                Edited::Conflict => backoff.wait().await?,
+            }
+            own = self.own_webhook(person, webhook.id).await?;
+        }
+    }
+
+    /// Asks for a test of a webhook, whatever it is called with; the delivery's id.
+    pub(crate) async fn test_webhook(&self, person: &Caller, own: &OwnWebhook) -> Result<DeliveryId> {
+        let webhook = own.webhook.id;
+        let request = self.request(person, webhook, None)?;
+        let event = test_event(self.event_source.clone(), &person.id, webhook, request.id);
+        let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
+        self.webhook_requests.send(&request).await?;
+        Ok(Delivery::new(webhook, &event).id)
+    }
+
+    /// Asks for a delivery to be sent again, however it ended.
+    pub(crate) async fn send_again(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
+        let webhook = own.webhook.id;
+        if self.webhooks.delivery(webhook, delivery).await?.is_none() {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let request = self.request(person, webhook, Some(delivery))?;
+        self.webhook_requests.send(&request).await
+    }
+
+    fn request(&self, person: &Caller, webhook: WebhookId, again: Option<DeliveryId>) -> Result<WebhookRequest> {
+        Ok(WebhookRequest {
+            person: person.id.clone(),
+            webhook,
+            id: DeliveryId::at(self.now(), self.entropy.bytes()?),
+            again,
+        })
+    }
+
+    /// The results of a webhook's calls, the latest event first.
+    pub(crate) async fn deliveries(&self, own: &OwnWebhook, slice: PageRequest<Uuid>) -> Result<Page<Delivery, Uuid>> {
+        self.webhooks.deliveries(own.webhook.id, slice).await
+    }
+
+    /// The problems of the terms, the address included: an address that the guard of outward calls would refuse is
+    /// refused here, as far as that is known before its name is resolved.
+    fn judge_terms(&self, terms: &WebhookTerms) -> Result<()> {
+        let mut problems = terms.problems();
+        if !self.may_call(&terms.url) {
+            problems.push(Problem::at("/url", "must be an https URL of the public internet"));
+        }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::invalid(problems))
+        }
+    }
+
+    /// Whether a URL may be called, as far as it is known before its name is resolved.
+    pub(crate) fn may_call(&self, url: &WebhookUrl) -> bool {
+        let hosts = &self.webhook_hosts;
+        hosts.contains(url.url()) || url.is_https() && hosts.may_call(url.url())
+    }
+
+    /// A new secret of a webhook: for its person, and as it is stored.
+    async fn new_webhook_secret(
+        &self,
+        person: &Caller,
+        webhook: WebhookId,
+    ) -> Result<(WebhookSecret, NewWebhookSecret)> {
+        let id = WebhookSecretId::from_uuid(self.random_uuid()?);
+        let secret = WebhookSecret::from_random(self.entropy.bytes()?);
+        let of = SecretOf::Webhook {
+            person: person.id.clone(),
+            webhook,
+            secret: id,
+        };
+        let stored = NewWebhookSecret {
+            id,
+            secret: self.secrets_key.encrypt(&of, secret.as_bytes()).await?,
+        };
+        Ok((secret, stored))
+    }
+}
+
+fn issued(webhook: Webhook, secret: &WebhookSecret) -> IssuedWebhook {
+    IssuedWebhook {
+        own: webhook.into(),
+        secret: secret.text().to_string(),
+    }
+}

@@ -1,0 +1,190 @@
+//! The page of one webhook: where it calls and with what, its secrets, and what came of its calls.
+
+use crate::agents::operations::Agents;
+use crate::agents::owned::Owned;
+use crate::caller::Caller;
+use crate::state::People;
+use crate::ui::datetime::{both, relative};
+use crate::ui::form::FormName;
+use crate::ui::labels;
+use crate::ui::layout::{Button, Layout, NavItem, version_input};
+use crate::webhooks::deliveries;
+use crate::webhooks::list_page::{state_chip, title};
+use crate::webhooks::operations::OwnWebhook;
+use crate::webhooks::paths::{PAGE, path_of};
+use crate::webhooks::terms::{terms_inputs, words};
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+use purser_domain::{AgentId, Result, SecretTerm};
+use purser_store::PageRequest;
+use uuid::Uuid;
+
+/// The page of a webhook, with the deliveries `before` a place, and with a secret that was made just now.
+pub(crate) async fn answer(
+    people: &People,
+    layout: &Layout,
+    person: &Caller,
+    own: &OwnWebhook,
+    before: Option<Uuid>,
+    secret: Option<String>,
+) -> Result<Response> {
+    let slice = PageRequest {
+        before,
+        limit: deliveries::ROWS,
+    };
+    let (agents, log) = tokio::try_join!(people.agents_to_choose(person, None), people.deliveries(own, slice))?;
+    let path = path_of(own.webhook.id);
+    let page = layout.page(
+        &title(&own.webhook.terms),
+        NavItem::Webhooks,
+        &html! {
+            p.crumb { a href=(PAGE) { "Webhooks" } }
+            (head(layout, own, &path))
+            @if let Some(secret) = &secret { (shown_once(secret)) }
+            (facts(layout, own, &agents))
+            (edit_form(layout, own, &agents, &path))
+            (secrets(layout, own, &path))
+            (deliveries::section(layout, &log, before.is_some(), &path))
+        },
+    );
+    Ok(page.into_response())
+}
+
+fn head(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
+    let version = own.webhook.version;
+    let is_called = own.webhook.terms.enabled && own.gone_at.is_none();
+    html! {
+        div.agent-head {
+            h1 { (title(&own.webhook.terms)) " " (state_chip(own)) }
+            div.agent-actions {
+                (layout.button(&format!("{path}/test"), &Button::plain("Send a test event")))
+                @if is_called {
+                    (layout.button(&format!("{path}/disable"), &Button::plain("Switch off").at(version)))
+                } @else {
+                    (layout.button(&format!("{path}/enable"), &Button::plain("Switch on").at(version)))
+                }
+                (layout.button(&format!("{path}/remove"), &Button::danger(
+                    "Remove",
+                    "Remove this webhook? Its secrets and its undelivered events are deleted. This can’t be undone.",
+                ).at(version)))
+            }
+        }
+        @if let Some(at) = own.gone_at {
+            div.message.bad {
+                p {
+                    strong { "Its program answered 410 Gone" } ", " (both(at, layout.now))
+                    ". It receives no events until you switch it on, or edit it."
+                }
+            }
+        }
+    }
+}
+
+/// A new secret, on the only page that shows it.
+fn shown_once(secret: &str) -> Markup {
+    html! {
+        section.card.key-once aria-labelledby="new-secret-title" {
+            h2 id="new-secret-title" { "The new secret" }
+            p.warning {
+                strong { "Copy it now. It is shown only once." } " Your program uses it to verify that a call comes from Purser."
+            }
+            div.key-line {
+                label.sr for="new-secret-text" { "Webhook’s secret" }
+                textarea.key id="new-secret-text" rows="2" readonly spellcheck="false" autocomplete="off" data-select {
+                    (secret)
+                }
+                button.primary.copy type="button" data-copy=(secret) hidden { "Copy the secret" }
+            }
+        }
+    }
+}
+
+fn facts(layout: &Layout, own: &OwnWebhook, agents: &Agents) -> Markup {
+    let (webhook, terms) = (&own.webhook, &own.webhook.terms);
+    html! {
+        div.card {
+            dl.facts-list.wide {
+                div { dt { "Calls" } dd { code.long { (terms.url) } } }
+                div {
+                    dt { "With" }
+                    dd {
+                        @match &terms.kinds {
+                            None => "all events",
+                            Some(kinds) => (kinds.iter().map(|kind| words(*kind)).collect::<Vec<_>>().join(", ")),
+                        }
+                    }
+                }
+                div {
+                    dt { "Of" }
+                    dd {
+                        @match &terms.agents {
+                            None => "all agents",
+                            Some(chosen) => @for (place, id) in chosen.iter().enumerate() {
+                                @if place > 0 { ", " }
+                                (named(*id, agents))
+                            },
+                        }
+                    }
+                }
+                div { dt { "Made" } dd { (both(webhook.created_at, layout.now)) } }
+            }
+        }
+    }
+}
+
+fn named(id: AgentId, agents: &Agents) -> Markup {
+    let known = agents.known.iter().map(Owned::agent).find(|agent| agent.id == id);
+    known.map_or_else(|| html! { code.long { (id) } }, |agent| labels::agent(id, &agent.name))
+}
+
+fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &Agents, path: &str) -> Markup {
+    let inputs = layout.inputs(FormName::Webhook);
+    html! {
+        details.pop open[inputs.is_typed()] {
+            summary.button { "Edit" }
+            div.pop-body {
+                (layout.form(&format!("{path}/edit"), &html! {
+                    (version_input(own.webhook.version))
+                    (terms_inputs(&inputs, Some(&own.webhook.terms), agents))
+                    p.hint { "A change of the URL, or one that sends more events, requires a recent sign-in." }
+                    button.primary type="submit" { "Save" }
+                }))
+            }
+        }
+    }
+}
+
+const NEW_SECRET: &str =
+    "Create a new secret? For one day, calls are signed with both secrets: update your program in that time.";
+
+fn secrets(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
+    html! {
+        section aria-labelledby="secrets-title" {
+            div.section-head {
+                h2 id="secrets-title" { "Secrets" }
+                (layout.button(&format!("{path}/rotate"), &Button {
+                    question: Some(NEW_SECRET),
+                    ..Button::plain("New secret").at(own.webhook.version)
+                }))
+            }
+            ul.rows { @for secret in own.webhook.secrets.iter().rev() { (secret_row(layout, secret)) } }
+        }
+    }
+}
+
+fn secret_row(layout: &Layout, secret: &SecretTerm) -> Markup {
+    html! {
+        li.row {
+            div.row-main { p { "made " (relative(secret.created_at, layout.now)) } }
+            div.row-aside {
+                @match secret.ends_at {
+                    None => span.chip.good { "signs" },
+                    Some(at) if layout.now < at => {
+                        span.chip.wait { "replaced" } " signs until " (both(at, layout.now))
+                    },
+                    Some(at) => { span.chip { "ended" } " " (relative(at, layout.now)) },
+                }
+            }
+        }
+    }
+}

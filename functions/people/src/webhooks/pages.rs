@@ -1,0 +1,64 @@
+//! Webhooks: where a person's programs are called, and what came of it. The forms do what `api.rs` does.
+
+use crate::agents::owned::named;
+use crate::redirect::see_other;
+use crate::sessions::session::PageSession;
+use crate::state::People;
+use crate::ui::layout::Layout;
+use crate::webhooks::paths::path_of;
+use crate::webhooks::{actions, deliveries, list_page, page};
+use axum::{
+    Router,
+    extract::{Path, State},
+    handler::Handler,
+    http::Uri,
+    routing::{MethodRouter, get, post},
+};
+use purser_api::Reply;
+use purser_domain::WebhookId;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The routes below `/dashboard/webhooks`.
+pub(crate) fn routes() -> Router<Arc<People>> {
+    Router::new()
+        .route("/", get(list).post(actions::create))
+        .route("/{webhook}", get(show))
+        .route("/{webhook}/edit", form(actions::edit))
+        .route("/{webhook}/enable", form(actions::enable))
+        .route("/{webhook}/disable", form(actions::disable))
+        .route("/{webhook}/remove", form(actions::remove))
+        .route("/{webhook}/rotate", form(actions::rotate))
+        .route("/{webhook}/test", form(actions::test))
+        .route("/{webhook}/deliveries/{delivery}/redeliver", form(actions::redeliver))
+}
+
+/// An address that forms are sent to.
+fn form<H, T>(handler: H) -> MethodRouter<Arc<People>>
+where
+    H: Handler<T, Arc<People>>,
+    T: 'static,
+{
+    post(handler).get(back)
+}
+
+/// `GET /dashboard/webhooks`.
+async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(list_page::answer(&people, &layout, &session.person).await?)
+}
+
+/// `GET /dashboard/webhooks/{webhook}`.
+async fn show(State(people): State<Arc<People>>, session: PageSession, Path(webhook): Path<String>, uri: Uri) -> Reply {
+    let id = named(WebhookId::parse(&webhook))?;
+    let own = people.own_webhook(&session.person, id).await?;
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let before = deliveries::cursor(&uri);
+    Ok(page::answer(&people, &layout, &session.person, &own, before, None).await?)
+}
+
+/// `GET` of a path that only takes forms: redirects to the webhook's page.
+async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
+    let webhook = named(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
+    Ok(see_other(&path_of(webhook)))
+}

@@ -1,0 +1,202 @@
+//! The terms of a webhook, as a form: where it calls, and with which events of which agents.
+
+use crate::agents::operations::Agents;
+use crate::agents::owned::Owned;
+use crate::ui::form::{BoxOption, Form, Inputs, InvalidField};
+use maud::{Markup, html};
+use purser_api::{Field as _, Text};
+use purser_domain::{Agent, AgentId, EventKind, WebhookTerms, WebhookUrl};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The members with problems: the member, the form's field, and its label.
+pub(crate) const FIELDS: [(&str, &str, &str); 4] = [
+    ("url", "url", "URL"),
+    ("description", "description", "Description"),
+    ("kinds", "kind", "Events"),
+    ("agents", "agent", "Agents"),
+];
+
+/// Reads terms; `None` leaves at least one problem. Whether the URL may be called is judged by the operation.
+pub(crate) fn read_terms(form: &mut Form) -> Option<WebhookTerms> {
+    let url = WebhookUrl::parse(form.text("url"));
+    if url.is_none() {
+        form.wrong("url", format!("URL: {}.", WebhookUrl::FORM));
+    }
+    let description = read_description(form);
+    let kinds = read_choice(form, "kind", "Events", EventKind::from_name);
+    let agents = read_choice(form, "agent", "Agents", AgentId::parse);
+    let terms = WebhookTerms {
+        url: url?,
+        description: description.ok()?,
+        kinds: kinds.ok()?,
+        agents: agents.ok()?,
+        enabled: true,
+    };
+    form.refuse(&terms.problems(), &FIELDS);
+    (!form.is_wrong()).then_some(terms)
+}
+
+fn read_description(form: &mut Form) -> Result<Option<String>, InvalidField> {
+    let text = form.text("description");
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match Text::<200>::read(&Value::from(text)) {
+        Ok(text) => Ok(Some(text.0)),
+        Err(problem) => {
+            form.wrong("description", format!("Description: {problem}."));
+            Err(InvalidField)
+        }
+    }
+}
+
+/// The chosen values; `None` for all. Without a chosen radio button the choice is a mistake, and never means all.
+fn read_choice<T: Ord>(
+    form: &mut Form,
+    field: &str,
+    label: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<BTreeSet<T>>, InvalidField> {
+    let scope = format!("{field}s");
+    match form.text(&scope) {
+        "all" => return Ok(None),
+        "some" => {}
+        _ => {
+            form.wrong(&scope, format!("{label}: choose all, or select some."));
+            return Err(InvalidField);
+        }
+    }
+    let chosen: Option<BTreeSet<T>> = form.words(field).map(parse).collect();
+    let problem = match chosen {
+        Some(chosen) if !chosen.is_empty() => return Ok(Some(chosen)),
+        Some(_) => "choose at least one",
+        None => "one of them does not exist",
+    };
+    form.wrong(field, format!("{label}: {problem}."));
+    Err(InvalidField)
+}
+
+/// The inputs of a webhook's terms; `present` are those that it has.
+pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, agents: &Agents) -> Markup {
+    let kinds = present.and_then(|terms| terms.kinds.as_ref());
+    let chosen = present.and_then(|terms| terms.agents.as_ref());
+    let scope = |is_some: bool| if is_some { "some" } else { "all" };
+    let options: Vec<BoxOption> = EventKind::ALL
+        .iter()
+        .filter(|kind| kind.topic().has_owner())
+        .map(|kind| BoxOption {
+            value: kind.name().to_owned(),
+            label: words(*kind),
+            present: kinds.is_some_and(|kinds| kinds.contains(kind)),
+        })
+        .collect();
+    html! {
+        (inputs.line("url", "URL", &present.map(|terms| terms.url.to_string()).unwrap_or_default(), WebhookUrl::MAX))
+        p.hint { "An https URL of the public internet." }
+        (inputs.optional_line("description", "Description",
+            present.and_then(|terms| terms.description.as_deref()).unwrap_or_default(), 200))
+        (inputs.radios("kinds", "Events", &[("all", "All, including future types"), ("some", "Only these:")],
+            scope(kinds.is_some())))
+        div.some-kinds { (inputs.boxes("kind", "Which events", "Used only with “Only these”.", &options)) }
+        (inputs.radios("agents", "Agents", &[("all", "All, including future ones"), ("some", "Only these:")],
+            scope(chosen.is_some())))
+        div.some-agents { (agent_inputs(inputs, chosen, agents)) }
+    }
+}
+
+/// Boxes of the person's agents; of many, their ids.
+fn agent_inputs(inputs: &Inputs<'_>, chosen: Option<&BTreeSet<AgentId>>, agents: &Agents) -> Markup {
+    let is_chosen = |id: AgentId| chosen.is_some_and(|chosen| chosen.contains(&id));
+    if agents.are_many {
+        let present: Vec<String> = chosen.into_iter().flatten().map(ToString::to_string).collect();
+        return inputs.area(
+            "agent",
+            "Which agents",
+            "One ID per line. Used only with “Only these”.",
+            &present,
+            3,
+        );
+    }
+    let known: Vec<&Agent> = agents.known.iter().map(Owned::agent).collect();
+    // An agent that was handed over since, or was never this person's.
+    let others = chosen
+        .into_iter()
+        .flatten()
+        .filter(|id| known.iter().all(|agent| agent.id != **id));
+    let others = others.map(|id| (*id, format!("{id}, not yours")));
+    let options = known.iter().map(|agent| (agent.id, agent.name.clone())).chain(others);
+    let options: Vec<BoxOption> = options
+        .map(|(id, label)| BoxOption {
+            value: id.to_string(),
+            label,
+            present: is_chosen(id),
+        })
+        .collect();
+    inputs.boxes("agent", "Which agents", "Used only with “Only these”.", &options)
+}
+
+/// `payment taken back`: a kind of events in words.
+pub(crate) fn words(kind: EventKind) -> String {
+    let name = kind.name();
+    let name = name.strip_prefix("purser.").unwrap_or(name);
+    let name = name.rsplit_once(".v").map_or(name, |(name, _)| name);
+    name.replace(['.', '_'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ui::form::FormName;
+
+    /// The terms, or the names of the wrong fields.
+    fn read(body: &str) -> Result<WebhookTerms, Vec<String>> {
+        let mut form = Form::of(FormName::NewWebhook, body.as_bytes());
+        let terms = read_terms(&mut form);
+        let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
+        assert_eq!(terms.is_some(), problems.is_empty(), "{body}");
+        terms.ok_or(problems)
+    }
+
+    #[test]
+    fn terms_are_read_whole_and_boxes_count_only_where_some_are_meant() {
+        let agent = "00000000-0000-0000-0000-000000000001";
+        let boxes = format!("kind=purser.approval.asked.v1&kind=purser.agent.frozen.v1&agent={agent}");
+        let url = "url=https%3A%2F%2Fhooks.example%2Fx";
+        let all = read(&format!("{url}&description=&kinds=all&agents=all&{boxes}")).unwrap();
+        assert_eq!((all.kinds, all.agents, all.description), (None, None, None));
+        let some = read(&format!("{url}&description=+mine+&kinds=some&agents=some&{boxes}")).unwrap();
+        assert_eq!(
+            (some.kinds, some.agents, some.description),
+            (
+                Some([EventKind::ApprovalAsked, EventKind::AgentFrozen].into()),
+                Some([AgentId::parse(agent).unwrap()].into()),
+                Some("mine".to_owned())
+            )
+        );
+        // Of a fleet, ids are typed.
+        let typed = format!(
+            "{url}&kinds=all&agents=some&agent={agent}%0D%0A{}",
+            agent.replace('1', "2")
+        );
+        assert_eq!(read(&typed).unwrap().agents.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn nothing_chosen_is_a_mistake_and_never_everything() {
+        assert_eq!(read("").unwrap_err(), ["url", "kinds", "agents"]);
+        let url = "url=https%3A%2F%2Fhooks.example%2Fx";
+        assert_eq!(
+            read(&format!("{url}&kinds=some&agents=some")).unwrap_err(),
+            ["kind", "agent"]
+        );
+        let unknown = format!("{url}&kinds=some&kind=x&agents=some&agent=x&description=a%00b");
+        assert_eq!(read(&unknown).unwrap_err(), ["description", "kind", "agent"]);
+    }
+
+    #[test]
+    fn kinds_are_told_in_words() {
+        assert_eq!(words(EventKind::PaymentTakenBack), "payment taken back");
+        assert_eq!(words(EventKind::PayoutAddressNamed), "payout address named");
+    }
+}
