@@ -3,7 +3,9 @@
 //! Agents pay by this entry, so nothing is guessed: unknown fields are refused by name, amounts are integers, the
 //! payee must be an address that can receive money, and all parsers must read every URL alike.
 
-use purser_api::{Field, HttpMethod, Member, Place, Price, Problems, Said, Schemas, Text, WEB, body::annotated, field};
+use purser_api::{
+    Field, HttpMethod, Member, Nullable, Place, Price, Problems, Schemas, Text, WEB, body::annotated, field,
+};
 use purser_domain::{
     Address, Amount, Availability, CatalogPayment, Category, Endpoint, Error, Network, NextPricing, Operation,
     OperationSlug, OperationUuid, Problem, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address,
@@ -70,10 +72,10 @@ purser_api::body! {
         params: Option<Params>,
         /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply. If absent, unchanged. Null:
         /// derived from category and slug, `scrape` and words that begin with `scrape`, `scraping` or `crawl`.
-        fetches_target: Said<bool>,
+        fetches_target: Nullable<bool>,
         /// Without a payment no call can be paid. If absent, unchanged; with `price_model` and `max_price_units` as in
         /// `next`, that stays too. Null: there is none.
-        payment: Said<PaymentEntry>,
+        payment: Nullable<PaymentEntry>,
     }
 }
 
@@ -189,16 +191,16 @@ impl OperationEntry {
         let mut stored = stored.into_iter().flat_map(|stored| &stored.operations);
         let before = stored.find(|before| before.id == operation.id && before.target() == operation.target());
         operation.fetches_target = match self.fetches_target {
-            Said::This(fetches) => Some(fetches),
-            Said::Null => None,
+            Nullable::Value(fetches) => Some(fetches),
+            Nullable::Null => None,
             // Writing an entry again must not remove a protection that the entry does not name.
-            Said::Nothing => before.and_then(|before| before.fetches_target),
+            Nullable::Absent => before.and_then(|before| before.fetches_target),
         };
         match self.payment {
-            Said::This(payment) => operation.payment = Some(payment.into()),
-            Said::Null => {}
+            Nullable::Value(payment) => operation.payment = Some(payment.into()),
+            Nullable::Null => {}
             // A pinned or delayed payment: writing the original entry again must not undo it.
-            Said::Nothing => {
+            Nullable::Absent => {
                 operation.payment = before.and_then(|before| before.payment.clone());
                 let next = before.and_then(|before| before.next.clone());
                 let is_written = |next: &NextPricing| {

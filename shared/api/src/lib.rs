@@ -27,7 +27,7 @@ pub use auth::session::{
 };
 pub use http::asserted_ip::{ASSERTED_IP, AssertionKeySet, AssertionKeys, with_asserted_ip};
 pub use http::body;
-pub use http::body::{Member, Place, Problems, Said, Schemas, json_body, json_body_around};
+pub use http::body::{Member, Nullable, Place, Problems, Schemas, json_body, json_body_around};
 pub use http::client::{http, outward_http};
 pub use http::client_ip::{GatewayContext, ThrottleScope, client_ip, domain_name};
 pub use http::envelope::{ErrorBody, ProblemView};

@@ -1,50 +1,36 @@
 //! An agent's keys.
 
 use crate::agents::contents::AgentPage;
+use crate::keys::api::parse_scope;
 use crate::keys::operations::ListedKey;
 use crate::ui::datetime::{both, relative};
-use crate::ui::form::{BoxOption, Form, FormName};
+use crate::ui::form::{BoxOption, FieldOf, Form, FormName};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, version_input};
 use maud::{Markup, html};
-use purser_domain::{AskedScope, Catalog, Duration, KeyScope, KeyStatus, Permission, SourceNetwork, Timestamp};
+use purser_domain::{Catalog, Duration, KeyScope, KeyStatus, Permission, Timestamp};
+use serde_json::json;
+
+/// The members of a new key's body in its form.
+const FIELDS: [FieldOf; 4] = [
+    ("permissions", "may", "May"),
+    ("services", "services", "Services"),
+    ("networks", "networks", "Networks"),
+    ("expires_at", "expires_days", "Expires"),
+];
 
 /// Reads what a new key may do; `None` leaves at least one problem.
 pub(crate) fn read_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> Option<KeyScope> {
-    let permissions: Option<Vec<Permission>> = form.all("may").map(Permission::from_name).collect();
-    if permissions.is_none() {
-        form.wrong("may", "May: one of them does not exist. Reload the page.");
-    }
-    let (mut networks, mut wrong) = (Vec::new(), Vec::new());
-    for word in form.words("networks") {
-        match SourceNetwork::parse(word) {
-            Ok(network) => networks.push(network),
-            Err(problem) => wrong.push(format!("Networks: “{word}” {problem}.")),
-        }
-    }
-    for message in wrong {
-        form.wrong("networks", message);
-    }
-    let services: Vec<String> = form.words("services").map(str::to_owned).collect();
     let days = form.number("expires_days", "Expires", 0, 3_650)?;
     let expires = Duration::from_secs_u32(days.saturating_mul(86_400));
-    let asked = AskedScope {
-        permissions: Some(permissions?),
-        services: (!services.is_empty()).then_some(services),
-        networks: (!networks.is_empty()).then_some(networks),
-        expires_at: (days > 0).then(|| now.after(expires)),
-    };
-    let fields = [
-        ("permissions", "may", "May"),
-        ("services", "services", "Services"),
-        ("networks", "networks", "Networks"),
-        ("expires_at", "expires_days", "Expires"),
-    ];
-    let scope = asked.judged(catalog, now);
-    scope
-        .map_err(|problems| form.refuse(&problems, &fields))
-        .ok()
-        .filter(|_| !form.is_wrong())
+    let some = |field| Some(form.distinct_words(field)).filter(|words| !words.is_empty());
+    let body = json!({
+        "permissions": form.distinct_words("may"),
+        "services": some("services"),
+        "networks": some("networks"),
+        "expires_at": (days > 0).then(|| now.after(expires).to_string()),
+    });
+    form.parsed(parse_scope(&body, catalog, now), &FIELDS)
 }
 
 /// A new key, on the only page that shows it.

@@ -1,12 +1,12 @@
 //! The notices by mail and incoming webhook: the page and its forms.
 
-use crate::notices::api::kinds;
-use crate::notices::operations::{NoticesEdit, OwnNotices, SlackEdit};
+use crate::notices::api::{kinds, parse_edit};
+use crate::notices::operations::{NoticesEdit, OwnNotices};
 use crate::redirect::see_other;
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
 use crate::ui::datetime::both;
-use crate::ui::form::{BoxOption, Form, FormName, Inputs};
+use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, set};
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
 use crate::ui::notice::{Notice, done};
 use axum::{
@@ -17,10 +17,16 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Failure, Reply};
 use purser_domain::{ChannelTerms, DEFAULT_NOTICES, ErrorKind, EventKind, NoticeChannel, NoticeEnd, WebhookUrl};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/notices";
+/// The members of the settings' body in the form.
+const FIELDS: [FieldOf; 2] = [
+    ("mail", "mail_kinds", "Mail"),
+    ("slack", "slack_url", "Incoming webhook"),
+];
 const USUAL: &str = "The usual notices are pending approvals, freezes, changed payees and low wallets.";
 
 /// `GET /dashboard/notices`.
@@ -41,7 +47,7 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, posted: VerifiedForm
     let own = people.notices(&posted.session.person).await?;
     let edit = read_edit(&mut form, own.settings.terms.slack.is_some());
     let person = &posted.session.person;
-    let Some(meant) = form.version().filter(|_| !form.is_wrong()) else {
+    let Some((edit, meant)) = edit.zip(form.version()) else {
         return again(&people, &posted, StatusCode::BAD_REQUEST, form, None).await;
     };
     let Err(error) = people.edit_notices(person, own, meant, &edit).await else {
@@ -50,7 +56,7 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, posted: VerifiedForm
     let failure = Failure::from(error);
     let problem = match failure.error().kind() {
         ErrorKind::InvalidRequest(problems) => {
-            form.refuse(problems, &[("slack", "slack_url", "Incoming webhook")]);
+            form.refuse(problems, &FIELDS);
             None
         }
         ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
@@ -89,39 +95,31 @@ async fn again(
     Ok((status, page(&layout, &own, people.mails)).into_response())
 }
 
-/// The edit in the form; problems are added to the form.
-fn read_edit(form: &mut Form, has_webhook: bool) -> NoticesEdit {
+/// Reads the edit; `None` leaves at least one problem.
+fn read_edit(form: &mut Form, has_webhook: bool) -> Option<NoticesEdit> {
     let mail = read_channel(form, "mail");
-    let slack = read_channel(form, "slack");
-    let text = form.text("slack_url").to_owned();
-    let url = WebhookUrl::parse(&text);
-    if !text.is_empty() && url.is_none() {
-        form.wrong("slack_url", format!("Incoming webhook: it {}.", WebhookUrl::FORM));
-    }
+    let mut slack = read_channel(form, "slack");
+    let url = Some(form.text("slack_url").to_owned()).filter(|text| !text.is_empty());
     let is_removed = !form.text("slack_removed").is_empty();
-    if is_removed && !text.is_empty() {
+    if is_removed && url.is_some() {
         form.wrong("slack_url", "Incoming webhook: enter a URL or remove it, not both.");
     }
     let is_there = !is_removed && (has_webhook || url.is_some());
-    NoticesEdit {
-        mail,
-        slack: is_there.then_some(SlackEdit { url, terms: slack }),
-    }
+    set(&mut slack, "url", url);
+    let body = json!({"mail": mail, "slack": is_there.then_some(slack)});
+    form.parsed(parse_edit(&body), &FIELDS)
 }
 
-fn read_channel(form: &mut Form, name: &str) -> ChannelTerms {
+fn read_channel(form: &mut Form, name: &str) -> Value {
     let enabled = !form.text(&format!("{name}_on")).is_empty();
     let field = format!("{name}_kinds");
-    let kinds: BTreeSet<EventKind> = form.all(&field).filter_map(EventKind::from_name).collect();
-    if kinds.is_empty() && enabled {
+    if form.all(&field).next().is_none() && enabled {
         form.wrong(&field, "Choose at least one kind, or switch the channel off.");
     }
+    let kinds: BTreeSet<&str> = form.all(&field).collect();
     // The usual ones stay the usual ones, also where they become more.
-    let is_usual = kinds.is_empty() || kinds == DEFAULT_NOTICES.into();
-    ChannelTerms {
-        enabled,
-        kinds: (!is_usual).then_some(kinds),
-    }
+    let is_usual = kinds.is_empty() || kinds == DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect();
+    json!({"enabled": enabled, "kinds": (!is_usual).then_some(kinds)})
 }
 
 fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {

@@ -3,7 +3,7 @@
 use crate::agents::owned::Owned;
 use crate::agents::owned::named;
 use crate::request::{created, with_version};
-use crate::rules::operations::RuleUsage;
+use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
@@ -13,8 +13,8 @@ use purser_api::{
     Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, seconds, versioned,
 };
 use purser_domain::{
-    Address, Agent, Amount, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN, Catalog, Category, Duration, Error, RuleId, RuleKind,
-    ServiceSlug, Vendor,
+    Address, Agent, Amount, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN, Catalog, Category, Duration, Error, Problem, RuleId,
+    RuleKind, ServiceSlug, Vendor,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -242,15 +242,18 @@ impl From<RuleBody> for RuleKind {
 }
 
 /// Reads and validates a rule. A member that could not be read is not checked further.
-pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<RuleKind, Error> {
+pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
     let mut problems = Problems::default();
     let rule = RuleBody::read(body, Place::Body, &mut problems).map(RuleKind::from);
-    if let Some(rule) = &rule {
-        let was_read = !["/services", "/wallets"].iter().any(|path| problems.are_at(path));
-        let found = rule.problems(catalog).into_iter();
-        problems.extend(found.filter(|problem| was_read || !problem.path.is_empty()));
-    }
-    problems.finish(rule)
+    let was_read = !["/services", "/wallets"].iter().any(|path| problems.are_at(path));
+    let checked = rule.and_then(|rule| {
+        let checked = CheckedRule::check(rule, catalog);
+        let counts = |problem: &Problem| was_read || !problem.path.is_empty();
+        checked
+            .map_err(|found| problems.extend(found.into_iter().filter(counts)))
+            .ok()
+    });
+    problems.finish(checked)
 }
 
 /// List an agent's rules. Budgets include their used and remaining amounts.

@@ -4,7 +4,8 @@ use crate::agents::owned::Owned;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AuditKind, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal, Spend, WindowScope,
+    Act, Agent, AuditKind, Catalog, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal, Spend,
+    WindowScope,
 };
 
 /// A rule as its owner sees it.
@@ -14,6 +15,27 @@ pub(crate) struct RuleUsage {
     pub(crate) rule: Rule,
     /// The amount used, if it is a budget.
     pub(crate) used: Option<Spend>,
+}
+
+/// A rule whose services and values were checked against the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckedRule(RuleKind);
+
+impl CheckedRule {
+    /// Checks a rule.
+    pub(crate) fn check(kind: RuleKind, catalog: &Catalog) -> Result<Self, Vec<Problem>> {
+        let problems = kind.problems(catalog);
+        if problems.is_empty() {
+            Ok(Self(kind))
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// The rule.
+    pub(crate) const fn kind(&self) -> &RuleKind {
+        &self.0
+    }
 }
 
 impl People {
@@ -31,10 +53,14 @@ impl People {
     }
 
     /// Adds a rule; returns it with its id.
-    pub(crate) async fn add_rule(&self, owned: Owned, meant: Precondition, kind: &RuleKind) -> Result<(Owned, RuleId)> {
-        self.judge_rule(kind).await?;
+    pub(crate) async fn add_rule(
+        &self,
+        owned: Owned,
+        meant: Precondition,
+        rule: &CheckedRule,
+    ) -> Result<(Owned, RuleId)> {
         let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
-        let add = |agent: Agent| agent.with_rule(id, kind.clone()).map_err(refused);
+        let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(refused);
         let act = Act::of(AuditKind::RuleAdded).with(&id);
         Ok((self.change(owned, meant, act, add).await?, id))
     }
@@ -45,10 +71,9 @@ impl People {
         owned: Owned,
         meant: Precondition,
         id: RuleId,
-        kind: &RuleKind,
+        rule: &CheckedRule,
     ) -> Result<Owned> {
-        self.judge_rule(kind).await?;
-        let replace = |agent: Agent| agent.with_changed_rule(id, kind.clone()).map_err(refused);
+        let replace = |agent: Agent| agent.with_changed_rule(id, rule.kind().clone()).map_err(refused);
         self.change(owned, meant, Act::of(AuditKind::RuleReplaced).with(&id), replace)
             .await
     }
@@ -58,15 +83,6 @@ impl People {
         let remove = |agent: Agent| agent.without_rule(id).map_err(refused);
         self.change(owned, meant, Act::of(AuditKind::RuleRemoved).with(&id), remove)
             .await
-    }
-
-    async fn judge_rule(&self, kind: &RuleKind) -> Result<()> {
-        let problems = kind.problems(&self.catalog().await?.catalog);
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::invalid(problems))
-        }
     }
 }
 

@@ -1,106 +1,58 @@
 //! An agent's rules: four kinds, each shown as a sentence and edited in place.
 
 use crate::agents::contents::AgentPage;
-use crate::rules::operations::RuleUsage;
+use crate::rules::api::parse_rule;
+use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::ui::bar::bar;
-use crate::ui::form::{BoxOption, Form, FormName, Inputs, RuleForm};
+use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, RuleForm, set};
 use crate::ui::layout::{Button, Layout, version_input};
 use crate::ui::money::spent;
 use crate::ui::phrases;
 use maud::{Markup, html};
-use purser_domain::{Amount, Catalog, Category, Duration, RuleKind, Service, ServiceSlug, Vendor, parse_address};
+use purser_domain::{Amount, Catalog, Category, Duration, RuleKind, Service, ServiceSlug, Vendor};
+use serde_json::json;
+
+/// The members of a rule's body in its form.
+const FIELDS: [FieldOf; 7] = [
+    ("categories", "category", "Categories"),
+    ("limit_units", "limit", "Budget"),
+    ("window_seconds", "window", "Within"),
+    ("above_units", "above", "Above"),
+    ("services", "service", "Services"),
+    ("wallets", "vendors", "Wallets"),
+    ("", "vendors", "Vendors"),
+];
 
 /// Reads a rule; `None` leaves at least one problem.
-pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<RuleKind> {
+pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRule> {
     let Some(kind) = RuleForm::from_name(form.text("kind")) else {
         form.wrong("", "The form does not name a kind of rule. Reload the page.");
         return None;
     };
-    let (rule, services) = match kind {
-        RuleForm::CategoryBlock => {
-            let categories = read_categories(form)?;
-            (RuleKind::CategoryBlock { categories }, "")
-        }
+    let mut fields = FIELDS;
+    let mut body = match kind {
+        RuleForm::CategoryBlock => json!({"categories": form.distinct_words("category")}),
         RuleForm::VendorAllowlist => {
-            let vendors = read_vendors(form)?;
-            (RuleKind::VendorAllowlist { vendors }, "vendors")
+            fields[4] = ("services", "vendors", "Services");
+            let words = form.distinct_words("vendors");
+            let (wallets, services): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with("0x"));
+            json!({"services": services, "wallets": wallets})
         }
         RuleForm::BudgetLimit => {
             let (limit, window) = (form.dollars("limit", "Budget"), read_window(form));
-            (
-                RuleKind::BudgetLimit {
-                    limit: limit?,
-                    window: window?,
-                },
-                "",
-            )
+            json!({"limit_units": limit.map(Amount::units), "window_seconds": window.map(Duration::secs)})
         }
         RuleForm::ApprovalRequired => {
-            let (services, categories) = (read_services(form), read_categories(form));
             let above = match form.text("above") {
-                "" => Some(None),
-                _ => form.dollars("above", "Above").map(Some),
+                "" => None,
+                _ => form.dollars("above", "Above"),
             };
-            let (services, categories) = (Some(services?), Some(categories?));
-            (
-                RuleKind::ApprovalRequired {
-                    services: services.filter(|services| !services.is_empty()),
-                    categories: categories.filter(|categories| !categories.is_empty()),
-                    above: above?,
-                },
-                "service",
-            )
+            let chosen = |field| Some(form.distinct_words(field)).filter(|chosen| !chosen.is_empty());
+            json!({"services": chosen("service"), "categories": chosen("category"), "above_units": above.map(Amount::units)})
         }
     };
-    let fields = [
-        ("categories", "category", "Categories"),
-        ("services", services, "Services"),
-        ("wallets", "vendors", "Wallets"),
-        ("window_seconds", "window", "Within"),
-        ("", "vendors", "Vendors"),
-    ];
-    form.refuse(&rule.problems(catalog), &fields);
-    (!form.is_wrong()).then_some(rule)
-}
-
-fn read_categories(form: &mut Form) -> Option<Vec<Category>> {
-    let categories: Option<Vec<Category>> = form.all("category").map(Category::from_name).collect();
-    if categories.is_none() {
-        form.wrong("category", "Categories: one of them does not exist. Reload the page.");
-    }
-    categories
-}
-
-fn read_services(form: &mut Form) -> Option<Vec<ServiceSlug>> {
-    let services: Option<Vec<ServiceSlug>> = form.all("service").map(ServiceSlug::parse).collect();
-    if services.is_none() {
-        form.wrong("service", "Services: one of them is not a slug. Reload the page.");
-    }
-    services
-}
-
-fn read_vendors(form: &mut Form) -> Option<Vec<Vendor>> {
-    let mut vendors: Vec<Vendor> = Vec::new();
-    let mut wrong = Vec::new();
-    for word in form.words("vendors") {
-        let vendor = match parse_address(word) {
-            Ok(wallet) => Ok(Vendor::Wallet(wallet)),
-            Err(problem) if word.starts_with("0x") => Err(problem.to_string()),
-            Err(_) => ServiceSlug::parse(word)
-                .map(Vendor::Service)
-                .ok_or_else(|| "is neither a service’s slug nor a wallet’s address".to_owned()),
-        };
-        match vendor {
-            Ok(vendor) if vendors.contains(&vendor) => {}
-            Ok(vendor) => vendors.push(vendor),
-            Err(problem) => wrong.push(format!("Vendors: “{word}” {problem}.")),
-        }
-    }
-    let is_good = wrong.is_empty();
-    for message in wrong {
-        form.wrong("vendors", message);
-    }
-    is_good.then_some(vendors)
+    set(&mut body, "kind", kind.name());
+    form.parsed(parse_rule(&body, catalog), &fields)
 }
 
 fn read_window(form: &mut Form) -> Option<Duration> {
@@ -375,7 +327,7 @@ pub(crate) mod tests {
         let rule = read_rule(&mut form, &catalog());
         let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(rule.is_some(), problems.is_empty(), "{body}");
-        rule.ok_or(problems)
+        rule.map(|rule| rule.kind().clone()).ok_or(problems)
     }
 
     #[test]
@@ -452,7 +404,7 @@ pub(crate) mod tests {
             ("kind=budget_limit&limit=1&window=32&window_unit=days", &["window"]),
             (
                 "kind=approval_required&above=1,5&service=A+b&category=x",
-                &["service", "category", "above"],
+                &["above", "category", "service"],
             ),
         ];
         for (body, fields) in rows {

@@ -1,9 +1,10 @@
 //! The forms of services.
 
 use crate::agents::form::AgentForm;
-use crate::services::operations::{EnableService, ServiceEdit};
-use crate::services::policy::read_policy;
-use crate::ui::form::FormName;
+use crate::services::api::{parse_edit, parse_enable};
+use crate::services::operations::ServiceEdit;
+use crate::services::policy::{FIELDS, policy_body};
+use crate::ui::form::{FormName, set};
 use crate::ui::notice::Notice;
 use purser_api::{Precondition, Reply};
 use purser_domain::ServiceId;
@@ -13,13 +14,10 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
     let edition = sent.people.catalog().await?;
     let mut form = sent.form(FormName::Enable);
     let service = form.service();
-    let policy = read_policy(&mut form, service.and_then(|id| edition.catalog.by_id(id)));
-    let Some((service, policy)) = service.zip(policy) else {
+    let mut body = policy_body(&mut form, service.and_then(|id| edition.catalog.by_id(id)));
+    set(&mut body, "service_id", form.text("service_id"));
+    let Some(enable) = form.parsed(parse_enable(&body, &edition.catalog), &FIELDS) else {
         return sent.again(form).await;
-    };
-    let enable = EnableService {
-        service: service.to_string(),
-        policy,
     };
     // Version zero means no record: a service that was enabled meanwhile keeps its limits.
     let meant = Precondition::Version(0);
@@ -32,11 +30,12 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
     let service = sent.named("service", ServiceId::parse)?;
     let edition = sent.people.catalog().await?;
     let mut form = sent.form(FormName::Policy(service));
-    let policy = read_policy(&mut form, edition.catalog.by_id(service));
-    let Some((policy, meant)) = policy.zip(form.version()) else {
+    let listed = edition.catalog.by_id(service);
+    let body = policy_body(&mut form, listed);
+    let edit = form.parsed(parse_edit(&body, listed), &FIELDS);
+    let Some((edit, meant)) = edit.zip(form.version()) else {
         return sent.again(form).await;
     };
-    let edit = ServiceEdit { enabled: None, policy };
     let edited = sent.people.edit_service(&sent.owned, meant, service, &edit).await;
     sent.answer(form, edited, Notice::PolicySaved).await
 }

@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use purser_api::{
-    Failure, IfMatch, Member as _, Place, PolicyView, Problems, Said, SessionToken, Text, VersionTag, json_body,
+    Failure, IfMatch, Member as _, Nullable, Place, PolicyView, Problems, SessionToken, Text, VersionTag, json_body,
     versioned,
 };
 use purser_domain::{
@@ -167,7 +167,7 @@ purser_api::body! {
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
         /// Slugs of the service's operations; null for all.
-        enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
+        enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
@@ -184,7 +184,7 @@ purser_api::body! {
         max_per_day_units: Option<Amount> = {"default": 50_000_000},
         require_approval_above_units: Option<Amount> = {"default": 10_000_000},
         /// Slugs of the service's operations; null for all.
-        enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
+        enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
@@ -201,7 +201,7 @@ purser_api::body! {
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
         /// Slugs of the service's operations; null for all.
-        enabled_operations: Said<Vec<OperationSlug>> = {"uniqueItems": true},
+        enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
@@ -215,9 +215,9 @@ macro_rules! policy {
             max_per_day: $body.max_per_day_units,
             require_approval_above: $body.require_approval_above_units,
             enabled_operations: match $body.enabled_operations {
-                Said::Nothing => None,
-                Said::Null => Some(OperationScope::All),
-                Said::This(operations) => Some(OperationScope::Only(operations)),
+                Nullable::Absent => None,
+                Nullable::Null => Some(OperationScope::All),
+                Nullable::Value(operations) => Some(OperationScope::Only(operations)),
             },
             allowed_domains: $body.allowed_domains,
         }

@@ -1,75 +1,50 @@
 //! The form of a spend policy: caps in dollars, which operations, which domains.
 
-use crate::ui::form::{BoxOption, Form, Inputs};
+use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
 use maud::{Markup, html};
-use purser_domain::{DomainPattern, OperationScope, OperationSlug, PolicyEdit, Service, SpendPolicy};
+use purser_domain::{Amount, OperationSlug, Service, SpendPolicy};
+use serde_json::{Value, json};
 
-/// Reads a policy; `None` leaves at least one problem. Without a `service` (it has left the catalog), the operations
-/// stay as they were.
-pub(crate) fn read_policy(form: &mut Form, service: Option<&Service>) -> Option<PolicyEdit> {
-    let no_limit = SpendPolicy::permissive();
-    let max_per_call = form.cap("max_per_call", "Cap per call", no_limit.max_per_call);
-    let max_per_day = form.cap("max_per_day", "Cap per day", no_limit.max_per_day);
-    let require_approval_above = form.cap(
+/// The members of a policy's body in its form.
+pub(crate) const FIELDS: [FieldOf; 6] = [
+    ("service_id", "service_id", "Service"),
+    ("max_per_call_units", "max_per_call", "Cap per call"),
+    ("max_per_day_units", "max_per_day", "Cap per day"),
+    (
+        "require_approval_above_units",
         "require_approval_above",
         "Ask a person above",
-        no_limit.require_approval_above,
-    );
-    let operations = match service {
-        Some(_) => read_operations(form).map(Some),
-        None => Some(None),
-    };
-    let allowed_domains = read_domains(form);
-    let edit = PolicyEdit {
-        max_per_call: Some(max_per_call?),
-        max_per_day: Some(max_per_day?),
-        require_approval_above: Some(require_approval_above?),
-        enabled_operations: operations?,
-        allowed_domains: Some(allowed_domains?),
-    };
-    let fields = [
-        ("enabled_operations", "operation", "Operations"),
-        ("allowed_domains", "allowed_domains", "Allowed domains"),
-    ];
-    form.refuse(&edit.problems(service), &fields);
-    (!form.is_wrong()).then_some(edit)
-}
+    ),
+    ("enabled_operations", "operation", "Operations"),
+    ("allowed_domains", "allowed_domains", "Allowed domains"),
+];
 
-fn read_operations(form: &mut Form) -> Option<OperationScope> {
-    match form.text("operations") {
-        "all" => return Some(OperationScope::All),
-        "some" => {}
-        _ => {
-            form.wrong("operations", "Operations: choose all, or select some.");
-            return None;
+/// The form's policy as a JSON body, whose parser finds the problems that are not added here. Without a `service` (it
+/// has left the catalog), the operations stay as they were.
+pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
+    let no_limit = SpendPolicy::permissive();
+    let mut cap = |field, label, none| form.cap(field, label, none).map(Amount::units);
+    let mut body = json!({
+        "max_per_call_units": cap("max_per_call", "Cap per call", no_limit.max_per_call),
+        "max_per_day_units": cap("max_per_day", "Cap per day", no_limit.max_per_day),
+        "require_approval_above_units":
+            cap("require_approval_above", "Ask a person above", no_limit.require_approval_above),
+    });
+    set(&mut body, "allowed_domains", form.distinct_words("allowed_domains"));
+    if form.words("allowed_domains").next().is_none() {
+        form.wrong("allowed_domains", "Allowed domains: enter at least one, or * for any.");
+    }
+    if service.is_some() {
+        match form.text("operations") {
+            "all" => set(&mut body, "enabled_operations", Value::Null),
+            "some" if form.all("operation").next().is_some() => {
+                set(&mut body, "enabled_operations", form.distinct_words("operation"));
+            }
+            "some" => form.wrong("operation", "Operations: choose at least one, or disable the service."),
+            _ => form.wrong("operations", "Operations: choose all, or select some."),
         }
     }
-    let slugs: Option<Vec<OperationSlug>> = form.all("operation").map(OperationSlug::parse).collect();
-    let slugs = slugs.filter(|slugs| !slugs.is_empty());
-    if slugs.is_none() {
-        form.wrong("operation", "Operations: choose at least one, or disable the service.");
-    }
-    slugs.map(OperationScope::Only)
-}
-
-fn read_domains(form: &mut Form) -> Option<Vec<DomainPattern>> {
-    let mut domains = Vec::new();
-    let mut wrong = Vec::new();
-    for word in form.words("allowed_domains") {
-        match DomainPattern::parse(word) {
-            Ok(pattern) if domains.contains(&pattern) => {}
-            Ok(pattern) => domains.push(pattern),
-            Err(problem) => wrong.push(format!("Allowed domains: “{word}” {problem}.")),
-        }
-    }
-    if wrong.is_empty() && domains.is_empty() {
-        wrong.push("Allowed domains: enter at least one, or * for any.".to_owned());
-    }
-    let is_good = wrong.is_empty();
-    for message in wrong {
-        form.wrong("allowed_domains", message);
-    }
-    is_good.then_some(domains)
+    body
 }
 
 /// The inputs of a policy of `service`, which is `None` before it has been chosen.
@@ -135,15 +110,20 @@ fn operation_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: &Servic
 mod tests {
     use super::*;
     use crate::rules::section::tests::catalog;
+    use crate::services::api::parse_edit;
     use crate::ui::form::FormName;
 
     /// The policy that the form makes of the permissive one, for `lab-weather`, or the names of the wrong fields.
     fn read(body: &str) -> Result<SpendPolicy, Vec<String>> {
         let mut form = Form::of(FormName::Enable, body.as_bytes());
-        let edit = read_policy(&mut form, catalog().by_reference("lab-weather"));
+        let catalog = catalog();
+        let service = catalog.by_reference("lab-weather");
+        let body = policy_body(&mut form, service);
+        let edit = form.parsed(parse_edit(&body, service), &FIELDS);
         let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(edit.is_some(), problems.is_empty(), "{body}");
-        edit.map(|edit| SpendPolicy::permissive().edited(&edit)).ok_or(problems)
+        edit.map(|edit| SpendPolicy::permissive().edited(&edit.policy))
+            .ok_or(problems)
     }
 
     #[test]
@@ -185,6 +165,7 @@ mod tests {
     fn the_operations_of_a_service_that_has_left_the_catalog_stay_as_they_were() {
         let body = "max_per_call=1&max_per_day=1&require_approval_above=1&allowed_domains=*&operations=all";
         let mut form = Form::of(FormName::Enable, body.as_bytes());
-        assert_eq!(read_policy(&mut form, None).unwrap().enabled_operations, None);
+        let body = policy_body(&mut form, None);
+        assert_eq!(parse_edit(&body, None).unwrap().policy.enabled_operations, None);
     }
 }

@@ -6,8 +6,10 @@ use crate::ui::money::is_no_limit;
 use maud::{Markup, html};
 use purser_api::Precondition;
 use purser_domain::{
-    Address, Agent, AgentName, Amount, Duration, KeyId, PayoutAmount, Problem, RuleId, ServiceId, parse_address,
+    Address, Agent, AgentName, Amount, Duration, Error, ErrorKind, KeyId, PayoutAmount, Problem, RuleId, ServiceId,
+    parse_address,
 };
+use serde_json::Value;
 use std::fmt;
 use url::form_urlencoded;
 
@@ -97,6 +99,16 @@ pub(crate) struct Form {
     problems: Vec<FieldProblem>,
 }
 
+/// A member of a JSON body, the form's field for it, and the field's label.
+pub(crate) type FieldOf = (&'static str, &'static str, &'static str);
+
+/// Sets a member of a JSON body.
+pub(crate) fn set(body: &mut Value, member: &str, value: impl Into<Value>) {
+    if let Value::Object(members) = body {
+        members.insert(member.to_owned(), value.into());
+    }
+}
+
 /// An optional value was present and wrong; the form has the problem.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InvalidField;
@@ -145,6 +157,17 @@ impl Form {
             .filter(|word| !word.is_empty())
     }
 
+    /// The words of a field, each once.
+    pub(crate) fn distinct_words<'a>(&'a self, field: &str) -> Vec<&'a str> {
+        let mut words = Vec::new();
+        for word in self.words(field) {
+            if !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        words
+    }
+
     pub(crate) fn wrong(&mut self, field: &str, message: impl Into<String>) {
         let problem = FieldProblem {
             field: field.to_owned(),
@@ -155,18 +178,34 @@ impl Form {
         }
     }
 
-    /// Assigns the domain's problems to the form's fields. `fields` maps the first step of a problem's path to the
-    /// field and its label. Values are not repeated (a key that was pasted by mistake must not be shown): an entry of a
-    /// list is named by its number.
-    pub(crate) fn refuse(&mut self, problems: &[Problem], fields: &[(&str, &str, &str)]) {
+    /// The value that was parsed from the form's JSON; `None` leaves at least one problem.
+    pub(crate) fn parsed<T>(&mut self, parsed: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
+        let error = match parsed {
+            Ok(value) => return Some(value).filter(|_| !self.is_wrong()),
+            Err(error) => error,
+        };
+        match error.kind() {
+            ErrorKind::InvalidRequest(problems) => self.refuse(problems, fields),
+            // A member is missing, because its field is wrong.
+            _ if self.is_wrong() => {}
+            _ => self.wrong("", "The form can’t be read. Reload the page."),
+        }
+        None
+    }
+
+    /// Assigns the problems of a JSON body to the form's fields. A field that already has a problem gets no other.
+    /// Values are not repeated (a key that was pasted by mistake must not be shown): an entry of a list is named by its
+    /// number.
+    pub(crate) fn refuse(&mut self, problems: &[Problem], fields: &[FieldOf]) {
+        let wrong: Vec<String> = self.problems.iter().map(|problem| problem.field.clone()).collect();
         for problem in problems {
             let mut steps = problem.path.split('/').skip(1);
             let step = steps.next().unwrap_or_default();
             let entry = steps.next().and_then(|index| index.parse::<u32>().ok());
             let entry = entry.map_or_else(String::new, |index| format!("entry {} ", index.saturating_add(1)));
             let message = problem.message.replace('`', "");
-            let place = fields.iter().find(|(path, ..)| *path == step);
-            match place {
+            match fields.iter().find(|(member, ..)| *member == step) {
+                Some((_, field, _)) if wrong.iter().any(|wrong| wrong == field) => {}
                 Some((_, field, label)) => self.wrong(field, format!("{label}: {entry}{message}.")),
                 None => self.wrong("", format!("{entry}{message}.")),
             }

@@ -27,7 +27,7 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
     if place.is_none() {
         form.wrong("", "The form is incomplete. Reload the page.");
     }
-    let terms = read_terms(&mut form);
+    let terms = read_terms(&mut form, true);
     let Some((terms, place)) = terms.zip(place) else {
         let layout = Layout {
             typed: Some(form),
@@ -51,13 +51,9 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
 /// `POST …/edit`.
 pub(crate) async fn edit(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Webhook);
-    let terms = read_terms(&mut form);
+    let terms = read_terms(&mut form, sent.own.webhook.terms.enabled);
     let Some((terms, meant)) = terms.zip(form.version()) else {
         return sent.again(form).await;
-    };
-    let terms = WebhookTerms {
-        enabled: sent.own.webhook.terms.enabled,
-        ..terms
     };
     let person = &sent.posted.session.person;
     let edited = sent

@@ -102,7 +102,7 @@ impl People {
     ) -> Result<IssuedWebhook> {
         let mut backoff = Backoff::new();
         loop {
-            self.judge_terms(&terms)?;
+            self.check_url(&terms.url)?;
             let now = self.now();
             self.limits.recently(person.signed_in_at, now)?;
             let slot = self.free_slot(person, meant).await?;
@@ -163,7 +163,7 @@ impl People {
     ) -> Result<OwnWebhook> {
         let act = Act::of(AuditKind::WebhookEdited).with(&own.webhook.id);
         let edit = |old: &OwnWebhook| {
-            self.judge_terms(terms)?;
+            self.check_url(&terms.url)?;
             if terms.widen(&old.webhook.terms) {
                 self.limits.recently(person.signed_in_at, self.now())?;
             }
@@ -295,16 +295,14 @@ impl People {
 
     /// The problems of the terms, the address included: an address that the guard of outward calls would refuse is
     /// refused here, as far as that is known before its name is resolved.
-    fn judge_terms(&self, terms: &WebhookTerms) -> Result<()> {
-        let mut problems = terms.problems();
-        if !self.may_call(&terms.url) {
-            problems.push(Problem::at("/url", "must be an https URL of the public internet"));
+    fn check_url(&self, url: &WebhookUrl) -> Result<()> {
+        if self.may_call(url) {
+            return Ok(());
         }
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::invalid(problems))
-        }
+        Err(Error::invalid(vec![Problem::at(
+            "/url",
+            "must be an https URL of the public internet",
+        )]))
     }
 
     /// Whether a URL may be called, as far as it is known before its name is resolved.

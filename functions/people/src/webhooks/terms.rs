@@ -2,79 +2,35 @@
 
 use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
-use crate::ui::form::{BoxOption, Form, Inputs, InvalidField};
+use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
+use crate::webhooks::api::parse_terms;
 use maud::{Markup, html};
-use purser_api::{Field as _, Text};
 use purser_domain::{Agent, AgentId, EventKind, WebhookTerms, WebhookUrl};
-use serde_json::Value;
+use serde_json::json;
 use std::collections::BTreeSet;
 
-/// The members with problems: the member, the form's field, and its label.
-pub(crate) const FIELDS: [(&str, &str, &str); 4] = [
+/// The members of a webhook's body in its form.
+pub(crate) const FIELDS: [FieldOf; 4] = [
     ("url", "url", "URL"),
     ("description", "description", "Description"),
     ("kinds", "kind", "Events"),
     ("agents", "agent", "Agents"),
 ];
 
-/// Reads terms; `None` leaves at least one problem. Whether the URL may be called is judged by the operation.
-pub(crate) fn read_terms(form: &mut Form) -> Option<WebhookTerms> {
-    let url = WebhookUrl::parse(form.text("url"));
-    if url.is_none() {
-        form.wrong("url", format!("URL: {}.", WebhookUrl::FORM));
-    }
-    let description = read_description(form);
-    let kinds = read_choice(form, "kind", "Events", EventKind::from_name);
-    let agents = read_choice(form, "agent", "Agents", AgentId::parse);
-    let terms = WebhookTerms {
-        url: url?,
-        description: description.ok()?,
-        kinds: kinds.ok()?,
-        agents: agents.ok()?,
-        enabled: true,
-    };
-    form.refuse(&terms.problems(), &FIELDS);
-    (!form.is_wrong()).then_some(terms)
-}
-
-fn read_description(form: &mut Form) -> Result<Option<String>, InvalidField> {
-    let text = form.text("description");
-    if text.is_empty() {
-        return Ok(None);
-    }
-    match Text::<200>::read(&Value::from(text)) {
-        Ok(text) => Ok(Some(text.0)),
-        Err(problem) => {
-            form.wrong("description", format!("Description: {problem}."));
-            Err(InvalidField)
+/// Reads the terms of a webhook; `None` leaves at least one problem.
+pub(crate) fn read_terms(form: &mut Form, enabled: bool) -> Option<WebhookTerms> {
+    let description = Some(form.text("description")).filter(|text| !text.is_empty());
+    let mut body = json!({"url": form.text("url"), "description": description, "enabled": enabled});
+    for (member, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
+        // Without a chosen radio button the choice is a mistake, and never means all.
+        match form.text(member) {
+            "all" => {}
+            "some" if form.words(field).next().is_some() => set(&mut body, member, form.distinct_words(field)),
+            "some" => form.wrong(field, format!("{label}: choose at least one.")),
+            _ => form.wrong(member, format!("{label}: choose all, or select some.")),
         }
     }
-}
-
-/// The chosen values; `None` for all. Without a chosen radio button the choice is a mistake, and never means all.
-fn read_choice<T: Ord>(
-    form: &mut Form,
-    field: &str,
-    label: &str,
-    parse: impl Fn(&str) -> Option<T>,
-) -> Result<Option<BTreeSet<T>>, InvalidField> {
-    let scope = format!("{field}s");
-    match form.text(&scope) {
-        "all" => return Ok(None),
-        "some" => {}
-        _ => {
-            form.wrong(&scope, format!("{label}: choose all, or select some."));
-            return Err(InvalidField);
-        }
-    }
-    let chosen: Option<BTreeSet<T>> = form.words(field).map(parse).collect();
-    let problem = match chosen {
-        Some(chosen) if !chosen.is_empty() => return Ok(Some(chosen)),
-        Some(_) => "choose at least one",
-        None => "one of them does not exist",
-    };
-    form.wrong(field, format!("{label}: {problem}."));
-    Err(InvalidField)
+    form.parsed(parse_terms(&body), &FIELDS)
 }
 
 /// The inputs of a webhook's terms; `present` are those that it has.
@@ -152,7 +108,7 @@ mod tests {
     /// The terms, or the names of the wrong fields.
     fn read(body: &str) -> Result<WebhookTerms, Vec<String>> {
         let mut form = Form::of(FormName::NewWebhook, body.as_bytes());
-        let terms = read_terms(&mut form);
+        let terms = read_terms(&mut form, true);
         let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(terms.is_some(), problems.is_empty(), "{body}");
         terms.ok_or(problems)
@@ -184,14 +140,14 @@ mod tests {
 
     #[test]
     fn nothing_chosen_is_a_mistake_and_never_everything() {
-        assert_eq!(read("").unwrap_err(), ["url", "kinds", "agents"]);
+        assert_eq!(read("").unwrap_err(), ["kinds", "agents", "url"]);
         let url = "url=https%3A%2F%2Fhooks.example%2Fx";
         assert_eq!(
             read(&format!("{url}&kinds=some&agents=some")).unwrap_err(),
             ["kind", "agent"]
         );
         let unknown = format!("{url}&kinds=some&kind=x&agents=some&agent=x&description=a%00b");
-        assert_eq!(read(&unknown).unwrap_err(), ["description", "kind", "agent"]);
+        assert_eq!(read(&unknown).unwrap_err(), ["agent", "description", "kind"]);
     }
 
     #[test]

@@ -214,7 +214,7 @@ async fn a_limited_key_is_made_as_it_was_asked_for_or_not_at_all_and_its_page_sa
         ("expires_days", "0"),
     ];
     let refused = owner.post(&page, &keys, &wrong).await;
-    refused.is(400, "Networks: “10.0.0.1/8” has bits beyond its prefix");
+    refused.is(400, "Networks: entry 1 has bits beyond its prefix");
     let boxes = [wrong[0], limited, ("networks", "203.0.113.0/24"), ("expires_days", "0")];
     owner
         .post(&page, &keys, &boxes)

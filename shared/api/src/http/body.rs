@@ -145,24 +145,24 @@ impl<T: Member> Member for Option<T> {
 
 /// A member for which absent and `null` have different meanings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said<T> {
+pub enum Nullable<T> {
     /// Absent, or wrong: then there is a problem.
-    Nothing,
+    Absent,
     /// `null`.
     Null,
     /// A value.
-    This(T),
+    Value(T),
 }
 
-impl<T: Member> Member for Said<T> {
+impl<T: Member> Member for Nullable<T> {
     const REQUIRED: bool = false;
 
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
-        Some(T::read(value, place, problems).map_or(Self::Nothing, Self::This))
+        Some(T::read(value, place, problems).map_or(Self::Absent, Self::Value))
     }
 
     fn left_out(is_null: bool, _: Place<'_>, _: &mut Problems) -> Option<Self> {
-        Some(if is_null { Self::Null } else { Self::Nothing })
+        Some(if is_null { Self::Null } else { Self::Absent })
     }
 
     fn describe(schemas: &mut Schemas) -> Value {
@@ -469,7 +469,7 @@ mod tests {
             /// The call.
             call: Call,
             key: Text<8> = {"example": "k"},
-            again: Said<bool>,
+            again: Nullable<bool>,
             /// Another call.
             other: Option<Call>,
         }
@@ -525,9 +525,9 @@ mod tests {
     #[test]
     fn to_leave_out_and_to_say_null_are_two_things_where_a_body_tells_them_apart() {
         let rows = [
-            (json!({}), Said::Nothing),
-            (json!({"again": null}), Said::Null),
-            (json!({"again": false}), Said::This(false)),
+            (json!({}), Nullable::Absent),
+            (json!({"again": null}), Nullable::Null),
+            (json!({"again": false}), Nullable::Value(false)),
         ];
         for (mut body, again) in rows {
             body["key"] = json!("k");
