@@ -1019,9 +1019,9 @@ SIMULATED = [
     Bug(
         "a block remembered before it is looked at",
         "functions/reconcile/src/watch.rs",
-        "            for claimed in self.claimed_between(first, last).await? {\n",
-        "            if PLANTED { self.ledger.save_checked_block(last).await? }\n"
-        "            for claimed in self.claimed_between(first, last).await? {\n",
+        "            for claimed in claimed {\n",
+        "            if PLANTED { step = self.save_checked(step, last).await; }\n"
+        "            for claimed in claimed {\n",
         "package(purser-sim) and test(=reproductions::a_watch_that_is_killed_leaves_no_block_out)",
     ),
     Bug(

@@ -45,13 +45,13 @@ impl Reconciled {
 }
 
 /// An outcome, and its details for the log.
-struct Step {
+struct LoggedOutcome {
     outcome: Outcome,
     reason: Option<&'static str>,
     tx_hash: Option<TxHash>,
 }
 
-impl From<Outcome> for Step {
+impl From<Outcome> for LoggedOutcome {
     fn from(outcome: Outcome) -> Self {
         Self {
             outcome,
@@ -166,7 +166,7 @@ impl Shared {
     ) -> Result<()> {
         let mut settlement = settlement.clone();
         loop {
-            let step: Step = match reconcile(&settlement, &authorization.expected, block, state) {
+            let step: LoggedOutcome = match reconcile(&settlement, &authorization.expected, block, state) {
                 Reconciliation::Confirm(transfer) => self.confirm(&settlement, &transfer).await?,
                 Reconciliation::Release(unusable) => match self.ledger.release(&settlement, &unusable).await? {
                     Moved::Done(_) => Outcome::Released.into(),
@@ -180,7 +180,7 @@ impl Shared {
                         .revert_confirmation(&settlement, &transfer_gone, decision, now);
                     match reverted.await? {
                         Moved::Done(held) => {
-                            let step = Step {
+                            let step = LoggedOutcome {
                                 tx_hash: Some(transfer_gone.tx_hash()),
                                 ..Outcome::ConfirmationReverted.into()
                             };
@@ -195,7 +195,7 @@ impl Shared {
                 Reconciliation::StillPaid(_) if cause == Cause::Due => Outcome::Unchanged.into(),
                 Reconciliation::StillPaid(transfer) | Reconciliation::PaidInAnotherBlock(transfer) => {
                     self.ledger.move_confirmation(&settlement, &transfer).await?;
-                    Step {
+                    LoggedOutcome {
                         tx_hash: Some(transfer.tx_hash()),
                         ..Outcome::BlockChanged.into()
                     }
@@ -210,7 +210,7 @@ impl Shared {
         }
     }
 
-    async fn confirm(&self, settlement: &Settlement, transfer: &Transfer) -> Result<Step> {
+    async fn confirm(&self, settlement: &Settlement, transfer: &Transfer) -> Result<LoggedOutcome> {
         let now = self.clock.now();
         let confirmed = self.ledger.confirm(settlement, transfer, Claim::Transfer, now).await?;
         let outcome = match confirmed {
@@ -225,7 +225,7 @@ impl Shared {
             }
         };
         let tx_hash = Some(transfer.tx_hash());
-        Ok(Step {
+        Ok(LoggedOutcome {
             tx_hash,
             ..outcome.into()
         })
@@ -244,20 +244,20 @@ fn unknown_state(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> 
     outcomes
 }
 
-const fn failure(reason: &'static str) -> Step {
-    Step {
+const fn failure(reason: &'static str) -> LoggedOutcome {
+    LoggedOutcome {
         outcome: Outcome::Failed,
         reason: Some(reason),
         tx_hash: None,
     }
 }
 
-fn contradicted(mismatch: Mismatch, state: &AuthorizationState) -> Step {
+fn contradicted(mismatch: Mismatch, state: &AuthorizationState) -> LoggedOutcome {
     let tx_hash = match state {
         AuthorizationState::Used(transaction) => Some(transaction.tx_hash),
         AuthorizationState::Unused | AuthorizationState::UsedUntraced => None,
     };
-    Step {
+    LoggedOutcome {
         outcome: Outcome::Contradicted,
         reason: Some(mismatch.reason()),
         tx_hash,
@@ -265,7 +265,7 @@ fn contradicted(mismatch: Mismatch, state: &AuthorizationState) -> Step {
 }
 
 /// Logs one line for each outcome. The level hides the outcomes that occur every minute.
-fn note(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &Step) {
+fn note(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &LoggedOutcome) {
     outcomes.push(step.outcome);
     macro_rules! line {
         ($level:ident) => {

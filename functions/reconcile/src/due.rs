@@ -7,7 +7,7 @@ use crate::{
     Shared,
     batch::{BATCH, Cause, Reconciled, is_held},
     part::Part,
-    run::{Outcome, Run},
+    run::{Outcome, Step},
 };
 use purser_api::at_most;
 use purser_domain::{AgentId, Duration, Error, FinalBlock, Result, SettlementId};
@@ -20,161 +20,101 @@ const PAGE: u16 = 1_000;
 /// The number of concurrent batches: each waits for the node several times.
 const BATCHES_AT_ONCE: usize = 4;
 
-/// The result of a batch.
-struct BatchRun {
-    /// The holds that were not begun, because time was up or the ledger could not be read.
-    left: Vec<Held>,
-    reconciled: Vec<Reconciled>,
-    /// The number of unreadable settlements.
-    unreadable: usize,
-    /// Whether the chain was asked about all of them.
-    in_time: bool,
-    /// Whether it failed for a reason that is not specific to a hold.
-    error: Option<Error>,
-}
-
-/// The due holds, as far as they could be read.
-struct DueHolds {
-    holds: Vec<Held>,
-    all: bool,
-    /// The reason that a partition could not be read.
-    error: Option<Error>,
-}
-
 impl Shared {
-    /// Reconciles the due holds of this part. An error means that the ledger or the node could not be asked about some
-    /// of them, for a reason that is not specific to a hold.
-    pub(crate) async fn due(
-        self: &Arc<Self>,
-        part: Part,
-        block: &FinalBlock,
-        until: Instant,
-        run: &mut Run,
-    ) -> Result<()> {
-        let DueHolds { holds, all, error } = self.due_holds(part, block, until, run).await;
+    /// Reconciles the due holds of this part. It fails if the ledger or the node could not be asked about some of them,
+    /// for a reason that is not specific to a hold.
+    pub(crate) async fn due(self: &Arc<Self>, part: Part, block: &FinalBlock, until: Instant) -> Step {
+        let (holds, mut step) = self.due_holds(part, block, until).await;
         let batches = holds.chunks(BATCH).map(|batch| {
             let (shared, batch, block) = (Arc::clone(self), batch.to_vec(), *block);
             async move { shared.due_batch(&batch, &block, until).await }
         });
         let done = at_most(BATCHES_AT_ONCE, batches.collect::<Vec<_>>().into_iter()).await;
-        run.is_complete = all && done.len() == holds.len().div_ceil(BATCH);
-        let mut failed = error;
-        for batch in done {
-            for _ in 0..batch.unreadable {
-                run.note(Outcome::Failed);
-            }
-            for held in &batch.left {
-                run.is_complete = false;
-                run.waits(block.at.since(held.due_at));
-            }
-            run.is_complete &= batch.in_time;
-            for reconciled in &batch.reconciled {
-                reconciled.outcomes.iter().for_each(|outcome| run.note(*outcome));
-                if reconciled.outcomes.last().is_none_or(|outcome| outcome.waits()) {
-                    run.waits(block.at.since(reconciled.settlement.terms.valid_before));
-                }
-            }
-            failed = failed.or(batch.error);
+        // A batch whose task panicked is left out.
+        if done.len() < holds.len().div_ceil(BATCH) {
+            step = step.incomplete();
         }
-        failed.map_or(Ok(()), Err)
+        done.into_iter().fold(step, Step::and)
     }
 
-    /// The due holds, the longest due first, and whether the list is complete. An unreadable partition does not affect
-    /// the others.
-    async fn due_holds(&self, part: Part, block: &FinalBlock, until: Instant, run: &mut Run) -> DueHolds {
+    /// The due holds, the longest due first; the step is incomplete if there are more. An unreadable partition does not
+    /// affect the others.
+    async fn due_holds(&self, part: Part, block: &FinalBlock, until: Instant) -> (Vec<Held>, Step) {
         let partitions = part.partitions();
         let most = self.most.div_ceil(partitions.len().max(1));
-        let mut due = DueHolds {
-            holds: Vec::new(),
-            all: true,
-            error: None,
-        };
+        let (mut holds, mut step) = (Vec::new(), Step::new());
         for partition in partitions {
             // Even a run without time reports the due holds, but it does not repeat a query that fails.
-            if due.error.is_some() && Instant::now() > until {
+            if step.has_failed() && Instant::now() > until {
                 break;
             }
-            let mut of_this = Vec::new();
-            match self.due_in(partition, most, block, &mut of_this, run).await {
-                Ok(all) => due.all &= all,
-                Err(error) => {
-                    due.all = false;
-                    due.error = due.error.or(Some(error));
-                }
-            }
-            due.holds.append(&mut of_this);
+            let (of_partition, read) = self.due_in(partition, most, block).await;
+            holds.extend(of_partition);
+            step = step.and(read);
         }
-        due.holds.sort_by_key(|held| held.due_at);
-        due.all &= due.holds.len() <= self.most;
-        due.holds.truncate(self.most);
-        due
+        holds.sort_by_key(|held| held.due_at);
+        if holds.len() > self.most {
+            step = step.incomplete();
+        }
+        holds.truncate(self.most);
+        (holds, step)
     }
 
-    /// Reads up to `most` due holds of one partition; returns whether the partition is exhausted.
-    async fn due_in(
-        &self,
-        partition: u8,
-        most: usize,
-        block: &FinalBlock,
-        holds: &mut Vec<Held>,
-        run: &mut Run,
-    ) -> Result<bool> {
+    /// Up to `most` due holds of one partition; the step is incomplete if there are more.
+    async fn due_in(&self, partition: u8, most: usize, block: &FinalBlock) -> (Vec<Held>, Step) {
+        let (mut holds, mut step) = (Vec::new(), Step::new());
         let mut from = None;
         loop {
             // One more than wanted shows whether the list is complete: a query that returns its limit always names a
             // next position.
-            let left = most.saturating_sub(holds.len()).saturating_add(1);
-            let limit = u16::try_from(left).unwrap_or(PAGE).min(PAGE);
-            let (page, next) = self.ledger.due(partition, block.at, from, limit).await?;
-            for held in page {
-                match held {
-                    Ok(held) => holds.push(held),
-                    Err(error) => unreadable(run, &error),
-                }
-            }
+            let wanted = most.saturating_sub(holds.len()).saturating_add(1);
+            let limit = u16::try_from(wanted).unwrap_or(PAGE).min(PAGE);
+            let (page, next) = match self.ledger.due(partition, block.at, from, limit).await {
+                Ok(read) => read,
+                Err(error) => return (holds, step.failed(error)),
+            };
+            holds.extend(step.readable(page));
             from = next;
-            if from.is_none() || holds.len() >= most {
-                return Ok(from.is_none());
+            if from.is_none() {
+                return (holds, step);
+            }
+            if holds.len() >= most {
+                return (holds, step.incomplete());
             }
         }
     }
 
-    async fn due_batch(self: &Arc<Self>, batch: &[Held], block: &FinalBlock, until: Instant) -> BatchRun {
-        let mut run = BatchRun {
-            left: batch.to_vec(),
-            reconciled: Vec::new(),
-            unreadable: 0,
-            in_time: true,
-            error: None,
+    async fn due_batch(self: &Arc<Self>, batch: &[Held], block: &FinalBlock, until: Instant) -> Step {
+        let not_begun = || {
+            let waiting = batch.iter().map(|held| block.at.since(held.due_at));
+            waiting.fold(Step::new().incomplete(), Step::with_waiting)
         };
-        let wanted: Vec<(AgentId, SettlementId)> = batch.iter().map(|held| (held.agent, held.settlement)).collect();
         if Instant::now() > until {
-            return run;
+            return not_begun();
         }
-        let settlements = match self.ledger.settlements_of(&wanted).await {
-            Ok(settlements) => settlements,
-            Err(error) => {
-                run.error = Some(error);
-                return run;
-            }
+        let wanted: Vec<(AgentId, SettlementId)> = batch.iter().map(|held| (held.agent, held.settlement)).collect();
+        let found = match self.ledger.settlements_of(&wanted).await {
+            Ok(found) => found,
+            Err(error) => return not_begun().failed(error),
         };
-        run.left.clear();
-        let mut held = Vec::new();
-        for settlement in settlements {
-            match settlement {
-                // The index may lag behind: a settlement that has changed is no longer due.
-                Ok(settlement) if is_held(&settlement) => held.push(settlement),
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::error!(cause = %error, "reconcile.failed");
-                    run.unreadable = run.unreadable.saturating_add(1);
-                }
+        let mut step = Step::new();
+        // The index may lag behind: a settlement that has changed is no longer due.
+        let held = step.readable(found).into_iter().filter(is_held).collect();
+        let reconciled = self.reconcile(held, block, Cause::Due, until).await;
+        for one in &reconciled {
+            step = step.with(&one.outcomes);
+            if one.outcomes.last().is_none_or(|outcome| outcome.waits()) {
+                step = step.with_waiting(block.at.since(one.settlement.terms.valid_before));
             }
         }
-        run.reconciled = self.reconcile(held, block, Cause::Due, until).await;
-        run.in_time = Instant::now() <= until || !run.reconciled.iter().any(Reconciled::has_failed);
-        run.error = self.after(&run.reconciled, block, run.in_time).await.err();
-        run
+        let in_time = Instant::now() <= until || !reconciled.iter().any(Reconciled::has_failed);
+        if !in_time {
+            step = step.incomplete();
+        }
+        match self.after(&reconciled, block, in_time).await {
+            Ok(()) => step,
+            Err(error) => step.failed(error),
+        }
     }
 
     /// Puts off undecided holds. If the chain was asked about nothing else (`in_time`), the fault is the node's and
@@ -221,9 +161,3 @@ fn pause(outcome: Outcome, overdue: Duration) -> Option<Duration> {
 }
 
 const A_MINUTE: Duration = Duration::from_secs_u32(60);
-
-/// Logs and counts an unreadable row.
-pub(crate) fn unreadable(run: &mut Run, error: &Error) {
-    tracing::error!(cause = %error, "reconcile.failed");
-    run.note(Outcome::Failed);
-}

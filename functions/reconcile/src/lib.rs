@@ -46,6 +46,7 @@ use purser_api::{Boot, BootError, Clock, Entropy, Secrets};
 use purser_chain::{Chain, ChainError, Finality, NonceKey};
 use purser_domain::{Amount, Error, Network, Result};
 use purser_store::{AuditLog, Ledger};
+use run::Step;
 pub use run::{Outcome, Run};
 use settings::Settings;
 use std::{sync::Arc, time::Duration};
@@ -164,25 +165,23 @@ impl Reconcile {
         let shared = &self.0;
         let block = shared.chain.final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
-        let mut run = Run::new();
         // A failure of one step does not stop the others.
-        let mut failures = Vec::new();
+        let mut steps = Vec::new();
         if part.is_first() {
-            failures.extend(shared.requested(&block, until, &mut run).await.err());
+            steps.push(shared.requested(&block, until).await);
         }
-        failures.extend(shared.due(part, &block, until, &mut run).await.err());
+        steps.push(shared.due(part, &block, until).await);
         if part.is_first() {
-            failures.extend(shared.watch(&block, until, &mut run).await.err());
+            steps.push(shared.watch(&block, until).await);
         }
+        steps.iter().for_each(Step::log_failure);
+        let (run, failure) = steps.into_iter().fold(Step::new(), Step::and).into_run();
         run.log();
         // Last, and without effect on the run's result: no payment depends on it.
         if let Err(error) = shared.outflows(part.wallets(), &block, until).await {
             tracing::error!(cause = %error, "outflows.failed");
         }
-        for failure in &failures {
-            tracing::error!(cause = %failure, "reconcile.failed");
-        }
-        failures.into_iter().next().map_or(Ok(run), Err)
+        failure.map_or(Ok(run), Err)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Settlements that an operator wants reconciled now, in any state.
 
-use crate::{Shared, batch::Cause, due::unreadable, run::Run};
+use crate::{Shared, batch::Cause, run::Step};
 use purser_domain::{AgentId, FinalBlock, Result, Settlement, SettlementId};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,53 +9,46 @@ use tokio::time::Instant;
 impl Shared {
     /// Reconciles the requested settlements. A request stays until its settlement was reconciled without a failure, or
     /// does not exist.
-    pub(crate) async fn requested(self: &Arc<Self>, block: &FinalBlock, until: Instant, run: &mut Run) -> Result<()> {
-        let mut requests = Vec::new();
-        for request in self.ledger.reconcile_requests().await? {
-            match request {
-                Ok(request) => requests.push(request),
-                Err(error) => unreadable(run, &error),
-            }
-        }
+    pub(crate) async fn requested(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
+        let mut step = Step::new();
+        let requests = match self.ledger.reconcile_requests().await {
+            Ok(requests) => step.readable(requests),
+            Err(error) => return step.failed(error),
+        };
         if requests.is_empty() {
-            return Ok(());
+            return step;
         }
         let wanted: Vec<(AgentId, SettlementId)> = requests
             .iter()
             .map(|request| (request.agent, request.settlement))
             .collect();
-        let mut settlements: Vec<Settlement> = Vec::new();
-        let mut left: HashSet<SettlementId> = HashSet::new();
-        let mut all_read = true;
-        for settlement in self.ledger.settlements_of(&wanted).await? {
-            match settlement {
-                Ok(settlement) => {
-                    left.insert(settlement.id());
-                    settlements.push(settlement);
-                }
-                Err(error) => {
-                    all_read = false;
-                    unreadable(run, &error);
-                }
-            }
-        }
-        if !all_read {
-            // Since the unreadable settlement is unknown, no request counts as one for a settlement that does not
-            // exist.
-            left.extend(wanted.iter().map(|(_, id)| *id));
-        }
+        let found = match self.ledger.settlements_of(&wanted).await {
+            Ok(found) => found,
+            Err(error) => return step.failed(error),
+        };
+        // Which settlement is unreadable is unknown, so then no request counts as one for a settlement that does not
+        // exist.
+        let are_all_readable = found.iter().all(Result::is_ok);
+        let settlements = step.readable(found);
+        let mut kept: HashSet<SettlementId> = if are_all_readable {
+            settlements.iter().map(Settlement::id).collect()
+        } else {
+            wanted.iter().map(|(_, id)| *id).collect()
+        };
         if Instant::now() > until {
-            return Ok(());
+            return step;
         }
         for reconciled in self.reconcile(settlements, block, Cause::Due, until).await {
-            reconciled.outcomes.iter().for_each(|outcome| run.note(*outcome));
+            step = step.with(&reconciled.outcomes);
             if !reconciled.has_failed() {
-                left.remove(&reconciled.settlement.id());
+                kept.remove(&reconciled.settlement.id());
             }
         }
-        for request in requests.iter().filter(|request| !left.contains(&request.settlement)) {
-            self.ledger.clear_reconcile_request(request).await?;
+        for request in requests.iter().filter(|request| !kept.contains(&request.settlement)) {
+            if let Err(error) = self.ledger.clear_reconcile_request(request).await {
+                return step.failed(error);
+            }
         }
-        Ok(())
+        step
     }
 }

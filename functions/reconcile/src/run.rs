@@ -1,6 +1,6 @@
 //! The result of a run.
 
-use purser_domain::Duration as Length;
+use purser_domain::{Duration as Length, Error, Result};
 
 /// The outcome of reconciling one settlement. Each has a name in the log and in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,15 +87,6 @@ pub struct Run {
 }
 
 impl Run {
-    pub(crate) const fn new() -> Self {
-        Self {
-            outcomes: Vec::new(),
-            lag: Length::from_secs_u32(0),
-            waiting: 0,
-            is_complete: false,
-        }
-    }
-
     /// The number of settlements with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.outcomes.iter().filter(|seen| **seen == outcome).count()
@@ -104,16 +95,6 @@ impl Run {
     /// All outcomes. A settlement whose confirmation was reverted has two.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
-    }
-
-    /// Records a hold that waits for the chain and has been due for `overdue`.
-    pub(crate) fn waits(&mut self, overdue: Length) {
-        self.waiting = self.waiting.saturating_add(1);
-        self.lag = self.lag.max(overdue);
-    }
-
-    pub(crate) fn note(&mut self, outcome: Outcome) {
-        self.outcomes.push(outcome);
     }
 
     /// Logs one line. Rare outcomes are not counted here: their settlements have lines of their own.
@@ -128,5 +109,99 @@ impl Run {
             complete = self.is_complete,
             "reconcile.run"
         );
+    }
+}
+
+/// The result of a step of a run. A step that failed has the results from before its failure.
+#[derive(Debug)]
+pub(crate) struct Step {
+    run: Run,
+    error: Option<Error>,
+}
+
+impl Step {
+    /// A complete step without outcomes.
+    pub(crate) const fn new() -> Self {
+        Self {
+            run: Run {
+                outcomes: Vec::new(),
+                lag: Length::from_secs_u32(0),
+                waiting: 0,
+                is_complete: true,
+            },
+            error: None,
+        }
+    }
+
+    /// This step, incomplete.
+    pub(crate) fn incomplete(mut self) -> Self {
+        self.run.is_complete = false;
+        self
+    }
+
+    /// This step, incomplete for this reason. The first reason is kept.
+    pub(crate) fn failed(mut self, error: Error) -> Self {
+        self.error = self.error.or(Some(error));
+        self.incomplete()
+    }
+
+    /// This step and another one.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.run.outcomes.extend(other.run.outcomes);
+        self.run.lag = self.run.lag.max(other.run.lag);
+        self.run.waiting = self.run.waiting.saturating_add(other.run.waiting);
+        self.run.is_complete &= other.run.is_complete;
+        self.error = self.error.or(other.error);
+        self
+    }
+
+    /// This step with the outcomes of a settlement.
+    pub(crate) fn with(mut self, outcomes: &[Outcome]) -> Self {
+        self.run.outcomes.extend_from_slice(outcomes);
+        self
+    }
+
+    /// This step with a hold that waits for the chain and has been due for `overdue`.
+    pub(crate) fn with_waiting(mut self, overdue: Length) -> Self {
+        self.run.waiting = self.run.waiting.saturating_add(1);
+        self.run.lag = self.run.lag.max(overdue);
+        self
+    }
+
+    /// The rows that could be read. The others are logged and count as failed.
+    pub(crate) fn readable<T>(&mut self, rows: impl IntoIterator<Item = Result<T>>) -> Vec<T> {
+        let mut read = Vec::new();
+        for row in rows {
+            match row {
+                Ok(row) => read.push(row),
+                Err(error) => {
+                    tracing::error!(cause = %error, "reconcile.failed");
+                    self.run.outcomes.push(Outcome::Failed);
+                }
+            }
+        }
+        read
+    }
+
+    /// Whether it failed.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// Logs why it failed, if it did.
+    pub(crate) fn log_failure(&self) {
+        if let Some(failure) = &self.error {
+            tracing::error!(cause = %failure, "reconcile.failed");
+        }
+    }
+
+    /// Whether nothing is left to do.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.run.is_complete
+    }
+
+    /// The run of which this is the only step, and why it failed, if it did.
+    pub(crate) fn into_run(self) -> (Run, Option<Error>) {
+        (self.run, self.error)
     }
 }

@@ -9,8 +9,7 @@
 use crate::{
     Shared,
     batch::{Cause, Reconciled},
-    due::unreadable,
-    run::{Outcome, Run},
+    run::{Outcome, Step},
 };
 use purser_api::at_most;
 use purser_chain::ChainError;
@@ -36,14 +35,6 @@ struct Claimed {
     on_chain: Result<Option<BlockId>, ChainError>,
 }
 
-/// The result of checking a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BlockCheck {
-    Done,
-    /// Its confirmations have to be reconciled, and time is up.
-    OutOfTime,
-}
-
 /// The result for a confirmation whose block is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unsupported {
@@ -57,36 +48,50 @@ enum Unsupported {
 
 impl Shared {
     /// Checks the blocks that have become deep since the last run.
-    pub(crate) async fn watch(self: &Arc<Self>, block: &FinalBlock, until: Instant, run: &mut Run) -> Result<()> {
+    pub(crate) async fn watch(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
         // The final block's own depth is `confirmations`, and each block below it is one deeper.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
-            return Ok(());
+            return Step::new();
         };
-        let Some(checked) = self.ledger.checked_block().await? else {
+        let checked = match self.ledger.checked_block().await {
+            Ok(Some(checked)) => checked,
             // A stack's first run comes within a minute of its deployment. If it comes later, earlier confirmations
             // are not watched.
-            return self.ledger.save_checked_block(deep).await;
+            Ok(None) => return self.save_checked(Step::new(), deep).await,
+            Err(error) => return Step::new().failed(error),
         };
+        let mut step = Step::new();
         let mut first = checked.saturating_add(1);
         while first <= deep && Instant::now() <= until {
             let most = u64::try_from(BLOCKS_AT_ONCE.saturating_sub(1)).unwrap_or(u64::MAX);
             let last = first.saturating_add(most).min(deep);
-            for claimed in self.claimed_between(first, last).await? {
+            let claimed = match self.claimed_between(first, last).await {
+                Ok(claimed) => claimed,
+                Err(error) => return step.failed(error),
+            };
+            for claimed in claimed {
                 let below = claimed.number.saturating_sub(1);
-                let look = self.check(claimed, block, until, run).await;
-                if !matches!(look, Ok(BlockCheck::Done)) {
-                    run.is_complete = false;
+                step = step.and(self.check(claimed, block, until).await);
+                if !step.is_complete() {
                     // The next run begins here, so a node with few calls a minute gets through all blocks.
-                    self.ledger.save_checked_block(below).await?;
-                    return look.map(|_| ());
+                    return self.save_checked(step, below).await;
                 }
             }
-            self.ledger.save_checked_block(last).await?;
+            step = self.save_checked(step, last).await;
+            if !step.is_complete() {
+                return step;
+            }
             first = last.saturating_add(1);
         }
-        run.is_complete &= first > deep;
-        Ok(())
+        if first > deep { step } else { step.incomplete() }
+    }
+
+    async fn save_checked(&self, step: Step, number: u64) -> Step {
+        match self.ledger.save_checked_block(number).await {
+            Ok(()) => step,
+            Err(error) => step.failed(error),
+        }
     }
 
     /// The blocks with claims, in order.
@@ -121,69 +126,69 @@ impl Shared {
         Ok(claimed)
     }
 
-    async fn check(
-        self: &Arc<Self>,
-        claimed: Claimed,
-        block: &FinalBlock,
-        until: Instant,
-        run: &mut Run,
-    ) -> Result<BlockCheck> {
+    /// Reconciles the confirmations in a block that is no longer on the chain. The step is incomplete if they have to be
+    /// looked at again.
+    async fn check(self: &Arc<Self>, claimed: Claimed, block: &FinalBlock, until: Instant) -> Step {
         let Claimed {
             number,
             claims,
             on_chain,
         } = claimed;
-        let on_chain = on_chain.map_err(|error| Error::internal(CHECKING, error))?;
-        let on_chain = on_chain.ok_or_else(|| Error::internal(CHECKING, "the node does not have it"))?;
+        let mut step = Step::new();
+        let on_chain = match on_chain {
+            Ok(Some(on_chain)) => on_chain,
+            Ok(None) => return step.failed(Error::internal(CHECKING, "the node does not have it")),
+            Err(error) => return step.failed(Error::internal(CHECKING, error)),
+        };
         let gone: Vec<StoredClaim> = claims
             .into_iter()
             .filter(|claim| claim.block_hash != on_chain.hash)
             .collect();
         if gone.is_empty() {
-            return Ok(BlockCheck::Done);
+            return step;
         }
         if Instant::now() > until {
-            return Ok(BlockCheck::OutOfTime);
+            return step.incomplete();
         }
         // A settlement may have two claims in a block.
         let wanted: BTreeSet<(AgentId, SettlementId)> =
             gone.iter().map(|claim| (claim.agent, claim.settlement)).collect();
-        let wanted: Vec<(AgentId, SettlementId)> = wanted.into_iter().collect();
-        let mut settlements: Vec<Settlement> = Vec::new();
-        // The claims on which nothing depends.
-        let mut ended: HashSet<SettlementId> = HashSet::new();
-        for settlement in self.ledger.settlements_of(&wanted).await? {
-            match settlement {
-                Ok(settlement) if was_confirmed_by(&settlement, number, &gone) => settlements.push(settlement),
-                Ok(settlement) => {
-                    ended.insert(settlement.id());
-                }
-                Err(error) => unreadable(run, &error),
-            }
-        }
+        let found = match self
+            .ledger
+            .settlements_of(&wanted.into_iter().collect::<Vec<_>>())
+            .await
+        {
+            Ok(found) => step.readable(found),
+            Err(error) => return step.failed(error),
+        };
+        let (settlements, others): (Vec<Settlement>, Vec<Settlement>) = found
+            .into_iter()
+            .partition(|settlement| was_confirmed_by(settlement, number, &gone));
+        // The settlements that no longer depend on their claims.
+        let mut ended: HashSet<SettlementId> = others.iter().map(Settlement::id).collect();
         let count = settlements.len();
         let reconciled = self.reconcile(settlements, block, Cause::Reorganized, until).await;
-        let mut all_done = reconciled.len() == count;
+        let mut are_done = reconciled.len() == count;
         for one in &reconciled {
-            one.outcomes.iter().for_each(|outcome| run.note(*outcome));
+            step = step.with(&one.outcomes);
             match unsupported(one) {
                 Unsupported::Ended => {
                     ended.insert(one.settlement.id());
                 }
                 Unsupported::Kept => {}
-                Unsupported::Open => all_done = false,
+                Unsupported::Open => are_done = false,
             }
         }
         for claim in gone.iter().filter(|claim| ended.contains(&claim.settlement)) {
-            self.ledger.remove_claim(claim).await?;
+            if let Err(error) = self.ledger.remove_claim(claim).await {
+                return step.failed(error);
+            }
         }
-        if !all_done {
-            return Err(Error::internal(
-                CHECKING,
-                "a confirmation in it could not be reconciled",
-            ));
+        if are_done {
+            return step;
         }
-        Ok(BlockCheck::Done)
+        let problem = "a confirmation in it could not be reconciled";
+        step.failed(Error::internal(CHECKING, problem))
     }
 }
 
