@@ -1,8 +1,8 @@
 //! Turns events into pending notices, on each channel of a person that wants them. An event without an owner is spread
 //! over the people whom it concerns, a page of people at a time, which bounds the work of a run.
 
-use crate::{Message, Notices, unread};
-use purser_api::{NoticeRequest, NoticeWork, SqsRecord};
+use crate::{Notices, unread};
+use purser_api::{MessageResult, NoticeRequest, NoticeWork, SqsRecord};
 use purser_domain::{
     Error, Event, EventKind, EventSubject, NoticeChannel, NoticeSettings, PersonId, Result, closed_key,
     is_worth_telling, test_event, waiting_key,
@@ -16,11 +16,11 @@ const PAGE: u32 = 10;
 
 impl Notices {
     /// Takes an event from the bus. Repetitions have no further effect.
-    pub(crate) async fn happened(&self, record: &SqsRecord) -> Result<Message> {
+    pub(crate) async fn happened(&self, record: &SqsRecord) -> Result<MessageResult> {
         let event = record.event()?;
         if let Some(owner) = event.owner() {
             self.collect(owner, &event).await?;
-            return Ok(Message::Done);
+            return Ok(MessageResult::Done);
         }
         for part in PERSON_PARTS {
             let work = NoticeWork::Spread {
@@ -30,20 +30,20 @@ impl Notices {
             };
             self.0.queue.send(&work).await?;
         }
-        Ok(Message::Done)
+        Ok(MessageResult::Done)
     }
 
     /// Queues the test notice that a person asks for.
-    pub(crate) async fn requested(&self, record: &SqsRecord) -> Result<Message> {
+    pub(crate) async fn requested(&self, record: &SqsRecord) -> Result<MessageResult> {
         let NoticeRequest { person, id } = NoticeRequest::parse(&record.body).ok_or_else(unread)?;
         let event = test_event(self.0.event_source.clone(), &person, "notices", id);
         let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
         self.collect(&person, &event).await?;
-        Ok(Message::Done)
+        Ok(MessageResult::Done)
     }
 
     /// Processes a message of the queue of notices.
-    pub(crate) async fn work(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
+    pub(crate) async fn work(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         match NoticeWork::parse(&record.body).ok_or_else(unread)? {
             NoticeWork::Spread { event, part, after } => self.spread(event, part, after, last_call).await,
             NoticeWork::Flush { person, channel } => self.flush(record, &person, channel, last_call).await,
@@ -104,7 +104,13 @@ impl Notices {
     }
 
     /// Stores notices for a page of people, as far as time permits, and enqueues a message for the remaining people.
-    async fn spread(&self, event: Event, part: char, after: Option<PersonId>, last_call: Instant) -> Result<Message> {
+    async fn spread(
+        &self,
+        event: Event,
+        part: char,
+        after: Option<PersonId>,
+        last_call: Instant,
+    ) -> Result<MessageResult> {
         let shared = &self.0;
         let people = shared.table.recipients(part, after.as_ref(), PAGE).await?;
         let is_last = u32::try_from(people.len()).unwrap_or(u32::MAX) < PAGE;
@@ -130,7 +136,7 @@ impl Notices {
             };
             shared.queue.send(&next).await?;
         }
-        Ok(Message::Done)
+        Ok(MessageResult::Done)
     }
 
     async fn tell_if_concerned(&self, settings: &NoticeSettings, event: &Event) -> Result<()> {

@@ -5,8 +5,8 @@
 //! channel (`NoticePace::waker`); all others are deleted, since the pending notices are rows. After the flush releases
 //! the channel it reads the rows again, so an event whose message found the channel busy is not missed.
 
-use crate::{Message, Notices, collect::log_too_late, send::Sent};
-use purser_api::{NoticeWork, SqsRecord};
+use crate::{Notices, collect::log_too_late, send::Sent};
+use purser_api::{MessageResult, NoticeWork, SqsRecord};
 use purser_domain::{
     AgentId, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd, NoticeMessage, NoticeNames,
     NoticePace, NoticeSettings, PersonId, Result, ServiceId, Timestamp, is_worth_telling, told_by_name, told_first,
@@ -25,7 +25,7 @@ impl Notices {
         person: &PersonId,
         channel: NoticeChannel,
         last_call: Instant,
-    ) -> Result<Message> {
+    ) -> Result<MessageResult> {
         let shared = &self.0;
         let settings = shared.table.notices_of(person).await?;
         let pace = shared.table.notice_pace(person, channel).await?;
@@ -39,11 +39,15 @@ impl Notices {
         let (wanted, over) = self.sorted_out(&settings, channel, waiting, now);
         shared.table.settle_notices(person, channel, &over, now).await?;
         if wanted.is_empty() {
-            return Ok(if is_full { Message::Stays } else { Message::Done });
+            return Ok(if is_full {
+                MessageResult::Stays
+            } else {
+                MessageResult::Done
+            });
         }
         let turn = pace.taken(&record.message_id, now);
         if Instant::now() > last_call {
-            return Ok(Message::Stays);
+            return Ok(MessageResult::Stays);
         }
         if !shared.table.put_notice_pace(person, channel, &turn, now).await? {
             // Another message flushes the channel.
@@ -57,13 +61,13 @@ impl Notices {
         let pace = self.after(&settings, channel, turn, sent, &keys).await?;
         log(person, channel, events.len(), sent);
         match sent {
-            Sent::Ended(_) => Ok(Message::Done),
+            Sent::Ended(_) => Ok(MessageResult::Done),
             Sent::Taken(_) => {
                 if events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
                     shared.table.revive_channel(person, channel).await?;
                 }
                 self.wake_for_the_rest(person, channel).await?;
-                Ok(Message::Done)
+                Ok(MessageResult::Done)
             }
             Sent::Failed(..) => self.come_back(record, person, channel, pace).await,
         }
@@ -76,24 +80,24 @@ impl Notices {
         person: &PersonId,
         channel: NoticeChannel,
         pace: NoticePace,
-    ) -> Result<Message> {
+    ) -> Result<MessageResult> {
         let shared = &self.0;
         let now = shared.clock.now();
         let Some(pause) = pace.wait(now) else {
-            return Ok(Message::Stays);
+            return Ok(MessageResult::Stays);
         };
         match &pace.waker {
-            Some(waker) if *waker != record.message_id => return Ok(Message::Done),
+            Some(waker) if *waker != record.message_id => return Ok(MessageResult::Done),
             Some(_) => {}
             None => {
                 let woken = pace.woken_by(&record.message_id);
                 if !shared.table.put_notice_pace(person, channel, &woken, now).await? {
-                    return Ok(Message::Stays);
+                    return Ok(MessageResult::Stays);
                 }
             }
         }
         shared.queue.hide(&record.receipt_handle, pause).await?;
-        Ok(Message::Stays)
+        Ok(MessageResult::Stays)
     }
 
     /// Enqueues another flush if notices arrived while a message was sent, or if they exceeded one message.

@@ -21,7 +21,7 @@ mod send;
 
 use mail::Mail;
 use purser_api::{
-    Boot, BootError, Clock, Entropy, NoticesQueue, SecretsKey, SqsBatch, SqsRecord, UntrustedHttpClient, at_most,
+    Boot, BootError, Clock, Entropy, MessageResult, NoticesQueue, SecretsKey, SqsBatch, SqsRecord, UntrustedHttpClient,
 };
 use purser_domain::{Causes, Error, EventSource, MailAddress, Result};
 use purser_store::{CatalogCache, CatalogTable, Ledger, WebhooksTable};
@@ -70,15 +70,6 @@ struct QueueArns {
     requests: String,
     /// From the function itself.
     notices: String,
-}
-
-/// The result of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Message {
-    /// The message is done and is deleted from its queue.
-    Done,
-    /// The message stays in its queue and is received again.
-    Stays,
 }
 
 impl Notices {
@@ -145,26 +136,14 @@ impl Notices {
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);
-        let records = SqsBatch::read(event)?.records;
-        let ids: Vec<String> = records.iter().map(|record| record.message_id.clone()).collect();
-        let work = records.into_iter().map(|record| {
+        SqsBatch::run(event, AT_ONCE, |record| {
             let notices = self.clone();
-            async move {
-                let message = notices.take(&record, last_call).await;
-                (record.message_id, message)
-            }
-        });
-        let done = at_most(AT_ONCE, work).await;
-        // A message whose task panicked has no result, and stays in its queue.
-        let is_done = |id: &String| {
-            done.iter()
-                .any(|(done, message)| done == id && *message == Message::Done)
-        };
-        let left: Vec<String> = ids.into_iter().filter(|id| !is_done(id)).collect();
-        Ok(SqsBatch::leaving(&left))
+            async move { notices.take(&record, last_call).await }
+        })
+        .await
     }
 
-    async fn take(&self, record: &SqsRecord, last_call: Instant) -> Message {
+    async fn take(&self, record: &SqsRecord, last_call: Instant) -> MessageResult {
         let (arn, arns) = (&record.queue_arn, &self.0.arns);
         let taken = match () {
             () if *arn == arns.events => self.happened(record).await,
@@ -174,7 +153,7 @@ impl Notices {
         };
         taken.unwrap_or_else(|error| {
             tracing::error!(message.id = record.message_id, cause = %Causes(&error), "notice.message_failed");
-            Message::Stays
+            MessageResult::Stays
         })
     }
 }

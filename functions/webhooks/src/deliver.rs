@@ -5,8 +5,8 @@
 //! was made. Two messages may therefore concern one delivery. Later calls are claimed in the row before they are made.
 //! The first call is not, which saves a write for each delivery.
 
-use crate::{LONGEST_CALL, Message, Webhooks};
-use purser_api::{DeliveryMessage, DeliveryOf, SqsRecord, WebhookRequest};
+use crate::{LONGEST_CALL, Webhooks};
+use purser_api::{DeliveryMessage, DeliveryOf, MessageResult, SqsRecord, WebhookRequest};
 use purser_domain::{
     AfterCall, Attempt, Delivery, Due, Duration, Error, Event, EventKind, PersonId, Result, SecretOf, Timestamp,
     Webhook, WebhookId, WebhookSecret, WebhookSecretId, test_event,
@@ -19,7 +19,7 @@ const _: () = assert!(LONGEST_CALL.as_secs() < 60, "a claim outlives its call");
 
 impl Webhooks {
     /// Makes the call that a message of the queue of deliveries names.
-    pub(crate) async fn deliver(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
+    pub(crate) async fn deliver(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         let message = DeliveryMessage::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a delivery's message", "its shape is not the expected one"))?;
         let (id, new) = match &message.of {
@@ -32,21 +32,21 @@ impl Webhooks {
         let Some(webhook) = self.webhook(&message.person, message.webhook).await? else {
             // The webhook was removed.
             self.0.table.clear_waiting(&message.person, id).await?;
-            return Ok(Message::Done);
+            return Ok(MessageResult::Done);
         };
         match self.0.table.delivery(webhook.id, id).await?.or(new) {
             Some(delivery) => self.make(&webhook, delivery, last_call).await,
-            None => Ok(Message::Done),
+            None => Ok(MessageResult::Done),
         }
     }
 
     /// Makes a call that a person requests. The request has only ids: the event of a test is made here, and any other
     /// event is read from its delivery's row, which `people` can't write.
-    pub(crate) async fn requested(&self, record: &SqsRecord, last_call: Instant) -> Result<Message> {
+    pub(crate) async fn requested(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         let request = WebhookRequest::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a request of webhooks", "its shape is not the expected one"))?;
         let Some(webhook) = self.webhook(&request.person, request.webhook).await? else {
-            return Ok(Message::Done);
+            return Ok(MessageResult::Done);
         };
         let delivery = if let Some(id) = request.again {
             let known = self.0.table.delivery(webhook.id, id).await?;
@@ -59,7 +59,7 @@ impl Webhooks {
         };
         match delivery {
             Some(delivery) => self.make(&webhook, delivery, last_call).await,
-            None => Ok(Message::Done),
+            None => Ok(MessageResult::Done),
         }
     }
 
@@ -69,18 +69,18 @@ impl Webhooks {
     }
 
     /// Makes the next call of a delivery, if it is due.
-    async fn make(&self, webhook: &Webhook, mut delivery: Delivery, last_call: Instant) -> Result<Message> {
+    async fn make(&self, webhook: &Webhook, mut delivery: Delivery, last_call: Instant) -> Result<MessageResult> {
         let shared = &self.0;
         let now = shared.clock.now();
         match delivery.due(now) {
             // A redelivery that has ended may have been pending before.
             Due::Over => {
                 shared.table.clear_waiting(&webhook.person, delivery.id).await?;
-                return Ok(Message::Done);
+                return Ok(MessageResult::Done);
             }
             Due::In(_) => {
                 self.pause(webhook, &delivery, now).await?;
-                return Ok(Message::Done);
+                return Ok(MessageResult::Done);
             }
             Due::Now => {}
         }
@@ -88,12 +88,12 @@ impl Webhooks {
             return self.give_up(webhook, delivery, now).await;
         }
         if Instant::now() > last_call {
-            return Ok(Message::Stays);
+            return Ok(MessageResult::Stays);
         }
         if delivery.attempts > 0 {
             delivery = delivery.claimed(now.after(CLAIM));
             if !shared.table.put_delivery(&delivery, now).await? {
-                return Ok(Message::Stays);
+                return Ok(MessageResult::Stays);
             }
         }
         self.make_call(webhook, delivery).await
@@ -115,7 +115,7 @@ impl Webhooks {
         Ok(!is_gone && webhook.wants(owner, event.kind(), event.agent()))
     }
 
-    async fn give_up(&self, webhook: &Webhook, delivery: Delivery, now: Timestamp) -> Result<Message> {
+    async fn give_up(&self, webhook: &Webhook, delivery: Delivery, now: Timestamp) -> Result<MessageResult> {
         tracing::info!(
             webhook.id = %delivery.webhook,
             delivery.id = %delivery.id,
@@ -125,12 +125,12 @@ impl Webhooks {
         let id = delivery.id;
         let has_waited = delivery.attempts > 0 || delivery.request.is_some();
         if !self.0.table.put_delivery(&delivery.given_up(), now).await? {
-            return Ok(Message::Stays);
+            return Ok(MessageResult::Stays);
         }
         if has_waited {
             self.0.table.clear_waiting(&webhook.person, id).await?;
         }
-        Ok(Message::Done)
+        Ok(MessageResult::Done)
     }
 
     /// Keeps a delivery pending for the next call after its first one. If too many deliveries of its person are
@@ -166,7 +166,7 @@ impl Webhooks {
         Ok(secrets)
     }
 
-    async fn make_call(&self, webhook: &Webhook, delivery: Delivery) -> Result<Message> {
+    async fn make_call(&self, webhook: &Webhook, delivery: Delivery) -> Result<MessageResult> {
         let shared = &self.0;
         let began = shared.clock.now();
         let ids: Vec<_> = webhook.signing(began).collect();
@@ -177,7 +177,7 @@ impl Webhooks {
             // The webhook was removed, or its secret replaced, since it was read. The repeated message sees the
             // change.
             tracing::warn!(webhook.id = %webhook.id, "webhook.without_secret");
-            return Ok(Message::Stays);
+            return Ok(MessageResult::Stays);
         };
         let ended = shared.clock.now();
         let attempt = Attempt {
@@ -195,18 +195,18 @@ impl Webhooks {
         }
         if !shared.table.put_delivery(&delivery, ended).await? {
             // Another run processed the same message: its row is read when this message is received again.
-            return Ok(Message::Stays);
+            return Ok(MessageResult::Stays);
         }
         match after {
             AfterCall::Delivered | AfterCall::GivenUp { .. } => {
                 if delivery.attempts > 1 || delivery.request.is_some() {
                     shared.table.clear_waiting(&webhook.person, delivery.id).await?;
                 }
-                Ok(Message::Done)
+                Ok(MessageResult::Done)
             }
             AfterCall::Again(_) => {
                 self.pause(webhook, &delivery, ended).await?;
-                Ok(Message::Done)
+                Ok(MessageResult::Done)
             }
         }
     }

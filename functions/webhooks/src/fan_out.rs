@@ -1,22 +1,22 @@
 //! One event: selects the webhooks of its owner to call.
 
-use crate::{Message, Webhooks};
-use purser_api::{DeliveryMessage, DeliveryOf, SqsRecord};
+use crate::Webhooks;
+use purser_api::{DeliveryMessage, DeliveryOf, MessageResult, SqsRecord};
 use purser_domain::Result;
 
 impl Webhooks {
     /// Sends a message for each webhook of the owner that subscribes to the event. A repeated event sends them again,
     /// for the same deliveries.
-    pub(crate) async fn fan_out(&self, record: &SqsRecord) -> Result<Message> {
+    pub(crate) async fn fan_out(&self, record: &SqsRecord) -> Result<MessageResult> {
         let event = record.event()?;
         // An event without an owner, such as a freeze of the deployment, calls no webhook.
         let Some(owner) = event.owner() else {
-            return Ok(Message::Done);
+            return Ok(MessageResult::Done);
         };
         let mut webhooks = self.0.table.of(owner).await?;
         webhooks.retain(|webhook| webhook.wants(owner, event.kind(), event.agent()));
         if webhooks.is_empty() {
-            return Ok(Message::Done);
+            return Ok(MessageResult::Done);
         }
         let gone = self.0.table.gone(&webhooks).await?;
         webhooks.retain(|webhook| !gone.contains_key(&webhook.id));
@@ -28,6 +28,6 @@ impl Webhooks {
             };
             self.0.deliveries.send(&message, None).await?;
         }
-        Ok(Message::Done)
+        Ok(MessageResult::Done)
     }
 }

@@ -21,7 +21,7 @@ mod fan_out;
 mod pauses;
 
 use call::{Caller, LONGEST_CALL};
-use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, SecretsKey, SqsBatch, SqsRecord, at_most};
+use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, MessageResult, SecretsKey, SqsBatch, SqsRecord};
 use purser_domain::{Causes, Error, EventSource, Result};
 use purser_store::WebhooksTable;
 use serde_json::Value;
@@ -59,15 +59,6 @@ struct QueueArns {
     requests: String,
     /// From the function itself.
     deliveries: String,
-}
-
-/// The result of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Message {
-    /// The message is done and is deleted from its queue.
-    Done,
-    /// The message stays in its queue and is received again.
-    Stays,
 }
 
 impl Webhooks {
@@ -128,26 +119,14 @@ impl Webhooks {
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);
-        let records = SqsBatch::read(event)?.records;
-        let ids: Vec<String> = records.iter().map(|record| record.message_id.clone()).collect();
-        let work = records.into_iter().map(|record| {
+        SqsBatch::run(event, AT_ONCE, |record| {
             let webhooks = self.clone();
-            async move {
-                let message = webhooks.take(&record, last_call).await;
-                (record.message_id, message)
-            }
-        });
-        let done = at_most(AT_ONCE, work).await;
-        // A message whose task panicked has no result, and stays in its queue.
-        let is_done = |id: &String| {
-            done.iter()
-                .any(|(done, message)| done == id && *message == Message::Done)
-        };
-        let left: Vec<String> = ids.into_iter().filter(|id| !is_done(id)).collect();
-        Ok(SqsBatch::leaving(&left))
+            async move { webhooks.take(&record, last_call).await }
+        })
+        .await
     }
 
-    async fn take(&self, record: &SqsRecord, last_call: Instant) -> Message {
+    async fn take(&self, record: &SqsRecord, last_call: Instant) -> MessageResult {
         let (arn, arns) = (&record.queue_arn, &self.0.arns);
         let taken = match () {
             () if *arn == arns.events => self.fan_out(record).await,
@@ -157,7 +136,7 @@ impl Webhooks {
         };
         taken.unwrap_or_else(|error| {
             tracing::error!(message.id = record.message_id, cause = %Causes(&error), "webhook.message_failed");
-            Message::Stays
+            MessageResult::Stays
         })
     }
 }

@@ -66,7 +66,7 @@ pub use lambda::random::{Entropy, random};
 pub use lambda::schedule::serve_schedule;
 pub use lambda::secrets::Secrets;
 pub use lambda::secrets_key::SecretsKey;
-pub use lambda::sqs::{SqsBatch, SqsRecord};
+pub use lambda::sqs::{MessageResult, SqsBatch, SqsRecord};
 pub use telemetry::trace_id::TraceId;
 pub use view::audit::{AuditList, AuditView, DateOrTime, audit_filter, from_to};
 pub use view::call::CallView;

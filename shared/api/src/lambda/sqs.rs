@@ -1,17 +1,17 @@
 //! SQS: batches of messages as its event source mapping passes them, and what a function asks of a queue.
 
+use crate::lambda::at_most::at_most;
 use aws_sdk_sqs::{Client, error::DisplayErrorContext};
 use aws_types::SdkConfig;
 use purser_domain::{Duration, Error, Event, Result};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-/// A batch.
+/// A batch of messages.
 #[derive(Debug, Deserialize)]
 pub struct SqsBatch {
-    /// Its messages.
     #[serde(rename = "Records")]
-    pub records: Vec<SqsRecord>,
+    records: Vec<SqsRecord>,
 }
 
 /// A message. Its `Debug` has no body: that is not for the log.
@@ -35,17 +35,41 @@ impl std::fmt::Debug for SqsRecord {
     }
 }
 
+/// The result of processing a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageResult {
+    /// It is deleted from its queue.
+    Done,
+    /// It stays in its queue and is received again.
+    Stays,
+}
+
 impl SqsBatch {
-    /// Reads the event of a call.
-    pub fn read(event: Value) -> Result<Self> {
-        serde_json::from_value(event)
-            .map_err(|_| Error::internal("reading a batch", "its shape is not the expected one"))
+    /// Processes the messages of an event concurrently, at most `at_once` of them, and returns the answer for Lambda. A
+    /// message that `work` does not finish stays in its queue, as does one whose task panics (developer guide,
+    /// "Implementing partial batch responses").
+    pub async fn run<F>(event: Value, at_once: usize, work: impl Fn(SqsRecord) -> F) -> Result<Value>
+    where
+        F: Future<Output = MessageResult> + Send + 'static,
+    {
+        let records = Self::read(event)?.records;
+        let ids: Vec<String> = records.iter().map(|record| record.message_id.clone()).collect();
+        let work = records.into_iter().map(|record| {
+            let id = record.message_id.clone();
+            let work = work(record);
+            async move { (id, work.await) }
+        });
+        let results = at_most(at_once, work).await;
+        let is_done = |id: &String| results.contains(&(id.clone(), MessageResult::Done));
+        let failures = ids.iter().filter(|id| !is_done(id));
+        let failures: Vec<Value> = failures.map(|id| json!({"itemIdentifier": id})).collect();
+        Ok(json!({"batchItemFailures": failures}))
     }
 
-    /// The answer that leaves these messages in their queue (developer guide, "Implementing partial batch responses").
-    pub fn leaving(left: &[String]) -> Value {
-        let left: Vec<Value> = left.iter().map(|id| json!({"itemIdentifier": id})).collect();
-        json!({"batchItemFailures": left})
+    /// Reads the event of a call.
+    fn read(event: Value) -> Result<Self> {
+        serde_json::from_value(event)
+            .map_err(|_| Error::internal("reading a batch", "its shape is not the expected one"))
     }
 }
 
