@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use axum::routing::get;
 use axum::{Json, Router};
 use purser_api::Env;
-use purser_local::{DEMO_OWNER, DEMO_PASSWORD, DEMO_STRANGER, MailService, Options, Streaming};
+use purser_local::{DEMO_OWNER, DEMO_STRANGER, MailService, Options, Streaming};
 use purser_testkit::serve;
 use purser_tests::{World, operation_entry, payment_entry, service_entry};
 use reqwest::Method;
@@ -91,7 +91,7 @@ async fn a_person_governs_an_agent_from_sign_in_to_revocation() {
         "provider_url": world.stack.providers.provider_url,
         "inbox_url": world.stack.mail.inbox_url,
         "email": DEMO_OWNER.email,
-        "password": DEMO_PASSWORD,
+        "name": DEMO_OWNER.name,
     });
     let telling = Command::new("node")
         .arg(root.join("tests/browser/story.mjs"))

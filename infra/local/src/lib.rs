@@ -24,7 +24,7 @@ pub use console::console;
 pub use document::openapi;
 pub use error::StackError;
 pub use gateway::Unrouted;
-pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_PASSWORD, DEMO_STRANGER, DemoUser, Issuer};
+pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_STRANGER, DemoUser, Issuer};
 pub use log_audit::LogAudit;
 pub use mail::{Mail, MailService};
 pub use processes::{ChildError, ProviderPorts, Providers};

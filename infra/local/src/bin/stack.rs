@@ -138,7 +138,7 @@ fn welcome(stack: &Stack) -> String {
     format!(
         r#"
 Purser answers at        {base_url}      (the API: {base_url}/openapi.json)
-the dashboard            {base_url}/dashboard      ({email}, password {password})
+the dashboard            {base_url}/dashboard      (as {name})
 paid provider (x402 v2)  {provider}
 paid provider (x402 v1)  {provider_v1}
 chain, DynamoDB          {rpc_url}  {dynamodb_url}
@@ -163,7 +163,6 @@ Ctrl-C stops everything.
             .as_deref()
             .unwrap_or("none: infra/setup.sh mail installs it"),
         provider_v1 = providers.provider_v1_url,
-        email = stack.owner.email,
-        password = purser_local::DEMO_PASSWORD,
+        name = stack.owner.name,
     )
 }
