@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Checks template.yaml without a cloud account, warnings being errors:
-#   1. SAM can translate it;
-#   2. cfn-lint accepts it as written (`--lint` replaces the translation, so both are needed);
-#   3. cfn-lint accepts what SAM makes of it. As written, cfn-lint does not look into Policies and Environment:
+# Checks template.yaml and the nested infra/monitoring.yaml without a cloud account, warnings being errors:
+#   1. SAM can translate them;
+#   2. cfn-lint accepts them as written (`--lint` replaces the translation, so both are needed);
+#   3. cfn-lint accepts what SAM makes of them. As written, cfn-lint does not look into Policies and Environment:
 #      only there does it see a reference to a table that does not exist, or an action that IAM does not know;
 #   4. checkov misses nothing but what infra/sam/checkov/checkov.yaml says why to do without;
-#   5. its roles allow what infra/sam/iam says, and nothing else;
-#   6. it holds what infra/sam/template_test.py says of it;
-#   7. it keeps the limits that AWS enforces and emulators do not (infra/sam/limits.py).
+#   5. the roles allow what infra/sam/iam says, and nothing else;
+#   6. the templates hold what infra/sam/template_test.py says of them;
+#   7. they keep the limits that AWS enforces and emulators do not (infra/sam/limits.py).
 #
 #   infra/sam/check.sh              all of it
 #   infra/sam/check.sh --quick      without checkov
@@ -25,19 +25,23 @@ export AWS_EC2_METADATA_DISABLED=true SAM_CLI_TELEMETRY=0
 
 mkdir -p .aws-sam
 .venv/bin/python infra/sam/translate.py template.yaml > .aws-sam/translated.json
+.venv/bin/python infra/sam/translate.py infra/monitoring.yaml > .aws-sam/monitoring.json
 
 if [[ ${1:-} != --quick ]]; then
   [[ -x .venv/checkov/bin/checkov ]] || { echo "check: no checkov; run infra/setup.sh checkov" >&2; exit 2; }
-  .venv/checkov/bin/checkov --config-file infra/sam/checkov/checkov.yaml --file .aws-sam/translated.json
-  echo ".aws-sam/translated.json passes checkov"
+  .venv/checkov/bin/checkov --config-file infra/sam/checkov/checkov.yaml --file .aws-sam/translated.json .aws-sam/monitoring.json
+  echo "the translated templates pass checkov"
 fi
 if [[ ${1:-} == --checkov ]]; then exit; fi
 
-.venv/bin/sam validate --region us-east-1 --template-file template.yaml
-.venv/bin/sam validate --lint --region us-east-1 --template-file template.yaml
+# SAM does not look into a nested template.
+for template in template.yaml infra/monitoring.yaml; do
+  .venv/bin/sam validate --region us-east-1 --template-file "$template"
+  .venv/bin/sam validate --lint --region us-east-1 --template-file "$template"
+done
 
-.venv/bin/cfn-lint --regions us-east-1 --template .aws-sam/translated.json
-echo ".aws-sam/translated.json is valid CloudFormation"
+.venv/bin/cfn-lint --regions us-east-1 --template .aws-sam/translated.json .aws-sam/monitoring.json
+echo "the translated templates are valid CloudFormation"
 
 node --test infra/sam/iam/roles.test.mjs
 .venv/bin/python infra/sam/template_test.py

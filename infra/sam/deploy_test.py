@@ -4,10 +4,10 @@
     .venv/bin/python infra/sam/deploy_test.py
 
 The emulator is ministack. It has no secret's policies, no managed login and no alarms over arithmetic, so these are left
-out of the template, which SAM translates here instead of AWS. It enforces no quotas and no permissions, and runs no
-functions without Docker. Its tag API lists neither secrets nor log groups, so the test adds them from their own services;
-it can't import secrets, so their part of the request is checked and then left out. What AWS itself refuses is
-infra/sam/limits.py's.
+out of the templates, which are translated here instead of by AWS. Its `Ref` of a rule lacks the bus. It enforces no quotas
+and no permissions, and runs no functions without Docker. Its tag API lists neither secrets nor log groups, so the test adds
+them from their own services; it can't import secrets, so their part of the request is checked and then left out. What AWS
+itself refuses is infra/sam/limits.py's.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ import account
 import boto3
 import kept
 from samcli.cli.types import CfnParameterOverridesType
-from translate import translated as translate
+from translate import NESTED, TEMPLATE, templates
 from values import ROOT, Environment, Wrong
 
 MINISTACK = ROOT / ".venv-ministack" / "bin" / "ministack"
@@ -42,12 +42,16 @@ NEEDS = {"lambda_reserved": 0, "scheduler_schedules": 8, "iam_roles": 12}
 
 @cache
 def translation(*parameters):
-    return json.dumps(translate(**dict(parameters)))
+    return json.dumps(templates(**dict(parameters)))
+
+
+def all_translated(**parameters):
+    """It takes seconds, and is asked for often."""
+    return json.loads(translation(*parameters.items()))
 
 
 def translated(**parameters):
-    """It takes seconds, and is asked for often."""
-    return json.loads(translation(*parameters.items()))
+    return all_translated(**parameters)[TEMPLATE.name]
 
 
 # Where these programs ask for it too.
@@ -162,12 +166,19 @@ class Deployment(unittest.TestCase):
 
     def template(self, given, broken=False):
         """What `sam build` would leave, as far as the emulator knows it; `broken`: it fails after everything kept is made."""
-        template = translated(**given.parameters)
+        files = all_translated(**given.parameters)
+        template = files[TEMPLATE.name]
         with zipfile.ZipFile(self.folder / "code.zip", "w") as code:
             code.writestr("bootstrap", "#!/bin/sh\n")
         for name, resource in list(template["Resources"].items()):
-            if resource["Type"] in UNKNOWN or "Metrics" in resource.get("Properties", {}):
+            if resource["Type"] in UNKNOWN:
                 del template["Resources"][name]
+            elif resource["Type"] == NESTED:
+                nested = files[resource["Properties"]["TemplateURL"]]
+                nested["Resources"] = {each: one for each, one in nested["Resources"].items() if "Metrics" not in one["Properties"]}
+                (self.folder / f"{name}.json").write_text(json.dumps(nested))
+                resource["Properties"]["TemplateURL"] = f"{name}.json"
+                resource["Properties"]["Parameters"] |= {rule: {"Ref": rule} for rule in ("NoticeEventsRule", "WebhookEventsRule")}
             elif resource["Type"] == "AWS::Lambda::Function":
                 resource["Properties"]["Code"] = "code.zip"
             elif resource["Type"] == "AWS::Cognito::UserPool":
@@ -194,6 +205,10 @@ class Deployment(unittest.TestCase):
 
     def outputs(self, given):
         return {each["OutputKey"]: each["OutputValue"] for each in kept.living(self.session, given.stack)["Outputs"]}
+
+    def alarms(self):
+        pages = self.session.client("cloudwatch").get_paginator("describe_alarms").paginate()
+        return {alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]}
 
     def asked(self, given, **needs):
         plan = account.Plan(given, self.session, NEEDS | needs, kept.living(self.session, given.stack))
@@ -257,6 +272,9 @@ class Deployment(unittest.TestCase):
         deployed = self.deploy(given)
         self.assertEqual(deployed.returncode, 0, deployed.stdout[-2_000:] + deployed.stderr[-2_000:])
         outputs = self.outputs(given)
+        nested = all_translated(**given.parameters)["infra/monitoring.yaml"]["Resources"].values()
+        named = [each["Properties"]["AlarmName"]["Fn::Sub"] for each in nested if "MetricName" in each["Properties"]]
+        self.assertEqual(self.alarms(), {name.replace("${Stack}", given.stack) for name in named})
         self.run_page("aws", outputs)
         pool = self.session.client("cognito-idp").admin_get_user(UserPoolId=outputs["UserPoolId"], Username="ada@example.com")
         self.assertEqual(pool["UserStatus"], "FORCE_CHANGE_PASSWORD")
@@ -270,6 +288,7 @@ class Deployment(unittest.TestCase):
         self.assertIn("theirs", self.run_kept("list", "dev")[1])
         events.delete_rule(Name="theirs", EventBusName=given.stack)
         self.delete(given)
+        self.assertEqual(self.alarms(), set(), "the nested stack goes with the stack")
         left = self.left(given)
         template = translated(**given.parameters)
         kept_names = sorted(name for name, each in template["Resources"].items() if kept.is_kept(each) and kept.holds(template, each, given))

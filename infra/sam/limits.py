@@ -4,7 +4,7 @@
     .venv/bin/python infra/sam/limits.py --stack-name purser-dev --region eu-west-1 [--parameter Name=value]…
                                          [--needs | --costs]
 
-The template is translated as SAM does it, and every reference is replaced by a name of real length. LIMITS, below, is the
+The templates are translated as AWS does it, and every reference is replaced by a name of real length. LIMITS, below, is the
 list: what is measured, how much is allowed, which page says so, and what to change. --needs prints what the account must
 have, in JSON, --costs the fixed monthly costs, in Markdown. Nothing is asked of AWS.
 
@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from translate import evaluated, translated
+from translate import NESTED, TEMPLATE, evaluated, templates, whole
 
 ACCOUNT = "123456789012"
 AWS = "https://docs.aws.amazon.com"
@@ -33,12 +33,14 @@ UNRESERVED = 100
 
 
 class Stack:
-    """A translated template as CloudFormation sees it in one account and region."""
+    """The translated templates of a deployment as CloudFormation sees them in one account and region. Resources of nested
+    stacks are among the others."""
 
-    def __init__(self, template, name, region, **parameters):
-        self.template, self.name, self.region, self.parameters = template, name, region, parameters
+    def __init__(self, files, name, region, **parameters):
+        self.files, self.name, self.region, self.parameters = files, name, region, parameters
+        self.template = whole(files)
         self.resources = {}
-        for logical, resource in template["Resources"].items():
+        for logical, resource in self.template["Resources"].items():
             if self.holds(resource.get("Condition")):
                 self.resources[logical] = resource
         self.resources = {logical: self.resolved(resource) for logical, resource in self.resources.items()}
@@ -336,14 +338,24 @@ def filter_counts(stack):
 
 
 def template_size(stack):
-    yield "template", size(stack.template)
+    for path, template in stack.files.items():
+        yield path, size(template)
 
 
 def count(section):
     def measure(stack):
-        yield "template", len(stack.template.get(section, {}))
+        for path, template in stack.files.items():
+            yield path, len(template.get(section, {}))
 
     return measure
+
+
+def passed_values(stack):
+    """What is passed to nested stacks."""
+    for name, one in stack.files[TEMPLATE.name]["Resources"].items():
+        if one["Type"] == NESTED:
+            for parameter, value in one["Properties"]["Parameters"].items():
+                yield f"{name}.{parameter}", len(str(stack.resolved(value)).encode())
 
 
 def body_of(stack):
@@ -420,8 +432,8 @@ def long_names(stack):
 
 def shared_names(stack):
     """Names that a second stack of the account would have too, or this one in a second region."""
-    other = {one: name for one, _, name, _ in given_names(Stack(stack.template, "other", stack.region, **stack.parameters))}
-    away = {one: name for one, _, name, _ in given_names(Stack(stack.template, stack.name, "zz-elsewhere-1", **stack.parameters))}
+    other = {one: name for one, _, name, _ in given_names(Stack(stack.files, "other", stack.region, **stack.parameters))}
+    away = {one: name for one, _, name, _ in given_names(Stack(stack.files, stack.name, "zz-elsewhere-1", **stack.parameters))}
     for logical, kind, name, _ in given_names(stack):
         yield logical, int(name == other[logical] or (kind in GLOBAL and name == away[logical]))
 
@@ -445,7 +457,7 @@ def unencrypted_logs(stack):
 
 
 def beyond_ascii(stack):
-    for where, text in strings(stack.template):
+    for where, text in strings(stack.files):
         if not text.isascii():
             yield where, sum(not letter.isascii() for letter in text)
 
@@ -587,6 +599,7 @@ LIMITS = (
     # Counts.
     Limit("resources", 500, count("Resources"), f"{AWS}/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html", "split the stack"),
     Limit("parameters", 200, count("Parameters"), f"{AWS}/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html", "remove some"),
+    Limit("bytes of a value for a nested stack", 4_096, passed_values, f"{AWS}/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html", "pass less"),
     Limit("outputs", 200, count("Outputs"), f"{AWS}/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html", "remove some"),
     Limit("routes of the API", 300, routes, f"{AWS}/apigateway/latest/developerguide/http-api-quotas.html", "merge some"),
     Limit("permissions of a function", 1, permissions_per_function, f"{AWS}/lambda/latest/dg/gettingstarted-limits.html", "give it one permission for the whole API"),
@@ -694,10 +707,10 @@ def main():
         name, equals, parameters[name] = each.partition("=")
         if not equals:
             parser.error(f"`{each}` is not NAME=VALUE")
-    template = translated()
-    if unknown := set(parameters) - set(template["Parameters"]):
+    files = templates()
+    if unknown := set(parameters) - set(files[TEMPLATE.name]["Parameters"]):
         parser.error(f"template.yaml has no parameter {', '.join(sorted(unknown))}")
-    stack = Stack(template, arguments.stack_name, arguments.region, **parameters)
+    stack = Stack(files, arguments.stack_name, arguments.region, **parameters)
     if arguments.needs:
         print(json.dumps(needs(stack), indent=2))
     elif arguments.costs:

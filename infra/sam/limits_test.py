@@ -7,7 +7,7 @@ from pathlib import Path
 
 import limits
 from limits import LIMITS, Stack, problems
-from translate import translated
+from translate import TEMPLATE, templates
 
 DEPLOY = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
 
@@ -50,7 +50,7 @@ def under(kind, field, **properties):
 
 
 def added(section, amount):
-    return lambda stack: stack.template[section].update({f"Planted{at}": {"Type": "Planted"} for at in range(amount)})
+    return lambda stack: stack.files[TEMPLATE.name].setdefault(section, {}).update({f"Planted{at}": {"Type": "Planted"} for at in range(amount)})
 
 
 def twice(kind):
@@ -117,8 +117,12 @@ def granted(stack):
         stack.resources[f"PeopleFunctionPlanted{at}Permission"] = copy.deepcopy(stack.resources["PeoplePermission"])
 
 
+def passing(stack):
+    stack.files[TEMPLATE.name]["Resources"]["Monitoring"]["Properties"]["Parameters"]["AlarmEmail"] = LONG
+
+
 def named(stack):
-    for resources in (stack.resources, stack.template["Resources"]):
+    for resources in (stack.resources, stack.files[TEMPLATE.name]["Resources"]):
         resources["ProbeFunctionEveryMinute"]["Properties"]["Name"] = "ProbeFunctionEveryMinute"
 
 
@@ -145,9 +149,10 @@ PLANTED = {
     "bytes of the access log's format": under("AWS::ApiGatewayV2::Stage", "AccessLogSettings", Format=LONG),
     "characters of an event pattern": put("AWS::Events::Rule", EventPattern={"source": [LONG]}),
     "characters of a mapping's filter": with_mapping("FilterCriteria", FilterCriteria={"Filters": [{"Pattern": LONG}]}),
-    "bytes of the template": lambda stack: stack.template.update(Planted=LONG * 26),
+    "bytes of the template": lambda stack: stack.files["infra/monitoring.yaml"].update(Planted=LONG * 26),
     "resources": added("Resources", 500),
     "parameters": added("Parameters", 200),
+    "bytes of a value for a nested stack": passing,
     "outputs": added("Outputs", 200),
     "routes of the API": many_routes,
     "permissions of a function": twice("AWS::Lambda::Permission"),
@@ -164,7 +169,7 @@ PLANTED = {
     "names that another stack has too": named,
     "role patterns that miss a role": to(name="p" * 40),
     "log groups that their key does not encrypt": to(name="other"),
-    "characters beyond ASCII": lambda stack: stack.template.update(Description="nobody\u2019s"),
+    "characters beyond ASCII": lambda stack: stack.files["infra/monitoring.yaml"].update(Description="nobody\u2019s"),
     "words that Metrics Insights has not": lambda stack: alarm_of(stack, Expression="SELECT SUM(x) FROM y WHERE a = 'b' OR a = 'c'"),
     "line ends in the access log's format": under("AWS::ApiGatewayV2::Stage", "AccessLogSettings", Format="{\n}"),
     "resources of a queue's statement, beside one": put("AWS::SQS::QueuePolicy", PolicyDocument={"Statement": [{"Resource": ["a", "b"]}]}),
@@ -193,17 +198,17 @@ class Limits(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         # SAM leaves parameters as references, so its translation is the same for each case.
-        cls.template = translated()
+        cls.files = templates()
 
     def stack(self, **parameters):
-        return Stack(self.template, "purser", "us-east-1", **parameters)
+        return Stack(self.files, "purser", "us-east-1", **parameters)
 
     def test_every_limit_is_kept_under_names_of_every_length(self):
         for case in CASES:
             for name in NAMES:
                 for region in REGIONS:
                     with self.subTest(name=name, region=region, **case):
-                        stack = Stack(self.template, name, region, **case)
+                        stack = Stack(self.files, name, region, **case)
                         found = [(limit.name, where, figure) for limit, where, figure in problems(stack)]
                         self.assertEqual(found, [])
 
@@ -213,13 +218,13 @@ class Limits(unittest.TestCase):
         for limit in LIMITS:
             with self.subTest(limit.name):
                 stack = copy.copy(base)
-                stack.template, stack.resources = copy.deepcopy(base.template), copy.deepcopy(base.resources)
+                stack.files, stack.template, stack.resources = map(copy.deepcopy, (base.files, base.template, base.resources))
                 PLANTED[limit.name](stack)
                 self.assertTrue(any(figure > limit.at_most for _, figure in limit.measure(stack)))
 
     def test_every_condition_is_tried_both_ways(self):
         stacks = [self.stack(**case) for case in CASES]
-        for condition in self.template["Conditions"]:
+        for condition in stacks[0].template["Conditions"]:
             self.assertEqual({stack.holds(condition) for stack in stacks}, {True, False}, condition)
 
     def test_the_default_fits_a_new_account_and_all_a_usual_one(self):

@@ -1,4 +1,4 @@
-"""What the template has to say, asked of the CloudFormation that SAM makes of it; run by infra/sam/check.sh.
+"""What the templates have to say, asked of the CloudFormation that AWS makes of them; run by infra/sam/check.sh.
 
 Routes are tests/it/docs.rs. What the roles allow is infra/sam/iam; that the functions need it, infra/sam/calls.py.
 """
@@ -13,7 +13,7 @@ from samcli.lib.providers.sam_stack_provider import SamLocalStackProvider
 
 import calls
 import roles
-from translate import TEMPLATE, evaluated, translated
+from translate import TEMPLATE, evaluated, templates, translated, whole
 
 ROOT = TEMPLATE.parent
 TRANSACTIONS = ("TransactWriteItems",)
@@ -37,7 +37,7 @@ RETAINED = {
 class Template(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.template = translated()
+        cls.template = whole(templates())
         cls.resources = cls.template["Resources"]
         cls.functions = roles.functions(cls.template)
 

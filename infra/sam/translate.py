@@ -1,18 +1,23 @@
-"""Prints template.yaml as the plain CloudFormation that SAM makes of it, in JSON, without a cloud account.
+"""Prints a template as the plain CloudFormation that AWS makes of it, in JSON, without a cloud account.
 
-    .venv/bin/python infra/sam/translate.py [template.yaml]
+    .venv/bin/python infra/sam/translate.py [<template>]
 
 The routes and permissions exist only after this step; lint and tests that are about them read its output.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
+from samcli.lib.cfn_language_extensions.sam_integration import process_template_for_sam_cli
 from samcli.lib.translate.sam_template_validator import SamTemplateValidator
 from samcli.yamlhelper import yaml_parse
 
 TEMPLATE = Path(__file__).resolve().parents[2] / "template.yaml"
+LANGUAGE_EXTENSIONS = "AWS::LanguageExtensions"
+SAM = "AWS::Serverless-2016-10-31"
+NESTED = "AWS::CloudFormation::Stack"
 
 
 class NoManagedPolicies:
@@ -23,11 +28,77 @@ class NoManagedPolicies:
 
 
 def translated(path=TEMPLATE, **parameters):
-    """What SAM makes of a template that is deployed with these parameters beside the defaults."""
-    validator = SamTemplateValidator(
-        yaml_parse(path.read_text()), NoManagedPolicies(), region="us-east-1", parameter_overrides=parameters
-    )
-    return yaml_parse(validator.get_translated_template_if_valid())
+    """A template after its transforms, deployed with these parameters beside the defaults. A nested stack is still a
+    resource of it: `templates` has the nested templates too."""
+    template = yaml_parse(path.read_text())
+    transforms = template.get("Transform", [])
+    transforms = transforms if isinstance(transforms, list) else [transforms]
+    if LANGUAGE_EXTENSIONS in transforms:
+        # Parameters stay references.
+        template = process_template_for_sam_cli(template)
+        template["Transform"] = [each for each in transforms if each != LANGUAGE_EXTENSIONS]
+    if SAM in transforms:
+        validator = SamTemplateValidator(template, NoManagedPolicies(), region="us-east-1", parameter_overrides=parameters)
+        template = yaml_parse(validator.get_translated_template_if_valid())
+    template.pop("Transform", None)
+    return template
+
+
+def templates(**parameters):
+    """Every template of a deployment, translated, by its path in the repository; the root comes first."""
+    root = translated(**parameters)
+    nested = [each["Properties"]["TemplateURL"] for each in root["Resources"].values() if each["Type"] == NESTED]
+    return {TEMPLATE.name: root} | {path: translated(TEMPLATE.parent / path) for path in nested}
+
+
+def whole(templates):
+    """A deployment's templates as one: the resources of nested stacks are among the root's, and what the root passes to a
+    nested stack stands where its parameter was."""
+    merged = {**templates[TEMPLATE.name]}
+    merged["Conditions"], merged["Resources"] = dict(merged["Conditions"]), dict(merged["Resources"])
+    for name, stack in templates[TEMPLATE.name]["Resources"].items():
+        if stack["Type"] != NESTED:
+            continue
+        nested, passed = templates[stack["Properties"]["TemplateURL"]], stack["Properties"]["Parameters"]
+        assert passed.keys() == nested["Parameters"].keys(), f"{name}: {sorted(passed.keys() ^ nested['Parameters'].keys())}"
+        assert not re.search(r"AWS::Stack(Id|Name)", json.dumps(nested)), f"{name}: of the nested stack"
+        for condition, value in passed_into(nested.get("Conditions", {}), passed).items():
+            assert merged["Conditions"].setdefault(condition, value) == value, condition
+        resources = passed_into(nested["Resources"], passed)
+        del merged["Resources"][name]
+        assert not merged["Resources"].keys() & resources.keys(), name
+        merged["Resources"] |= resources
+    return merged
+
+
+def passed_into(value, passed):
+    """A part of a nested template with what its stack is passed in place of the parameters."""
+
+    def text(found, more):
+        name, _, attribute = found[1].partition(".")
+        match more.get(name, passed.get(name)):
+            case None:
+                return found[0]
+            case {"Ref": other} if not attribute:
+                return f"${{{other}}}"
+            case {"Fn::GetAtt": [other, of_it]} if not attribute:
+                return f"${{{other}.{of_it}}}"
+            case str() | int() as plain if not attribute:
+                return str(plain)
+        raise AssertionError(f"`{found[0]}` is not a text")
+
+    match value:
+        case {"Ref": name}:
+            return passed.get(name, value)
+        case {"Fn::Sub": [template, more]}:
+            return {"Fn::Sub": re.sub(r"\$\{([^}!]+)\}", lambda found: text(found, more), template)}
+        case {"Fn::Sub": template}:
+            return {"Fn::Sub": re.sub(r"\$\{([^}!]+)\}", lambda found: text(found, {}), template)}
+        case dict():
+            return {name: passed_into(member, passed) for name, member in value.items()}
+        case list():
+            return [passed_into(item, passed) for item in value]
+    return value
 
 
 def evaluated(template, value, **parameters):
@@ -67,5 +138,10 @@ def evaluated(template, value, **parameters):
 
 
 if __name__ == "__main__":
-    json.dump(translated(Path(sys.argv[1]) if len(sys.argv) > 1 else TEMPLATE), sys.stdout, indent=2)
+    printed = translated(Path(sys.argv[1]) if len(sys.argv) > 1 else TEMPLATE)
+    for resource in printed["Resources"].values():
+        if resource["Type"] == NESTED:
+            # `sam deploy` uploads the file and puts its URL here.
+            resource["Properties"]["TemplateURL"] = f"https://s3.us-east-1.amazonaws.com/bucket/{resource['Properties']['TemplateURL']}"
+    json.dump(printed, sys.stdout, indent=2)
     print()
