@@ -51,7 +51,7 @@ export CARGO_LAMBDA_COMPILER_EXTRA_ARGS=--locked
 
 sam build --no-cached --template-file template.yaml --build-dir "$into" --parameter-overrides "Architecture=$architecture"
 
-# SAM fails when a build fails; these are the two things that it does not look at.
+# SAM fails when a build fails; these are the things that it does not look at.
 functions=$(grep -c 'Type: AWS::Serverless::Function$' template.yaml)
 built=0
 for bootstrap in "$into"/*/bootstrap; do
@@ -66,4 +66,5 @@ for bootstrap in "$into"/*/bootstrap; do
     "$bootstrap" "$(stat -c %s "$bootstrap")" "$(gzip -6 --stdout "$bootstrap" | wc -c)" "$needs"
   built=$((built + 1))
 done
+[[ -s $into/Monitoring/template.yaml ]] || { echo "build: the nested template is missing" >&2; exit 1; }
 [[ $built -eq $functions ]] || { echo "build: $built of $functions functions were built" >&2; exit 1; }

@@ -34,10 +34,10 @@ if [[ ${1:-} != --quick ]]; then
 fi
 if [[ ${1:-} == --checkov ]]; then exit; fi
 
-# SAM does not look into a nested template.
+# SAM does not look into a nested template, and knows `Fn::ForEach` only where it is told to.
 for template in template.yaml infra/monitoring.yaml; do
-  .venv/bin/sam validate --region us-east-1 --template-file "$template"
-  .venv/bin/sam validate --lint --region us-east-1 --template-file "$template"
+  .venv/bin/sam validate --language-extensions --region us-east-1 --template-file "$template"
+  .venv/bin/sam validate --language-extensions --lint --region us-east-1 --template-file "$template"
 done
 
 .venv/bin/cfn-lint --regions us-east-1 --template .aws-sam/translated.json .aws-sam/monitoring.json

@@ -10,7 +10,10 @@ import re
 import sys
 from pathlib import Path
 
-from samcli.lib.cfn_language_extensions.sam_integration import process_template_for_sam_cli
+from samcli.lib.cfn_language_extensions.models import TemplateProcessingContext
+from samcli.lib.cfn_language_extensions.pipeline import ProcessingPipeline
+from samcli.lib.cfn_language_extensions.processors.foreach import ForEachProcessor
+from samcli.lib.cfn_language_extensions.processors.parsing import TemplateParsingProcessor
 from samcli.lib.translate.sam_template_validator import SamTemplateValidator
 from samcli.yamlhelper import yaml_parse
 
@@ -34,14 +37,33 @@ def translated(path=TEMPLATE, **parameters):
     transforms = template.get("Transform", [])
     transforms = transforms if isinstance(transforms, list) else [transforms]
     if LANGUAGE_EXTENSIONS in transforms:
-        # Parameters stay references.
-        template = process_template_for_sam_cli(template)
-        template["Transform"] = [each for each in transforms if each != LANGUAGE_EXTENSIONS]
+        template = expanded(template)
     if SAM in transforms:
         validator = SamTemplateValidator(template, NoManagedPolicies(), region="us-east-1", parameter_overrides=parameters)
         template = yaml_parse(validator.get_translated_template_if_valid())
     template.pop("Transform", None)
     return template
+
+
+def expanded(template):
+    """A template after `AWS::LanguageExtensions`. SAM CLI expands the loops; its other processors would also decide conditions
+    on parameters without a value."""
+    loops = ProcessingPipeline([TemplateParsingProcessor(), ForEachProcessor()])
+    template = loops.process_template(TemplateProcessingContext(fragment=template))
+
+    def plain(value):
+        match value:
+            case {"Fn::FindInMap": [mapping, key, member]}:
+                return template["Mappings"][mapping][plain(key)][member]
+            case {"Ref": {"Fn::Sub": str(name)}}:
+                return {"Ref": name}
+            case dict():
+                return {name: plain(member) for name, member in value.items()}
+            case list():
+                return [plain(item) for item in value]
+        return value
+
+    return {**{name: part for name, part in template.items() if name != "Mappings"}, "Resources": plain(template["Resources"])}
 
 
 def templates(**parameters):
@@ -87,13 +109,17 @@ def passed_into(value, passed):
                 return str(plain)
         raise AssertionError(f"`{found[0]}` is not a text")
 
+    def substituted(template, more):
+        plain = re.sub(r"\$\{([^}!]+)\}", lambda found: text(found, more), template)
+        return {"Fn::Sub": plain} if "${" in plain else plain
+
     match value:
         case {"Ref": name}:
             return passed.get(name, value)
         case {"Fn::Sub": [template, more]}:
-            return {"Fn::Sub": re.sub(r"\$\{([^}!]+)\}", lambda found: text(found, more), template)}
+            return substituted(template, passed_into(more, passed))
         case {"Fn::Sub": template}:
-            return {"Fn::Sub": re.sub(r"\$\{([^}!]+)\}", lambda found: text(found, {}), template)}
+            return substituted(template, {})
         case dict():
             return {name: passed_into(member, passed) for name, member in value.items()}
         case list():
