@@ -230,7 +230,7 @@ class Template(unittest.TestCase):
             properties = alarm["Properties"]
             section = properties["AlarmName"]["Fn::Sub"].removeprefix("${AWS::StackName}-")
             self.assertEqual(section, re.sub(r"(?<!^)([A-Z])", r"-\1", name.removesuffix("Alarm")).lower())
-            self.assertIn(f"(docs/runbook.md, {section})", properties["AlarmDescription"])
+            self.assertRegex(properties["AlarmDescription"], rf"^[^.]+\.( [^.]+\.)? \(docs/runbook\.md, {section}\)$", "at most two sentences")
             self.assertIn("TreatMissingData", properties, name)
             self.assertIn("HasAlarmEmail", json.dumps(properties["AlarmActions"]), name)
             named.add(section)
