@@ -8,34 +8,25 @@
 //! (`tests/it/bad_input.rs`), and the promises of the API as a whole (`infra/schemathesis`).
 
 mod canonical_json;
-mod gateway_event;
-mod headers;
 mod hosts;
 mod node_answers;
 mod payment_requirement;
 mod payment_response;
-mod request_body;
 
 pub use canonical_json::canonical_json;
-pub use gateway_event::gateway_event;
-pub use headers::headers;
 pub use hosts::hosts;
 pub use node_answers::node_answers;
 pub use payment_requirement::payment_requirement;
 pub use payment_response::payment_response;
-pub use request_body::request_body;
 
 /// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its binary and of its corpus folder.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 5] = [
     ("canonical_json", canonical_json),
-    ("gateway_event", gateway_event),
-    ("headers", headers),
     ("hosts", hosts),
     ("node_answers", node_answers),
     ("payment_requirement", payment_requirement),
     ("payment_response", payment_response),
-    ("request_body", request_body),
 ];
