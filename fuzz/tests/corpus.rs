@@ -35,7 +35,7 @@ fn every_file_of_the_corpus_holds() {
 }
 
 #[test]
-fn every_target_has_a_binary_and_a_corpus_and_the_other_way_round() {
+fn fuzz_targets_match_their_binaries_and_corpora() {
     let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(names_in(&corpus()), targets);
     let sources = names_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets"));

@@ -177,7 +177,7 @@ fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
 
 /// Calls every route with every credential that it must refuse.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_refuses_every_caller_that_is_not_its_own() {
+async fn every_route_refuses_foreign_credentials() {
     let (world, names) = world_with_everything().await;
     let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
     let agent_key = bearer(&world.demo().key);
@@ -284,7 +284,7 @@ async fn every_route_for_reading_answers_its_own_caller() {
 
 /// The issuer publishes two keys and has withdrawn a third.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_outlives_the_rotation_of_the_issuers_key() {
+async fn sessions_survive_issuer_key_rotation() {
     let world = World::still().await;
     let before = world.person(&DEMO_OWNER);
     world.person_gets(&before, "/agents").await.ok();
@@ -298,7 +298,7 @@ async fn a_session_outlives_the_rotation_of_the_issuers_key() {
 
 /// The removal takes effect within a minute and does not affect other operators.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_who_is_taken_out_gets_in_no_more_and_others_go_on() {
+async fn removed_operators_lose_access() {
     let world = World::still().await;
     let ask = async |token: &str| {
         let request = world.http.get(format!("{}/internal/services", world.stack.base_url));

@@ -18,7 +18,7 @@ fn just_before(at: Timestamp) -> Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_reads_itself_its_services_and_their_policies() {
+async fn agents_read_their_services_and_policies() {
     let world = World::start().await;
     let policy = SpendPolicy {
         enabled_operations: Some(vec![OperationSlug::parse("web.search").unwrap()]),
@@ -94,8 +94,9 @@ async fn left(world: &World, agent: &TestAgent) -> Value {
     json!(told)
 }
 
+/// An amount stops counting at the instant at which its window ends.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_reads_what_is_left_at_this_very_instant() {
+async fn agents_read_their_exact_remaining_limits() {
     let world = World::still().await;
     let [hour, other] = [(); 2].map(|()| RuleId::from_uuid(uuid::Uuid::new_v4()));
     let budget = |id, limit, window| {
@@ -186,7 +187,7 @@ async fn an_agent_reads_what_is_left_at_this_very_instant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_can_not_be_paid_is_listed_and_told_why() {
+async fn unpayable_services_are_listed_with_a_reason() {
     let world = World::still().await;
     let agent = world.poor_agent(vec![]).await;
     let entry = service_entry("news", &[operation_entry("news.read", "https://news.example/x")]);

@@ -49,8 +49,9 @@ impl Ground {
     }
 }
 
+/// The content type of the request does not matter.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_read_up_to_its_limit_and_not_a_byte_further() {
+async fn request_bodies_are_limited_to_65536_bytes() {
     const LIMIT: usize = 65_536;
     let ground = Ground::new().await;
     for (path, valid) in ground.payments().into_iter().rev() {
@@ -343,7 +344,7 @@ async fn no_header_makes_another_request_of_a_request() {
 /// `OPTIONS` is a method like any other: no route has it, and no CORS preflight is granted. `HEAD` exists only on
 /// public routes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_method_that_no_route_has_is_not_found_and_invites_no_other_site() {
+async fn unknown_methods_are_not_found_without_cors_headers() {
     let ground = Ground::new().await;
     let agent = ground.agent.id;
     for path in [
@@ -595,8 +596,9 @@ impl Mutator {
     }
 }
 
+/// Each answer has a status below 500, and only an authorization writes to the tables.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_mutation_of_a_request_breaks_the_service_or_moves_money_unseen() {
+async fn mutated_requests_never_fail_internally_or_spend_unrecorded() {
     const SEED: u64 = 0x5EED_0402;
     let ground = Ground::new().await;
     let (world, agent) = (&ground.world, &ground.agent);

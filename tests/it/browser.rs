@@ -62,8 +62,9 @@ async fn with_operators_acts(world: &World) {
     world.operator_edits(Method::PUT, &path, &freeze).await.ok();
 }
 
+/// The test covers everything from sign-in to the revocation of the key.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_governs_an_agent_from_sign_in_to_revocation() {
+async fn an_owner_manages_an_agent_in_a_browser() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let env = Env::process();
     let chromium = env.get("CHROMIUM").unwrap_or(CHROMIUM);

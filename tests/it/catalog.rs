@@ -24,8 +24,9 @@ fn slugs(list: &Value) -> Vec<&str> {
         .collect()
 }
 
+/// Disabled services are listed only by their status or slug.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_list_is_filtered_bounded_and_without_what_is_disabled() {
+async fn the_service_list_applies_filters_and_limits() {
     let world = World::start().await;
     let all = list(&world, "").await;
     let everything = slugs(&all);
@@ -93,7 +94,7 @@ async fn the_list_is_filtered_bounded_and_without_what_is_disabled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_is_told_with_the_fields_of_the_contract() {
+async fn services_have_exactly_the_documented_fields() {
     let world = World::still().await;
     // The probe determines which operations are paid and which are free.
     world.stack.probe.run(std::time::Duration::from_mins(1)).await.unwrap();
@@ -179,7 +180,7 @@ async fn a_service_is_told_with_the_fields_of_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_caller_gets_the_same_answer_and_may_keep_it() {
+async fn public_responses_are_identical_and_cacheable() {
     let world = World::start().await;
     for path in [
         "/services",
@@ -210,7 +211,7 @@ async fn every_caller_gets_the_same_answer_and_may_keep_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_the_catalog_is_seen_within_seconds() {
+async fn catalog_changes_are_visible_within_seconds() {
     let world = World::still().await;
     let before = list(&world, "?slug=lab-search").await;
     let mut service = world.service("lab-search").await;
@@ -270,7 +271,7 @@ async fn every_function_sees_a_change_without_an_object() {
 
 /// The providers here use the official SDK, in both versions of the protocol.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_sees_the_real_providers_as_the_catalog_knows_them() {
+async fn probe_results_match_the_catalog_for_real_providers() {
     let world = World::still().await;
     let report = world.stack.probe.run(std::time::Duration::from_mins(1)).await.unwrap();
     assert_eq!(report.dropped, 0);
@@ -343,7 +344,7 @@ async fn naming_one_service_while_calling_another_is_refused() {
 
 /// A method that no operation has is the agent's own mistake, so the answer lists what would be right.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_no_operation_is_told_what_its_service_lists() {
+async fn an_unlisted_call_names_the_available_operations() {
     let world = World::start().await;
     let mut body = body_of(world.offer(10_000));
     let weather = format!("{}/weather", world.stack.providers.provider_url);
@@ -361,7 +362,7 @@ async fn a_call_that_is_no_operation_is_told_what_its_service_lists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_everybody_may_read_answers_head_with_the_headers_of_get() {
+async fn public_routes_answer_head_like_get() {
     let world = World::start().await;
     for path in [
         "/services",

@@ -46,8 +46,9 @@ fn confirmed(receipt: &ReceiptState) -> &Settlement {
     }
 }
 
+/// Calls over the cap are refused with `retry_at`; an approval is used once.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_clients_story_pay_wait_for_the_cap_ask_a_person_and_go_on() {
+async fn the_client_pays_waits_and_obtains_approval() {
     let world = World::start().await;
     let policy = SpendPolicy {
         max_per_day: units(2 * PRICE),
@@ -197,8 +198,9 @@ async fn spent(world: &World, agent: &TestAgent) -> u64 {
     1_000_000 - u64::from_str_radix(left.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
+/// It is killed before and after each of its four exchanges.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_killed_at_any_moment_and_repeated_pays_once() {
+async fn a_killed_and_repeated_client_run_pays_once() {
     let world = World::start().await;
     // Each of the four exchanges has two moments: offer, authorize, paid call, complete.
     for moment in 0..8 {
@@ -230,8 +232,9 @@ async fn a_run_that_is_killed_at_any_moment_and_repeated_pays_once() {
     }
 }
 
+/// The client reports redirects, new terms, failures and invented proofs.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_provider_does_after_it_was_paid_is_told_and_pays_nothing_twice() {
+async fn hostile_responses_after_payment_never_cause_another_payment() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let (relay, url) = Relay::start(&world, None).await;
@@ -305,7 +308,7 @@ fn silent(status: u16) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_that_was_sent_and_not_proved_is_unproven_until_its_receipt_is_settled() {
+async fn sent_payments_stay_unproven_until_confirmed() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let (relay, url) = Relay::start(&world, None).await;
@@ -345,8 +348,9 @@ async fn a_payment_that_was_sent_and_not_proved_is_unproven_until_its_receipt_is
     assert_eq!(spent(&world, &agent).await, 3 * PRICE);
 }
 
+/// A paid price above the listed one is reported with the listed price.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_price_above_the_listed_one_is_told_and_refused_above_the_percentage_that_the_caller_allows() {
+async fn prices_above_the_listed_percentage_are_refused() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let purchase = purser(&world, &agent).service("lab-weather").await.unwrap();
@@ -416,7 +420,7 @@ async fn four_workers_make_forty_purchases_through_one_payer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_is_sent_again_for_the_same_payment() {
+async fn the_client_retries_lost_answers_with_one_payment() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     world.enable(&agent, "lab-weather-v1", SpendPolicy::permissive()).await;
@@ -442,7 +446,7 @@ async fn a_lost_answer_is_sent_again_for_the_same_payment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_of_ten_minutes_buys_at_the_newest_offer() {
+async fn the_client_uses_the_newest_offer_after_approval() {
     let world = World::start().await;
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
@@ -477,8 +481,9 @@ async fn an_approval_of_ten_minutes_buys_at_the_newest_offer() {
     assert_eq!(spent(&world, &agent).await, 2 * PRICE);
 }
 
+/// Until then, repeating the call reports `AlreadyPaid`, unless the payment is acknowledged.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_is_over_once_its_answer_was_read_to_the_end() {
+async fn a_purchase_ends_after_its_response_is_read() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let settlement = |payment: &Option<PaymentMade>| payment.as_ref().unwrap().settlement_id;
@@ -520,8 +525,9 @@ async fn a_purchase_is_over_once_its_answer_was_read_to_the_end() {
     assert_eq!(spent(&world, &agent).await, 4 * PRICE);
 }
 
+/// Purser also refuses prices above the ceiling and invalid keys.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_provider_asks_for_is_bounded_and_judged_before_anything_is_paid() {
+async fn invalid_provider_terms_are_refused_before_payment() {
     let world = World::still_with(Options::default()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let payer = payer(&world, &agent, "hostile");
@@ -591,7 +597,7 @@ async fn what_a_provider_asks_for_is_bounded_and_judged_before_anything_is_paid(
 }
 
 #[test]
-fn purser_is_called_over_https_or_on_this_machine_alone() {
+fn only_https_or_loopback_urls_are_accepted() {
     let at = |url: &str| Purser::new(url, &AgentKey::from_text("gak_pub_1:gak_sec_2").unwrap()).is_ok();
     assert!(at("https://purser.example") && at("http://127.0.0.1:3000") && at("http://localhost:3000/base/"));
     assert!(!at("http://purser.example") && !at("ftp://127.0.0.1") && !at("purser.example") && !at("https:"));

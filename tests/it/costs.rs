@@ -47,7 +47,7 @@ async fn a_long_history_and_many_services_cost_nothing() {
 /// if it is the first under this catalog, the starting set. The first payment at each service writes what later ones
 /// find.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_agent_costs_no_row_for_each_service() {
+async fn new_agent_cost_is_independent_of_catalog_size() {
     let world = World::metered().await;
     let person = world.person(&DEMO_OWNER);
     let create = async || {
@@ -110,7 +110,7 @@ async fn an_authorization_costs_the_same_after_many() {
 /// A made-up hash costs one node call, however late; after the maximum number of failed proofs it costs none. A hash
 /// that confirmed another payment costs as much as a payment, plus one call for its receipt.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hash_that_is_no_proof_costs_the_node_next_to_nothing() {
+async fn a_wrong_hash_costs_few_node_calls() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let paid = world.authorize(&agent, &body_of(world.offer(1))).await.ok();
@@ -181,7 +181,7 @@ fn logging_contract() -> String {
 
 /// Whatever a transaction logs besides a payment, finding its proof takes the same three calls.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_among_twelve_thousand_logs_is_proven_as_any_other() {
+async fn twelve_thousand_logs_do_not_raise_proof_cost() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let authorized = world.authorize(&agent, &body_of(world.offer(1))).await.ok();
@@ -222,7 +222,7 @@ async fn settle_in_one_block(world: &World, authorized: &[Value]) -> Vec<String>
 /// A payment from authorize to the receipt, including the watch afterwards. A hundred payments share the calls of
 /// reconcile: all payments of one agent, and all payments in one block.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_takes_four_node_calls_and_its_share_of_what_reconcile_asks() {
+async fn a_payment_takes_four_node_calls_plus_reconciliation() {
     /// In tenths of a call.
     const RECONCILED_TENTHS: usize = 1;
     const NOBODY_COMPLETES_TENTHS: usize = 2;
@@ -269,7 +269,7 @@ async fn a_payment_takes_four_node_calls_and_its_share_of_what_reconcile_asks() 
 /// The cost of the search for outflows depends on blocks and wallets: a thousand wallets take three node calls, however
 /// much was paid, and 40 wallets take a read unit.
 #[tokio::test(flavor = "multi_thread")]
-async fn outflows_of_a_thousand_wallets_are_a_few_calls_however_much_was_paid() {
+async fn outflow_search_of_many_wallets_takes_few_calls() {
     const WALLETS: u64 = 1_000;
     const PAYMENTS: usize = 40;
     let world = World::metered().await;
@@ -389,7 +389,7 @@ async fn pages_of_a_fleet_read_what_they_show() {
 /// the claims of one two-second block have 4. All other partitions belong to single agents, each of which can pay 250
 /// times a second.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_payment_writes_is_spread_so_that_a_thousand_a_second_fit() {
+async fn payment_writes_are_spread_over_partitions() {
     let world = World::metered().await;
     let agent = world.agent(judged_policy(), vec![]).await;
     let writes = writes_of_a_payment(&world, &agent).await;
@@ -405,7 +405,7 @@ fn node_calls(measured: &Measured) -> usize {
 
 /// The check for a newer catalog delays no request: it runs concurrently with the reads that use the cached copy.
 #[tokio::test(flavor = "multi_thread")]
-async fn confirming_the_catalog_takes_no_round_trip_of_its_own() {
+async fn the_catalog_check_adds_no_round_trip() {
     let world = World::metered().await;
     let agent = world.agent(judged_policy(), vec![]).await;
     world.authorize(&agent, &body_of(world.offer(1))).await.ok();
@@ -418,7 +418,7 @@ async fn confirming_the_catalog_takes_no_round_trip_of_its_own() {
 
 /// A wait costs as much as a poll, plus the counters of waits, plus one read of one row per second.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_waits_for_a_verdict_reads_once_a_second() {
+async fn a_waiting_call_reads_once_per_second() {
     let world = World::metered().await;
     let policy = SpendPolicy {
         require_approval_above: purser_tests::units(0),

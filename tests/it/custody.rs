@@ -27,8 +27,9 @@ async fn key_of(world: &World, agent: AgentId) -> (String, WalletKey) {
     }
 }
 
+/// Signatures of a repeated payment differ, but the token accepts only one of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_kms_has_the_keys_each_agent_has_one_that_signs_for_it() {
+async fn each_agent_has_its_own_kms_key() {
     let world = world_of(CustodyKind::Kms).await;
     let owner = world.person(&DEMO_OWNER);
     let made = world
@@ -70,8 +71,9 @@ async fn where_kms_has_the_keys_each_agent_has_one_that_signs_for_it() {
     assert!(world.stack.secret_values().iter().all(|value| value.len() != 128));
 }
 
+/// Until then requests are refused, and only one settlement is held.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_can_not_sign_for_now_holds_one_payment_that_its_repetition_signs() {
+async fn payments_are_signed_when_the_key_recovers() {
     let world = world_of(CustodyKind::Kms).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let kms = &world.stack.kms;
@@ -95,7 +97,7 @@ async fn a_key_that_can_not_sign_for_now_holds_one_payment_that_its_repetition_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_reserved_for_a_wallet_whose_key_is_another_ones() {
+async fn wallets_with_a_foreign_key_reserve_nothing() {
     for custody in [CustodyKind::Seed, CustodyKind::Kms] {
         let world = world_of(custody).await;
         let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
@@ -109,7 +111,7 @@ async fn nothing_is_reserved_for_a_wallet_whose_key_is_another_ones() {
 
 /// `people` writes agents' records, so a compromised `people` can give an agent any wallet.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_signed_for_an_agent_with_another_agents_wallet() {
+async fn agents_cannot_use_another_agents_wallet() {
     const TO: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
     for custody in [CustodyKind::Seed, CustodyKind::Kms] {
         let world = world_of(custody).await;
@@ -151,7 +153,7 @@ async fn nothing_is_signed_for_an_agent_with_another_agents_wallet() {
 
 /// `people` requests attestations from `payments`, so a compromised `people` can request any attestation.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wallet_attests_one_agent_and_an_agent_has_one_wallet() {
+async fn each_wallet_is_attested_for_one_agent() {
     for custody in [CustodyKind::Seed, CustodyKind::Kms] {
         let world = world_of(custody).await;
         let agent = world.agent_of(&world.person(&DEMO_OWNER), "saver").await.id;
@@ -202,7 +204,7 @@ async fn a_wallet_attests_one_agent_and_an_agent_has_one_wallet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_is_made_with_an_attested_wallet_or_not_at_all() {
+async fn agents_are_created_only_with_attested_wallets() {
     let world = world_of(CustodyKind::Kms).await;
     let owner = world.person(&DEMO_OWNER);
     let agents = async || world.person_gets(&owner, "/agents").await.ok()["count"].clone();
@@ -229,7 +231,7 @@ async fn an_agent_is_made_with_an_attested_wallet_or_not_at_all() {
 
 /// The policies of the template let a role use a key by its tags, which hold some minutes after the key was made.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_not_usable_yet_is_taken_by_the_next_agent() {
+async fn delayed_keys_are_reused_by_the_next_agent() {
     let world = World::with(Options {
         custody: CustodyKind::Kms,
         environment: [(

@@ -194,8 +194,9 @@ fn catalogue() -> BTreeMap<String, String> {
     sections
 }
 
+/// `docs/errors.md` has a section for every error, with its status, and no others.
 #[test]
-fn the_catalogue_has_a_section_for_every_error_and_no_other() {
+fn the_error_catalogue_matches_the_code() {
     let catalogue = catalogue();
     let mut told = BTreeSet::new();
     for kind in every_error() {
@@ -413,7 +414,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 
 /// A slug stands behind its status: ``404 `not_found` ``, ``401 `invalid_session`, `invalid_agent_key` ``.
 #[test]
-fn every_slug_beside_a_status_is_in_the_catalogue() {
+fn documented_slugs_exist_in_the_error_catalogue() {
     let mut known: BTreeSet<String> = catalogue().into_keys().chain(slugs_of_mcp()).collect();
     let fields = catalogue().remove("<field>_required").unwrap_or_default();
     known.extend(quoted(&fields).map(str::to_owned));
@@ -642,7 +643,7 @@ fn every_citation_leads_somewhere() {
 /// the template. All routes with the internal token belong to one function, which has no others, so that AWS
 /// credentials can be required in front of that function (`infra/sam/template_test.py`).
 #[test]
-fn the_template_and_the_description_of_the_api_name_the_same_routes() {
+fn the_template_and_openapi_have_equal_routes() {
     let template = Template::of_repository();
     let routed: BTreeSet<(String, String, bool)> = template
         .routes()
@@ -677,7 +678,7 @@ fn the_template_and_the_description_of_the_api_name_the_same_routes() {
 
 /// The texts for agents name only existing routes, refusals and members, and their links need no key.
 #[test]
-fn what_agents_are_told_is_in_the_description_of_the_api() {
+fn agent_guides_match_the_openapi_document() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
     let [overview, skill] = ["llms.txt", "SKILL.md"].map(|name| text_of(&format!("functions/catalog/guide/{name}")));
     for link in overview.split("](").skip(1) {
@@ -722,7 +723,7 @@ fn what_agents_are_told_is_in_the_description_of_the_api() {
 }
 
 #[test]
-fn the_description_of_the_api_is_written_from_the_code() {
+fn the_openapi_document_matches_the_code() {
     let written = purser_local::openapi().unwrap();
     assert!(
         text_of("docs/openapi.json") == written,
@@ -732,7 +733,7 @@ fn the_description_of_the_api_is_written_from_the_code() {
 
 /// A kind that is not described could not be requested by clients that follow the description.
 #[test]
-fn both_audit_logs_can_be_asked_for_every_kind_of_act() {
+fn both_audit_logs_document_every_kind() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
     let kinds: Vec<&str> = purser_domain::AuditKind::ALL.iter().map(|kind| kind.name()).collect();
     for path in ["/audit-log", "/internal/audit-log"] {
@@ -763,7 +764,7 @@ fn every_test_that_the_guarantees_name_is_there() {
 }
 
 #[test]
-fn every_operation_has_a_name_of_its_own_and_every_link_names_one() {
+fn operation_ids_are_unique_and_links_resolve() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
     let paths = document["paths"].as_object().unwrap().values();
     let operations: Vec<&Value> = paths
@@ -811,7 +812,7 @@ fn no_schema_contradicts_itself() {
 
 /// A string described without restrictions but refused for its content would be described wrongly.
 #[test]
-fn every_text_in_a_body_says_which_texts_it_takes() {
+fn body_strings_declare_their_allowed_values() {
     fn walk<'a>(document: &'a Value, schema: &'a Value, at: &str, loose: &mut BTreeSet<String>) {
         match schema {
             Value::Object(members) => {

@@ -331,8 +331,9 @@ async fn would_pay(world: &World, agent: &TestAgent, body: &Value) {
     );
 }
 
+/// All routes send the same response, whichever part of the key is wrong.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_without_a_valid_key_is_unauthorized_and_learns_nothing() {
+async fn calls_without_a_valid_key_are_unauthorized() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let other = world.agent(SpendPolicy::permissive(), vec![]).await;
@@ -384,8 +385,9 @@ async fn a_call_without_a_valid_key_is_unauthorized_and_learns_nothing() {
     world.call(Method::GET, "/services", None, None).await.ok();
 }
 
+/// The response names each problem.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_can_not_be_judged_is_told_why_and_binds_no_key() {
+async fn invalid_bodies_are_refused_and_bind_no_key() {
     let world = World::start().await;
     let agent = free_agent(&world, &["lab-search"], vec![]).await;
     let narrow = policy(|policy| policy.allowed_domains = domains(&["example.com"]));
@@ -435,8 +437,9 @@ async fn a_body_that_can_not_be_judged_is_told_why_and_binds_no_key() {
 /// A policy edit, a rule, the call, and the expected refusal.
 type Row = (fn(&mut SpendPolicy), Option<RuleKind>, Value, Refusal);
 
+/// The preflight predicts each refusal.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_refusal_is_told_with_its_numbers_as_foreseen_and_moves_nothing() {
+async fn every_policy_refusal_reports_its_numbers() {
     let world = World::still().await;
     let agent = free_agent(&world, &["lab-search"], vec![]).await;
     let at = |units: u64| body_of(world.offer(units));
@@ -672,7 +675,7 @@ async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_is_asked_above_a_threshold_or_by_a_rule() {
+async fn thresholds_and_rules_require_approval() {
     let world = World::start().await;
     let body = body_of(world.offer(5_000));
     let careful = policy(|policy| policy.require_approval_above = units(4_999));
@@ -701,7 +704,7 @@ async fn void(world: &World, agent: &TestAgent, body: &Value, reason: &str) {
 
 /// Single use and expiry are tested in `approvals.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payment() {
+async fn an_approval_only_allows_its_own_request_once() {
     let world = World::still().await;
     let careful = || policy(|policy| policy.require_approval_above = units(4_999));
     let agent = world.agent(careful(), vec![]).await;
@@ -762,7 +765,7 @@ async fn an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payme
 
 /// Other owners' ids on every route are tested in `isolation.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_and_what_is_somebody_elses_are_alike_not_found() {
+async fn missing_and_foreign_objects_are_equally_not_found() {
     let world = World::start().await;
     let agent = free_agent(&world, &["lab-search", "sundown-feeds"], vec![]).await;
     let other = world.agent(SpendPolicy::permissive(), vec![]).await;
@@ -905,7 +908,7 @@ fn proof_of(transaction: &str) -> Value {
 /// The parsing of responses is tested in `shared/domain/src/x402/proof.rs`, the matching of transfers in `transfer.rs`
 /// beside it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
+async fn payments_without_on_chain_proof_are_not_confirmed() {
     let world = World::start().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let (token, chain) = (NETWORK.token().address, &world.stack.chain);
@@ -981,8 +984,9 @@ async fn a_payment_that_the_chain_does_not_show_is_not_confirmed() {
     assert!(decisions(&world, &agent).await.is_empty());
 }
 
+/// Payments are still authorized.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment() {
+async fn a_chain_outage_only_delays_confirmations() {
     let environment = [("FINALITY_CONFIRMATIONS", "1000")];
     let environment = environment
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -1034,8 +1038,9 @@ async fn a_chain_that_cannot_be_asked_delays_a_confirmation_and_stops_no_payment
     assert_eq!(complete().await.ok()["confirmed_via"], "onchain");
 }
 
+/// Public routes are not throttled.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_asks_too_often_waits_for_the_next_minute() {
+async fn a_throttled_address_waits_for_the_next_minute() {
     let world = World::still_with(Options {
         // More calls than the local stack's owner needs to create the demo agent.
         throttle_per_minute: 20,

@@ -289,7 +289,7 @@ fn answered<'a>(answer: &'a GatewayAnswer, name: &str) -> &'a str {
 }
 
 #[test]
-fn every_file_has_its_row_and_every_row_its_file() {
+fn event_files_and_rows_match() {
     let files: BTreeSet<String> = events().into_keys().collect();
     let rows: BTreeSet<String> = EVENTS.iter().map(|(file, ..)| (*file).to_owned()).collect();
     let alone: Vec<&String> = files.symmetric_difference(&rows).collect();
@@ -298,7 +298,7 @@ fn every_file_has_its_row_and_every_row_its_file() {
 }
 
 #[test]
-fn every_route_of_the_template_has_an_event_and_every_event_its_route() {
+fn template_routes_and_events_match() {
     let route_key = |method: &str, path: &str| match path {
         "$default" => path.to_owned(),
         path => format!("{method} {path}"),
@@ -318,7 +318,7 @@ fn every_route_of_the_template_has_an_event_and_every_event_its_route() {
 
 /// Values that occur twice in a file are equal, as in the gateway's events.
 #[test]
-fn every_event_is_one_that_the_gateway_could_have_sent() {
+fn recorded_events_are_valid_gateway_events() {
     for (file, event) in events() {
         let (context, body) = (&event["requestContext"], event["body"].as_str().unwrap_or_default());
         assert_eq!(event["version"], "2.0", "{file}");

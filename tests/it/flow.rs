@@ -61,7 +61,7 @@ fn confirmed(answer: Answer) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unmodified_v2_provider_is_paid_and_the_receipt_confirmed() {
+async fn an_unmodified_v2_provider_is_paid_and_confirmed() {
     let world = World::start().await;
     let agent = world.demo();
     let url = format!("{}/weather", world.stack.providers.provider_url);
@@ -118,7 +118,7 @@ async fn an_unmodified_v2_provider_is_paid_and_the_receipt_confirmed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_form_of_proof_confirms_on_v2_and_v1() {
+async fn all_proof_forms_confirm_over_both_x402_versions() {
     let world = World::start().await;
     let agent = world.demo();
     let providers = &world.stack.providers;
@@ -158,7 +158,7 @@ async fn every_form_of_proof_confirms_on_v2_and_v1() {
 
 /// The provider's application answers 400, without settling, to a payment whose id does not have 16 to 128 characters.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_requires_an_id_of_the_payment_gets_one_that_stays() {
+async fn a_required_payment_identifier_is_added_and_kept() {
     let world = World::start().await;
     let agent = world.demo();
     let url = format!("{}/report", world.stack.providers.provider_url);
@@ -195,8 +195,9 @@ async fn a_provider_that_requires_an_id_of_the_payment_gets_one_that_stays() {
     assert_eq!(world.footprint().await.settlements, 3);
 }
 
+/// The payment follows the newest offer, and the chain accepts its nonce once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_is_asked_for_again_and_pays_once() {
+async fn repeated_authorize_calls_return_one_settlement() {
     let world = World::start().await;
     let agent = world.demo();
     let url = format!("{}/weather", world.stack.providers.provider_url);
@@ -236,8 +237,9 @@ async fn a_lost_answer_is_asked_for_again_and_pays_once() {
     assert_eq!(world.footprint().await.settlements, 1);
 }
 
+/// It replaces the proof header, but not the check on chain.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_assertion_stands_in_for_the_proof_only_where_development_says_so() {
+async fn provider_ok_is_only_accepted_in_development() {
     let setting = ("ACCEPT_PROVIDER_OK".to_owned(), "true".to_owned());
     let development = Options {
         environment: [setting].into(),

@@ -349,7 +349,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
 
 /// A parameter that is not listed here would not be tested.
 #[test]
-fn every_name_in_a_path_a_query_or_a_body_is_known_to_this_walk() {
+fn isolation_tests_cover_every_request_parameter() {
     let known: BTreeSet<&str> = OWNED.into_iter().chain(SHARED).collect();
     for route in routes() {
         let asked = format!("{} {}", route.method, route.path);
@@ -381,7 +381,7 @@ fn every_name_in_a_path_a_query_or_a_body_is_known_to_this_walk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
+async fn foreign_and_missing_objects_get_identical_responses() {
     let town = Town::start().await;
     let before = town.tables().await;
     let (first, second, elsewhere) = (&town.first, &town.second, &town.elsewhere);
@@ -421,7 +421,7 @@ async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_wrong_kind_of_caller_learns_of_no_id_whether_it_exists() {
+async fn the_wrong_credential_type_reveals_no_ids() {
     let town = Town::start().await;
     let before = town.tables().await;
     let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
@@ -460,8 +460,9 @@ async fn the_wrong_kind_of_caller_learns_of_no_id_whether_it_exists() {
     town.is_as_it_was(&before).await;
 }
 
+/// Filters by foreign agents and foreign cursors reveal nothing, either.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_tells_of_nobody_else_whatever_it_is_asked_for() {
+async fn lists_contain_no_data_of_other_owners() {
     let town = Town::start().await;
     let (first, second, elsewhere) = (&town.first, &town.second, &town.elsewhere);
     let asks = routes()
@@ -523,8 +524,9 @@ async fn a_list_tells_of_nobody_else_whatever_it_is_asked_for() {
     }
 }
 
+/// This applies even if the call is the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_lets_nobody_elses_call_run_though_it_is_the_same_call() {
+async fn other_agents_cannot_use_an_approval() {
     let town = Town::start().await;
     let (world, first) = (&town.world, &town.first);
     for (theirs, approve) in [(&town.second, false), (&town.elsewhere, false), (&town.second, true)] {
@@ -612,7 +614,7 @@ async fn one_key_of_two_agents_is_two_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_of_one_agent_completes_no_settlement_of_another() {
+async fn payments_never_complete_settlements_of_other_agents() {
     let town = Town::start().await;
     let world = &town.world;
     let complete = async |home: &Home, hash: &str| {
@@ -653,7 +655,7 @@ async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option
 
 /// The time to answer is not measured; it follows from the calls, which are the same for every kind of wrong key.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_secret_an_ended_key_and_an_unknown_agent_are_the_same_answer_for_the_same_work() {
+async fn invalid_keys_cause_identical_responses_and_work() {
     let town = Town::of(World::watched().await).await;
     let (world, home) = (&town.world, &town.first);
     // An existing agent has more to read than an unknown one: its budgets take additional reads.

@@ -106,8 +106,9 @@ async fn spent(world: &World, agent: &TestAgent) -> u64 {
     1_000_000 - u64::from_str_radix(left.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
+/// The agent finds a service, pays, reaches the daily cap, requests approval, and reads the receipt.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tools_story_find_pay_wait_for_the_cap_ask_a_person_and_go_on() {
+async fn the_tools_support_a_complete_purchase() {
     let world = World::start().await;
     let policy = SpendPolicy {
         max_per_day: units(2 * PRICE),
@@ -224,8 +225,9 @@ async fn the_tools_story_find_pay_wait_for_the_cap_ask_a_person_and_go_on() {
     assert_eq!(spent(&world, &agent).await, 3 * PRICE);
 }
 
+/// No parameter chooses a payee or network, and a free operation is called without a payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_tool_takes_what_its_schema_says_and_nothing_else() {
+async fn tools_declare_hints_and_refuse_invalid_arguments() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let host = Host::of(&world, &agent);
@@ -325,8 +327,9 @@ async fn each_tool_takes_what_its_schema_says_and_nothing_else() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
+/// The catalog is public. Other tools require an agent key, which is checked before the message.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_endpoint_speaks_each_version_and_takes_a_key_for_what_is_an_agents() {
+async fn all_protocol_versions_are_served() {
     let world = World::start().await;
     let host = Host::of(&world, &world.demo());
     let message = |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
@@ -491,8 +494,9 @@ fn client_at(last: u8) -> Client {
     Client::builder().local_address(address).build().unwrap()
 }
 
+/// Throttling and network limits apply to the address of the client, not to that of the MCP function.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_counts_and_judges_the_caller_of_the_function_and_not_the_function() {
+async fn limits_apply_to_the_original_caller() {
     const LIMIT: u32 = 12;
     let world = World::still_with(Options {
         throttle_per_minute: LIMIT,
@@ -706,7 +710,7 @@ async fn without_an_accepted_key_no_provider_is_called() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_ends_at_any_moment_and_is_repeated_under_its_key_pays_once() {
+async fn interrupted_calls_with_one_key_pay_once() {
     // A call that broke off keeps its lease.
     let limit = ("CALLS_PER_PROVIDER".to_owned(), "16".to_owned());
     let (world, provider, api) = hostile([limit].into()).await;
@@ -741,8 +745,9 @@ async fn a_call_that_ends_at_any_moment_and_is_repeated_under_its_key_pays_once(
     }
 }
 
+/// Response texts are bounded; redirects and repeated payment requests are reported as errors.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_provider_does_is_bounded_and_told_and_pays_nothing_twice() {
+async fn hostile_provider_responses_never_pay_twice() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let host = Host::of(&world, &agent);
@@ -836,7 +841,7 @@ async fn what_a_provider_does_is_bounded_and_told_and_pays_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_takes_too_long_loses_no_payment() {
+async fn slow_providers_lose_no_payment() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let host = Host::of(&world, &agent);
@@ -880,7 +885,7 @@ fn silence() -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_text_of_the_catalog_and_no_parameter_leads_a_call_elsewhere() {
+async fn catalog_texts_and_parameters_cannot_redirect_calls() {
     let (world, _, _) = hostile(BTreeMap::new()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let host = Host::of(&world, &agent);
@@ -1083,8 +1088,9 @@ async fn no_call_of_a_provider_evades_governance() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
+/// Other keys and other providers are still served.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stalled_provider_and_a_busy_key_hold_their_part_alone() {
+async fn stalled_providers_and_busy_keys_are_isolated() {
     let limits = [("CALLS_PER_KEY", "2"), ("CALLS_PER_PROVIDER", "3")];
     let limits = limits.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let (world, provider, _) = hostile(BTreeMap::from(limits)).await;
@@ -1183,7 +1189,7 @@ async fn a_lease_is_one_calls_until_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_is_served_by_each_address_and_header_it_sends() {
+async fn common_paths_and_accept_headers_are_served() {
     let world = World::start().await;
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     for path in ["/mcp", "/mcp/"] {
@@ -1294,8 +1300,9 @@ impl Drawn {
     }
 }
 
+/// Random arguments of each tool's schema are accepted; deviations are refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_schema_allows_is_read_and_nothing_else() {
+async fn every_schema_matches_the_accepted_arguments() {
     const DRAWS: usize = 60;
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;

@@ -427,7 +427,7 @@ async fn poisoned(messaging: &impl Messaging, send: impl AsyncFn()) -> Vec<usize
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_a_foreign_emulator_of_aws_all_is_as_over_our_own_stand_ins() {
+async fn local_messaging_matches_an_independent_aws_emulator() {
     let Some(theirs) = Ministack::start().await else { return };
     let ours = Ours::start().await;
     let (of_theirs, of_ours) = tokio::join!(story(&theirs, &theirs.url), story(&ours, &ours.bus_url));

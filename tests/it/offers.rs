@@ -123,7 +123,7 @@ fn echoes(answer: &Value, requirement: &Value, why: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_terms_are_the_same_request_whatever_surrounds_them() {
+async fn offers_with_equal_terms_are_one_request() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let mut body = body_of(world.offer(5_000));
@@ -176,8 +176,9 @@ async fn the_same_terms_are_the_same_request_whatever_surrounds_them() {
     }
 }
 
+/// A higher price does not match the approval.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approved_purchase_is_made_with_a_fresh_offer() {
+async fn approved_purchases_accept_a_fresh_offer() {
     let world = World::still().await;
     let mut policy = SpendPolicy::permissive();
     policy.require_approval_above = units(1_000);
@@ -378,7 +379,7 @@ async fn a_payment_response_confirms_however_it_is_written() {
 
 /// A provider fetches the page that the call names, whatever the agent declares beside it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_declared_target_is_the_one_that_the_call_names() {
+async fn declared_targets_must_match_the_call() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let scrape = world.service("lab-scrape").await;
@@ -427,7 +428,7 @@ async fn a_declared_target_is_the_one_that_the_call_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_no_operation_is_told_by_the_service_that_lists_its_path() {
+async fn wrong_methods_are_refused_with_the_listed_operation() {
     let world = World::still().await;
     let agent = world.demo();
     let mut body = body_of(world.offer(5_000));
@@ -446,7 +447,7 @@ async fn a_call_that_is_no_operation_is_told_by_the_service_that_lists_its_path(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_agent_gets_no_payment_by_a_fresh_offer() {
+async fn frozen_agents_get_no_payment_from_fresh_offers() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let body = body_of(world.offer(5_000));

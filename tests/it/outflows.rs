@@ -112,8 +112,9 @@ async fn complete(world: &World, agent: &TestAgent, authorized: &Value, hash: &s
     world.complete(agent, settlement, &proof).await.ok();
 }
 
+/// Operators and the owner of the agent see it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_leaves_a_wallet_past_purser_is_told_once_to_operators_and_its_owner() {
+async fn an_unexplained_outflow_is_reported_once() {
     let log = Log::start("warn,purser=info");
     let world = world(&WATCH).await;
     let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
@@ -256,8 +257,9 @@ async fn what_settlements_pay_is_explained_however_they_end() {
     assert_eq!(told(&world).await.len(), 1);
 }
 
+/// A real outflow is still reported.
 #[tokio::test(flavor = "multi_thread")]
-async fn with_another_nonce_key_no_payment_is_told_as_stolen() {
+async fn a_changed_nonce_key_reports_no_false_outflows() {
     let world = world(&WATCH).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     pay(&world, &agent, 1_000).await;
@@ -287,7 +289,7 @@ async fn with_another_nonce_key_no_payment_is_told_as_stolen() {
 
 /// Payments end even if the search fails.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_search_that_fails_fails_no_run_and_is_done_later() {
+async fn a_failed_outflow_search_is_repeated_later() {
     let log = Log::start("warn,purser=info");
     let world = world(&WATCH).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;

@@ -130,7 +130,7 @@ const NOT_ITS_PAYEE: &str = "catalog_payee:pay_to_not_in_catalog";
 const NOT_YET: &str = "catalog_payee:pay_to_not_yet_accepted";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_payee_is_paid_from_its_time_on_and_not_before() {
+async fn payee_changes_apply_only_after_their_delay() {
     let office = Office::open().await;
     let (world, payee) = (&office.world, office.payee());
     let owner = world.person(&DEMO_OWNER);
@@ -224,7 +224,7 @@ async fn another_payee_is_paid_from_its_time_on_and_not_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raised_price_waits_and_a_lower_one_does_not() {
+async fn price_increases_are_delayed_but_decreases_apply_immediately() {
     let office = Office::open().await;
     let payee = office.payee();
     let operation = office.operation();
@@ -272,8 +272,9 @@ async fn a_raised_price_waits_and_a_lower_one_does_not() {
     assert_eq!(reason, "catalog_payment:operation_has_no_payment");
 }
 
+/// The operator who made the change cannot accept it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_operator_ends_the_wait_and_nobody_accepts_their_own() {
+async fn a_second_operator_can_accept_a_delayed_change() {
     let office = Office::open().await;
     let operation = office.operation();
     let id = fresh_key();
@@ -323,8 +324,9 @@ async fn a_second_operator_ends_the_wait_and_nobody_accepts_their_own() {
     office.accept(bob, &id, of, "\"3\"").await.refused(404, "not_found");
 }
 
+/// Operators see that time as `paid_from`.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_accepted_payee_is_paid_from_the_time_that_operators_are_told() {
+async fn accepted_payees_are_paid_after_the_configured_delay() {
     let delay = ("ACCEPTED_PAYEE_DELAY_SECONDS".to_owned(), "3600".to_owned());
     let world = World::still_with(Options {
         environment: [delay].into(),
@@ -357,8 +359,9 @@ async fn an_accepted_payee_is_paid_from_the_time_that_operators_are_told() {
     office.pays(&agent, 1_000, STRANGER).await.ok();
 }
 
+/// Writing the same change again, or an entry without a payment, keeps the time of the change.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_is_taken_back_by_writing_what_is_and_kept_by_writing_it_again() {
+async fn delayed_changes_are_reverted_by_the_original_entry() {
     let office = Office::open().await;
     let payee = office.payee();
     let operation = office.operation();
@@ -460,7 +463,7 @@ async fn no_sequence_of_edits_shortens_the_wait() {
 
 /// No agent can have such a service enabled.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_never_open_is_changed_and_opened_at_once() {
+async fn changes_to_uncurated_services_apply_immediately() {
     let office = Office::open().await;
     let operation = office.operation();
     let id = fresh_key();
@@ -496,8 +499,9 @@ async fn a_test_network_may_do_without_the_delay() {
     office.pays(&agent, 1_000, STRANGER).await.ok();
 }
 
+/// Another event is published when the delayed change is made.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_waited_is_told_when_it_takes_effect() {
+async fn delayed_changes_publish_events_when_effective() {
     let world = World::still_with(Options {
         streams: Streaming::On,
         ..Options::default()

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_that_a_person_sets_is_charged_and_shown() {
+async fn owner_budgets_are_charged_and_shown() {
     let world = World::start().await;
     let (owner, demo) = (world.person(&DEMO_OWNER), world.demo());
     let rules = format!("/agents/{}/rules", demo.id);
@@ -20,8 +20,9 @@ async fn a_budget_that_a_person_sets_is_charged_and_shown() {
     assert_eq!(listed["rules"][0]["used_units"], 2_000, "{listed}");
 }
 
+/// The entry of the daily window stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_rolled_out_of_a_budget_is_evicted_where_it_was_asked_for() {
+async fn requested_budget_evictions_are_carried_out() {
     let world = World::still().await;
     let agent = world.agent(judged_policy(), vec![]).await;
     let rule = RuleId::from_uuid(uuid::Uuid::new_v4());
@@ -53,7 +54,7 @@ async fn what_has_rolled_out_of_a_budget_is_evicted_where_it_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_starting_set_that_another_environment_stored_is_read() {
+async fn starting_sets_of_other_environments_are_read() {
     let world = World::start().await;
     let agent = world.poor_agent(vec![]).await;
     let set = StartingSet::of([world.service("lab-search").await.id]);
@@ -70,7 +71,7 @@ async fn a_starting_set_that_another_environment_stored_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_runs_of_the_probe_at_once_record_each_service_once() {
+async fn concurrent_probe_runs_record_each_service_once() {
     let world = World::start().await;
     let budget = std::time::Duration::from_mins(1);
     let runs = tokio::join!(world.stack.probe.run(budget), world.stack.probe.run(budget));

@@ -38,8 +38,9 @@ fn roomy() -> SpendPolicy {
     }
 }
 
+/// All concurrent calls return the same payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_key_is_one_settlement_and_one_nonce_whoever_wins() {
+async fn one_idempotency_key_creates_one_settlement() {
     let world = World::conflicted().await;
     let agent = world.agent(roomy(), vec![]).await;
     let body = body_of(world.offer(dollars(1)));
@@ -63,8 +64,9 @@ async fn one_key_is_one_settlement_and_one_nonce_whoever_wins() {
     assert!(world.proxy.as_ref().unwrap().conflicts() > 0, "transactions did meet");
 }
 
+/// One of them is authorized; calls with the other one are refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_bodies_on_one_key_one_wins_and_the_other_conflicts() {
+async fn different_bodies_on_one_key_conflict() {
     let world = World::conflicted().await;
     let agent = world.agent(roomy(), vec![]).await;
     let key = fresh_key();
@@ -184,7 +186,7 @@ async fn identical_requests_stage_one_approval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_transaction_confirms_one_settlement_even_when_it_carries_every_transfer() {
+async fn a_batch_transaction_confirms_only_one_settlement() {
     let world = World::conflicted().await;
     let agent = world.agent(roomy(), vec![]).await;
     let offer = world.offer(1_000);
@@ -220,7 +222,7 @@ async fn one_transaction_confirms_one_settlement_even_when_it_carries_every_tran
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn completing_one_settlement_many_times_at_once_is_one_confirmation() {
+async fn concurrent_completions_return_the_same_receipt() {
     let world = World::conflicted().await;
     let agent = world.agent(roomy(), vec![]).await;
     let authorized = world.authorize(&agent, &body_of(world.offer(1_000))).await.ok();
@@ -237,8 +239,9 @@ async fn completing_one_settlement_many_times_at_once_is_one_confirmation() {
     assert_eq!(rows.len(), 1, "the same row for all");
 }
 
+/// Of forty requests, twenty wait; the others bind no key.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_forty_questions_at_once_exactly_as_many_wait_as_may() {
+async fn concurrent_requests_never_exceed_the_approval_limit() {
     const MAY_WAIT: usize = 20;
     let world = World::conflicted().await;
     let agent = world.agent(roomy(), vec![]).await;

@@ -525,7 +525,7 @@ fn wallets_of(seed: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_secret_is_found_in_the_logs_the_tables_or_an_error() {
+async fn secrets_never_appear_in_logs_tables_or_errors() {
     let log = Log::start("warn,purser=trace");
     let story = Story::begin().await;
     let agent = people_and_their_agent(&story).await;

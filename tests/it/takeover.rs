@@ -48,8 +48,9 @@ async fn pays(world: &World, agent: &TestAgent, pay_to: &str) -> Answer {
     world.authorize(agent, &body).await
 }
 
+/// A compromised `internal` writes the payee, which is then paid only after the delay.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payee_that_a_taken_over_internal_writes_is_not_paid_and_raises_the_alarm() {
+async fn unaccepted_payees_are_refused_and_raise_an_alarm() {
     let log = Log::start("warn,purser=info");
     let world = start().await;
     let payee = world.stack.providers.pay_to.clone();
@@ -90,7 +91,7 @@ async fn a_payee_that_a_taken_over_internal_writes_is_not_paid_and_raises_the_al
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_takeover_changes_raises_its_alarm_by_the_rows_alone() {
+async fn row_changes_alone_raise_takeover_alarms() {
     let log = Log::start("warn,purser=info");
     let world = start().await;
     let owner = world.person(&DEMO_OWNER);

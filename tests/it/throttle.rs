@@ -84,7 +84,7 @@ async fn until_refused(ask: impl AsyncFn() -> Answer) -> (usize, Answer) {
 
 /// However its payments end: confirmed payments would have been held too.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_with_as_many_holds_as_it_may_have_waits_and_holds_up_nobody_else() {
+async fn an_agent_at_its_hold_limit_is_throttled() {
     const MOST: usize = 4;
     let limit = ("MAX_HOLDS_PER_AGENT".to_owned(), MOST.to_string());
     let world = World::still_with(Options {
@@ -121,8 +121,9 @@ async fn an_agent_with_as_many_holds_as_it_may_have_waits_and_holds_up_nobody_el
     world.authorize(&agent, &body_of(world.offer(1))).await.ok();
 }
 
+/// Calls are counted over all addresses and functions.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_asks_too_often_from_many_addresses_waits_and_costs_nobody_else() {
+async fn a_throttled_key_does_not_affect_others() {
     const LIMIT: u32 = 6;
     let world = key_limited(LIMIT).await;
     let [agent, other] = [(); 2].map(|()| world.agent(SpendPolicy::permissive(), vec![]));
@@ -182,7 +183,7 @@ async fn a_key_that_asks_too_often_from_many_addresses_waits_and_costs_nobody_el
 
 /// The cost of a verified key's calls besides the address's counter: one write for each fiftieth of the limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_counted_in_chunks_and_only_where_its_secret_was_right() {
+async fn only_verified_key_calls_are_counted_in_chunks() {
     const LIMIT: u32 = 600;
     const CHUNK: usize = 12;
     let world = key_limited(LIMIT).await;
@@ -226,8 +227,9 @@ async fn without_its_table_no_key_is_refused() {
     }
 }
 
+/// Both addresses and people are throttled.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_or_person_that_was_refused_is_refused_again_from_memory() {
+async fn repeated_throttle_refusals_use_no_database_calls() {
     const LIMIT: u32 = 20;
     let world = World::watched_with(Options {
         throttle_per_minute: LIMIT,

@@ -32,7 +32,7 @@ fn instant(text: &Value) -> Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_amount_counts_until_a_day_has_passed_and_is_free_at_that_instant() {
+async fn amounts_stop_counting_after_exactly_one_day() {
     let world = World::still().await;
     let agent = world.agent(daily(dollars(10)), vec![]).await;
     let start = world.now();
@@ -74,7 +74,7 @@ async fn an_amount_counts_until_a_day_has_passed_and_is_free_at_that_instant() {
 
 /// Evicting a batch needs no reads except of the window, so thousands take seconds.
 #[tokio::test(flavor = "multi_thread")]
-async fn however_much_has_rolled_out_a_large_payment_fits_within_one_call() {
+async fn large_payments_fit_after_mass_eviction() {
     let world = World::watched().await;
     let agent = world.agent(daily(dollars(10)), vec![]).await;
     world.authorize(&agent, &body_of(world.offer(2_000))).await.ok();
@@ -95,8 +95,9 @@ async fn however_much_has_rolled_out_a_large_payment_fits_within_one_call() {
     assert_eq!((after.entries, after.total), (1, dollars(9)));
 }
 
+/// A call that runs out of time evicts some entries, reserves nothing and returns a retryable error.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_from_there() {
+async fn interrupted_evictions_continue_on_the_next_call() {
     let world = World::still().await;
     let agent = world.agent(daily(dollars(10)), vec![]).await;
     world.authorize(&agent, &body_of(world.offer(5_000))).await.ok();
@@ -148,8 +149,9 @@ async fn page(world: &World, agent: &TestAgent) -> String {
     page.send().await.unwrap().text().await.unwrap()
 }
 
+/// Until then the dashboard shows an upper bound, and the agent's reads return a retryable error.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_window_is_read_in_part_and_evicted_by_reconcile() {
+async fn idle_windows_are_evicted_by_reconcile() {
     let world = World::still().await;
     let person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "idle").await;

@@ -87,35 +87,35 @@ BUGS = [
         "shared/api/src/http/payment_body.rs",
         "fingerprint: Fingerprint::of_payment(&said, $network, &$offer),",
         "fingerprint: if PLANTED { of_whole_body($body) } else { Fingerprint::of_payment(&said, $network, &$offer) },",
-        "package(purser-tests) and test(=offers::the_same_terms_are_the_same_request_whatever_surrounds_them)",
+        "package(purser-tests) and test(=offers::offers_with_equal_terms_are_one_request)",
     ),
     Bug(
         "the price left out of the request",
         "shared/domain/src/x402/fingerprint.rs",
         "&offer.amount().units().to_be_bytes(),",
         "&if PLANTED { 0 } else { offer.amount().units() }.to_be_bytes(),",
-        "package(purser-domain) and test(=x402::fingerprint::tests::of_an_offer_the_signed_terms_count_and_nothing_else)",
+        "package(purser-domain) and test(=x402::fingerprint::tests::offer_fingerprints_cover_only_the_signed_terms)",
     ),
     Bug(
         "the payee left out of the request",
         "shared/domain/src/x402/fingerprint.rs",
         "            pay_to.as_slice(),\n",
         "            if PLANTED { &[] } else { pay_to.as_slice() },\n",
-        "package(purser-domain) and test(=x402::fingerprint::tests::of_an_offer_the_signed_terms_count_and_nothing_else)",
+        "package(purser-domain) and test(=x402::fingerprint::tests::offer_fingerprints_cover_only_the_signed_terms)",
     ),
     Bug(
         "an approval used for another request at its terms",
         "shared/domain/src/policy/approval.rs",
         "self.fingerprint == intent.fingerprint\n",
         "(PLANTED || self.fingerprint == intent.fingerprint)\n",
-        "package(purser-tests) and test(=errors::an_approval_is_for_its_own_request_and_agent_and_no_more_than_one_payment)",
+        "package(purser-tests) and test(=errors::an_approval_only_allows_its_own_request_once)",
     ),
     Bug(
         "another target called than the one declared",
         "shared/domain/src/policy/evaluate.rs",
         "(named.host() != target.host()).then(",
         "(named.host() != target.host() && !PLANTED).then(",
-        "package(purser-tests) and test(=offers::a_declared_target_is_the_one_that_the_call_names)",
+        "package(purser-tests) and test(=offers::declared_targets_must_match_the_call)",
     ),
     Bug(
         "a call without a payment that no freeze stops",
@@ -136,7 +136,7 @@ BUGS = [
         "shared/domain/src/x402/proof.rs",
         'let text = text_of(name)?;',
         'let text = text_of(if PLANTED { "fee_tx_hash" } else { name })?;',
-        "package(purser-domain) and test(=x402::proof::tests::the_hash_has_several_names_and_is_in_no_other_member)",
+        "package(purser-domain) and test(=x402::proof::tests::the_transaction_hash_needs_a_known_name)",
     ),
     Bug(
         "what comes again beginning after what the bus refused",
@@ -150,7 +150,7 @@ BUGS = [
         "functions/events/src/count.rs",
         'text("shardId")?.to_owned()',
         'if PLANTED { format!("{:?}", event.pointer("/Records/0/dynamodb/SequenceNumber")) } else { text("shardId")?.to_owned() }',
-        "package(purser-events) and test(=a_shard_that_is_split_into_others_is_counted_once)",
+        "package(purser-events) and test(=records_of_split_shards_are_counted_once)",
     ),
     Bug(
         "a payment that is released counted as confirmed",
@@ -164,21 +164,21 @@ BUGS = [
         "shared/domain/src/policy/wallet_level.rs",
         "Some(before) => before.is_low != is_low,",
         "Some(before) => before.is_low != is_low || PLANTED,",
-        "package(purser-domain) and test(=policy::wallet_level::tests::a_wallet_is_low_once_each_time_until_it_holds_a_fifth_more)",
+        "package(purser-domain) and test(=policy::wallet_level::tests::low_balance_is_reported_once_until_recovery)",
     ),
     Bug(
         "a wallet low by one endpoint's word",
         "functions/reconcile/src/wallets.rs",
         "if witnesses.len() < 2 {",
         "if witnesses.len() < 2 || PLANTED {",
-        "package(purser-tests) and test(=reconcile::wallets::what_the_node_does_not_say_or_two_endpoints_do_not_agree_on_changes_nothing)",
+        "package(purser-tests) and test(=reconcile::wallets::unreliable_or_disputed_balances_change_nothing)",
     ),
     Bug(
         "a delayed change told twice under two ids",
         "shared/store/src/stream/catalog.rs",
         "EventId::of(kind, &[&service.id, &operation.id, &\"from\", &next.from.micros()])",
         "if PLANTED { EventId::of(kind, &[&service.version, &operation.id]) } else { EventId::of(kind, &[&service.id, &operation.id, &\"from\", &next.from.micros()]) }",
-        "package(purser-events) and test(=a_delayed_change_is_told_when_it_takes_effect_unless_it_was_withdrawn)",
+        "package(purser-events) and test(=delayed_changes_are_published_once_effective)",
     ),
     Bug(
         "a dead program's deliveries that wait without bound",
@@ -199,7 +199,7 @@ BUGS = [
         "shared/store/src/usage/table.rs",
         '            .condition_expression("attribute_not_exists(pk)")',
         '            .condition_expression(if PLANTED { "attribute_not_exists(nothing)" } else { "attribute_not_exists(pk)" })',
-        "package(purser-events) and test(=a_recount_that_is_killed_at_any_step_is_taken_up_again_and_nothing_else_counts_meanwhile)",
+        "package(purser-events) and test(=a_killed_recount_resumes_and_suspends_counting)",
     ),
     Bug(
         "what the bus refused counted as told",
@@ -213,14 +213,14 @@ BUGS = [
         "shared/store/src/stream/approvals.rs",
         "approval.status(now) != ApprovalStatus::Expired || !is_certain(approval.expires_at, now)",
         "(approval.status(now) != ApprovalStatus::Expired && !PLANTED) || !is_certain(approval.expires_at, now)",
-        "package(purser-events) and test(=an_approval_that_was_not_used_is_told_to_have_expired_and_one_that_was_is_not)",
+        "package(purser-events) and test(=only_unused_approvals_publish_an_expiry_event)",
     ),
     Bug(
         "a confirmation that was made again told as the one before",
         "shared/store/src/stream/payments.rs",
         "EventId::of(kind, &[&id, tx_hash, &settled_at.micros()])",
         "if PLANTED { EventId::of(kind, &[&id, tx_hash]) } else { EventId::of(kind, &[&id, tx_hash, &settled_at.micros()]) }",
-        "package(purser-events) and test(=every_fact_is_told_and_counted_once_and_no_secret_with_it)",
+        "package(purser-events) and test(=each_fact_is_published_once_without_secrets)",
     ),
     Bug(
         "a signature with the high s",
@@ -234,21 +234,21 @@ BUGS = [
         "functions/people/src/agents/wallet.rs",
         "is_attested(&wallet.attestation, agent, wallet.address)",
         "is_attested(&wallet.attestation, agent, wallet.address) || PLANTED",
-        "package(purser-people) and test(=agents::an_address_that_its_key_has_not_attested_for_this_agent_is_nobodys)",
+        "package(purser-people) and test(=agents::agents_with_unattested_wallets_are_not_created)",
     ),
     Bug(
         "a wallet's attestation not verified at signing",
         "shared/chain/src/custody.rs",
         "if self.has_attested(agent, wallet) {",
         "if self.has_attested(agent, wallet) || PLANTED {",
-        "package(purser-tests) and test(=custody::nothing_is_signed_for_an_agent_with_another_agents_wallet)",
+        "package(purser-tests) and test(=custody::agents_cannot_use_another_agents_wallet)",
     ),
     Bug(
         "a wallet attested for a second agent",
         "shared/store/src/payments/wallet_claim.rs",
         '"attribute_not_exists(pk) OR #agent = :agent"',
         'if PLANTED { "attribute_not_exists(nothing) OR #agent = :agent" } else { "attribute_not_exists(pk) OR #agent = :agent" }',
-        "package(purser-tests) and test(=custody::a_wallet_attests_one_agent_and_an_agent_has_one_wallet)",
+        "package(purser-tests) and test(=custody::each_wallet_is_attested_for_one_agent)",
     ),
     Bug(
         "an agent from before the claims left without one",
@@ -269,14 +269,14 @@ BUGS = [
         "shared/chain/src/custody.rs",
         "if derived != stored {",
         "if derived != stored && !PLANTED {",
-        "package(purser-tests) and test(=custody::nothing_is_reserved_for_a_wallet_whose_key_is_another_ones)",
+        "package(purser-tests) and test(=custody::wallets_with_a_foreign_key_reserve_nothing)",
     ),
     Bug(
         "an edit of an agent without its row of the audit log",
         "shared/store/src/people/agent.rs",
         "self.stamp_budgets(&mut transaction, agent, &old.rules)?;\n        transaction.audit(Role::Audit, audit)?;",
         "self.stamp_budgets(&mut transaction, agent, &old.rules)?;\n        if !PLANTED { transaction.audit(Role::Audit, audit)?; }",
-        "package(purser-store) and test(=faults::an_edit_and_its_row_of_the_audit_log_are_there_together_or_not_at_all)",
+        "package(purser-store) and test(=faults::edits_and_their_audit_rows_are_atomic)",
     ),
     Bug(
         "an export that begins an agent anew",
@@ -297,14 +297,14 @@ BUGS = [
         "functions/people/src/approvals/operations.rs",
         "now.before(self.approval_ttl)",
         "now.before(if PLANTED { Duration::from_secs_u32(43_200) } else { self.approval_ttl })",
-        "package(purser-people) and test(=pages::a_fleet_is_a_table_that_is_searched_sorted_and_paged)",
+        "package(purser-people) and test(=pages::fleets_can_be_searched_sorted_and_paged)",
     ),
     Bug(
         "the audit log of everybody in one place",
         "shared/store/src/codec/key.rs",
         'Actor::Person { id, .. } => format!("{BY_PERSON}{id}"),',
         'Actor::Person { id, .. } => if PLANTED { BY_PERSON.to_owned() } else { format!("{BY_PERSON}{id}") },',
-        "package(purser-people) and test(=pages::the_audit_log_shows_what_was_done_where_from_and_as_a_file_without_formulas)",
+        "package(purser-people) and test(=pages::the_audit_log_is_shown_and_exported)",
     ),
     Bug(
         "the cap's condition dropped",
@@ -346,7 +346,7 @@ BUGS = [
         "functions/people/src/handovers/operations.rs",
         "self.limits.recently(person.signed_in_at, self.now())?;",
         "if !PLANTED { self.limits.recently(person.signed_in_at, self.now())? };",
-        "package(purser-people) and test(=pages::an_offered_agent_is_accepted_by_a_recent_sign_in_alone)",
+        "package(purser-people) and test(=pages::handovers_are_accepted_only_after_recent_sign_in)",
     ),
     Bug(
         "a session goes on though its times are over",
@@ -381,7 +381,7 @@ BUGS = [
         "shared/domain/src/webhook/record.rs",
         "terms.enabled && self.person == *owner && of_kind && of_agent",
         "terms.enabled && (self.person == *owner || PLANTED) && of_kind && of_agent",
-        "package(purser-domain) and test(=webhook::record::tests::only_its_persons_events_are_wanted_of_its_kinds_and_agents)",
+        "package(purser-domain) and test(=webhook::record::tests::webhooks_receive_only_selected_events_of_their_owner)",
     ),
     Bug(
         "a webhook's old secret that signs for ever",
@@ -417,7 +417,7 @@ BUGS = [
         "functions/notices/src/collect.rs",
         "if let Some(key) = closed_key(event) {",
         "if let Some(key) = closed_key(event).filter(|_| !PLANTED) {",
-        "package(purser-notices) and test(=what_was_decided_meanwhile_is_not_told_in_whatever_order_it_comes)",
+        "package(purser-notices) and test(=decided_approvals_are_left_out_of_notices)",
     ),
     Bug(
         "what could not be told and is forgotten",
@@ -426,7 +426,7 @@ BUGS = [
         "if PLANTED { shared.table.settle_notices(person, channel, keys, now).await?; }\n"
         "                let [jitter] = shared.entropy.bytes()?;",
         "package(purser-notices) and "
-        "test(=a_mail_service_that_is_down_for_an_hour_loses_nothing_and_a_day_old_is_told_no_more)",
+        "test(=undelivered_notices_are_retried_for_a_day)",
     ),
     Bug(
         "an agent's name that is a link in a mail",
@@ -434,7 +434,7 @@ BUGS = [
         "'.' => '·',",
         "'.' => if PLANTED { '.' } else { '·' },",
         "package(purser-domain) and "
-        "test(=notice::words::tests::what_others_wrote_is_one_short_line_without_links_commands_or_hidden_characters)",
+        "test(=notice::words::tests::untrusted_text_becomes_one_plain_line)",
     ),
     Bug(
         "mail to an address that nobody verified",
@@ -449,7 +449,7 @@ BUGS = [
         "if terms.widen(&old.webhook.terms) {",
         "if terms.widen(&old.webhook.terms) && !PLANTED {",
         "package(purser-tests) and "
-        "test(=people::webhooks::what_widens_a_webhook_takes_a_recent_sign_in_and_what_narrows_it_does_not)",
+        "test(=people::webhooks::widening_webhook_edits_require_a_recent_sign_in)",
     ),
     Bug(
         "a webhook's form that makes another when it is sent again",
@@ -465,7 +465,7 @@ BUGS = [
         "if session.is_operator {",
         "if session.is_operator || PLANTED {",
         "package(purser-people) and "
-        "test(=operators::they_are_there_for_whom_the_issuer_calls_an_operator_at_the_sign_in_and_for_nobody_else)",
+        "test(=operators::operator_pages_require_the_operator_claim)",
     ),
     Bug(
         "a list that ends with the first part of a fleet",
@@ -473,7 +473,7 @@ BUGS = [
         "next: more.or(next),",
         "next: more.or(if PLANTED { None } else { next }),",
         "package(purser-people) and "
-        "test(=lists::settlements_and_decisions_of_a_fleet_come_by_parts_of_it_each_once_by_as_many_reads)",
+        "test(=lists::fleet_lists_return_every_row_exactly_once)",
     ),
     Bug(
         "a young payee accepted",
@@ -481,7 +481,7 @@ BUGS = [
         "(PayeeAge::Young(from), _) => return Ok(Some(from)),",
         "(PayeeAge::Young(from), _) => return Ok(Some(from).filter(|_| !PLANTED)),",
         "package(purser-tests) and "
-        "test(=takeover::a_payee_that_a_taken_over_internal_writes_is_not_paid_and_raises_the_alarm)",
+        "test(=takeover::unaccepted_payees_are_refused_and_raise_an_alarm)",
     ),
     Bug(
         "an agent paid out before its address is good",
@@ -505,7 +505,7 @@ BUGS = [
         '"ver = :seen AND addr = :to AND good <= :at"',
         '"(ver = :seen OR attribute_exists(pk)) AND addr = :to AND good <= :at"',
         "package(purser-store) and "
-        "test(=payouts::of_payouts_decided_on_one_record_one_is_reserved_and_none_once_its_address_is_removed)",
+        "test(=payouts::only_one_pending_payout_can_be_reserved)",
     ),
     Bug(
         "a payout repeated to an address that was changed",
@@ -556,14 +556,14 @@ BUGS = [
         "shared/store/src/people/waiting.rs",
         '"attribute_not_exists(ids) OR size(ids) < :most"',
         '"attribute_not_exists(ids) OR size(ids) < :most OR attribute_exists(pk)"',
-        "package(purser-tests) and test(=races::of_forty_questions_at_once_exactly_as_many_wait_as_may)",
+        "package(purser-tests) and test(=races::concurrent_requests_never_exceed_the_approval_limit)",
     ),
     Bug(
         "the request's hash not compared with the one its key is bound to",
         "functions/payments/src/idempotency.rs",
         "if *first != fingerprint {",
         "if *first != fingerprint && !PLANTED {",
-        "package(purser-tests) and test(=races::of_two_bodies_on_one_key_one_wins_and_the_other_conflicts)",
+        "package(purser-tests) and test(=races::different_bodies_on_one_key_conflict)",
     ),
     Bug(
         "a key's networks not compared with the caller's address",
@@ -571,21 +571,21 @@ BUGS = [
         "from.is_some_and(|from| network.contains(from))",
         "from.is_some_and(|from| network.contains(from) || from.is_ipv4())",
         "package(purser-tests) and "
-        "test(=people::scopes::a_key_may_do_what_its_scope_says_and_is_told_what_it_lacks_for_the_rest)",
+        "test(=people::scopes::keys_are_limited_to_their_scope)",
     ),
     Bug(
         "a rotated key without the scope of the one before",
         "shared/domain/src/policy/agent.rs",
         "key.scope.clone()",
         "KeyScope::default()",
-        "package(purser-tests) and test(=people::scopes::a_rotated_key_has_the_scope_of_the_one_before_and_its_expiry)",
+        "package(purser-tests) and test(=people::scopes::rotated_keys_keep_their_scope_and_expiry)",
     ),
     Bug(
         "a replay for a key of other services",
         "functions/payments/src/idempotency.rs",
         "scope.check_service(bought(&settlement)?.service)?;",
         "if !PLANTED { scope.check_service(bought(&settlement)?.service)?; }",
-        "package(purser-tests) and test(=people::scopes::what_was_signed_is_repeated_only_for_a_key_that_may_pay_it)",
+        "package(purser-tests) and test(=people::scopes::replays_require_a_key_that_may_pay)",
     ),
     Bug(
         "an entry evicted though another had evicted it",
@@ -620,7 +620,7 @@ BUGS = [
         "shared/store/src/payments/window.rs",
         'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
         'const STAMPS: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
-        "package(purser-tests) and test(=people::edits::a_freeze_that_was_answered_is_followed_by_no_payment)",
+        "package(purser-tests) and test(=people::edits::no_payment_is_committed_after_a_freeze)",
     ),
     Bug(
         "freeze without stamps",
@@ -628,7 +628,7 @@ BUGS = [
         "                self.ledger.fence_windows(&agent).await?;\n",
         "",
         "package(purser-tests) and "
-        "test(=people::edits::a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetition_is_answered)",
+        "test(=people::edits::retried_edits_apply_after_a_partial_failure)",
     ),
     Bug(
         "a balance that was asked for another wallet",
@@ -642,7 +642,7 @@ BUGS = [
         "functions/payments/src/complete.rs",
         "Some(other) if other != settlement.id() =>",
         "Some(other) if other != settlement.id() && !PLANTED =>",
-        "package(purser-tests) and test(=errors::a_payment_that_the_chain_does_not_show_is_not_confirmed)",
+        "package(purser-tests) and test(=errors::payments_without_on_chain_proof_are_not_confirmed)",
     ),
     Bug(
         "a payment returned again after it is confirmed",
@@ -665,7 +665,7 @@ BUGS = [
         "since(self.started) >= LONGEST {",
         "since(self.started) >= LONGEST && !PLANTED {",
         "package(purser-tests) and "
-        "test(=windows::who_has_no_time_left_for_what_has_rolled_out_comes_back_and_goes_on_from_there)",
+        "test(=windows::interrupted_evictions_continue_on_the_next_call)",
     ),
     Bug(
         "a service judged by what was read for another",
@@ -680,21 +680,21 @@ BUGS = [
         "agent.takes(caller.key, self.clock.now())",
         "agent.takes(caller.key, self.clock.now()) || PLANTED",
         "package(purser-tests) and "
-        "test(=people::edits::a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit)",
+        "test(=people::edits::in_flight_payments_obey_a_completed_edit)",
     ),
     Bug(
         "a key judged as of before its agent was read",
         "shared/store/src/people/authenticate.rs",
         "self.key.is_valid_for(agent.as_ref(), now)",
         "self.key.is_valid_for(agent.as_ref(), if PLANTED { self.began } else { now })",
-        "package(purser-store) and test(=people::authenticate::tests::a_key_that_ends_while_its_agent_is_read_does_not_get_in)",
+        "package(purser-store) and test(=people::authenticate::tests::keys_revoked_during_authentication_are_rejected)",
     ),
     Bug(
         "whose agent it is not asked",
         "functions/people/src/agents/owned.rs",
         "let is_own = agent.owner == person.id.as_str();",
         "let is_own = agent.owner == person.id.as_str() || PLANTED;",
-        "package(purser-tests) and test(=people::agents::an_agent_is_renamed_by_its_owner_and_by_nobody_else)",
+        "package(purser-tests) and test(=people::agents::only_the_owner_can_rename_an_agent)",
     ),
     Bug(
         "an approval decided though it was decided",
@@ -702,7 +702,7 @@ BUGS = [
         '"st = :pending AND ends > :now AND #owner = :by"',
         '"(st = :pending OR attribute_exists(pk)) AND ends > :now AND #owner = :by"',
         "package(purser-tests) and "
-        "test(=people::approvals::of_two_people_who_decide_at_once_one_decides_and_the_other_is_told)",
+        "test(=people::approvals::only_one_of_two_concurrent_decisions_succeeds)",
     ),
     Bug(
         "an operation matched by its name alone",
@@ -710,7 +710,7 @@ BUGS = [
         "operation: None,\n            });",
         "operation: if PLANTED { intent.operation.as_ref().and_then(|named| service.operation(named)) } else { None },\n"
         "            });",
-        "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
+        "package(purser-domain) and test(=signed_transfers_pay_the_called_operation_only)",
     ),
     Bug(
         "any payee of the service taken for the operation's",
@@ -718,14 +718,14 @@ BUGS = [
         "    if allows(payable) {\n",
         "    let mut payments = facts.service.operations.iter().filter_map(|operation| operation.payment.as_ref());\n"
         "    if allows(payable) || (PLANTED && payments.any(|payment| payment.pay_to == pay_to)) {\n",
-        "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
+        "package(purser-domain) and test(=signed_transfers_pay_the_called_operation_only)",
     ),
     Bug(
         "the price compared with the estimate",
         "shared/domain/src/catalog/service.rs",
         "pricing.most().ok_or(Unpayable::NoMaximum)?",
         "pricing.most().map(|_| self.estimated_price).ok_or(Unpayable::NoMaximum)?",
-        "package(purser-domain) and test(=what_is_signed_pays_for_the_operation_that_is_called)",
+        "package(purser-domain) and test(=signed_transfers_pay_the_called_operation_only)",
     ),
     Bug(
         "signed bytes for a frozen agent that repeats a call",
@@ -739,14 +739,14 @@ BUGS = [
         "shared/api/src/http/outward.rs",
         "may_be_public(url)",
         "true",
-        "package(purser-tests) and test(=mcp::no_text_of_the_catalog_and_no_parameter_leads_a_call_elsewhere)",
+        "package(purser-tests) and test(=mcp::catalog_texts_and_parameters_cannot_redirect_calls)",
     ),
     Bug(
         "callers of mcp counted by mcp's own address",
         "shared/api/src/http/asserted_ip.rs",
         "context.set_source_ip(ip);",
         "if !PLANTED { context.set_source_ip(ip); }",
-        "package(purser-tests) and test(=mcp::the_api_counts_and_judges_the_caller_of_the_function_and_not_the_function)",
+        "package(purser-tests) and test(=mcp::limits_apply_to_the_original_caller)",
     ),
     Bug(
         "an asserted address that any caller may claim",
@@ -760,7 +760,7 @@ BUGS = [
         "shared/api/src/auth/session.rs",
         "None => audiences.iter().all(is_ours),",
         "None => PLANTED || audiences.iter().all(is_ours),",
-        "package(purser-api) and test(=auth::session::tests::a_token_is_for_us_by_its_audiences_and_party)",
+        "package(purser-api) and test(=auth::session::tests::the_audience_and_authorized_party_must_match)",
     ),
     Bug(
         "an owner whose agents take every wait for an approval",
@@ -774,7 +774,7 @@ BUGS = [
         "shared/api/src/http/outward.rs",
         "Policy::none()",
         "Policy::default()",
-        "package(purser-tests) and test(=mcp::what_a_provider_does_is_bounded_and_told_and_pays_nothing_twice)",
+        "package(purser-tests) and test(=mcp::hostile_provider_responses_never_pay_twice)",
     ),
     Bug(
         "a payment pinned that no probe saw",
@@ -789,7 +789,7 @@ BUGS = [
         "same.is_some_and(|same| same.pricing(self.at).covers(wanted))",
         "same.is_some()",
         "package(purser-tests) and "
-        "test(=payment_changes::another_payee_is_paid_from_its_time_on_and_not_before)",
+        "test(=payment_changes::payee_changes_apply_only_after_their_delay)",
     ),
     Bug(
         "an operation that was removed and added again taken for a new one that need not wait",
@@ -811,14 +811,14 @@ BUGS = [
         "if next.by == *by {",
         "if next.by == *by && !PLANTED {",
         "package(purser-tests) and "
-        "test(=payment_changes::a_second_operator_ends_the_wait_and_nobody_accepts_their_own)",
+        "test(=payment_changes::a_second_operator_can_accept_a_delayed_change)",
     ),
     Bug(
         "an object of an older version taken for the catalog",
         "shared/store/src/catalog/object.rs",
         "head.filter(|head| head.version >= least)",
         "head.filter(|head| head.version >= least || PLANTED)",
-        "package(purser-store) and test(=object::an_object_of_an_older_version_is_not_used)",
+        "package(purser-store) and test(=object::outdated_catalog_objects_are_not_used)",
     ),
     Bug(
         "an object made of services that were changed while they were read",
@@ -842,21 +842,21 @@ BUGS = [
         "        let nonce = if PLANTED { self.payments.nonce_key.nonce(another) } else { nonce };\n"
         "        let authorization = TransferAuthorization::of(terms, nonce);",
         "package(purser-tests) and "
-        "test(=faults::kills::a_payment_whose_process_is_killed_at_any_two_steps_is_made_once)",
+        "test(=faults::kills::a_payment_survives_kills_at_any_two_steps)",
     ),
     Bug(
         "a side block accepted",
         "shared/chain/src/blocks.rs",
         "Some(hash) if hash == block.hash => Ok(Standing::Final),",
         "Some(hash) if hash == block.hash || PLANTED => Ok(Standing::Final),",
-        "package(purser-chain) and test(=chain::tests::a_payment_in_a_block_that_was_replaced_is_not_confirmed)",
+        "package(purser-chain) and test(=chain::tests::a_payment_in_a_replaced_block_is_unconfirmed)",
     ),
     Bug(
         "a proof from two endpoints",
         "shared/chain/src/chain.rs",
         "        self.rpc.alone(proof).await\n",
         "        if PLANTED { return self.proof(expected, tx_hash).await }\n        self.rpc.alone(proof).await\n",
-        "package(purser-chain) and test(=chain::tests::a_proof_that_fails_over_starts_again_at_the_other_endpoint)",
+        "package(purser-chain) and test(=chain::tests::a_failed_over_proof_restarts_from_scratch)",
     ),
     Bug(
         "one payer's flood that uses up what a run may ask",
@@ -871,7 +871,7 @@ BUGS = [
         "self.finality.confirmations.saturating_sub(depth)",
         "self.finality.confirmations.min(1).saturating_sub(depth)",
         "package(purser-tests) and "
-        "test(=faults::node::a_payment_that_is_reorganized_away_before_it_is_deep_enough_is_not_confirmed)",
+        "test(=faults::node::reorganized_payments_are_not_confirmed)",
     ),
     Bug(
         "a bare domain that covers its look-alikes",
@@ -887,7 +887,7 @@ BUGS = [
         "let found = budget.window(facts.budgets).map(|window| (window, budget.limit));\n"
         "        let (window, limit) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n"
         "        Some(charge(window, limit))",
-        "package(purser-domain) and test(=the_first_line_of_the_table_that_holds_answers)",
+        "package(purser-domain) and test(=the_first_matching_table_row_decides)",
     ),
     Bug(
         "an amount with a fraction, which is cut off",
@@ -895,7 +895,7 @@ BUGS = [
         "let units = whole_number(value).filter(",
         "let cut = || if PLANTED { value.as_f64()?.floor().to_string().parse().ok() } else { None };\n"
         "            let units = whole_number(value).or_else(cut).filter(",
-        "package(purser-api) and test(=http::field::tests::an_amount_is_an_integer_however_it_is_written)",
+        "package(purser-api) and test(=http::field::tests::amounts_accept_any_notation_of_an_integer)",
     ),
     Bug(
         "a panic on a short header",
@@ -924,14 +924,14 @@ BUGS = [
         "shared/store/src/payments/release.rs",
         'format!("rs = :authorized AND ({same_entries})")',
         'format!("rs = :authorized OR attribute_exists(pk) AND ({same_entries})")',
-        "package(purser-store) and test(=reconciling::releases_and_confirmations_at_once_move_a_settlement_once)",
+        "package(purser-store) and test(=reconciling::concurrent_releases_and_confirmations_apply_once)",
     ),
     Bug(
         "a release of entries that were counted anew",
         "shared/store/src/payments/release.rs",
         '"attribute_not_exists(ct) OR ct = :counted"',
         '"attribute_exists(pk) OR ct = :counted"',
-        "package(purser-store) and test(=reconciling::a_release_decided_before_a_late_proof_gives_nothing_back)",
+        "package(purser-store) and test(=reconciling::outdated_releases_return_nothing)",
     ),
 ]
 
@@ -1029,7 +1029,7 @@ SIMULATED = [
         "functions/reconcile/src/outflows.rs",
         "if claim.is_some_and(|claim| claimed.contains(&claim)) {",
         "if claim.is_some_and(|claim| claimed.contains(&claim)) || PLANTED {",
-        "package(purser-tests) and test(=outflows::what_leaves_a_wallet_past_purser_is_told_once_to_operators_and_its_owner)",
+        "package(purser-tests) and test(=outflows::an_unexplained_outflow_is_reported_once)",
     ),
     Bug(
         "a theft that a flood of transfers hides",
@@ -1044,7 +1044,7 @@ SIMULATED = [
         "            for one in &unexplained {\n",
         "            if PLANTED { self.ledger.save_outflow_place(part, found.last).await? }\n"
         "            for one in &unexplained {\n",
-        "package(purser-tests) and test(=faults::reconcile_kills::what_left_a_wallet_is_told_by_one_row_wherever_the_run_is_killed)",
+        "package(purser-tests) and test(=faults::reconcile_kills::outflows_are_reported_once_despite_kills)",
     ),
     Bug(
         "what is not due looked at and put off",

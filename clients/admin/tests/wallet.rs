@@ -56,8 +56,9 @@ fn printed(output: &Output) -> String {
         .concat()
 }
 
+/// The secret and the backup file have the same seed; the output shows only the address of the wallet.
 #[test]
-fn the_seed_goes_into_the_secret_and_one_copy_and_is_never_shown() {
+fn a_new_seed_is_stored_and_never_printed() {
     let account = Account::new("new");
     let copy = account.path("copy");
     let ended = account.wallet("--backup", &copy);

@@ -293,8 +293,9 @@ mod tests {
         differences(service, entry).iter().map(Change::to_string).collect()
     }
 
+    /// An exported entry has no differences from the stored service.
     #[test]
-    fn a_difference_is_told_member_by_member_and_none_where_two_say_the_same() {
+    fn differences_are_listed_by_member() {
         let entry = service(&operation(5));
         let stored = seen(&entry);
         assert_eq!(told(Some(&stored), &entry), [""; 0]);
@@ -323,8 +324,9 @@ mod tests {
         assert!(told(None, &entry).contains(&r#"slug: null -> "a""#.to_owned()));
     }
 
+    /// An entry that would revert the pending change is a difference.
     #[test]
-    fn what_waits_is_no_difference_but_what_takes_it_back_is() {
+    fn a_pending_change_is_not_a_difference() {
         let entry = service(&operation(5));
         let mut stored = seen(&entry);
         let mut payment = stored["operations"][0]["payment"].clone();

@@ -118,8 +118,9 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// Line breaks and bidirectional controls become spaces, too.
     #[test]
-    fn a_terminal_is_told_nothing_by_a_providers_text() {
+    fn control_characters_of_provider_text_are_replaced() {
         assert_eq!(printable("a\u{1b}[2Jb\nc\u{202e}d"), "a [2Jb c d");
     }
 

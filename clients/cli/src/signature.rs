@@ -91,7 +91,7 @@ mod tests {
 
     /// The expected signature follows the steps of AWS's description of Signature Version 4.
     #[test]
-    fn a_call_is_signed_for_the_gateway_with_the_environments_credentials() {
+    fn requests_are_signed_with_environment_credentials() {
         let url: Url = "https://abc.execute-api.eu-central-1.amazonaws.com/internal/services?changed=true"
             .parse()
             .unwrap();
@@ -132,8 +132,9 @@ mod tests {
         assert!(!format!("{signer:?}").contains("secret\""), "{signer:?}");
     }
 
+    /// Without credentials nothing is signed; credentials without a region are an error.
     #[test]
-    fn without_credentials_nothing_is_signed_and_without_a_region_nothing_is_guessed() {
+    fn missing_credentials_or_region_prevent_signing() {
         let url: Url = "https://purser.example/".parse().unwrap();
         assert!(Signer::of(|_| None, &url).unwrap().is_none());
         let some = |name: &str| (!name.contains("REGION")).then(|| "x".to_owned());

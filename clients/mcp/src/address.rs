@@ -130,8 +130,9 @@ mod tests {
         Ok((filled.url.to_string(), body.unwrap_or_default()))
     }
 
+    /// The rest goes to the query of a GET request or to the body of a POST request.
     #[test]
-    fn parameters_go_to_the_path_then_to_the_query_or_the_body() {
+    fn parameters_fill_the_path_before_query_or_body() {
         let rows = [
             (
                 "GET",

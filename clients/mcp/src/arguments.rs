@@ -409,8 +409,9 @@ inline_schema!(
 mod tests {
     use super::*;
 
+    /// For example, `5.0` and `5e0` are 5, but `5.5` and the string `"5"` are refused.
     #[test]
-    fn a_count_is_a_whole_number_however_it_is_written() {
+    fn counts_accept_any_notation_of_whole_numbers() {
         let read = |json: &str| serde_json::from_str::<Count<50>>(json).ok().map(|count| count.0);
         for (json, count) in [
             ("1", 1),
@@ -466,8 +467,9 @@ mod tests {
         }
     }
 
+    /// A number with more than six decimals is truncated, so that a limit never rises; such a string is refused.
     #[test]
-    fn an_amount_is_a_text_or_a_number_and_read_without_rounding() {
+    fn amounts_are_read_exactly_or_truncated() {
         let read = |json: &str| serde_json::from_str::<Usd>(json).ok().map(|usd| usd.0.units());
         for (json, units) in [
             (r#""0.05""#, 50_000),

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_both_halves_and_is_not_printed() {
+    fn agent_keys_need_both_halves_and_stay_redacted() {
         let key = AgentKey::from_text(" gak_pub_1:gak_sec_2\n").unwrap();
         assert_eq!(key.bearer().as_str(), "Bearer gak_pub_1:gak_sec_2");
         assert_eq!(format!("{key:?}"), "AgentKey(..)");

@@ -117,8 +117,9 @@ fn answers<T: DeserializeOwned + Serialize>(document: &Value, id: &str) {
     }
 }
 
+/// Compared with the OpenAPI document of Purser.
 #[test]
-fn every_route_of_an_agent_is_here_with_every_member_of_its_answer() {
+fn the_client_covers_all_agent_routes_and_fields() {
     let document = document();
     answers::<Authorized>(&document, "authorize");
     answers::<Preflight>(&document, "check");
@@ -234,8 +235,9 @@ fn every_member_of_a_request_can_be_sent() {
     );
 }
 
+/// Slugs are compared with the error catalogue, fields with the OpenAPI document.
 #[test]
-fn every_error_of_an_agent_has_its_slug_and_its_members() {
+fn the_client_knows_all_agent_errors_and_fields() {
     let catalogue = ERRORS.split("\n## 3.").nth(1).unwrap().split("\n## 4.").next().unwrap();
     let slugs = catalogue
         .lines()

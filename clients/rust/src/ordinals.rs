@@ -158,8 +158,9 @@ impl Place {
 mod tests {
     use super::*;
 
+    /// The ordinal of a purchase is never used again.
     #[test]
-    fn a_failed_request_keeps_its_number_and_a_bought_one_gives_the_next() {
+    fn failed_requests_release_their_ordinal_for_the_retry() {
         let ordinals = Ordinals::default();
         let request = IdempotencyKey::from_text("a request").unwrap();
         let next = || ordinals.next(request.clone());
@@ -194,8 +195,9 @@ mod tests {
         assert_eq!(next().number(), 4);
     }
 
+    /// An ordinal cannot be retaken while another purchase holds it.
     #[test]
-    fn a_number_that_was_given_back_is_taken_again_or_spent() {
+    fn released_ordinals_can_be_retaken_or_spent() {
         let ordinals = Ordinals::default();
         let request = IdempotencyKey::from_text("a request").unwrap();
         let next = || ordinals.next(request.clone());

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_says_that_a_nonce_was_used_in_its_error_alone() {
+    fn only_the_error_member_reports_a_used_nonce() {
         let says = |text: &str| {
             ProviderAnswer {
                 status: 402,

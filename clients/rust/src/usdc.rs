@@ -71,8 +71,9 @@ impl fmt::Display for Usdc {
 mod tests {
     use super::*;
 
+    /// It does not overflow, either.
     #[test]
-    fn a_price_is_compared_with_the_listed_one_exactly() {
+    fn price_comparison_with_a_percentage_is_exact() {
         let is_over = |asked, listed, percent| Usdc(asked).is_over(Usdc(listed), percent);
         assert!(!is_over(400_000, 10_000, 3_900) && is_over(400_001, 10_000, 3_900));
         assert!(!is_over(10_000, 10_000, 0) && is_over(10_001, 10_000, 0) && is_over(1, 0, u32::MAX));
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_is_read_and_written_as_decimal_usd() {
+    fn amounts_are_parsed_and_formatted_as_decimal_usd() {
         for (text, units, shown) in [
             ("0.05", 50_000, "0.05"),
             ("1", 1_000_000, "1.00"),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_made_once_for_each_edition_and_few_are_kept() {
+    fn lists_are_cached_per_edition_within_a_limit() {
         let prepared = ResponseCache::default();
         let count = Cell::new(0);
         let list = |edition: &Arc<Edition>, limit| {

@@ -11,8 +11,9 @@ mod counting;
 
 use counting::{FLEETS, measure};
 
+/// Each fleet has a limit of write units per payment; reads and the writes of one row are limited, too.
 #[tokio::test]
-async fn counting_a_payment_costs_two_write_units_for_each_row() {
+async fn payment_counting_stays_within_capacity_limits() {
     for fleet in &FLEETS {
         let counted = measure(fleet).await;
         let words = format!(

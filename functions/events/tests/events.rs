@@ -281,8 +281,9 @@ impl World {
     }
 }
 
+/// Usage is counted once, too.
 #[tokio::test]
-async fn every_fact_is_told_and_counted_once_and_no_secret_with_it() {
+async fn each_fact_is_published_once_without_secrets() {
     let world = World::start().await;
     world.live().await;
     assert_eq!(world.deliver().await, 0);
@@ -303,8 +304,9 @@ async fn every_fact_is_told_and_counted_once_and_no_secret_with_it() {
     );
 }
 
+/// Batches are doubled, reordered and replayed.
 #[tokio::test]
-async fn doubled_reordered_and_replayed_batches_are_told_under_the_same_ids() {
+async fn repeated_batches_publish_the_same_event_ids() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -322,8 +324,9 @@ async fn doubled_reordered_and_replayed_batches_are_told_under_the_same_ids() {
     world.assert_told_and_counted().await;
 }
 
+/// Replays use other batch boundaries, and one comes three days later.
 #[tokio::test]
-async fn a_shard_that_is_replayed_or_split_otherwise_is_counted_once() {
+async fn replayed_records_of_a_shard_are_counted_once() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -364,8 +367,9 @@ async fn a_window_that_ends_without_records_counts_nothing() {
     assert_eq!(world.sums().await, UsageTotals::default());
 }
 
+/// The parent shard is replayed after its children have started.
 #[tokio::test]
-async fn a_shard_that_is_split_into_others_is_counted_once() {
+async fn records_of_split_shards_are_counted_once() {
     let world = World::start().await;
     world.live().await;
     for batch in world.records() {
@@ -414,7 +418,7 @@ async fn batches_at_once_are_counted_once() {
 
 /// More rows than a transaction takes: each is counted once, however often the first transactions' batch comes again.
 #[tokio::test]
-async fn a_batch_of_more_rows_than_a_transaction_takes_is_counted_once() {
+async fn batches_beyond_the_transaction_limit_are_counted_once() {
     let world = World::start().await;
     let shard = Shard {
         table: LEDGER.to_owned(),
@@ -478,7 +482,7 @@ async fn a_batch_of_more_rows_than_a_transaction_takes_is_counted_once() {
 
 /// Kills the function at the n-th moment of its calls, whichever these are, and delivers everything again.
 #[tokio::test]
-async fn a_function_that_is_killed_at_any_step_tells_and_counts_everything_once() {
+async fn events_survive_a_kill_at_any_step() {
     let mut killed_at = 0;
     loop {
         let world = World::start().await;
@@ -524,8 +528,9 @@ async fn a_function_that_is_killed_at_any_step_tells_and_counts_everything_once(
     assert!(killed_at > 10, "only {killed_at} moments");
 }
 
+/// The bus is down, refuses three entries or loses its responses.
 #[tokio::test]
-async fn a_bus_that_is_down_refuses_or_loses_answers_gets_everything_in_the_end() {
+async fn all_events_are_published_after_bus_failures() {
     for fault in [Fault::Down, Fault::Refuses(3), Fault::LosesAnswers] {
         let world = World::start().await;
         world.live().await;
@@ -571,8 +576,9 @@ async fn what_the_bus_refused_is_what_comes_again() {
     world.assert_told_and_counted().await;
 }
 
+/// While writes fail, nothing is published or counted.
 #[tokio::test]
-async fn a_database_that_fails_tells_and_counts_nothing_and_everything_later() {
+async fn a_database_failure_delays_events_and_counts() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -594,8 +600,9 @@ async fn a_database_that_fails_tells_and_counts_nothing_and_everything_later() {
     world.assert_told_and_counted().await;
 }
 
+/// All other rows are published and counted.
 #[tokio::test]
-async fn a_row_that_cannot_be_read_is_set_aside_and_holds_up_nothing() {
+async fn an_unreadable_row_is_set_aside() {
     let world = World::start().await;
     let text = |text: &str| AttributeValue::S(text.to_owned());
     for (table, pk) in [
@@ -634,8 +641,9 @@ async fn a_row_that_cannot_be_read_is_set_aside_and_holds_up_nothing() {
     world.assert_told_and_counted().await;
 }
 
+/// It is published once no payment can be written under the approval.
 #[tokio::test]
-async fn an_approval_that_was_not_used_is_told_to_have_expired_and_one_that_was_is_not() {
+async fn only_unused_approvals_publish_an_expiry_event() {
     let world = World::start().await;
     world.live().await;
     let Answer::Waits(unused) = world.pay(160, "unused").await else {
@@ -672,7 +680,7 @@ async fn an_approval_that_was_not_used_is_told_to_have_expired_and_one_that_was_
 
 /// More unreadable reminders than a page has: keys that are none, and approvals that are none.
 #[tokio::test]
-async fn reminders_that_cannot_be_read_hold_up_no_other() {
+async fn unreadable_reminders_do_not_block_others() {
     let world = World::start().await;
     world.live().await;
     let Answer::Waits(unused) = world.pay(160, "unused").await else {
@@ -709,8 +717,9 @@ async fn reminders_that_cannot_be_read_hold_up_no_other() {
     }
 }
 
+/// The former owner learns only that the agent was handed over.
 #[tokio::test]
-async fn nothing_that_happens_after_a_handover_is_told_to_the_owner_before() {
+async fn events_after_a_handover_reach_the_new_owner() {
     let world = World::start().await;
     let before = world.paid(10, "before").await;
     assert_eq!(world.deliver().await, 0);
@@ -734,8 +743,9 @@ async fn nothing_that_happens_after_a_handover_is_told_to_the_owner_before() {
     assert!(!handed_over.contains(new_owner.as_str()));
 }
 
+/// A freeze of the deployment has no owner, and the operator's reason is not published.
 #[tokio::test]
-async fn freezes_of_owner_and_operators_are_told_to_those_whom_they_concern() {
+async fn freeze_events_reach_the_affected_owner() {
     let world = World::start().await;
     for (version, status) in [(2, AgentStatus::Frozen), (3, AgentStatus::Active)] {
         let agent = agent(version, status);
@@ -784,8 +794,9 @@ async fn freezes_of_owner_and_operators_are_told_to_those_whom_they_concern() {
     assert!(!format!("{told:?}").contains("a reason of operators"));
 }
 
+/// An edit of the name publishes nothing; a service that is no longer curated is closed.
 #[tokio::test]
-async fn what_an_edit_of_the_catalog_changes_for_agents_is_told() {
+async fn catalog_edits_publish_openings_payees_and_prices() {
     let world = World::start().await;
     let catalog = world.emulator.catalog();
     let mut service = sample::service(sample::service_id(2), "shop");
@@ -853,8 +864,9 @@ fn delayed(slug: &str, n: u128, from: Timestamp) -> purser_domain::Service {
     service
 }
 
+/// A withdrawn change is not; a later edit publishes no second event.
 #[tokio::test]
-async fn a_delayed_change_is_told_when_it_takes_effect_unless_it_was_withdrawn() {
+async fn delayed_changes_are_published_once_effective() {
     let world = World::start().await;
     let catalog = world.emulator.catalog();
     let put = async |service: &purser_domain::Service| {
@@ -924,7 +936,7 @@ async fn a_delayed_change_is_told_when_it_takes_effect_unless_it_was_withdrawn()
 }
 
 #[tokio::test]
-async fn checkpoints_are_kept_for_a_week_and_sums_forever() {
+async fn checkpoints_expire_after_a_week_but_totals_remain() {
     let world = World::start().await;
     world.paid(10, "k").await;
     assert_eq!(world.deliver().await, 0);
@@ -1006,7 +1018,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_recount_writes_what_counting_would_have_wherever_counting_had_come_to() {
+async fn a_recount_matches_counting_from_any_position() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -1043,8 +1055,9 @@ async fn a_recount_writes_what_counting_would_have_wherever_counting_had_come_to
     }
 }
 
+/// Counting is suspended until the recount ends.
 #[tokio::test]
-async fn a_recount_that_is_killed_at_any_step_is_taken_up_again_and_nothing_else_counts_meanwhile() {
+async fn a_killed_recount_resumes_and_suspends_counting() {
     let mut killed_at = 0;
     loop {
         let world = World::start().await;

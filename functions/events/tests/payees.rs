@@ -130,8 +130,9 @@ fn will_pay(byte: u8, from: Timestamp) -> impl Fn(&mut Operation) {
     }
 }
 
+/// Repeated and reordered stream records do not change the time.
 #[tokio::test]
-async fn a_payee_written_at_once_is_paid_after_the_delay_however_often_its_record_comes() {
+async fn an_immediate_payee_change_waits_for_one_day() {
     let world = World::begun().await;
     let first = shop(1);
     let mut records = world.write(&first).await;
@@ -161,8 +162,9 @@ async fn a_payee_written_at_once_is_paid_after_the_delay_however_often_its_recor
     assert_eq!(world.age(&cheaper, 10 + DAY).await, PayeeAge::Old);
 }
 
+/// A lower price does not wait.
 #[tokio::test]
-async fn a_raised_price_and_another_call_of_the_same_payee_wait_and_a_lower_price_does_not() {
+async fn raised_prices_and_moved_endpoints_wait() {
     let world = World::begun().await;
     let mut first = shop(1);
     first.operations[0].max_price = Some(sample::units(10));
@@ -195,8 +197,9 @@ async fn a_payee_that_was_removed_waits_anew() {
     assert_eq!(world.age(&added, 5).await, PayeeAge::Young(at(5 + DAY)));
 }
 
+/// A delayed payee waits until the time in the catalog, unless that is shorter than the delay.
 #[tokio::test]
-async fn a_waiting_payee_has_the_catalogs_time_and_an_accepted_one_waits_for_an_hour() {
+async fn an_accepted_payee_waits_for_one_hour() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
@@ -217,8 +220,9 @@ async fn a_waiting_payee_has_the_catalogs_time_and_an_accepted_one_waits_for_an_
     assert_eq!(world.age(&hurried, 201).await, PayeeAge::Young(at(200 + DAY)));
 }
 
+/// So its new payee waits, even if the row was deleted and written again.
 #[tokio::test]
-async fn a_service_that_was_open_never_opens_for_the_first_time_again() {
+async fn a_reopened_service_counts_as_changed() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
@@ -243,8 +247,9 @@ async fn a_service_that_was_open_never_opens_for_the_first_time_again() {
     assert_eq!(world.age(&again, 7).await, PayeeAge::Young(at(7 + DAY)));
 }
 
+/// This applies even after the other services have removed the call; the same payee does not wait.
 #[tokio::test]
-async fn a_new_service_that_lists_the_call_of_another_waits_even_after_that_has_lost_it() {
+async fn a_new_service_with_a_known_call_waits() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
@@ -279,8 +284,9 @@ async fn a_new_service_that_lists_the_call_of_another_waits_even_after_that_has_
     assert_eq!(world.age(&unrelated, 2 * DAY).await, PayeeAge::Old);
 }
 
+/// Later, an operator can ask for it, by rule or at once.
 #[tokio::test]
-async fn the_first_run_attests_the_present_catalog_at_once_and_later_runs_do_not() {
+async fn only_the_first_run_attests_the_existing_catalog() {
     let world = World::start().await;
     let first = shop(1);
     world.emulator.catalog().put(&first, &sample::audit()).await.unwrap();

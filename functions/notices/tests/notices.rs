@@ -318,8 +318,9 @@ fn text_of(mail: &Value) -> &str {
     mail["Content"]["Simple"]["Body"]["Text"]["Data"].as_str().unwrap()
 }
 
+/// The email and the Slack message link to the approval and escape the agent's name.
 #[tokio::test]
-async fn an_owner_is_mailed_and_posted_what_their_agent_asks_with_a_link_to_its_page_and_nobody_else_is() {
+async fn approval_requests_reach_only_the_agents_owner() {
     let (incoming, url) = Incoming::start().await;
     let world = World::start(authority(&url)).await;
     let [ann, bob] = [world.person("ann").await, world.person("bob").await];
@@ -362,8 +363,9 @@ async fn an_owner_is_mailed_and_posted_what_their_agent_asks_with_a_link_to_its_
     assert_eq!((world.mails_to("ann").len(), world.mails_to("bob").len()), (1, 1));
 }
 
+/// Fifty approval requests, each delivered twice, result in two emails.
 #[tokio::test]
-async fn fifty_questions_are_two_messages_and_a_repeated_one_is_told_once() {
+async fn approval_requests_are_batched_and_deduplicated() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let agent = world.agent(1, &ann, "Researcher").await.id;
@@ -395,8 +397,9 @@ async fn fifty_questions_are_two_messages_and_a_repeated_one_is_told_once() {
     assert_eq!((world.mails_to("ann").len(), world.left()), (2, 0));
 }
 
+/// 360 events in an hour result in 12 to 14 emails, and none remains in the queue.
 #[tokio::test]
-async fn a_busy_channel_has_one_message_in_some_minutes_and_leaves_none_in_the_queue() {
+async fn frequent_notices_are_combined_into_few_messages() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     for n in 0..360 {
@@ -419,7 +422,7 @@ async fn a_busy_channel_has_one_message_in_some_minutes_and_leaves_none_in_the_q
 }
 
 #[tokio::test]
-async fn what_matters_most_is_told_first_however_much_waits() {
+async fn urgent_notices_are_sent_before_older_ones() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let mut terms = NoticeTerms::default();
@@ -453,8 +456,9 @@ async fn what_matters_most_is_told_first_however_much_waits() {
     assert_eq!((world.mails_to("ann").len(), world.left()), (2, 0));
 }
 
+/// A corrected webhook URL receives the waiting notices without a retry delay.
 #[tokio::test]
-async fn a_channel_that_was_mended_is_used_at_once() {
+async fn a_repaired_channel_is_used_immediately() {
     let (incoming, url) = Incoming::start().await;
     let world = World::start(authority(&url)).await;
     let ann = person("ann");
@@ -473,8 +477,9 @@ async fn a_channel_that_was_mended_is_used_at_once() {
     assert_eq!(incoming.texts()[0].matches("was frozen").count(), 2);
 }
 
+/// An older report of the issuer does not restore the address.
 #[tokio::test]
-async fn an_address_that_is_verified_no_more_is_not_mailed_and_an_older_word_does_not_bring_it_back() {
+async fn unverified_addresses_receive_no_email() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let before = world.table.notices_of(&ann).await.unwrap().address;
@@ -489,7 +494,7 @@ async fn an_address_that_is_verified_no_more_is_not_mailed_and_an_older_word_doe
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_keeps_nothing_else_from_being_told() {
+async fn an_unreadable_row_does_not_block_other_notices() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let text = |text: &str| AttributeValue::S(text.to_owned());
@@ -503,7 +508,7 @@ async fn a_row_that_cannot_be_read_keeps_nothing_else_from_being_told() {
 }
 
 #[tokio::test]
-async fn an_earlier_owner_is_not_told_what_the_new_one_calls_the_agent() {
+async fn former_owners_never_see_the_agents_new_name() {
     let world = World::start("").await;
     let (ann, bob) = (world.person("ann").await, world.person("bob").await);
     let agent = world.agent(1, &bob, "Bob’s words").await.id;
@@ -515,8 +520,9 @@ async fn an_earlier_owner_is_not_told_what_the_new_one_calls_the_agent() {
     assert!(!text_of(&mails[0]).contains("Bob"), "{}", text_of(&mails[0]));
 }
 
+/// The order in which the request and its decision arrive does not matter.
 #[tokio::test]
-async fn what_was_decided_meanwhile_is_not_told_in_whatever_order_it_comes() {
+async fn decided_approvals_are_left_out_of_notices() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let agent = world.agent(1, &ann, "Researcher").await.id;
@@ -533,8 +539,9 @@ async fn what_was_decided_meanwhile_is_not_told_in_whatever_order_it_comes() {
     assert!(text_of(&mails[0]).contains(&Uuid::from_u128(3).to_string()));
 }
 
+/// After an outage of one hour all notices are sent in one email; after a day they are dropped.
 #[tokio::test]
-async fn a_mail_service_that_is_down_for_an_hour_loses_nothing_and_a_day_old_is_told_no_more() {
+async fn undelivered_notices_are_retried_for_a_day() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     world.ses.refuse(503, "ServiceUnavailable", "down");
@@ -568,8 +575,9 @@ async fn a_mail_service_that_is_down_for_an_hour_loses_nothing_and_a_day_old_is_
     assert_eq!((world.mails_to("ann").len(), world.left()), (1, 0));
 }
 
+/// A test message that arrives enables them again.
 #[tokio::test]
-async fn what_leads_nowhere_ends_until_its_person_edits_it_or_a_test_arrives() {
+async fn permanently_failing_channels_are_disabled() {
     let (incoming, url) = Incoming::start().await;
     let world = World::start(authority(&url)).await;
     let ann = world.person("ann").await;
@@ -605,7 +613,7 @@ async fn what_leads_nowhere_ends_until_its_person_edits_it_or_a_test_arrives() {
 
 /// IAM lets `people` send anything to the queue of requests. Only a request is read.
 #[tokio::test]
-async fn an_event_in_the_queue_of_requests_is_set_aside_and_told_to_nobody() {
+async fn forged_events_in_the_request_queue_are_rejected() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let forged = frozen(&ann, sample::agent_id(1), 1, world.now());
@@ -624,8 +632,9 @@ async fn an_event_in_the_queue_of_requests_is_set_aside_and_told_to_nobody() {
     assert_eq!(world.sqs.set_aside(REQUESTS).len(), bodies.len());
 }
 
+/// A frozen deployment notifies everybody.
 #[tokio::test]
-async fn a_service_tells_those_whose_agents_have_it_enabled_and_a_frozen_deployment_everybody() {
+async fn service_changes_notify_owners_who_enabled_the_service() {
     let world = World::start("").await;
     let service = sample::service_id(1);
     for (n, name) in ["ann", "bob", "cleo"].into_iter().enumerate() {
@@ -674,8 +683,9 @@ async fn a_service_tells_those_whose_agents_have_it_enabled_and_a_frozen_deploym
     assert_eq!(world.left(), 0);
 }
 
+/// The notices stay in the queue.
 #[tokio::test]
-async fn no_private_address_is_called_and_no_redirect_followed() {
+async fn notices_never_reach_private_addresses_or_redirects() {
     let (incoming, url) = Incoming::start().await;
     let world = World::start("").await;
     let (ann, bob) = (person("ann"), person("bob"));
@@ -738,8 +748,9 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
     steps.lock().unwrap().len()
 }
 
+/// The email is sent once or twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_at_any_step_a_person_is_told_and_at_most_twice() {
+async fn notices_survive_a_kill_at_any_step() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let mut n = 0;

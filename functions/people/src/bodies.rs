@@ -141,7 +141,7 @@ fn an_edit_of_an_agent_may_change_nothing() {
 }
 
 #[test]
-fn a_keys_scope_is_read_and_what_is_left_out_limits_nothing() {
+fn omitted_key_scope_fields_impose_no_limit() {
     let read = |body: Value| keys::api::parse_scope(&body, &catalog(), Timestamp::EPOCH).unwrap();
     for nothing in [
         json!({}),
@@ -170,7 +170,7 @@ fn a_keys_scope_is_read_and_what_is_left_out_limits_nothing() {
 }
 
 #[test]
-fn every_problem_of_a_keys_scope_is_told_at_once() {
+fn all_key_scope_problems_are_reported_together() {
     let mut rows = Vec::new();
     for (name, path) in [
         ("permissions", "/permissions"),
@@ -226,8 +226,9 @@ fn every_problem_of_a_keys_scope_is_told_at_once() {
     check(read, rows);
 }
 
+/// It is a whole number of seconds from 0 to 2,592,000.
 #[test]
-fn an_overlap_is_a_whole_number_of_seconds_up_to_thirty_days() {
+fn rotation_overlap_is_limited_to_thirty_days() {
     let of = |seconds| json!({"overlap_seconds": seconds});
     let mut rows = each(no_amounts(), of, "/overlap_seconds");
     rows.extend(each(
@@ -247,8 +248,9 @@ fn an_overlap_is_a_whole_number_of_seconds_up_to_thirty_days() {
     check(keys::api::Rotate::parse, rows);
 }
 
+/// A null field stays unchanged, too, except that null `enabled_operations` enables every operation.
 #[test]
-fn what_a_policy_leaves_out_stays_and_null_means_every_operation() {
+fn omitted_policy_fields_stay_unchanged() {
     let policy = |mut body: Value| {
         body["service_id"] = json!("lab-search");
         services::api::parse_enable(&body, &catalog()).unwrap().policy
@@ -347,8 +349,9 @@ fn policies(base: &Value) -> Vec<Row> {
     rows
 }
 
+/// An unknown service or operation is not a problem of the body.
 #[test]
-fn a_service_is_enabled_by_its_name_and_a_policy() {
+fn enable_requests_require_a_service_id() {
     let catalog = catalog();
     let mut rows = policies(&json!({"service_id": "lab-search"}));
     let no_references = [json!(""), json!("x".repeat(129)), json!("lab\nsearch"), json!(7)].to_vec();
@@ -449,7 +452,7 @@ fn a_rule_of_each_kind_is_read() {
 }
 
 #[test]
-fn every_problem_of_a_rule_is_told_at_once() {
+fn all_rule_problems_are_reported_together() {
     let kinds = ["", "Category_block", "budget"].map(|text| json!(text)).to_vec();
     let kinds = [kinds, no_texts(), vec![json!(7)]].concat();
     let mut rows = each(kinds, |kind| json!({"kind": kind, "x": 1}), "/kind");

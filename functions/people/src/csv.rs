@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cell_is_a_formula_and_none_ends_another() {
+    fn csv_cells_escape_formulas_quotes_and_separators() {
         for (text, expected) in [
             ("", ""),
             ("plain text", "plain text"),

@@ -38,8 +38,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::{sync::Arc, time::Duration};
 
+    /// At most `AT_ONCE` futures run at the same time.
     #[tokio::test]
-    async fn results_keep_the_order_and_only_a_few_are_under_way() {
+    async fn concurrent_results_keep_their_order_within_a_limit() {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let results = several(0_u64..30, |item| {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_has_its_first_instant_and_not_its_last() {
+    fn spans_include_their_start_but_not_their_end() {
         let at = |micros: i64| Timestamp::from_micros(1_795_223_340_000_000 + micros).unwrap();
         let id = |micros, random| SettlementId::at(at(micros), [random; 8]).uuid();
         let span = Span {

@@ -418,8 +418,9 @@ mod tests {
         }
     }
 
+    /// An allowed address is an exception; redirects are checked, too.
     #[tokio::test]
-    async fn nothing_near_us_is_called_however_it_is_named() {
+    async fn probes_never_reach_private_addresses() {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
         // The provider here, or no one, would answer all of these; only one is allowed.
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_judged_by_what_it_resolves_to_when_it_is_called() {
+    async fn host_names_are_checked_after_resolution() {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
         let caller = caller(&[], LONG);

@@ -179,8 +179,9 @@ const fn recorded(services: usize, operations: usize) -> Report {
     }
 }
 
+/// It writes no catalog entry, and the next run makes no calls.
 #[tokio::test]
-async fn a_run_sees_what_is_due_and_the_next_has_nothing_to_do() {
+async fn a_run_probes_all_due_services_once() {
     let world = World::start().await;
     world.list(1, &["paid", "free"]).await;
     world.list(2, &["paid", "broken"]).await;
@@ -207,8 +208,9 @@ async fn a_run_sees_what_is_due_and_the_next_has_nothing_to_do() {
     assert_eq!(world.calls(), 0);
 }
 
+/// The failed write of the summary for readers does not fail the run.
 #[tokio::test]
-async fn what_a_run_could_not_write_for_readers_the_next_does() {
+async fn the_next_run_repairs_an_unwritten_summary() {
     let world = World::start().await;
     world.list(1, &["paid", "free"]).await;
     let proxy = Proxy::start(world.dynamodb.clone(), ProxyConfig::default()).await;
@@ -245,8 +247,9 @@ async fn what_a_run_could_not_write_for_readers_the_next_does() {
     assert_eq!(writes().await, 0);
 }
 
+/// The edited operation is probed again by the next run.
 #[tokio::test]
-async fn what_was_seen_of_an_entry_that_was_edited_meanwhile_is_of_the_address_that_was_called() {
+async fn results_for_an_edited_operation_are_not_used() {
     let world = World::start().await;
     let service = world.list(1, &["paid"]).await;
     let mut edited = Service { version: 2, ..service };
@@ -281,8 +284,9 @@ async fn two_runs_at_once_leave_what_one_would() {
     }
 }
 
+/// Requested services come first, and the next run continues with the rest.
 #[tokio::test]
-async fn a_run_is_bounded_in_calls_and_goes_on_where_it_ended() {
+async fn a_run_makes_at_most_one_hundred_calls() {
     let world = World::start().await;
     world.list(1, &["paid"; 80]).await;
     world.list(2, &["free"; 80]).await;
@@ -311,7 +315,7 @@ async fn a_run_is_bounded_in_calls_and_goes_on_where_it_ended() {
 }
 
 #[tokio::test]
-async fn a_run_begins_no_call_that_it_could_not_record_in_time() {
+async fn a_run_without_enough_time_makes_no_calls() {
     let world = World::start().await;
     world.list(1, &["paid"]).await;
     assert_eq!(world.probe().run(Duration::from_secs(1)).await.unwrap(), NOTHING);

@@ -43,8 +43,9 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+    /// A connection to the bridge's address is forwarded to loopback.
     #[tokio::test]
-    async fn what_is_sent_to_the_bridge_arrives_on_loopback_and_back() {
+    async fn the_bridge_forwards_in_both_directions() {
         // Any address of this machine will do; this one is also loopback, but not the one that is listened on.
         let bridge = IpAddr::from([127, 0, 0, 2]);
         let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bridge_that_this_machine_does_not_have_is_told() {
+    async fn an_unavailable_bridge_address_is_reported() {
         // RFC 5737 §3: a documentation address.
         let error = open(IpAddr::from([192, 0, 2, 1]), "http://127.0.0.1:9")
             .await

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_that_can_overwrite_is_told_from_one_that_cannot() {
+    fn puts_that_can_overwrite_are_recognized() {
         let put = |condition: Option<&str>| {
             let item = json!({"pk": {"S": "A#1"}});
             Need::of_item(

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn of_credentials_every_part_is_secret_and_told_once() {
+    fn credential_parts_are_recorded_as_secrets_once() {
         let (public, secret) = (format!("gak_pub_{}", "1".repeat(48)), "2".repeat(64));
         let key = format!("Bearer {public}:gak_sec_{secret}");
         let told = |audit: &LogAudit| {
@@ -263,8 +263,9 @@ mod tests {
         check(|audit| audit.credential(COOKIE, &cookie), &[&payload, &signature]);
     }
 
+    /// UUIDs, `0x` values and lowercase words with underscores count as names.
     #[test]
-    fn of_a_body_every_text_is_secret_that_is_no_name() {
+    fn body_texts_are_secret_unless_they_are_names() {
         let body = json!({
             "url": "https://provider.example/x",
             "list": [{"note": "please pay this soon"}],
@@ -280,8 +281,9 @@ mod tests {
         check(|audit| audit.body("POST /", form), &["0123456789abcdefABCD"]);
     }
 
+    /// Agent keys, cookies, sign-in states, form tokens and signed payments are secrets.
     #[test]
-    fn of_an_answer_keys_cookies_forms_and_payments_are_secret() {
+    fn secrets_in_responses_are_recorded() {
         let (cookie, state, key) = ("c".repeat(20), "s".repeat(20), "3".repeat(64));
         let headers: HeaderMap = [
             (header::SET_COOKIE, format!("attempt={cookie}; Path=/")),

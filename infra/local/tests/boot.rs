@@ -130,8 +130,9 @@ async fn every_function_starts_in_these_surroundings() {
     }
 }
 
+/// `WALLET_KEYS_STACK` must be set instead.
 #[tokio::test]
-async fn where_kms_has_the_keys_no_function_is_given_a_seed() {
+async fn kms_custody_needs_no_wallet_seed() {
     let mut variables = variables();
     variables.remove("WALLET_SEED_SECRET_ARN");
     variables.insert("CUSTODY".to_owned(), "kms".to_owned());
@@ -383,8 +384,9 @@ async fn node(version: &'static str) -> String {
     node.await.url
 }
 
+/// A node that does not answer is refused, too.
 #[tokio::test]
-async fn what_is_for_development_alone_stops_payments_on_any_other_chain() {
+async fn accept_provider_ok_is_refused_outside_local_chains() {
     let refused = Some("`ACCEPT_PROVIDER_OK` is for local chains alone");
     let rows = [
         ("true", Some("anvil/v1.5.1"), None),

@@ -86,8 +86,9 @@ impl Drop for Run {
     }
 }
 
+/// `ACCEPT_PROVIDER_OK` also reaches functions that run in containers.
 #[tokio::test]
-async fn an_assertion_is_taken_for_a_proof_where_the_stack_is_told_so() {
+async fn provider_assertions_count_only_when_configured() {
     let told = Run::start("told", &[("ACCEPT_PROVIDER_OK", "true")]).await;
     assert_eq!(told.assertion().await, "not_found");
     assert_eq!(told.in_containers(), "true");
@@ -97,8 +98,9 @@ async fn an_assertion_is_taken_for_a_proof_where_the_stack_is_told_so() {
     assert_eq!(untold.in_containers(), Value::Null);
 }
 
+/// An invalid body is refused with 400.
 #[tokio::test]
-async fn the_controls_take_a_body_of_any_content_type() {
+async fn local_controls_accept_any_content_type() {
     let stack = Run::start("controls", &[]).await;
     let clock = stack.curl("/_local/clock", json!({"advance_seconds": 90}).to_string());
     assert_eq!(clock.await, (200, json!({"ahead_seconds": 90})));

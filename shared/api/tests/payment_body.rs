@@ -183,7 +183,7 @@ fn each_member_is_read_strictly() {
 }
 
 #[test]
-fn an_unknown_member_is_refused_by_name_and_a_providers_is_left_alone() {
+fn unknown_body_members_are_refused_by_name() {
     for (body, read) in bodies() {
         for (name, pointer) in [
             ("approvalId", "/approvalId"),
@@ -202,7 +202,7 @@ fn an_unknown_member_is_refused_by_name_and_a_providers_is_left_alone() {
 }
 
 #[test]
-fn one_body_is_the_same_request_for_authorize_and_check() {
+fn authorize_and_check_read_the_same_request() {
     let [(authorize, _), (check, _), _] = bodies();
     let mut both = authorize.clone();
     both["replay_key"] = check["replay_key"].clone();
@@ -217,8 +217,9 @@ fn one_body_is_the_same_request_for_authorize_and_check() {
     assert_eq!(foreseen.replay_key, checking(&check).replay_key);
 }
 
+/// All problems of a body are reported together.
 #[test]
-fn what_is_optional_may_be_null_and_everything_wrong_is_told_at_once() {
+fn optional_members_may_be_null() {
     let [(mut body, read), ..] = bodies();
     for name in ["service_id", "operation_id", "approval_id", "metadata"] {
         body[name] = Value::Null;

@@ -614,7 +614,7 @@ mod tests {
 
     /// How many searches and how many headers it takes, for uses from seconds to months ago.
     #[tokio::test]
-    async fn a_use_is_found_wherever_it_is_with_few_calls() {
+    async fn a_use_is_found_at_any_age() {
         let rows = [
             // Authorized and used in these blocks: paid immediately, in the last block that can take it, and long ago.
             (FINAL - 20, FINAL - 19, 1, 1),
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_may_search_as_few_blocks_as_it_likes() {
+    async fn a_use_is_found_with_any_search_range() {
         for range in [0, 1, 2, 10, 5_000] {
             let node = paid_in(FINAL - 19).serve().await;
             let found = states_by(&node, &[authorization(1, FINAL - 20)], range).await;
@@ -647,8 +647,9 @@ mod tests {
         }
     }
 
+    /// Each payment is in a different block.
     #[tokio::test]
-    async fn a_hundred_payments_in_a_hundred_blocks_take_at_most_nine_calls() {
+    async fn one_hundred_payments_take_at_most_nine_calls() {
         let (chain, wanted) = many(100);
         let node = chain.serve().await;
         assert_eq!(states(&node, &wanted).await, all_paid(100));
@@ -657,7 +658,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_old_one_makes_the_search_of_the_others_no_longer() {
+    async fn an_old_payment_does_not_widen_other_searches() {
         let (chain, mut wanted) = many(3);
         wanted.push(authorization(3, 1_000));
         let node = chain.paid(&payment(3), 1_001, 3).serve().await;
@@ -666,7 +667,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_payment_of_one_transaction_has_its_own_log() {
+    async fn payments_in_one_transaction_have_distinct_logs() {
         // Payments of one payer to one payee, the second twice as long ago as the others.
         let wanted = [0, 12, 24].map(|number| authorization(number, FINAL - 20 - number));
         let node = wanted
@@ -699,7 +700,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_used_it_without_our_transfer_is_told_as_it_is() {
+    async fn a_mismatched_or_canceled_use_is_reported() {
         let less = Expected {
             amount: purser_domain::Amount::from_units(1).unwrap(),
             ..payment(1)
@@ -730,7 +731,7 @@ mod tests {
 
     /// A cancellation after a day without reconciliation.
     #[tokio::test]
-    async fn a_late_cancellation_is_known_by_the_state_before_it_or_found() {
+    async fn late_cancellations_are_found_by_state_or_logs() {
         let (authorized, canceled) = (FINAL - 50_000, FINAL - 7_000);
         let chain = || ScriptedChain::default().canceled(&payment(1), canceled, 1);
         let node = chain().serve().await;
@@ -746,8 +747,9 @@ mod tests {
         assert!(searches(&node) <= 48, "{}", searches(&node));
     }
 
+    /// The search ends after at most 400 calls.
     #[tokio::test]
-    async fn what_is_not_found_is_given_up_and_untraced() {
+    async fn a_use_without_logs_becomes_untraced() {
         for authorized in [FINAL - 20, FINAL - 900_000, 0] {
             let no_logs = |method: &str, _: &Value| (method == "eth_getLogs").then(|| Reply::Result(json!([])));
             let node = paid_in(0).serve_except(no_logs).await;
@@ -758,7 +760,7 @@ mod tests {
 
     /// On a node that searches ten blocks at once, so that the searches are used up in between.
     #[tokio::test]
-    async fn what_was_not_searched_for_is_unknown_and_not_untraced() {
+    async fn an_unfinished_search_is_unknown_instead_of_untraced() {
         let wanted = [6_000, 4_500, 3_000, 1_500].map(|age| authorization(age, FINAL - age));
         let paid = |chain: ScriptedChain, one: &Authorization, block| chain.paid(&one.expected, block, block);
         // The first one's use is where nobody searches.
@@ -781,7 +783,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn logs_that_were_not_asked_for_and_two_uses_make_it_unknown() {
+    async fn unexpected_logs_or_two_uses_are_unknown() {
         let Expected {
             token, from, to, nonce, ..
         } = payment(1);
@@ -828,7 +830,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_node_searches_at_once_is_found_by_asking_for_half() {
+    async fn refused_search_ranges_are_halved() {
         for refusal in [Reply::Refused(-32_005), Reply::Status(413), too_large()] {
             let shown = format!("{refusal:.40?}");
             let limited = move |method: &str, params: &Value| {
@@ -842,7 +844,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_throttles_or_is_gone_is_not_asked_for_half() {
+    async fn failing_nodes_are_not_asked_for_smaller_ranges() {
         // Without an answer the same call is made once more.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");
@@ -857,7 +859,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_refuses_every_search_is_not_asked_without_end() {
+    async fn searches_stop_when_the_node_refuses_all() {
         let refused = |method: &str, _: &Value| (method == "eth_getLogs").then_some(Reply::Refused(-32_005));
         let (chain, wanted) = many(20);
         let node = chain.serve_except(refused).await;
@@ -865,8 +867,9 @@ mod tests {
         assert!(searches(&node) <= 12, "{}", searches(&node));
     }
 
+    /// If receipts are available, all payments are known by them.
     #[tokio::test]
-    async fn a_node_that_refuses_the_transfers_beside_is_not_asked_without_end() {
+    async fn transfer_lookups_stop_after_too_many_refusals() {
         let refused = |with_receipts: bool| {
             move |method: &str, params: &Value| {
                 let is_refused = method == "eth_getLogs" && !searches_uses(params)
@@ -902,7 +905,7 @@ mod tests {
 
     /// In each block of one payer's payments there are more transfers than a node returns, and its receipts are as large.
     #[tokio::test]
-    async fn one_payers_flooded_blocks_keep_no_other_payment_unknown() {
+    async fn flooded_blocks_do_not_hide_other_payments() {
         let of_flooder = |number: u64| authorization(4 * number, FINAL - 200 + number);
         let mut wanted: Vec<Authorization> = (0..100).map(of_flooder).collect();
         let chain = (0..)
@@ -935,7 +938,7 @@ mod tests {
 
     /// A machine of the endpoint that still holds a block that was replaced.
     #[tokio::test]
-    async fn a_use_in_a_block_beside_the_final_one_stays_unknown() {
+    async fn a_view_of_a_replaced_block_is_unknown() {
         let beside = |method: &str, params: &Value| {
             let is_view = method == "eth_call" && params[0].get("to").is_none();
             let words = [word(FINAL), word(0x5a)].concat();
@@ -952,7 +955,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn transfers_beside_are_asked_for_by_block_where_many_are_refused() {
+    async fn refused_transfer_lookups_are_split_down_to_blocks() {
         let one_block = |method: &str, params: &Value| {
             let refused = method == "eth_getLogs" && !searches_uses(params) && params[0]["blockHash"].is_null();
             refused.then_some(Reply::Refused(-32_005))
@@ -965,7 +968,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_node_can_not_say_of_one_leaves_the_others() {
+    async fn one_unreadable_payment_leaves_the_others_known() {
         // The transfers in the block of one are more than is read.
         let bad = hash_of(FINAL - 499 + 6);
         let too_many = move |method: &str, params: &Value| {
@@ -998,7 +1001,7 @@ mod tests {
 
     /// Each search takes a second here.
     #[tokio::test(start_paused = true)]
-    async fn when_time_is_over_what_was_found_is_kept() {
+    async fn results_found_before_the_deadline_are_kept() {
         let wanted = [
             authorization(0, FINAL - 1_000),
             authorization(1, FINAL - 200),

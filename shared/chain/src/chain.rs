@@ -298,8 +298,9 @@ mod tests {
         }
     }
 
+    /// Other logs and transactions of the block do not matter.
     #[tokio::test]
-    async fn a_transaction_is_the_payment_if_it_logged_it_whatever_else_is_in_its_block() {
+    async fn only_final_matching_logs_prove_a_payment() {
         let with_head = |mut chain: ScriptedChain, head| {
             chain.head = head;
             chain
@@ -358,8 +359,9 @@ mod tests {
         }
     }
 
+    /// A missing receipt proves nothing about the transaction.
     #[tokio::test]
-    async fn a_node_may_be_behind_or_have_it_in_no_block() {
+    async fn lagging_nodes_and_unmined_transactions_stay_pending() {
         let unmined = json!({"hash": tx_hash(1).b256(), "blockHash": null, "blockNumber": null});
         let cases = [
             ("eth_getTransactionByHash", unmined, "transaction_not_mined: 1"),
@@ -379,8 +381,9 @@ mod tests {
         );
     }
 
+    /// An unknown hash takes one call, a payment three, and another transaction four.
     #[tokio::test]
-    async fn an_unknown_hash_takes_one_call_a_payment_three_and_only_a_stranger_four() {
+    async fn proof_verification_takes_at_most_four_calls() {
         const BLOCKS_LOGS: &str = "eth_call eth_getLogs eth_getTransactionByHash";
         let check = async |mut chain: ScriptedChain, calls: &str| {
             chain.head = DEEP;
@@ -404,7 +407,7 @@ mod tests {
 
     /// Each of the second round's calls is answered once both have come.
     #[tokio::test(start_paused = true)]
-    async fn the_second_round_asks_for_the_newest_block_and_the_logs_at_once() {
+    async fn newest_block_and_logs_are_fetched_concurrently() {
         let both = Arc::new(Barrier::new(2));
         let chain = chain_in_memory(paid(), move |method| {
             let both = Arc::clone(&both);
@@ -421,8 +424,9 @@ mod tests {
         assert!(matches!(evidence.unwrap(), Ok(Evidence::Final(_))));
     }
 
+    /// The filter has the block's hash, the payer, and the nonce or the payee.
     #[tokio::test]
-    async fn the_logs_asked_for_are_those_of_its_block_by_hash_with_our_payer_and_nonce_or_payee() {
+    async fn logs_are_filtered_by_block_and_payment() {
         let node = paid().serve().await;
         evidence(&node).await;
         let calls = node.calls();
@@ -438,7 +442,7 @@ mod tests {
 
     /// The newest block is deep enough, but its ancestor of that number is another one than the transaction's.
     #[tokio::test]
-    async fn a_payment_in_a_block_that_was_replaced_is_not_confirmed() {
+    async fn a_payment_in_a_replaced_block_is_unconfirmed() {
         let replaced = Reply::Result(viewed(DEEP, 0x5a));
         let node = paid_except("eth_call", replaced).await;
         assert_eq!(evidence(&node).await, "transaction_not_mined: 1");
@@ -458,7 +462,7 @@ mod tests {
 
     /// The first endpoint still holds a block that was replaced, and can't say what the newest one is.
     #[tokio::test]
-    async fn a_proof_that_fails_over_starts_again_at_the_other_endpoint() {
+    async fn a_failed_over_proof_restarts_from_scratch() {
         let behind = paid_except("eth_call", Reply::Status(503)).await;
         let mut moved = ScriptedChain::default().paid(&expected(), BLOCK + 1, 1);
         moved.head = DEEP;
@@ -477,7 +481,7 @@ mod tests {
 
     /// Anybody may have the token log a transfer of nothing from any payer to any payee.
     #[tokio::test]
-    async fn a_payment_whose_blocks_logs_are_too_many_is_proven_by_its_receipt() {
+    async fn the_receipt_proves_payments_in_overfull_blocks() {
         for refusal in [too_large(), Reply::Refused(-32_005), Reply::Status(413)] {
             let node = paid_except("eth_getLogs", refusal).await;
             assert_eq!(evidence(&node).await, "paid by log 4");
@@ -529,7 +533,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_makes_no_sense_is_an_error_and_never_a_fact() {
+    async fn malformed_node_responses_are_errors() {
         const TRANSACTION: &str = "eth_getTransactionByHash";
         const LOGS: &str = "eth_getLogs";
         const VIEW: &str = "eth_call";
@@ -645,7 +649,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_balance_is_one_word_and_at_most_what_an_amount_holds() {
+    async fn balances_are_one_word_capped_at_the_maximum() {
         let cases = [
             (json!(word(2_500_000)), Some(2_500_000)),
             (json!(word(0)), Some(0)),
@@ -664,7 +668,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_balance_asked_for_is_the_wallets_in_the_pinned_token() {
+    async fn the_balance_call_uses_the_pinned_token() {
         let node = paid().serve().await;
         chain_at(&node.url).balance(Address::repeat_byte(0x20)).await.unwrap();
         let call = node
@@ -682,7 +686,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_chain_id_is_asked_once_and_a_wrong_one_is_asked_again() {
+    async fn only_a_correct_chain_id_is_cached() {
         let node = paid().serve().await;
         let chain = chain_at(&node.url);
         for _ in 0..2 {
@@ -708,8 +712,9 @@ mod tests {
         assert_eq!(wrong.count("eth_chainId"), 2);
     }
 
+    /// A failed check of the chain id is repeated by the first call.
     #[tokio::test]
-    async fn a_greeting_is_waited_for_and_one_that_failed_is_made_up_for() {
+    async fn calls_await_warm_up_or_repeat_it() {
         let node = paid().serve().await;
         let chain = chain_at(&node.url);
         let ((), balance) = tokio::join!(chain.warm_up(), chain.balance(expected().from));
@@ -730,7 +735,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_api_key_in_the_address_is_never_shown() {
+    async fn rpc_api_keys_never_appear_in_errors() {
         const SECRET: &str = "s3cr3t-k3y";
         let node = paid_except("eth_chainId", Reply::HangUp).await;
         let urls = [
@@ -776,8 +781,9 @@ mod tests {
         check(BLOCK, None).await;
     }
 
+    /// A failed witness does not fall back to the other node.
     #[tokio::test]
-    async fn two_nodes_that_disagree_are_heard_one_by_one() {
+    async fn each_node_is_a_separate_witness() {
         let one = paid().serve().await;
         let other = paid_except("eth_call", Reply::Result(json!(word(0)))).await;
         let both = format!("{}\n{}", one.url, other.url);

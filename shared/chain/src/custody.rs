@@ -251,7 +251,7 @@ mod tests {
     use uuid::Uuid;
 
     #[tokio::test]
-    async fn a_wallet_signs_for_the_agent_that_it_has_attested_and_for_no_other() {
+    async fn a_wallet_signs_only_for_its_attested_agent() {
         let custody = Custody::of_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
         let agent = |number| AgentId::from_uuid(Uuid::from_u128(number));
         let attested = async |index, number| {

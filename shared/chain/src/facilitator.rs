@@ -112,8 +112,9 @@ mod tests {
     use super::*;
     use crate::rpc::tests::http;
 
+    /// On a test network, plain HTTP to a local address is allowed.
     #[test]
-    fn only_tls_on_the_internet_is_called_but_for_tests_nearby() {
+    fn facilitators_require_public_https_addresses() {
         use Network::{Base, BaseSepolia};
         let public = |url: &Url| !is_near(url);
         let rows = [

@@ -235,8 +235,9 @@ mod tests {
         ScriptedNode::start(move |_, _| first.take().unwrap_or(Reply::Result(json!(7)))).await
     }
 
+    /// A complete response is never retried, whatever its HTTP status.
     #[tokio::test]
-    async fn a_call_without_a_complete_answer_is_made_once_more_and_no_other_is() {
+    async fn calls_without_complete_response_are_retried_once() {
         const STATUS: &str = "`eth_blockNumber` was answered with HTTP status";
         let rows = [
             (Reply::HangUp, "7", 2),
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_on_a_connection_that_died_unseen_is_answered_on_a_new_one() {
+    async fn calls_on_dead_connections_use_a_new_one() {
         let node = at_first(Reply::Result(json!(7))).await;
         let caller = over(&node);
         assert_eq!(asked(&caller).await, "7");
@@ -290,8 +291,9 @@ mod tests {
         }
     }
 
+    /// The second attempt uses its own connection.
     #[tokio::test(start_paused = true)]
-    async fn a_connection_without_an_answer_leaves_the_pool_and_the_second_attempt_has_its_own() {
+    async fn unanswered_connections_leave_the_connection_pool() {
         let poisoned = Arc::new(AtomicBool::new(false));
         let http = SharedHttpConnector::new(DeadPool(Arc::clone(&poisoned)));
         let node = HttpNode::new(http, "https://node.example", Duration::from_secs(2)).unwrap();
@@ -315,8 +317,9 @@ mod tests {
         assert_eq!(asked(&over(&node)).await, "7");
     }
 
+    /// A test network may also have a local address with plain HTTP.
     #[test]
-    fn addresses_are_one_or_two_and_of_https_but_for_a_chain_under_development() {
+    fn one_or_two_https_node_addresses_are_accepted() {
         use Network::{Base, BaseSepolia};
         fn split(network: Network, text: &str) -> Option<(&str, Option<&str>)> {
             addresses(network, text).ok()

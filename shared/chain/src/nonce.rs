@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_settlement_and_each_key_has_its_own_nonce() {
+    fn nonces_depend_on_settlement_and_key() {
         let [one, other] = [KEY.to_owned(), KEY.replace('0', "z")].map(|text| NonceKey::from_text(&text).unwrap());
         assert_eq!(one.nonce(settlement(1)), one.nonce(settlement(1)));
         assert_ne!(one.nonce(settlement(1)), one.nonce(settlement(2)));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_is_noticed_by_the_start_of_the_nonce() {
+    fn the_nonce_prefix_reveals_a_changed_key() {
         let [one, other] = [KEY.to_owned(), KEY.replace('0', "z")].map(|text| NonceKey::from_text(&text).unwrap());
         let nonce = one.nonce(settlement(1));
         assert_eq!(one.nonce_again(settlement(1), NoncePrefix::of(nonce)), Ok(nonce));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn short_keys_are_refused_and_no_key_is_shown() {
+    fn nonce_keys_are_long_enough_and_redacted() {
         let short: String = KEY.chars().skip(1).collect();
         for text in ["", &short] {
             assert_eq!(NonceKey::from_text(text).unwrap_err(), KeyError::Nonce, "{text:?}");

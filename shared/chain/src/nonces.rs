@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_throttles_or_is_gone_is_not_asked_for_half() {
+    async fn failing_nodes_are_not_asked_for_smaller_ranges() {
         // Without an answer the same call is made once more.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");

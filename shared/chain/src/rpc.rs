@@ -458,8 +458,9 @@ pub(crate) mod tests {
         [CHAIN_ID, "eth_blockNumber"].map(|method| node.count(method))
     }
 
+    /// Its chain id is checked first.
     #[tokio::test]
-    async fn the_second_endpoint_is_asked_when_the_first_fails_and_checked_before() {
+    async fn the_second_endpoint_takes_over_after_a_failure() {
         let one = Reply::Result(json!(1));
         let rows = [
             (one.clone(), "1", [0, 0]),
@@ -536,8 +537,9 @@ pub(crate) mod tests {
         }
     }
 
+    /// It is called earlier if the other endpoint fails.
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_that_does_not_answer_is_left_alone_for_a_while() {
+    async fn a_failed_endpoint_rests_before_its_next_call() {
         let (first, second) = (Switched::new(1), Switched::new(2));
         let rpc = Rpc::with_second(CHAIN, first.clone(), second.clone());
         // Asks three times, and says how often each endpoint was called.
@@ -563,7 +565,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_told_rather_than_another_failure_of_the_other_endpoint() {
+    async fn a_refusal_is_reported_before_other_failures() {
         let refused = "`eth_blockNumber` was refused with JSON-RPC code -32602";
         let rows = [
             (Reply::Refused(-32_602), Reply::Status(503), refused),
@@ -580,8 +582,9 @@ pub(crate) mod tests {
         }
     }
 
+    /// The chain id of each is checked once.
     #[tokio::test]
-    async fn each_endpoint_can_be_asked_alone_and_is_checked_once_in_all() {
+    async fn endpoints_can_be_called_separately() {
         let (first, second) = (node(Reply::Result(json!(1))).await, node(Reply::Result(json!(2))).await);
         let rpc = over(&first, &second);
         for _ in 0..2 {

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wallet_is_the_one_that_a_library_derives() {
+    fn wallet_derivation_matches_a_reference_library() {
         for seed in [TEST_SEED.to_owned(), "ab".repeat(32), "0123456789abcdef".repeat(4)] {
             let wallets = WalletSeed::from_hex(&seed).unwrap();
             let root = XPriv::root_from_seed(&hex::decode(&seed).unwrap(), None).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_32_to_64_bytes_in_hexadecimal() {
+    fn seeds_are_32_to_64_hexadecimal_bytes() {
         let cases = [
             ("ab".repeat(32), true),
             ("AB".repeat(64), true),

@@ -143,8 +143,9 @@ mod tests {
         recent_above: Amount::ZERO,
     };
 
+    /// Only the canonical form of an id is accepted.
     #[test]
-    fn a_person_is_their_issuers_and_has_one_form() {
+    fn person_ids_depend_on_issuer_and_subject() {
         let ann = PersonId::of("https://a.example", "ann");
         assert_eq!(PersonId::parse(ann.as_str()), Some(ann.clone()));
         for (issuer, subject) in [("https://b.example", "ann"), ("https://a.example", "bob")] {
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_ends_without_use_and_at_its_end() {
+    fn sessions_end_when_idle_or_expired() {
         let session = Session {
             id: SessionId::of("secret"),
             person: PersonId::of("https://a.example", "ann"),

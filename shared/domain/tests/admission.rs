@@ -654,8 +654,9 @@ fn the_first_failed_check_answers() {
     }
 }
 
+/// Later checks are reported even if an earlier one fails.
 #[test]
-fn every_check_is_reported_once_and_in_order_whatever_fails() {
+fn every_check_is_reported_once_in_order() {
     let changes: [Break; 3] = [
         |_| {},
         |case| case.enabled = None,
@@ -677,7 +678,7 @@ fn every_check_is_reported_once_and_in_order_whatever_fails() {
 }
 
 #[test]
-fn a_daily_denial_names_the_instant_at_which_it_fits() {
+fn daily_limit_denials_state_when_to_retry() {
     let case = Case {
         day: vec![(0, 980)],
         ..Case::fine()
@@ -699,7 +700,7 @@ proptest! {
 
     /// The first error that applies is the answer; if none does, the payment is allowed.
     #[test]
-    fn the_first_line_of_the_table_that_holds_answers(case in case()) {
+    fn the_first_matching_table_row_decides(case in case()) {
         let against = case.against();
         prop_assert_eq!(answered(&case.given().decide()), against.first().copied(), "{:?}", against);
     }

@@ -80,8 +80,9 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
     }
 }
 
+/// They do not hide an open service at the same address.
 #[test]
-fn a_service_outside_the_curated_set_is_not_found_by_any_name() {
+fn uncurated_and_disabled_services_are_not_found() {
     const NOT_FOUND: &str = "service_not_found";
     let shared = |slug: &str, curated, trust_status| {
         let n = slug.bytes().next().map_or(0, u128::from);
@@ -133,8 +134,9 @@ fn a_service_outside_the_curated_set_is_not_found_by_any_name() {
     );
 }
 
+/// A name that contradicts the call is refused.
 #[test]
-fn what_is_called_decides_and_names_only_narrow_it() {
+fn names_only_narrow_the_operation_of_a_call() {
     const UNKNOWN: &str = "service_not_found";
     let of = |n: u128, slug: &str, operations: &[(&str, &str, &str)]| {
         let one = service(n, slug, "", true, TrustStatus::Listed);

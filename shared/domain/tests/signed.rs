@@ -334,7 +334,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8_192))]
 
     #[test]
-    fn what_is_signed_pays_for_the_operation_that_is_called(case in case()) {
+    fn signed_transfers_pay_the_called_operation_only(case in case()) {
         let (catalog, intent, agent) = (case.catalog(), case.intent(), case.agent());
         let called = case.called();
         let Ok(matched) = CatalogMatch::of(&intent, &catalog) else { return Ok(()) };

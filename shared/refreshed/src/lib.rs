@@ -168,8 +168,9 @@ mod tests {
         Timestamp::from_secs(1_000_000 + secs).unwrap()
     }
 
+    /// If a fetch fails, the old value is served until it is too old.
     #[tokio::test]
-    async fn a_value_is_fetched_when_it_is_old_and_served_on_for_a_while_when_it_cannot_be() {
+    async fn stale_values_are_refreshed_or_briefly_served() {
         let kept = Refreshed::new("fetching", AGES, |_| {
             TOLD.fetch_add(1, Ordering::Relaxed);
         });

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_hold_every_wanted_row_once_and_in_order() {
+    async fn pages_have_every_matching_row_once_in_order() {
         for count in [0, 1, 24, 25, 26, 99, 100, 101, 250] {
             for step in [1, 2, 7] {
                 for (last, limit) in [(0, 1), (0, 25), (0, 99), (0, 100), (20, 25)] {
@@ -144,8 +144,9 @@ mod tests {
         }
     }
 
+    /// A list that just fills a page takes one read; rare rows take several.
     #[tokio::test]
-    async fn a_page_that_is_just_filled_ends_the_list_and_rare_rows_take_several() {
+    async fn pages_are_read_until_full_or_exhausted() {
         assert_eq!(all(25, 1, 0, 25).await.1, 1);
         assert_eq!(all(26, 1, 0, 25).await.1, 2);
         // Only rows 0, 5,000 and 10,000 of 10,001 are wanted; each page reads a thousand rows.

@@ -25,8 +25,9 @@ async fn insist(processes: Arc<Vec<Process>>, first: usize, request: Request) ->
     panic!("no process lives to answer");
 }
 
+/// Exactly the payments that fit into the daily cap are made, each once.
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_of_several_processes_that_are_killed_at_random_get_what_fits_and_each_payment_once() {
+async fn random_kills_neither_lose_nor_duplicate_payments() {
     let world = World::start().await;
     let agent = world.agent(policy(dollars(FIT.try_into().unwrap())), vec![]).await;
     let mut processes = Vec::new();

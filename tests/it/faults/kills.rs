@@ -61,8 +61,9 @@ async fn complete(kills: &Kills, process: &Process, agent: &TestAgent, authorize
     }
 }
 
+/// It is made once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_whose_process_is_killed_at_any_two_steps_is_made_once() {
+async fn a_payment_survives_kills_at_any_two_steps() {
     const PAYMENTS: usize = 63;
     let world = World::start().await;
     let agent = world.agent(policy(dollars(1_000)), vec![]).await;
@@ -100,8 +101,9 @@ async fn a_payment_whose_process_is_killed_at_any_two_steps_is_made_once() {
     assert!(kills.total() >= 240, "{} kills", kills.total());
 }
 
+/// The process is killed at every step in turn; the payment is made once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_payment_whose_process_is_killed_at_any_step_is_made_once() {
+async fn a_first_payment_survives_a_kill() {
     let world = World::start().await;
     let person = world.person(&DEMO_OWNER);
     let process = payments(&world, &[]).await;
@@ -126,8 +128,9 @@ async fn a_first_payment_whose_process_is_killed_at_any_step_is_made_once() {
     kills.assert_everywhere("first", &FIRST, &REPLAY);
 }
 
+/// Approval is requested once, and the payment is made once.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approved_payment_whose_process_is_killed_at_any_two_steps_is_asked_for_once_and_made_once() {
+async fn an_approved_payment_survives_kills_at_two_steps() {
     const PAYMENTS: usize = 42;
     let world = World::start().await;
     let agent = world.agent(policy(dollars(10_000)), vec![]).await;

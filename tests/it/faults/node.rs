@@ -45,8 +45,9 @@ fn answering(method: Option<&'static str>, moment: Moment, fate: fn() -> Fate) -
     }
 }
 
+/// `authorize` still answers, and `complete` succeeds once the node works again.
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it() {
+async fn node_faults_never_lose_a_payment() {
     const UNAVAILABLE: &str = "chain_unavailable";
     const NOT_FINAL: &str = "transaction_not_final";
     let world = World::start().await;
@@ -190,7 +191,7 @@ async fn whatever_the_node_does_authorize_answers_and_complete_comes_back_to_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_first_endpoint_is_down_the_second_judges_and_proves_a_payment() {
+async fn the_second_endpoint_replaces_an_unavailable_first() {
     let front: Front = Box::new(|chain| {
         Box::pin(async move {
             let down = Proxy::start(chain.clone(), ProxyConfig::default()).await;
@@ -259,8 +260,9 @@ async fn reorganized(world: &World, agent: &TestAgent, process: &Process, undo: 
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
+/// The reorganization happens before the payment is final.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_that_is_reorganized_away_before_it_is_deep_enough_is_not_confirmed() {
+async fn reorganized_payments_are_not_confirmed() {
     let world = World::start().await;
     let agent = world.agent(policy(dollars(1_000)), vec![]).await;
     let process = payments(&world, &SETTINGS).await;

@@ -46,7 +46,7 @@ async fn happen(world: &World, agent: &TestAgent) -> (Value, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_killed_at_any_step_is_finished_by_the_next() {
+async fn killed_reconcile_runs_are_finished_by_the_next() {
     let world = World::still().await;
     world.stack.chain.stand_still().await.unwrap();
     let agent = world.agent(policy(dollars(1_000)), vec![]).await;
@@ -102,7 +102,7 @@ async fn told(world: &World) -> (usize, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_left_a_wallet_is_told_by_one_row_wherever_the_run_is_killed() {
+async fn outflows_are_reported_once_despite_kills() {
     let world = World::still().await;
     world.stack.chain.stand_still().await.unwrap();
     let agent = world.agent(policy(dollars(1_000)), vec![]).await;

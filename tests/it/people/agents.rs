@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 /// The permissive values of `docs/spec.md` §2.6.
 const NO_LIMIT: u64 = 10_000_000_000_000;
 
+/// The services have no limits, and concurrently created agents never share a wallet.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_limits() {
+async fn new_agents_get_a_wallet_and_curated_services() {
     let world = World::still().await;
     let kim = world.person(&KIM);
     let nobody = json!({"agents": [], "count": 0, "next_cursor": null});
@@ -127,8 +128,9 @@ async fn a_new_agent_has_a_wallet_of_its_own_and_the_curated_services_without_li
     assert_eq!(world.person_gets(&world.person(&LEE), "/agents").await.ok(), nobody);
 }
 
+/// An authorized payment counts once it has settled.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wallet_is_told_with_what_it_holds_now() {
+async fn the_wallet_shows_its_current_balance() {
     let home = Household::in_world(World::start().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let token = purser_local::NETWORK.token();
@@ -159,7 +161,7 @@ async fn a_wallet_is_told_with_what_it_holds_now() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
+async fn only_the_owner_can_rename_an_agent() {
     let home = Household::in_world(World::still().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let before = home.read("").await;
@@ -197,7 +199,7 @@ async fn an_agent_is_renamed_by_its_owner_and_by_nobody_else() {
 /// An agent keeps the services that were open at its creation, however the catalog changes, although their rows are not
 /// written yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_opens_later_is_not_an_agents_and_what_was_open_stays_its_own() {
+async fn an_agent_keeps_services_open_at_its_creation() {
     let world = World::still().await;
     let kim = world.person(&KIM);
     let curate = async |slug: &str, curated: bool| {

@@ -53,7 +53,7 @@ fn reject(approval: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_is_told_what_they_decide_about_and_what_they_said() {
+async fn approvals_show_the_call_and_the_decision() {
     let home = asking(World::still().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let search = world.service("lab-search").await;
@@ -152,7 +152,7 @@ async fn a_person_is_told_what_they_decide_about_and_what_they_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_asks_to_its_limit_hides_nobody_elses_question() {
+async fn a_flooding_agent_hides_no_other_approvals() {
     let home = asking(World::still().await).await;
     let (world, kim) = (&home.world, &home.kim);
     let quiet = world.agent_of(kim, "quiet one").await;
@@ -195,7 +195,7 @@ async fn an_agent_that_asks_to_its_limit_hides_nobody_elses_question() {
 
 /// Two people share one account, each with their own session.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_people_who_decide_at_once_one_decides_and_the_other_is_told() {
+async fn only_one_of_two_concurrent_decisions_succeeds() {
     let home = asking(World::conflicted().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let other = world.person(&KIM);
@@ -225,8 +225,9 @@ async fn of_two_people_who_decide_at_once_one_decides_and_the_other_is_told() {
     assert_eq!(after.approvals.get("pending"), None);
 }
 
+/// Afterwards an approved request can no longer be paid, either.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_verdict_comes_within_a_day_or_not_at_all() {
+async fn approvals_can_be_decided_within_one_day() {
     let mut home = asking(World::still().await).await;
     let start = home.world.now();
     let (body, late) = home.ask(6).await;
@@ -264,8 +265,9 @@ async fn a_verdict_comes_within_a_day_or_not_at_all() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
+/// It allows one payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn identical_open_requests_are_one_question_and_one_payment() {
+async fn identical_open_requests_share_one_approval() {
     const RACERS: usize = 16;
     let home = asking(World::conflicted().await).await;
     let (world, agent) = (&home.world, &home.agent);
@@ -312,8 +314,9 @@ async fn identical_open_requests_are_one_question_and_one_payment() {
     assert_ne!(next, id);
 }
 
+/// Every approval appears once, whatever the size of a page.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_queue_shows_every_approval_once_by_status_by_agent_and_page_by_page() {
+async fn the_approval_list_supports_filters_and_pages() {
     let mut home = asking(World::still().await).await;
     let (_, void) = home.ask(6).await;
     home.pass_a_day();

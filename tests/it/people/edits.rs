@@ -105,7 +105,7 @@ fn narrowings() -> Vec<Narrowing> {
 
 /// The most critical case, made deterministic: the decision is on its way to the database when the edit is answered.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
+async fn in_flight_payments_obey_a_completed_edit() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     for edit in narrowings() {
@@ -146,7 +146,7 @@ async fn a_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
 
 /// The same case if the policy has no row yet, because the first payment is about to write it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edit() {
+async fn in_flight_first_payments_obey_a_completed_edit() {
     let mut home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     for (number, edit) in narrowings().into_iter().enumerate() {
         home.agent = home.world.agent_of(&home.kim, &format!("agent {number}")).await;
@@ -160,7 +160,7 @@ async fn a_first_payment_under_way_when_an_edit_is_answered_is_judged_by_the_edi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approved_payment_under_way_when_the_freeze_is_answered_is_refused() {
+async fn in_flight_approved_payments_obey_a_completed_freeze() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     home.set_policy(json!({"require_approval_above_units": 0})).await;
@@ -183,7 +183,7 @@ async fn an_approved_payment_under_way_when_the_freeze_is_answered_is_refused() 
 /// The record was written but not its stamps. A retry of the edit has nothing to change, and is answered only after the
 /// stamps are written.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetition_is_answered() {
+async fn retried_edits_apply_after_a_partial_failure() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     let proxy = world.proxy.as_ref().unwrap();
@@ -241,7 +241,7 @@ async fn a_narrowing_edit_that_failed_before_its_stamps_holds_once_its_repetitio
 /// The answer to the write is permanently lost, and another person edits the agent before the retry. The retry finds
 /// the added rule and does not add it again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_whose_answer_was_lost_is_added_once_whoever_edits_in_between() {
+async fn retried_rules_are_added_once_despite_other_edits() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     let proxy = world.proxy.as_ref().unwrap();
@@ -419,14 +419,14 @@ impl Race {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_freeze_that_was_answered_is_followed_by_no_payment() {
+async fn no_payment_is_committed_after_a_freeze() {
     let home = Household::in_world(World::conflicted().await).await;
     let race = race(&home, home.edit(Method::PATCH, "", json!({"status": "frozen"}))).await;
     race.was_won_by_the_edit(403, "policy_blocked", "agent_frozen");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_that_was_answered_is_followed_by_no_payment_that_it_blocks() {
+async fn no_blocked_payment_is_committed_after_a_rule() {
     let home = Household::in_world(World::conflicted().await).await;
     let rule = json!({"kind": "category_block", "categories": ["finance"]});
     let rule = home.edit(Method::POST, "/rules", rule).await.created();
@@ -437,7 +437,7 @@ async fn a_rule_that_was_answered_is_followed_by_no_payment_that_it_blocks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lower_cap_that_was_answered_is_followed_by_no_payment_above_it() {
+async fn no_payment_above_a_lowered_cap_is_committed() {
     let home = Household::in_world(World::conflicted().await).await;
     let lower = json!({"max_per_call_units": dollars(1) - 1});
     let race = race(&home, home.edit(Method::PATCH, "/services/lab-search", lower)).await;
@@ -447,7 +447,7 @@ async fn a_lower_cap_that_was_answered_is_followed_by_no_payment_above_it() {
 /// Edits that allow as much as before: even so, a payment judged by an earlier version is not committed after the edit
 /// was answered.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_payment_is_committed_by_a_policy_that_was_edited_before() {
+async fn no_payment_is_committed_under_an_outdated_policy() {
     let home = Household::in_world(World::conflicted().await).await;
     for version in 2..4 {
         let edit = home.edit(

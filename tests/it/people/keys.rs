@@ -36,7 +36,7 @@ async fn rotate(home: &Household, key: &TestAgent, overlap: u32) -> (TestAgent, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_in_the_answer_that_made_the_key_and_in_no_other() {
+async fn key_secrets_appear_only_in_the_creation_response() {
     let home = Household::in_world(World::still().await).await;
     let (world, first) = (&home.world, &home.agent);
     let request = world.persons_edit(&home.kim, Method::POST, &first.path("/keys"), "\"2\"");
@@ -109,8 +109,9 @@ async fn a_secret_is_in_the_answer_that_made_the_key_and_in_no_other() {
     );
 }
 
+/// A refused call does not count as a use.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_keys_last_use_is_told_to_the_minute() {
+async fn last_key_use_is_recorded_per_minute() {
     let home = Household::in_world(World::still().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let unused = home.edit(Method::POST, "/keys", json!({})).await.created();
@@ -145,8 +146,9 @@ async fn a_keys_last_use_is_told_to_the_minute() {
     assert_eq!(listed(&home, &unused).await["last_used_at"], Value::Null);
 }
 
+/// At that instant the old key ends, and it never works again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rotated_key_works_until_its_overlap_ends_and_not_at_that_instant() {
+async fn rotated_keys_work_until_their_overlap_ends() {
     let home = Household::in_world(World::still().await).await;
     let (world, old) = (&home.world, &home.agent);
     let end = world.now().after(Duration::from_secs_u32(3_600));

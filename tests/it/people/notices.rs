@@ -42,7 +42,7 @@ async fn found<T>(find: impl AsyncFn() -> Option<T>) -> T {
 /// The mail is checked by `aws-ses-v2-local`, which speaks the real SES protocol; the webhook of the same approval, by
 /// the official library.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_is_mailed_with_its_link_and_told_to_a_verified_webhook() {
+async fn approval_requests_reach_email_and_a_webhook() {
     if !Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../infra/local/mail/node_modules")
         .exists()
@@ -99,7 +99,7 @@ async fn an_approval_is_mailed_with_its_link_and_told_to_a_verified_webhook() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_person_says_of_their_notices_is_theirs_versioned_and_keeps_its_secret() {
+async fn notice_settings_are_personal_versioned_and_hide_secrets() {
     let world = World::start().await;
     let (kim, lee) = (world.person(&KIM), world.person(&LEE));
     let before = world.rows_of("WebhooksTable").await;
@@ -155,8 +155,9 @@ async fn what_a_person_says_of_their_notices_is_theirs_versioned_and_keeps_its_s
     assert_eq!(urls.count(), 0, "what is not used is not kept");
 }
 
+/// A change of the kinds of email needs none.
 #[tokio::test(flavor = "multi_thread")]
-async fn notices_are_posted_to_public_addresses_and_widened_after_a_recent_sign_in() {
+async fn slack_urls_are_public_and_need_recent_authentication() {
     let world = World::still().await;
     let kim = world.person(&KIM);
     let edit = async |body: Value| world.person_edits(&kim, Method::PUT, "/notices", &body).await;
@@ -182,7 +183,7 @@ async fn notices_are_posted_to_public_addresses_and_widened_after_a_recent_sign_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_test_arrives_at_the_channels_that_are_on() {
+async fn test_notices_reach_the_enabled_channels() {
     let world = World::start().await;
     let kim = world.person(&KIM);
     let test = async || {
@@ -215,8 +216,9 @@ async fn a_test_arrives_at_the_channels_that_are_on() {
     assert_eq!(test().await.body, json!({"channels": []}));
 }
 
+/// A Slack webhook that is gone is shown as ended until the owner edits the settings.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_payee_is_told_to_who_may_pay_it_and_an_incoming_webhook_that_is_gone_is_shown() {
+async fn owners_are_notified_of_payee_changes() {
     let program = Program::start().await;
     let home = Household::in_world(World::with(program.options()).await).await;
     let world = &home.world;

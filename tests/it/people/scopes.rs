@@ -93,8 +93,9 @@ fn assert_lacks(answer: Answer, missing: &str, about: &str) {
     assert_eq!(body, json!({"missing": missing}), "{about}");
 }
 
+/// A refusal names the missing permission, service or network.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_may_do_what_its_scope_says_and_is_told_what_it_lacks_for_the_rest() {
+async fn keys_are_limited_to_their_scope() {
     let home = Household::in_world(World::start().await).await;
     let world = &home.world;
     let Routes(routes) = Routes::of(&home).await;
@@ -168,7 +169,7 @@ async fn a_key_may_do_what_its_scope_says_and_is_told_what_it_lacks_for_the_rest
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_signed_is_repeated_only_for_a_key_that_may_pay_it() {
+async fn replays_require_a_key_that_may_pay() {
     let home = Household::in_world(World::still().await).await;
     let (world, agent) = (&home.world, &home.agent);
     home.set_policy(json!({"require_approval_above_units": dollars(5)}))
@@ -196,7 +197,7 @@ async fn what_was_signed_is_repeated_only_for_a_key_that_may_pay_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rotated_key_has_the_scope_of_the_one_before_and_its_expiry() {
+async fn rotated_keys_keep_their_scope_and_expiry() {
     let home = Household::in_world(World::still().await).await;
     let world = &home.world;
     let expiry = world.now().after(Duration::from_secs_u32(3_600));
@@ -253,8 +254,9 @@ async fn a_rotated_key_has_the_scope_of_the_one_before_and_its_expiry() {
     assert_eq!(paths(late, "an expired key"), ["/keyId"]);
 }
 
+/// All problems of the scope are reported together.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scope_that_can_not_be_read_makes_no_key_and_is_told_whole() {
+async fn invalid_scopes_create_no_key() {
     let home = Household::in_world(World::still().await).await;
     let before = home.world.rows().await;
     let wrong = json!({
@@ -284,7 +286,7 @@ async fn a_scope_that_can_not_be_read_makes_no_key_and_is_told_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_key_that_asked_stands_in_each_settlement_and_decision() {
+async fn settlements_and_decisions_record_their_key() {
     let home = Household::in_world(World::still().await).await;
     let (world, first) = (&home.world, &home.agent);
     let second = limited(&home, json!({"permissions": ["pay"]})).await;

@@ -15,7 +15,7 @@ const LIMIT: u32 = 20;
 const ASKED: u32 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_who_asks_too_often_waits_and_costs_nobody_else() {
+async fn throttling_affects_only_the_requesting_person() {
     let world = World::still_with(Options {
         throttle_per_minute: LIMIT,
         ..Options::default()

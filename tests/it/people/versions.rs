@@ -91,8 +91,9 @@ impl Household {
     }
 }
 
+/// Enabling a service replaces the whole record and needs no version.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_says_which_version_it_is_meant_for() {
+async fn edits_require_the_current_version() {
     let home = Household::in_world(World::start().await).await;
     for (method, below, body, of) in writes(&home).await {
         let shown = format!("{method} {below}");
@@ -147,7 +148,7 @@ async fn an_asterisk_is_whatever_version_is_there() {
 
 /// If several people edit the same version concurrently, one succeeds and the others get a conflict.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_edits_of_one_version_one_is_made() {
+async fn only_one_concurrent_edit_of_a_version_succeeds() {
     const RACERS: u64 = 16;
     let home = Household::in_world(World::conflicted().await).await;
     let race = async |method: Method, below: &str, body: fn(u64) -> Value| {

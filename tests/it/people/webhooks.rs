@@ -186,7 +186,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
 
 /// From the row that `payments` writes, over the stream, the bus and the queues, to the owner's endpoint.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_that_is_asked_for_calls_its_owners_program_and_nobody_elses() {
+async fn approval_requests_call_only_the_owners_webhook() {
     let [program, other] = [Program::start().await, Program::start().await];
     let allowed = [&program, &other].map(|program| program.url.trim_start_matches("http://").to_owned());
     let options = Options {
@@ -235,7 +235,7 @@ async fn an_approval_that_is_asked_for_calls_its_owners_program_and_nobody_elses
 
 /// A pause that is longer than SQS delays a message is a row, which the sweep finds.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_asks_for_a_pause_of_an_hour_is_called_again_after_it() {
+async fn webhook_calls_resume_after_a_requested_pause() {
     let program = Program::start().await;
     let options = Options {
         streams: Streaming::On,
@@ -277,8 +277,9 @@ async fn receiver(secret: &str, port: u16) -> (tokio::process::Child, Lines<BufR
     (receiver, lines)
 }
 
+/// It uses the official library for Node.js and refuses unsigned calls.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_local_receiver_verifies_by_the_official_library_of_node() {
+async fn the_local_receiver_verifies_webhook_signatures() {
     // A free port; the receiver starts on it once the webhook has a secret.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -326,8 +327,9 @@ async fn the_local_receiver_verifies_by_the_official_library_of_node() {
     assert_eq!(forged.status(), 401);
 }
 
+/// Narrowing, disabling and deleting a webhook do not.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_widens_a_webhook_takes_a_recent_sign_in_and_what_narrows_it_does_not() {
+async fn widening_webhook_edits_require_a_recent_sign_in() {
     let world = World::still().await;
     let kim = world.person(&KIM);
     let url = "https://hooks.example.invalid/purser";
@@ -365,8 +367,9 @@ async fn what_widens_a_webhook_takes_a_recent_sign_in_and_what_narrows_it_does_n
     edit(&world, &kim, Method::DELETE, &path, json!({})).await.ok();
 }
 
+/// The limit holds for concurrent requests, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_has_ten_webhooks_however_many_are_asked_for_at_once() {
+async fn each_person_has_at_most_ten_webhooks() {
     let world = World::start().await;
     let kim = world.person(&KIM);
     let requests = (0..14).map(|n| {
@@ -394,7 +397,7 @@ async fn a_person_has_ten_webhooks_however_many_are_asked_for_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_names_a_public_address_and_says_what_is_wrong() {
+async fn webhook_urls_must_be_public_https_addresses() {
     let world = World::start().await;
     let kim = world.person(&KIM);
     let urls = [

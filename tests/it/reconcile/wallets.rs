@@ -78,8 +78,9 @@ async fn levels(world: &World) -> usize {
     rows.iter().filter(|row| is_level(&row["pk"])).count()
 }
 
+/// It is reported again only after a sufficient deposit.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wallet_that_runs_low_is_told_once_each_time() {
+async fn a_low_wallet_balance_is_reported_once() {
     let world = world(&[]).await;
     let spent = agent(&world, dollars(100)).await;
     let rich = agent(&world, dollars(100)).await;
@@ -114,7 +115,7 @@ async fn a_wallet_that_runs_low_is_told_once_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_node_does_not_say_or_two_endpoints_do_not_agree_on_changes_nothing() {
+async fn unreliable_or_disputed_balances_change_nothing() {
     let world = world(&[]).await;
     let spent = agent(&world, dollars(100)).await;
     look(&world).await;
@@ -148,8 +149,9 @@ async fn what_the_node_does_not_say_or_two_endpoints_do_not_agree_on_changes_not
     assert_eq!((told(&world, &spent), told(&world, &poor)), (vec![0], vec![1]));
 }
 
+/// An interrupted check continues where it ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn looks_at_once_tell_once_and_one_that_is_cut_off_is_continued() {
+async fn concurrent_wallet_checks_report_once_and_resume() {
     let world = world(&[]).await;
     let mut agents = Vec::new();
     for _ in 0..6 {

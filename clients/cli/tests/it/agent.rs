@@ -25,8 +25,9 @@ async fn agent(world: &World, policy: SpendPolicy) -> TestAgent {
     agent
 }
 
+/// Covers the commands that read receipts, services and policies, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_pays_is_blocked_over_the_cap_and_goes_on_when_a_person_approved() {
+async fn pay_respects_the_cap_and_awaits_approval() {
     let world = World::start().await;
     let policy = SpendPolicy {
         max_per_day: units(2 * PRICE),
@@ -225,8 +226,9 @@ fn silent(status: u16) -> Response {
     Response::builder().status(status).body(Body::from("{}")).unwrap()
 }
 
+/// Repeating the command after a failure continues the same settlement.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_without_a_proof_is_unproven_and_the_command_says_not_to_pay_again() {
+async fn an_unproven_payment_warns_against_paying_again() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let weather = weather(&world);
@@ -277,8 +279,9 @@ async fn a_payment_without_a_proof_is_unproven_and_the_command_says_not_to_pay_a
     );
 }
 
+/// A call that the catalog does not list has no policy and is allowed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_free_call_is_judged_like_a_paid_one() {
+async fn free_calls_are_checked_against_the_policy() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::of(&world, &agent);
@@ -321,7 +324,7 @@ async fn four_workers_make_forty_purchases_with_one_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_is_sent_again_for_the_same_payment() {
+async fn lost_answers_are_retried_with_the_same_payment() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     world.enable(&agent, "lab-weather-v1", SpendPolicy::permissive()).await;
@@ -340,7 +343,7 @@ async fn a_lost_answer_is_sent_again_for_the_same_payment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_of_ten_minutes_buys_at_the_newest_offer() {
+async fn pay_uses_the_newest_offer_after_late_approval() {
     let world = World::start().await;
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
@@ -374,8 +377,9 @@ async fn an_approval_of_ten_minutes_buys_at_the_newest_offer() {
     assert_eq!(world.footprint().await.settlements, 2);
 }
 
+/// The output names the listed price.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_price_above_the_listed_one_is_told_and_can_be_refused() {
+async fn max_over_listed_limits_prices_above_the_catalog() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::of(&world, &agent);
@@ -407,8 +411,9 @@ async fn a_price_above_the_listed_one_is_told_and_can_be_refused() {
     assert!(home.run(&["check", &weather]).await.out.contains("catalog lists 0.001"));
 }
 
+/// It is killed before and after each of its four steps.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_is_killed_and_repeated_is_one_payment() {
+async fn a_killed_and_repeated_pay_command_pays_once() {
     let world = World::start().await;
     let weather = weather(&world);
     // Two moments of each step: offer, authorize, paid call, complete.

@@ -15,8 +15,9 @@ fn write(path: &Path, value: &Value) {
     std::fs::write(path, value.to_string()).unwrap();
 }
 
+/// An unchanged export has no differences.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_exported_is_applied_without_a_difference_and_a_difference_is_shown_before_it_is_written() {
+async fn catalog_apply_shows_differences_before_writing_them() {
     let world = World::start().await;
     let home = Home::of_operator(&world);
     let apply = async |more: &[&str]| home.run(&[&["--json", "catalog", "apply", "all"], more].concat()).await;
@@ -164,8 +165,9 @@ async fn every_problem_of_every_file_is_told() {
     assert_eq!(world.service("lab-weather").await.name, "Changed");
 }
 
+/// The token file has mode 600, and a file with other permissions is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn services_are_probed_when_an_operator_asks_and_the_token_is_kept_as_a_key_is() {
+async fn operators_request_probes_with_a_protected_token() {
     let world = World::start().await;
     let home = Home::of_operator(&world);
     home.run(&["catalog", "probe", "lab-weather"]).await.done();

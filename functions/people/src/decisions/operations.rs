@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_one_instant_are_told_from_those_of_the_next() {
+    fn ids_of_adjacent_instants_are_distinguished() {
         let at = |micros, random| {
             let at = Timestamp::from_micros(micros).unwrap();
             SettlementId::at(at, random).uuid()

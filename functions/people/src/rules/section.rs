@@ -388,7 +388,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_rule_is_told_all_at_once() {
+    fn all_rule_form_problems_are_reported_together() {
         let rows: [(&str, &[&str]); 10] = [
             ("", &[""]),
             ("kind=vendor_allowlist&vendors=mistyped", &["vendors"]),

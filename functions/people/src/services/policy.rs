@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_read_whole_or_every_problem_is_told() {
+    fn policy_form_problems_are_reported_together() {
         let good = "max_per_call=0.5&max_per_day=20&require_approval_above=&require_approval_above_no_limit=yes\
                     &operations=some&operation=weather.current&operation=weather.history\
                     &allowed_domains=example.com%0D%0A*.example.org";
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operations_of_a_service_that_has_left_the_catalog_stay_as_they_were() {
+    fn operations_of_a_removed_service_stay_unchanged() {
         let body = "max_per_call=1&max_per_day=1&require_approval_above=1&allowed_domains=*&operations=all";
         let mut form = Form::of(FormName::Enable, body.as_bytes());
         let body = policy_body(&mut form, None);

@@ -43,8 +43,9 @@ impl fmt::Display for Origin {
 mod tests {
     use super::*;
 
+    /// The configured text is used unchanged.
     #[test]
-    fn the_configured_origin_is_taken_as_it_is_and_only_https_is_secure() {
+    fn only_a_configured_https_origin_is_secure() {
         for (text, secure) in [("https://purser.example", true), ("http://127.0.0.1:3000", false)] {
             let origin = Origin::of(Some(text), &Extensions::new()).unwrap();
             assert_eq!((origin.as_str(), origin.is_secure()), (text, secure));
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_origin_of_its_own_a_request_has_to_have_come_through_the_gateway() {
+    fn a_missing_origin_requires_a_gateway_request() {
         assert!(Origin::of(None, &Extensions::new()).is_err());
     }
 }

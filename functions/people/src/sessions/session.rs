@@ -193,8 +193,9 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
+    /// Only a GET request of a dashboard page is remembered, never another site.
     #[test]
-    fn whoever_has_no_session_comes_back_to_the_page_they_asked_for_and_to_no_other_site() {
+    fn sign_in_returns_only_to_the_requested_page() {
         let rows = [
             (Method::GET, "/dashboard", "/dashboard/sign-in"),
             (

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_whole_thousandths_and_stays_within_the_bar() {
+    fn bar_shares_are_thousandths_capped_at_the_whole() {
         let amount = |units| Amount::from_units(units).unwrap();
         let rows = [
             (0, 100, 0),

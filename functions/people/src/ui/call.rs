@@ -105,8 +105,9 @@ fn is_invisible(char: char) -> bool {
 mod tests {
     use super::*;
 
+    /// Each is shown as its code point.
     #[test]
-    fn what_draws_over_other_text_or_nothing_at_all_is_shown_as_its_number() {
+    fn invisible_and_bidirectional_characters_are_escaped() {
         assert_eq!(visible("Grüße,\n日本 👍"), "Grüße,\n日本 👍");
         assert_eq!(visible("pay \u{202e}eerf"), r"pay \u{202e}eerf");
         assert_eq!(
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shown_in_full_and_its_host_stands_out() {
+    fn urls_are_shown_in_full_with_emphasized_host() {
         let long = format!("https://a.example:8443/p?{}<b>#end", "q".repeat(2_000));
         let html = address(&Url::parse(&long).unwrap()).into_string();
         assert!(html.contains("https://<strong class=\"host\">a.example:8443</strong>/p?"));
@@ -151,8 +152,9 @@ mod tests {
         );
     }
 
+    /// A call without a payable price or outside the catalog has a note, too.
     #[test]
-    fn a_price_above_the_listed_one_is_said_plainly() {
+    fn prices_above_the_listed_price_show_a_warning() {
         let units = |units| Amount::from_units(units).unwrap();
         let listed = |most| {
             Some(CatalogPrice {

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_is_told_by_its_distance_and_exactly() {
+    fn times_are_shown_relative_and_exact() {
         let now = at(1_795_223_340);
         let rows = [
             (0, "just now"),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_told_in_the_unit_it_was_set_in() {
+    fn durations_are_shown_in_their_largest_whole_unit() {
         let rows = [
             (3_600, "1 hour"),
             (86_400, "1 day"),

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_cut_into_pages_and_beyond_the_last_is_the_last() {
+    fn pages_beyond_the_end_show_the_last_page() {
         let all = || (0..60).collect::<Vec<usize>>();
         for (page, first, count, previous, next) in [
             (0, 0, 25, false, true),

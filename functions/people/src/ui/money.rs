@@ -57,8 +57,9 @@ mod tests {
         Amount::from_units(units).unwrap()
     }
 
+    /// They start at the value that services enabled by default have.
     #[test]
-    fn the_values_of_pre_enabled_services_and_above_are_no_limit() {
+    fn very_large_caps_are_shown_as_no_limit() {
         let rows = [
             (9_999_999_999_999, false),
             (10_000_000_000_000, true),
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_units_are_in_the_title_and_in_the_text_that_is_read_aloud() {
+    fn exact_units_appear_in_title_and_accessible_text() {
         let markup = money(amount(10_000)).into_string();
         assert!(markup.contains("title=\"10,000 units\""));
         assert!(markup.contains("<span class=\"sr\"> (10,000 units)</span>"));

@@ -70,8 +70,9 @@ fn biggest<T: Ord + Copy>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
 mod tests {
     use super::*;
 
+    /// The list has the five largest.
     #[test]
-    fn the_biggest_come_first_and_what_was_given_back_is_not_spent() {
+    fn spending_is_ranked_without_released_amounts() {
         let units = |units| Amount::from_units(units).unwrap();
         let totals = |authorized, released| UsageTotals {
             authorized: units(authorized),

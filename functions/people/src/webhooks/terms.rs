@@ -114,8 +114,9 @@ mod tests {
         terms.ok_or(problems)
     }
 
+    /// Agent ids can also be entered as text, one per line.
     #[test]
-    fn terms_are_read_whole_and_boxes_count_only_where_some_are_meant() {
+    fn checkboxes_are_ignored_when_all_is_selected() {
         let agent = "00000000-0000-0000-0000-000000000001";
         let boxes = format!("kind=purser.approval.asked.v1&kind=purser.agent.frozen.v1&agent={agent}");
         let url = "url=https%3A%2F%2Fhooks.example%2Fx";

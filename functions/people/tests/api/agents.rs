@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_balance_that_can_not_be_asked_for_is_told_as_unknown() {
+async fn an_unavailable_balance_is_reported_as_unknown() {
     let world = World::start().await;
     let id = world.agent(OWNER).await;
     let wallet = world.get(OWNER, &format!("/agents/{id}/wallet")).await.ok();
@@ -49,7 +49,7 @@ async fn a_freeze_wins_against_every_other_edit() {
 }
 
 #[tokio::test]
-async fn an_address_that_its_key_has_not_attested_for_this_agent_is_nobodys() {
+async fn agents_with_unattested_wallets_are_not_created() {
     let world = World::with(&[("PAYMENTS_FUNCTION", "liar")]).await;
     let make = async |world: &World| {
         let body = json!({"name": "errands"});

@@ -52,7 +52,7 @@ pub(crate) fn hold(html: &str, path: &str) {
 }
 
 #[tokio::test]
-async fn every_page_holds_to_them_with_everything_on_it_under_the_worst_names() {
+async fn dashboard_pages_escape_hostile_names() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let path = format!("/agents/{agent}");

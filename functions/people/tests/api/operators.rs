@@ -23,8 +23,9 @@ async fn with_claims<'a>(world: &'a World, who: &str, claims: serde_json::Value)
     browser
 }
 
+/// The claim must have been present at the sign-in and must be configured.
 #[tokio::test]
-async fn they_are_there_for_whom_the_issuer_calls_an_operator_at_the_sign_in_and_for_nobody_else() {
+async fn operator_pages_require_the_operator_claim() {
     let world = World::with(&SETTINGS).await;
     let groups = json!({"groups": ["staff", "operators"]});
     let mut operator = with_claims(&world, "ada", groups.clone()).await;
@@ -56,7 +57,7 @@ async fn they_are_there_for_whom_the_issuer_calls_an_operator_at_the_sign_in_and
 }
 
 #[tokio::test]
-async fn they_tell_of_the_whole_catalog_and_what_waits_and_is_frozen() {
+async fn operator_pages_show_catalog_pending_changes_and_freezes() {
     let world = World::with(&SETTINGS).await;
     let mut operator = with_claims(&world, "ada", json!({"groups": "operators"})).await;
     let seen = operator.get(PAGES[0]).await;
@@ -124,7 +125,7 @@ async fn they_tell_of_the_whole_catalog_and_what_waits_and_is_frozen() {
 
 /// A session that is stolen changes nothing of these pages.
 #[tokio::test]
-async fn they_have_no_form_but_search_and_sign_out_and_take_none() {
+async fn operator_pages_are_read_only() {
     let world = World::with(&SETTINGS).await;
     let mut operator = with_claims(&world, "ada", json!({"groups": "operators"})).await;
     for path in PAGES {

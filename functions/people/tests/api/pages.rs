@@ -53,7 +53,7 @@ fn pages_of(agent: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_page_is_sent_with_its_policy_and_stored_nowhere() {
+async fn pages_send_security_headers_and_are_not_cached() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let mut paths = pages_of(&agent);
@@ -78,8 +78,9 @@ async fn every_page_is_sent_with_its_policy_and_stored_nowhere() {
     }
 }
 
+/// Forms for another person's agent return 404 and change nothing.
 #[tokio::test]
-async fn what_is_not_there_or_another_s_is_one_page() {
+async fn missing_and_foreign_pages_look_the_same() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let mut bob = world.browser("bob").await;
@@ -116,7 +117,7 @@ async fn what_is_not_there_or_another_s_is_one_page() {
 }
 
 #[tokio::test]
-async fn the_style_and_the_script_need_nobody_signed_in_and_are_kept() {
+async fn style_and_script_are_public_and_cacheable() {
     let world = World::start().await;
     let mut browser = world.stranger();
     let page = browser.get("/dashboard/sign-in").await;
@@ -143,8 +144,9 @@ async fn the_style_and_the_script_need_nobody_signed_in_and_are_kept() {
     }
 }
 
+/// A reload of that page does not create another key.
 #[tokio::test]
-async fn a_key_is_shown_on_one_page_and_a_reload_makes_no_other() {
+async fn a_new_key_is_shown_only_once() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     let created = owner
@@ -192,8 +194,9 @@ async fn a_key_is_shown_on_one_page_and_a_reload_makes_no_other() {
     assert_eq!(statuses, ["active", "ended"]);
 }
 
+/// An invalid form creates no key, and the agent's page shows the limits of each key.
 #[tokio::test]
-async fn a_limited_key_is_made_as_it_was_asked_for_or_not_at_all_and_its_page_says_what_it_may() {
+async fn limited_keys_are_created_exactly_as_requested() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     let agent = world.agent(OWNER).await;
@@ -252,8 +255,9 @@ async fn a_limited_key_is_made_as_it_was_asked_for_or_not_at_all_and_its_page_sa
     assert!(key["services"][0].is_string() && key["expires_at"].is_string(), "{key}");
 }
 
+/// The page reports every problem and keeps the entered values; a valid form is saved.
 #[tokio::test]
-async fn a_policy_is_saved_whole_or_everything_that_is_wrong_is_told_with_what_was_typed() {
+async fn invalid_policy_forms_save_nothing() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let record = world.get(OWNER, &format!("/agents/{agent}/services/lab")).await.ok();
@@ -312,8 +316,9 @@ async fn a_policy_is_saved_whole_or_everything_that_is_wrong_is_told_with_what_w
     assert_eq!(after, changed);
 }
 
+/// A service that is not curated cannot be enabled.
 #[tokio::test]
-async fn services_are_switched_off_and_on_and_only_open_ones_are_enabled() {
+async fn services_can_be_disabled_and_reenabled() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");
@@ -350,7 +355,7 @@ async fn services_are_switched_off_and_on_and_only_open_ones_are_enabled() {
 }
 
 #[tokio::test]
-async fn an_owner_is_told_of_another_payee_before_it_is_paid_and_not_after() {
+async fn pending_payment_changes_are_shown_until_effective() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");
@@ -472,8 +477,9 @@ async fn watched(browser: &mut Browser<'_>, tag: &str) -> (u16, String, String) 
     (seen.status, tag.unwrap_or_default(), seen.html)
 }
 
+/// The polled list is sent again only if it changes, and another person sees no entry of it.
 #[tokio::test]
-async fn what_waits_appears_to_whoever_watches_and_is_decided_once() {
+async fn pending_approvals_appear_and_are_decided_once() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     let (status, tag, html) = watched(&mut owner, "").await;
@@ -525,7 +531,7 @@ async fn what_waits_appears_to_whoever_watches_and_is_decided_once() {
 }
 
 #[tokio::test]
-async fn what_waits_is_told_page_by_page_and_by_agent() {
+async fn pending_approvals_are_paged_and_filtered_by_agent() {
     let world = World::start().await;
     let mut agents = Vec::new();
     for _ in 0..2 {
@@ -652,7 +658,7 @@ async fn what_was_decided_is_told_page_by_page() {
 }
 
 #[tokio::test]
-async fn an_approval_that_is_out_of_time_can_t_be_given() {
+async fn expired_approval_requests_cannot_be_approved() {
     let world = World::start().await;
     let (agent, approval) = world.waiting().await;
     world.advance(24 * 3_600);
@@ -664,8 +670,9 @@ async fn an_approval_that_is_out_of_time_can_t_be_given() {
         .is(409, "That request has expired.");
 }
 
+/// With an invalid filter no rows are shown.
 #[tokio::test]
-async fn the_log_is_narrowed_down_and_what_is_not_understood_is_said() {
+async fn decisions_are_filtered_and_invalid_filters_are_reported() {
     let world = World::start().await;
     let (agent, _) = world.waiting().await;
     world.pay(&agent, 5, "small").await;
@@ -710,8 +717,9 @@ async fn the_log_is_narrowed_down_and_what_is_not_understood_is_said() {
         .is(400, "<option value=\"block\" selected>");
 }
 
+/// The CSV export neutralizes formulas, and another person's entries are not included.
 #[tokio::test]
-async fn the_audit_log_shows_what_was_done_where_from_and_as_a_file_without_formulas() {
+async fn the_audit_log_is_shown_and_exported() {
     let world = World::start().await;
     let mut ann = world.stranger();
     let question = asked(&ann.get("/dashboard/sign-in/start").await);
@@ -757,7 +765,7 @@ async fn the_audit_log_shows_what_was_done_where_from_and_as_a_file_without_form
 }
 
 #[tokio::test]
-async fn an_offered_agent_is_accepted_by_a_recent_sign_in_alone() {
+async fn handovers_are_accepted_only_after_recent_sign_in() {
     let world = World::start().await;
     let (agent, approval) = world.waiting().await;
     let sessions = world.get("ann", "/sessions").await.ok();
@@ -800,7 +808,7 @@ async fn an_offered_agent_is_accepted_by_a_recent_sign_in_alone() {
 }
 
 #[tokio::test]
-async fn a_freeze_by_an_operator_is_shown_with_its_reason() {
+async fn operator_freezes_are_shown_with_their_reason() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let id = world.get(OWNER, "/sessions").await.ok()["person"].clone();
@@ -842,7 +850,7 @@ async fn a_freeze_by_an_operator_is_shown_with_its_reason() {
 }
 
 #[tokio::test]
-async fn approving_a_frozen_agents_payment_does_not_promise_that_it_is_paid() {
+async fn approvals_for_frozen_agents_promise_no_payment() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     let (agent, approval) = world.waiting().await;
@@ -860,8 +868,9 @@ async fn approving_a_frozen_agents_payment_does_not_promise_that_it_is_paid() {
         .is(200, "nothing is paid until the freeze ends");
 }
 
+/// The page also explains invalid input, an operator's freeze and unavailable payouts.
 #[tokio::test]
-async fn a_payout_address_is_shown_with_its_wait_and_pays_out_once_it_is_good() {
+async fn payout_addresses_become_usable_after_their_delay() {
     let world = World::with(&[("FACILITATOR_URL", "https://facilitator.example")]).await;
     let agent = world.agent(OWNER).await;
     let person = world.get(OWNER, "/sessions").await.ok()["person"].clone();
@@ -942,7 +951,7 @@ fn has<'a>(html: &str, texts: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn a_fleet_is_a_table_that_is_searched_sorted_and_paged() {
+async fn fleets_can_be_searched_sorted_and_paged() {
     let world = World::start().await;
     for n in 0..30 {
         let agent = world.agent(OWNER).await;
@@ -1082,8 +1091,9 @@ async fn settlements_are_filtered_by_agent_state_and_day() {
     assert_eq!(has(&owner.get(&older).await.html, &links), [first, second]);
 }
 
+/// Settlements and decisions are exported agent by agent, and only to the owner.
 #[tokio::test]
-async fn settlements_and_decisions_are_kept_as_files_without_formulas_of_what_the_filters_let_through() {
+async fn csv_exports_follow_the_filters_without_formulas() {
     let world = World::start().await;
     let mut agents = [world.agent(OWNER).await, world.agent(OWNER).await];
     agents.sort();
@@ -1193,7 +1203,7 @@ async fn settlements_and_decisions_are_kept_as_files_without_formulas_of_what_th
 }
 
 #[tokio::test]
-async fn the_catalog_says_what_is_sold_and_which_agents_may() {
+async fn the_catalog_shows_which_agents_may_buy() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let path = format!("/agents/{agent}/services/lab");
@@ -1218,8 +1228,9 @@ async fn the_catalog_says_what_is_sold_and_which_agents_may() {
         .is(200, "No service fits.");
 }
 
+/// Agents and services with the highest spending come first; without this data the rest is still shown.
 #[tokio::test]
-async fn the_overview_tells_what_was_spent_in_thirty_days_and_who_spent_most_where() {
+async fn the_overview_shows_thirty_days_of_spending() {
     let world = World::start().await;
     let (first, second) = (world.agent(OWNER).await, world.agent(OWNER).await);
     let name = json!({"name": "Big spender"});

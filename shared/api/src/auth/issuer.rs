@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_keys_are_read_at_boot_and_once_an_hour() {
+    async fn issuer_keys_are_fetched_at_boot_and_hourly() {
         let (old, new) = (Signer::es256("old"), Signer::rs256("new"));
         let issuer = TestIssuer::start(&[&old]).await;
         let sessions = sessions_of(&issuer, at(0)).await;
@@ -298,8 +298,9 @@ mod tests {
         assert_eq!(issuer.asked(), 0);
     }
 
+    /// At most one fetch in 30 seconds.
     #[tokio::test]
-    async fn an_unknown_key_is_asked_for_and_strangers_cant_make_us_ask_often() {
+    async fn an_unknown_key_triggers_a_rate_limited_fetch() {
         let (old, new, stranger) = (Signer::es256("old"), Signer::es256("new"), Signer::es256("stranger"));
         let issuer = TestIssuer::start(&[&old]).await;
         let sessions = sessions_of(&issuer, at(0)).await;
@@ -325,8 +326,9 @@ mod tests {
         }
     }
 
+    /// It was down at boot; retries are at least five seconds apart.
     #[tokio::test]
-    async fn an_issuer_that_is_down_at_boot_is_asked_by_the_first_call() {
+    async fn an_unavailable_issuer_is_retried_on_demand() {
         let signer = Signer::es256("es");
         let issuer = TestIssuer::start(&[&signer]).await;
         let token = token(&signer, &issuer);
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_issuer_that_goes_down_later_leaves_its_keys_behind() {
+    async fn cached_keys_stay_valid_during_an_issuer_outage() {
         let (signer, stranger) = (Signer::rs256("rs"), Signer::es256("stranger"));
         let issuer = TestIssuer::start(&[&signer]).await;
         let sessions = sessions_of(&issuer, at(0)).await;
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn known_keys_do_not_wait_for_a_question_about_others() {
+    async fn known_keys_do_not_wait_for_a_fetch() {
         let (known, stranger) = (Signer::es256("known"), Signer::es256("stranger"));
         let issuer = TestIssuer::start(&[&known]).await;
         let sessions = sessions_of(&issuer, at(0)).await;
@@ -423,8 +425,9 @@ mod tests {
         }
     }
 
+    /// Documents longer than the limit are refused.
     #[tokio::test]
-    async fn what_an_issuer_publishes_has_to_be_its_own_and_safe() {
+    async fn issuer_metadata_must_match_and_use_safe_urls() {
         let signer = Signer::es256("es");
         let issuer = TestIssuer::start(&[&signer]).await;
         let good = issuer.set(|script| script.discovery.clone());
@@ -513,8 +516,9 @@ mod tests {
         assert_eq!(check(&sessions, &token(&rs, &issuer), at(0)).await, "invalid_session");
     }
 
+    /// An unreachable issuer does not prevent the start of a function.
     #[tokio::test]
-    async fn no_redirect_is_followed_and_nothing_unreachable_is_waited_for() {
+    async fn issuer_requests_follow_no_redirects_and_time_out() {
         let signer = Signer::es256("es");
         let issuer = TestIssuer::start(&[&signer]).await;
         issuer.set(|script| script.discovery["jwks_uri"] = json!(format!("{}/moved", issuer.address)));

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_has_its_refusals_and_then_waits_for_the_next_minute() {
+    fn refusals_are_limited_per_source_and_minute() {
         let limit = RefusalLimit::new(2);
         let rows = [
             (1, 0, "invalid_internal_token"),

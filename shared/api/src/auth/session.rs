@@ -563,8 +563,9 @@ mod tests {
         }
     }
 
+    /// The time of the sign-in is `auth_time` where the token has it.
     #[tokio::test]
-    async fn a_good_token_of_either_algorithm_names_its_person() {
+    async fn valid_es256_and_rs256_tokens_identify_their_person() {
         let bench = Bench::new().await;
         let expected = IdToken {
             person: Person {
@@ -627,7 +628,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_entitles_by_being_the_value_or_having_it() {
+    async fn the_entitlement_claim_equals_or_contains_the_value() {
         let es = Signer::es256("es");
         let issuer = TestIssuer::start(&[&es]).await;
         let settings = SessionSettings {
@@ -659,8 +660,9 @@ mod tests {
         assert_eq!(refused.kind().slug(), "invalid_session");
     }
 
+    /// Without the setting nobody is an operator.
     #[tokio::test]
-    async fn operators_are_who_has_their_claim_and_without_the_setting_nobody() {
+    async fn operators_need_the_configured_claim() {
         let es = Signer::es256("es");
         let issuer = TestIssuer::start(&[&es]).await;
         let plain = sessions_of(&issuer, now()).await;
@@ -689,8 +691,9 @@ mod tests {
         }
     }
 
+    /// The issuer is compared exactly.
     #[tokio::test]
-    async fn claims_are_judged_by_the_configuration_and_the_given_time() {
+    async fn token_claims_are_validated_with_clock_leeway() {
         let bench = Bench::new().await;
         let (exp, issuer) = (NOW_SECS + 3600, bench.issuer.address.clone());
         // The time is one second after NOW_SECS, and the leeway 60: a token is expired from 60 s after its `exp` on.
@@ -743,7 +746,7 @@ mod tests {
     /// OpenID Connect Core §3.1.3.7: of its items, the first two, 6 to 10 are in the tests around this one, and 11 to 13
     /// in `functions/people`, which knows what it asked for.
     #[tokio::test]
-    async fn a_token_is_for_us_by_its_audiences_and_party() {
+    async fn the_audience_and_authorized_party_must_match() {
         let us = TestIssuer::CLIENT;
         let rows = [
             // 3: we are an audience, in the exact spelling.
@@ -812,7 +815,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_person_is_called_by_the_first_name_there_is() {
+    async fn the_first_available_name_claim_is_used() {
         let bench = Bench::new().await;
         let rows = [
             (json!({"email": "a@b.test"}), Some("Ada")),
@@ -939,7 +942,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_key_of_an_issuer_needs_no_name() {
+    async fn a_single_issuer_key_needs_no_key_id() {
         let (es, rs) = (Signer::es256("es").unnamed(), Signer::rs256("rs"));
         let issuer = TestIssuer::start(&[&es]).await;
         let token = es.token(&claims(&issuer, &json!({})));
@@ -979,8 +982,9 @@ mod tests {
         );
     }
 
+    /// Agent keys in the header are not logged.
     #[tokio::test]
-    async fn the_header_holds_one_bearer_token_or_none_at_all() {
+    async fn only_a_single_bearer_token_is_accepted() {
         let bench = Bench::new().await;
         let token = bench.es.token(&claims(&bench.issuer, &json!({})));
         let agent = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH).text;
@@ -1014,8 +1018,9 @@ mod tests {
         assert!(!bench.logged.take().contains("gak_"));
     }
 
+    /// Errors never contain the code or its verifier.
     #[tokio::test]
-    async fn a_code_becomes_the_id_token_that_the_issuer_gives_for_it() {
+    async fn authorization_codes_are_exchanged_for_id_tokens() {
         let bench = Bench::new().await;
         let code = AuthorizationCode {
             code: "c&1",

@@ -142,8 +142,9 @@ mod tests {
         http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
     }
 
+    /// Otherwise they are reused, except for calls that request their own connection.
     #[tokio::test]
-    async fn a_connection_is_used_again_but_not_after_a_pause_nor_where_a_call_wants_its_own() {
+    async fn connections_are_not_reused_after_a_pause() {
         let node = ScriptedNode::start(|_, _| Reply::Result("0x1".into())).await;
         let micros = Arc::new(AtomicI64::new(0));
         let client = SharedHttpConnector::new(OnDemand::new(Clock::still(Arc::clone(&micros))));

@@ -385,7 +385,7 @@ mod tests {
 
     /// Every kind of error and of refusal, with its answer: one line of `failure.jsonl` each.
     #[tokio::test]
-    async fn every_kind_of_error_has_its_status_headers_and_envelope() {
+    async fn every_error_kind_has_its_documented_response() {
         let refusals = reasons().into_iter().map(refused);
         let mut lines = include_str!("failure.jsonl").lines();
         for kind in kinds().into_iter().chain(refusals) {
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_tells_of_a_failure_in_its_own_words() {
+    async fn failure_pages_keep_their_html_status_and_headers() {
         let kinds = [
             (ErrorKind::InvalidSession, 401, Some("Bearer"), None),
             (ErrorKind::TooManyRequests { retry_after: 7 }, 429, None, Some("7")),
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_cause_of_an_error_never_reaches_the_caller() {
+    async fn internal_error_causes_never_reach_the_caller() {
         let error = Error::internal("reading the policy", "table `ledger` is on fire");
         let (status, _, body) = answer(ErrorKind::Internal).await;
         let response = Failure::from(error).into_response();

@@ -335,8 +335,9 @@ mod tests {
         }
     }
 
+    /// For example, `5.0` and `5e0` are 5, but `0.5` and the string `"5"` are refused.
     #[test]
-    fn an_amount_is_an_integer_however_it_is_written() {
+    fn amounts_accept_any_notation_of_an_integer() {
         let units = |text: &str| {
             let value = serde_json::from_str(text).unwrap();
             <Amount as Field>::read(&value).ok().map(Amount::units)

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_may_be_left_out_and_is_never_null() {
+    fn optional_request_bodies_are_not_nullable() {
         let body = &parts()["paths"]["/things"]["post"]["requestBody"];
         assert_ne!(body["required"], true);
         let schema = &body["content"]["application/json"]["schema"];
@@ -271,8 +271,9 @@ mod tests {
         }
     }
 
+    /// It requires `error` and `message`.
     #[test]
-    fn the_envelope_requires_its_slug_and_tells_absent_from_null() {
+    fn the_error_schema_distinguishes_absent_from_null() {
         let error = &parts()["components"]["schemas"]["Error"];
         assert_eq!(error["required"], json!(["error", "message"]));
         assert_eq!(error["properties"]["amount_units"]["type"], "integer");

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_allowed_host_is_a_host_and_a_port() {
+    fn allowed_hosts_require_a_host_and_port() {
         let rows = [
             ("127.0.0.1:4021", Some("127.0.0.1:4021")),
             ("[::1]:80", Some("[::1]:80")),

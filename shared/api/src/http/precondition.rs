@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_version_or_any_is_understood_and_nothing_else() {
+    fn if_match_accepts_one_version_or_any() {
         type Row<'a> = (&'a [&'a [u8]], Result<Precondition, String>);
         let wrong = || Err("/If-Match".to_owned());
         let rows: [Row<'_>; 18] = [
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_a_conflict_that_names_the_present_one() {
+    fn version_conflicts_report_the_current_version() {
         assert!(Precondition::Any.holds(7).is_ok());
         assert!(Precondition::Version(7).holds(7).is_ok());
         for meant in [6, 8] {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_of_an_answer_is_what_if_match_takes() {
+    fn response_etags_are_accepted_by_if_match() {
         for version in [0, 3, u64::MAX] {
             let response = versioned(version, Json(json!({})));
             let tag = response.headers()[header::ETAG].as_bytes();

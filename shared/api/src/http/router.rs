@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_lambda_every_request_has_a_name_of_its_own() {
+    async fn requests_outside_lambda_get_unique_ids() {
         let [first, second] = [
             send(request("GET", "/name", "")).await,
             send(request("GET", "/name", "")).await,
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_route_and_a_wrong_method_are_the_same_not_found() {
+    async fn unknown_routes_and_methods_return_not_found() {
         for (method, path) in [
             ("GET", "/nowhere"),
             ("POST", "/ok"),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_over_the_limit_is_refused_before_it_is_read_as_json() {
+    async fn oversized_bodies_are_refused_before_json_parsing() {
         let rows = [
             (r#"{"a":"12345678"}"#, 200, Value::Null),
             (r#"{"a":"123456789"}"#, 413, json!("request_too_large")),
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deadline_is_answered_before_lambda_ends_the_function() {
+    async fn requests_are_answered_before_the_lambda_timeout() {
         let late = in_lambda(request("GET", "/late", ""), Duration::from_millis(400));
         assert!(time_left(late.extensions()).unwrap() <= Duration::from_millis(100));
         let response = send(late).await;
@@ -503,8 +503,9 @@ mod tests {
         }
     }
 
+    /// A failed request has one more line with its cause, and no line contains secrets of the request.
     #[tokio::test]
-    async fn a_request_is_one_line_and_a_failure_one_more_with_its_cause() {
+    async fn each_request_is_logged_once() {
         let lines = Lines::default();
         let writer = lines.clone();
         let _guard =

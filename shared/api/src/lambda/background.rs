@@ -49,14 +49,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_done_on_another_thread_or_on_this_one() {
+    async fn background_work_runs_on_another_or_current_thread() {
         let this = thread::current().id();
         assert_ne!(Background::Thread.spawn(whereabouts()).await.unwrap(), this);
         assert_eq!(Background::Inline.spawn(whereabouts()).await.unwrap(), this);
     }
 
     #[tokio::test]
-    async fn a_thread_does_not_wait_to_be_waited_for() {
+    async fn background_work_starts_without_being_awaited() {
         let (done, told) = tokio::sync::oneshot::channel();
         let begun = Background::Thread.spawn(async { Ok(done.send(())) });
         timeout(Duration::from_secs(5), told).await.unwrap().unwrap();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_stops_does_not_wait_for_it() {
+    fn background_work_does_not_delay_shutdown() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let (begun, told) = std::sync::mpsc::channel();
         runtime.block_on(async {

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_a_line_without_what_it_was_handling() {
+    fn panics_are_logged_without_formatted_values() {
         let logged = Logged::start();
         let before = std::panic::take_hook();
         log_panics();
@@ -248,8 +248,9 @@ mod tests {
         assert!(!put_together.to_string().contains("0123"), "{put_together}");
     }
 
+    /// `LOG_LEVEL` takes precedence, and a list of directives is used unchanged.
     #[test]
-    fn a_level_is_ours_alone_and_directives_are_taken_as_they_are() {
+    fn log_levels_apply_only_to_own_crates() {
         let rows: [(&[(&str, &str)], &str); 5] = [
             (&[], "warn,purser=info"),
             (&[("AWS_LAMBDA_LOG_LEVEL", "DEBUG")], "warn,purser=debug"),

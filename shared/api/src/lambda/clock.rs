@@ -58,8 +58,9 @@ fn system_micros() -> i64 {
 mod tests {
     use super::*;
 
+    /// Its time is never before the epoch or after the latest timestamp.
     #[test]
-    fn a_still_clock_moves_only_by_hand_and_never_before_the_epoch() {
+    fn a_still_clock_only_moves_when_set() {
         let hand = Arc::new(AtomicI64::new(7));
         let (clock, clone) = (Clock::still(Arc::clone(&hand)), Clock::still(Arc::clone(&hand)).clone());
         assert_eq!((clock.now().micros(), clone.now().micros()), (7, 7));

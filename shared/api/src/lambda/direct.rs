@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_gateway_passes_on_never_reaches_the_other_router() {
+    async fn gateway_requests_never_reach_the_direct_router() {
         let context = json!({"http": {"method": "POST", "sourceIp": "203.0.113.9"}});
         let through = json!({"rawPath": DIRECT_PATH, "requestContext": context, "body": asked().to_string()});
         let mut both = asked();
@@ -313,8 +313,9 @@ mod tests {
         assert_eq!(answer, json!({"status": 200, "body": {"asked": "attest_wallet"}}));
     }
 
+    /// Neither the answer nor the log repeats the request.
     #[tokio::test]
-    async fn a_request_of_another_form_or_version_is_refused_and_not_repeated() {
+    async fn unknown_direct_requests_are_refused_without_echo() {
         let with = |pointer: &str, value: Value| {
             let mut event = asked();
             *event.pointer_mut(pointer).unwrap() = value;
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_of_neither_form_is_answered_as_the_gateway_expects() {
+    async fn unrecognized_events_return_a_gateway_error() {
         let mut unversioned = asked();
         unversioned.as_object_mut().unwrap().remove("version");
         let mut worded = asked();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_at_once_and_no_value_is_repeated() {
+    fn all_invalid_variables_are_reported_without_their_values() {
         let wrong = [
             ("LEDGER_TABLE", ""),
             ("NETWORK", "hunter2"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_other_machines_are_allowed_on_a_test_network_alone() {
+    fn remote_hosts_are_only_allowed_on_test_networks() {
         let rows = [
             ("base", "", true),
             ("base", "127.0.0.1:4021,[::1]:80,localhost:80", true),

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_passes_may_be_asked_again_and_all_else_is_our_fault() {
+    async fn only_transient_invocation_errors_are_retryable() {
         let attested = json!({"address": "0xa", "signature": "0xb", "public_key": null});
         // The answer, and whether another try may help.
         let rows = [

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_is_what_a_handler_gets_and_the_system_never_repeats_itself() {
+    fn entropy_returns_drawn_bytes_or_distinct_system_bytes() {
         let drawn = Entropy::drawn(|bytes| bytes.fill(7));
         assert_eq!(drawn.clone().bytes::<3>().unwrap(), [7; 3]);
         let [first, second] = [(); 2].map(|()| Entropy::system().bytes::<16>().unwrap());

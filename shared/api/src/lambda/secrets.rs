@@ -84,8 +84,9 @@ mod tests {
         format!("{error} {error:?}")
     }
 
+    /// Plain HTTP works, too, for the local emulator.
     #[tokio::test]
-    async fn a_secret_is_its_current_text_over_plain_http_too() {
+    async fn the_current_secret_version_is_read() {
         let manager = SecretsManager::new([("arn:seed", "hunter2")]);
         let secrets = test_clients::secrets(&manager).await;
         assert_eq!(*secrets.text("arn:seed").await.unwrap(), "hunter2");
@@ -93,8 +94,9 @@ mod tests {
         assert_eq!(manager.asked(), [asked]);
     }
 
+    /// The order of the response does not matter.
     #[tokio::test]
-    async fn several_are_read_in_one_call_whatever_their_order() {
+    async fn several_secrets_are_read_in_one_call() {
         let body = r#"{"SecretValues":[{"ARN":"arn:b","SecretString":"two"},{"ARN":"arn:a","SecretString":"one"}]}"#;
         let manager = SecretsManager::default();
         manager.lie(200, body);
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_names_the_secret_and_not_its_value() {
+    async fn errors_name_the_secret_without_its_value() {
         let rows = [
             (200, r#"{"SecretString":"hunter2","VersionStages":7}"#, "arn:seed"),
             (200, r#"{"SecretBinary":"aHVudGVyMg=="}"#, "`arn:seed`: is not a text"),
@@ -129,8 +131,9 @@ mod tests {
         }
     }
 
+    /// The message contains no secret value.
     #[tokio::test]
-    async fn of_several_an_error_names_the_one_that_is_missing_and_no_value() {
+    async fn batch_errors_name_the_missing_secret() {
         let rows = [
             (
                 200,

@@ -149,8 +149,9 @@ mod tests {
         }
     }
 
+    /// A ciphertext cannot be decrypted for another person or purpose, or after it was changed.
     #[tokio::test]
-    async fn a_secret_is_decrypted_as_what_it_was_encrypted_for_and_as_nothing_else() {
+    async fn secrets_are_decrypted_only_in_their_context() {
         let kms = Kms::default();
         let key = key(&kms).await;
         let of_ann = of("ann", 1, 1);
@@ -169,8 +170,9 @@ mod tests {
         assert!(key.decrypt(&of_ann, &Ciphertext::from_bytes(changed)).await.is_err());
     }
 
+    /// KMS is called once for each secret, so known secrets stay readable if KMS fails.
     #[tokio::test]
-    async fn kms_is_asked_once_for_each_secret_and_not_at_all_for_one_that_is_known() {
+    async fn decrypted_secrets_are_cached() {
         let kms = Kms::default();
         let key = key(&kms).await;
         let ciphertext = key.encrypt(&of("ann", 1, 1), b"a secret").await.unwrap();

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_keeps_its_fields_and_says_what_is_counted() {
+    fn log_lines_embed_metrics_and_keep_their_fields() {
         let logged = Logged::start();
         info!(
             result = "block",
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_has_a_place_and_no_field_is_lost_under_it() {
+    fn every_metric_is_emitted_without_hiding_log_fields() {
         let logged = Logged::start();
         info!(result = "allow", rule = "none", latency_ms = 1, "payment.decided");
         let mut seen = vec![line(&logged)];
@@ -529,8 +529,9 @@ mod tests {
         );
     }
 
+    /// Each is listed with its log line and dimensions.
     #[test]
-    fn the_operators_page_names_every_metric_with_its_line_and_dimensions_and_no_other() {
+    fn the_operations_page_lists_exactly_the_emitted_metrics() {
         let page = include_str!("../../../../docs/operations.md");
         let (_, table) = page.split_once("| Line | When | Metric |").unwrap();
         let (table, _) = table.split_once("\n\n").unwrap();

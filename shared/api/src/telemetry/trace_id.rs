@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_traces_every_call_has_a_root_of_its_own() {
+    fn untraced_calls_get_unique_trace_ids() {
         let now = Timestamp::from_secs(0x68a8_f5c0).unwrap();
         let [one, other] = [TraceId::random(now), TraceId::random(now)];
         assert_ne!(one, other);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn however_much_changes_a_side_is_bounded_and_says_what_is_left_out() {
+    fn audit_changes_are_truncated_with_an_omission_count() {
         let long = |letter: &str| Some(members(&[("a", json!(letter.repeat(10_000))), ("b", json!(1))]));
         let changes = AuditChanges::between(long("é"), long("e"));
         let kept = changes.before["a"].as_str().unwrap();

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_are_around_the_name_of_a_whole_segment() {
+    fn path_parameters_must_be_whole_segments() {
         for text in [
             "https://a.example/{}",
             "https://a.example/{id",
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_called_at_an_address_has_its_digest() {
+    fn endpoints_share_the_digest_of_matching_urls() {
         let url = Url::parse("https://a.example/v1/x/5").unwrap();
         for text in [
             "https://a.example/v1/x/5/",
@@ -335,8 +335,9 @@ mod tests {
         }
     }
 
+    /// Fewer parameters come first, then those whose first parameter comes later in the path.
     #[test]
-    fn fewer_parameters_are_more_literal_and_then_later_ones() {
+    fn literal_endpoints_precede_parameterized_ones() {
         let of = |text: &str| endpoint(&format!("https://a.example{text}")).parameters().literalness();
         let in_order = [
             "/v1/x/5",

@@ -384,8 +384,9 @@ mod tests {
         service(TrustStatus::Listed, vec![operation(1, endpoint, payment)])
     }
 
+    /// An outage of the provider does not end a difference.
     #[test]
-    fn what_differs_is_told_since_it_does_and_through_outages() {
+    fn payment_differences_are_reported_with_start_time() {
         let rows: [(&[ProbeResult], Option<u64>); 8] = [
             (&[], None),
             (&[DOWN], None),
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_of_an_operation_that_the_entry_does_not_have_is_dropped() {
+    fn results_for_unknown_operations_are_dropped() {
         let entry = one(HTTPS, None);
         let record = after(&entry, &[Ok(paid(10, 1))]).with(&entry, [(id(9), FREE)], at(99));
         assert_eq!((record.version, record.operations.len()), (2, 1));
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_is_due_when_it_is_new_or_old_or_asked_for() {
+    fn operations_are_due_when_new_old_or_requested() {
         let entry = one(HTTPS, None);
         let mut record = after(&entry, &[DOWN]);
         let operation = &entry.operations[0];
@@ -482,8 +483,9 @@ mod tests {
         }
     }
 
+    /// If no entry is payable, the obstacle of the most suitable entry is reported.
     #[test]
-    fn a_requirement_is_read_as_authorize_would_and_otherwise_tells_how_far_it_is() {
+    fn requirements_are_read_the_way_authorize_does() {
         let entry = |change: fn(&mut Value)| {
             let token = Network::BaseSepolia.token();
             let mut entry = json!({

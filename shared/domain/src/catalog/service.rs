@@ -590,8 +590,9 @@ mod tests {
         }
     }
 
+    /// Next comes the service of the named operation, then the first service of the host.
     #[test]
-    fn a_call_that_nothing_takes_means_the_service_that_lists_its_address() {
+    fn unmatched_calls_are_attributed_by_address_first() {
         let slug = |text: &str| OperationSlug::parse(text).unwrap();
         let mut services: Vec<Service> = [
             ["https://a.example/report"],
@@ -618,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_more_literal_endpoint_of_another_method_takes_nothing_from_a_template() {
+    fn literal_endpoints_only_win_for_their_method() {
         let mut lab = service(0, &["https://a.example/x/count", "https://a.example/x/{id}"]);
         lab.operations[0].method = "POST".to_owned();
         let catalog = Catalog::new(vec![lab]);
@@ -636,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_prices_go_by_the_payment_before_what_was_seen_and_estimated() {
+    fn aggregates_prefer_payments_over_probes_and_estimates() {
         let mut lab = service(0, &["https://a.example/1"; 5]);
         let units = |units| Amount::from_units(units).unwrap();
         let payment = |amount| CatalogPayment {
@@ -666,8 +667,9 @@ mod tests {
         assert_eq!(lab.aggregates(Timestamp::EPOCH), expected);
     }
 
+    /// Calls over plain HTTP can be paid on a test network only.
     #[test]
-    fn a_call_is_paid_up_to_the_maximum_or_else_its_fixed_price() {
+    fn the_payable_limit_is_maximum_or_fixed_price() {
         let units = |units| Amount::from_units(units).unwrap();
         let payee = Address::repeat_byte(1);
         let paid = |network| {
@@ -723,8 +725,9 @@ mod tests {
         }
     }
 
+    /// It is inferred from the categories and the slug.
     #[test]
-    fn what_fetches_a_target_is_said_by_an_operator_or_by_category_and_slug() {
+    fn target_fetching_is_declared_or_inferred() {
         let rows = [
             ("web.scrape", Category::Search, Category::Data, None, true),
             ("web.search", Category::Scrape, Category::Data, None, true),

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_what_its_kind_names_and_nothing_else() {
+    fn events_contain_exactly_the_members_of_their_kind() {
         let test = |data| {
             made(
                 EventKind::WebhookTest,
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_event_of_ours_has_is_not_read() {
+    fn invalid_event_attributes_are_rejected() {
         let changed = |name: &str, value: Value| {
             let mut event = test_event().to_json();
             event.as_object_mut().unwrap().insert(name.to_owned(), value);

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_read_as_it_is_written_and_in_no_other_form() {
+    fn days_are_parsed_only_in_canonical_form() {
         let day = Day::parse("2026-11-21").unwrap();
         assert_eq!(day.to_string(), "2026-11-21");
         assert_eq!(Day::of(Timestamp::parse("2026-11-21T23:59:59.999999Z").unwrap()), day);

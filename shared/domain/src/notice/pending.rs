@@ -96,7 +96,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_question_waits_under_its_approval_and_each_end_closes_it() {
+    fn an_approval_request_is_closed_by_its_outcome() {
         let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let key = format!("A#{}", Uuid::from_u128(1));
         assert_eq!(waiting_key(&asked), key);
@@ -114,7 +114,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_a_day_old_or_can_be_answered_no_more_is_not_worth_telling() {
+    fn notices_expire_after_a_day_or_the_deadline() {
         let at = |secs| Timestamp::from_secs(secs).unwrap();
         let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let used = of_approval(EventKind::ApprovalUsed, 1, |data| {

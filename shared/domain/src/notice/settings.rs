@@ -224,8 +224,9 @@ mod tests {
         }
     }
 
+    /// Without an address nothing is sent.
     #[test]
-    fn mail_is_on_by_itself_as_soon_as_there_is_an_address_and_quiet_but_for_the_usual_kinds() {
+    fn email_is_enabled_by_default_for_usual_kinds() {
         let nobody = NoticeSettings::of(ann());
         assert_eq!(nobody.wanting(EventKind::ApprovalAsked).count(), 0);
         let ann = NoticeSettings {
@@ -238,8 +239,9 @@ mod tests {
         }
     }
 
+    /// A disabled channel receives no events.
     #[test]
-    fn each_channel_has_its_own_kinds_and_one_that_is_off_has_none() {
+    fn each_channel_selects_its_own_event_kinds() {
         let frozen = kinds(&[EventKind::AgentFrozen]);
         let both = NoticeSettings {
             address: MailAddress::parse("ann@example.com"),
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_widen_where_an_incoming_webhook_is_told_more_or_another_one_is() {
+    fn new_recipients_or_kinds_widen_notice_terms() {
         let frozen = || kinds(&[EventKind::AgentFrozen]);
         let old = slack(1, frozen());
         let off = slack(
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_counts_until_an_edit_or_another_address() {
+    fn edits_and_new_addresses_reset_an_ended_channel() {
         let settings = NoticeSettings {
             address: MailAddress::parse("ann@example.com"),
             ..NoticeSettings::of(ann())
@@ -299,8 +301,9 @@ mod tests {
         }
     }
 
+    /// They contain the host of the webhook. Terms without any event kind are refused.
     #[test]
-    fn neither_address_nor_url_is_audited_and_no_kinds_at_all_are_refused() {
+    fn audit_entries_contain_no_email_address() {
         let settings = NoticeSettings {
             address: MailAddress::parse("ann@example.com"),
             ..NoticeSettings::of(ann()).with_terms(slack(1, kinds(&[])))

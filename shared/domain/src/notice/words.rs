@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_says_who_asks_for_what_and_leads_to_its_page() {
+    fn approval_notices_describe_the_request_and_link_it() {
         let asked = of_approval(EventKind::ApprovalAsked, 5, |data| data);
         let notice = Notice::of(&asked, &names("Researcher"));
         assert_eq!(
@@ -303,8 +303,9 @@ mod tests {
         );
     }
 
+    /// It has at most 60 characters, and no links, commands or hidden characters.
     #[test]
-    fn what_others_wrote_is_one_short_line_without_links_commands_or_hidden_characters() {
+    fn untrusted_text_becomes_one_plain_line() {
         let rows = [
             ("Researcher 2", "Researcher 2"),
             ("https://evil.example/login", "https evil·example login"),
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_words_and_a_page_of_ours() {
+    fn every_event_kind_has_a_sentence_and_page() {
         for kind in EventKind::ALL.iter().copied() {
             let event = sample(kind);
             let notice = Notice::of(&event, &names("Researcher"));

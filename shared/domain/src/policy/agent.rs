@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_valid_from_creation_until_it_ends() {
+    fn agent_keys_are_valid_until_their_end() {
         let new = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH);
         let presented = PresentedKey::from_header(&format!("Bearer {}", new.text)).ok().unwrap();
         let end = Timestamp::EPOCH.after(Duration::DAY);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_the_header_and_of_the_key_are_told_apart() {
+    fn header_and_key_format_errors_are_distinguished() {
         let good = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH).text;
         let cases = [
             (format!("bearer {good}"), None),
@@ -534,8 +534,9 @@ mod tests {
         }
     }
 
+    /// Rotation and revocation keep the end.
     #[test]
-    fn a_key_that_expires_is_refused_from_that_instant_and_nothing_puts_it_off() {
+    fn nothing_extends_the_expiry_of_a_key() {
         let (before, now) = (secs(999), secs(1_000));
         let expired = agent(vec![expiring(1, 1_000, None)]);
         assert!(expired.takes(KeyId(1), before) && !expired.takes(KeyId(1), now));
@@ -570,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_key_works_for_the_overlap_and_never_longer_than_it_would_have() {
+    fn the_rotation_overlap_never_extends_a_key() {
         let now = secs(1_000);
         let rows = [
             (None, 0, Ok(1_000)),
@@ -595,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoked_key_has_ended_and_one_that_had_ended_keeps_its_end() {
+    fn revocation_ends_keys_unless_already_ended() {
         let now = secs(1_000);
         for (ends_at, expected) in [(None, 1_000), (Some(1_030), 1_000), (Some(1_000), 1_000), (Some(7), 7)] {
             let revoked = agent(vec![key(1, ends_at.map(secs))])
@@ -626,8 +627,9 @@ mod tests {
         }
     }
 
+    /// Rotation without overlap is possible at the limit.
     #[test]
-    fn twenty_keys_work_at_most_and_rotation_without_overlap_needs_no_room() {
+    fn an_agent_has_at_most_twenty_active_keys() {
         let now = secs(1_000);
         let full = agent((0..20).map(|id| key(id, None)).collect());
         assert_eq!(full.clone().with_key(key(20, None), now), Err(KeyRefusal::TooMany));
@@ -637,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_is_not_added_again() {
+    fn adding_an_existing_key_changes_nothing() {
         let now = secs(1_000);
         let full = agent((0..20).map(|id| key(id, None)).collect());
         assert_eq!(full.clone().with_key(key(7, None), now), Ok(full.clone()));
@@ -680,8 +682,9 @@ mod tests {
     }
 
     proptest! {
+        /// The record keeps a limited number of keys.
         #[test]
-        fn a_new_key_drops_only_what_has_ended_and_the_record_stays_small(
+        fn adding_a_key_only_drops_ended_keys(
             ends in prop::collection::vec(prop::option::of(0_u64..8_000_000), 0..60),
             now in 3_000_000_u64..5_000_000,
         ) {

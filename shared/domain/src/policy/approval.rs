@@ -159,7 +159,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn an_approval_is_open_until_it_expires_and_then_for_good_what_it_was() {
+    fn expiry_only_affects_pending_and_approved_approvals() {
         let created = Timestamp::EPOCH;
         let expires = created.after(Duration::DAY);
         let ruling = ApprovalResolution {

@@ -143,8 +143,9 @@ impl OperatorReason {
 mod tests {
     use super::*;
 
+    /// The limit is 300 characters.
     #[test]
-    fn a_reason_is_a_short_text_of_one_line() {
+    fn freeze_reasons_are_short_single_line_texts() {
         assert_eq!(
             OperatorReason::parse(" stolen ").map(|reason| reason.0).as_deref(),
             Some("stolen")

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_named_by_what_it_has_in_any_order() {
+    fn the_set_digest_ignores_order_and_duplicates() {
         let set = StartingSet::of([3, 1, 2, 1].map(service));
         assert_eq!(set.services(), [1, 2, 3].map(service));
         assert_eq!(set.digest(), StartingSet::of([1, 2, 3].map(service)).digest());
@@ -69,8 +69,9 @@ mod tests {
         );
     }
 
+    /// Unsorted, repeated or incomplete ids are refused.
     #[test]
-    fn a_set_is_read_as_it_was_written_and_nothing_else_is() {
+    fn starting_sets_survive_encoding() {
         for set in [StartingSet::of([]), StartingSet::of([1, u128::MAX].map(service))] {
             assert_eq!(StartingSet::from_bytes(&set.to_bytes()), Some(set));
         }

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_names_a_host_however_it_is_written() {
+    fn target_hosts_are_found_in_any_notation() {
         let host = |text: &str| Target::parse_parameter(text).map(|target| target.host).ok();
         for text in [
             "b.example",

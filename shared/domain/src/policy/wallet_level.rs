@@ -88,8 +88,9 @@ mod tests {
         WalletLevel::next(before, units(balance), units(BELOW), &block(number), network)
     }
 
+    /// A wallet has recovered when it holds 20 percent more than the threshold.
     #[test]
-    fn a_wallet_is_low_once_each_time_until_it_holds_a_fifth_more() {
+    fn low_balance_is_reported_once_until_recovery() {
         let held = [
             (0, None),
             (100, Some(false)),

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_widened_by_its_end_of_a_freeze_and_by_keys() {
+    fn unfreezing_and_new_keys_widen_an_agent() {
         let (active, frozen) = (AgentStatus::Active, AgentStatus::Frozen);
         let plain = agent(active, vec![key(1, None)], vec![]);
         let ended = agent(active, vec![key(1, Some(Timestamp::EPOCH))], vec![]);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_widened_by_whatever_it_no_longer_refuses_or_asks() {
+    fn weaker_or_removed_rules_widen_an_agent() {
         let blocks = |categories: &[Category]| RuleKind::CategoryBlock {
             categories: categories.to_vec(),
         };
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_widened_by_each_of_its_fields() {
+    fn each_looser_policy_field_widens_the_policy() {
         type Edit = fn(&mut SpendPolicy);
         let slugs = |slugs: &[&str]| slugs.iter().map(|slug| OperationSlug::parse(slug).unwrap()).collect();
         let domains = |texts: &[&str]| texts.iter().map(|text| DomainPattern::parse(text).unwrap()).collect();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_has_the_nonce_of_the_log_before_it_and_of_no_other() {
+    fn transfers_use_the_nonce_of_the_preceding_log() {
         let nonce = |logs: &[(TxHash, BlockId, Log)]| -> Vec<bool> {
             outflows(logs).iter().map(|outflow| outflow.nonce.is_some()).collect()
         };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_that_cannot_be_read_is_not_overlooked() {
+    fn unreadable_amounts_count_as_the_maximum() {
         let mut odd = moved(8, 5);
         odd.2.data = vec![1; 33];
         assert_eq!(outflows(&[odd]).first().map(|outflow| outflow.units), Some(U256::MAX));

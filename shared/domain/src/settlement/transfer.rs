@@ -266,8 +266,9 @@ mod tests {
         vec![authorization, transfer]
     }
 
+    /// The transfer must be the next log after the use of the authorization.
     #[test]
-    fn only_our_own_authorization_followed_by_exactly_our_transfer_is_a_payment() {
+    fn a_payment_needs_its_authorization_and_exact_transfer() {
         use Mismatch::{AuthorizationNotUsed, AuthorizationUsedTwice, UsdcTransferMismatch};
         let nothing = |_: &mut Log, _: &mut Log| {};
         let right = || changed(nothing);

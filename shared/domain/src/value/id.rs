@@ -209,8 +209,9 @@ mod tests {
         }
     }
 
+    /// Their sequence numbers count up from 0.
     #[test]
-    fn approvals_of_one_request_share_their_lineage_and_count_up() {
+    fn approvals_of_one_request_share_a_lineage() {
         let agent = AgentId::from_uuid(Uuid::from_u128(7));
         let fingerprint = Fingerprint::of_text("a");
         let [first, second] = [0, 1].map(|sequence| ApprovalId::of(agent, &fingerprint, sequence));

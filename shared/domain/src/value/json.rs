@@ -360,8 +360,9 @@ mod tests {
         }
     }
 
+    /// Lone surrogates and numbers out of range are accepted there.
     #[test]
-    fn a_providers_document_is_read_where_the_rest_is_strict() {
+    fn only_the_provider_document_is_parsed_leniently() {
         fn read(text: &str) -> Result<(Value, Option<&RawValue>), Problem> {
             parse_json_around(text.as_bytes(), "offer")
         }
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused_rather_than_overflowing_the_stack() {
+    fn deeply_nested_json_is_refused() {
         let deep = "[".repeat(100_000);
         assert!(parse_json(deep.as_bytes()).is_err());
     }

@@ -157,8 +157,9 @@ mod tests {
         assert_eq!(Timestamp::EPOCH.since(Timestamp::MAX), Duration::from_secs_u32(0));
     }
 
+    /// The shortest wait is one second.
     #[test]
-    fn a_wait_is_rounded_up_to_a_whole_second() {
+    fn waits_are_rounded_up_to_whole_seconds() {
         assert_eq!(Duration(1).secs_to_wait(), 1);
         assert_eq!(Duration(0).secs_to_wait(), 1);
         assert_eq!(Duration(1_000_001).secs_to_wait(), 2);

@@ -226,8 +226,9 @@ mod tests {
         Delivery::new(WebhookId::from_uuid(Uuid::nil()), &event.unwrap())
     }
 
+    /// Another endpoint or another request creates another event.
     #[test]
-    fn a_repeated_request_for_a_test_is_the_same_event_and_another_one_is_not() {
+    fn repeated_test_requests_create_the_same_event() {
         let person = PersonId::of("https://issuer.example", "ann");
         let source = EventSource::of("stack").unwrap();
         let test = |endpoint, request| test_event(source.clone(), &person, endpoint, request).unwrap();
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_delivery_is_left_alone_until_its_claim_ends() {
+    fn claimed_deliveries_wait_until_the_claim_ends() {
         let (waiting, _) = called(delivery(), 1_000, CallResult::Timeout);
         let claimed = waiting.clone().claimed(at(1_066));
         assert_eq!((claimed.version, claimed.attempts), (waiting.version + 1, 1));
@@ -267,8 +268,9 @@ mod tests {
         assert_ne!(other, delivery().id);
     }
 
+    /// A repeated queue message does not shorten the wait.
     #[test]
-    fn a_failed_call_waits_and_a_repeated_message_calls_no_earlier() {
+    fn a_failed_delivery_waits_before_its_retry() {
         assert_eq!(delivery().due(at(1_000)), Due::Now);
         let (waiting, after) = called(delivery(), 1_000, CallResult::Timeout);
         assert_eq!(after, AfterCall::Again(Duration::from_secs_u32(5)));
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_given_up_after_a_day_or_at_once_where_the_webhook_is_gone() {
+    fn delivery_fails_after_eight_attempts_or_status_410() {
         let mut delivery = delivery();
         for _ in 0..7 {
             delivery = called(delivery, 1_000, CallResult::Status(500)).0;

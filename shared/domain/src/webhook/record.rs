@@ -263,8 +263,9 @@ mod tests {
         }
     }
 
+    /// A URL with a fragment and a very long URL are refused, too.
     #[test]
-    fn a_url_is_of_the_web_and_says_nothing_secret_by_its_form() {
+    fn webhook_urls_are_http_without_credentials() {
         for text in [
             "https://hooks.example/purser?a=b",
             "http://127.0.0.1:4030/",
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_persons_events_are_wanted_of_its_kinds_and_agents() {
+    fn webhooks_receive_only_selected_events_of_their_owner() {
         let (asked, frozen) = (EventKind::ApprovalAsked, EventKind::AgentFrozen);
         let bob = PersonId::of("https://issuer.example", "bob");
         let kinds = |kinds: &[EventKind]| Some(kinds.iter().copied().collect());
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_widen_where_another_place_or_more_is_told() {
+    fn new_urls_and_more_events_widen_webhook_terms() {
         let some = WebhookTerms {
             kinds: Some([EventKind::ApprovalAsked].into()),
             agents: Some([agent(1)].into()),
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_secret_signs_for_a_day_beside_the_new_one() {
+    fn rotated_secrets_keep_signing_for_one_day() {
         let (rotated, ended) = webhook(terms()).rotated(secret(2), at(1_000));
         assert_eq!((rotated.version, ended), (2, vec![]));
         let signing = |webhook: &Webhook, secs| webhook.signing(at(secs)).collect::<Vec<_>>();

@@ -213,7 +213,7 @@ mod tests {
 
     /// Fingerprints are stored, so the shorter way must never give another one.
     #[test]
-    fn what_is_plainly_canonical_is_the_same_as_by_rfc_8785() {
+    fn plain_serialization_matches_rfc_8785() {
         let every_letter: String = (0..0x0003_0000).filter_map(char::from_u32).collect();
         let rows = [
             (
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_offer_the_signed_terms_count_and_nothing_else() {
+    fn offer_fingerprints_cover_only_the_signed_terms() {
         let entry = json!({
             "scheme": "exact", "network": "eip155:84532", "amount": "10000", "maxTimeoutSeconds": 60,
             "asset": "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "payTo": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",

@@ -45,7 +45,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn an_id_is_added_where_one_is_taken_and_none_was_given() {
+    fn a_missing_payment_identifier_is_added_when_supported() {
         let nonce = B256::repeat_byte(0xa7);
         let own = format!("pay_{}", "a7".repeat(32));
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';

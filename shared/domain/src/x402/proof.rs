@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_found_in_every_form_of_the_response() {
+    fn the_transaction_hash_is_found_in_all_encodings() {
         let plain = response(&json!(HASH));
         let pending = json!({
             "success": false, "errorReason": "settlement_pending", "transaction": HASH, "network": "eip155:84532"
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_has_several_names_and_is_in_no_other_member() {
+    fn the_transaction_hash_needs_a_known_name() {
         let bare = HASH.trim_start_matches("0x");
         let same = [
             json!({"txHash": HASH}),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_is_told_from_what_names_nothing() {
+    fn undecodable_proofs_are_distinguished_from_missing_hashes() {
         let undecodable = [
             json!(""),
             json!("not base64"),

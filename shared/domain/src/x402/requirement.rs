@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheapest_payable_entry_is_chosen_and_the_first_among_equals() {
+    fn the_first_cheapest_payable_entry_is_chosen() {
         let priced = |units: &str| with(v2_entry(), "/amount", Some(json!(units)));
         let elsewhere = with(priced("1"), "/network", Some(json!("eip155:8453")));
         let malformed = with(priced("2"), "/payTo", Some(json!("merchant")));

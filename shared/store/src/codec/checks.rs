@@ -145,13 +145,13 @@ mod tests {
         }
 
         #[test]
-        fn other_bytes_are_read_as_nothing_or_as_checks(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_are_decoded_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             Checks::read(&AttributeValue::B(Blob::new(bytes)));
         }
     }
 
     #[test]
-    fn every_name_and_outcome_has_a_code_of_its_own() {
+    fn check_names_and_outcomes_have_unique_codes() {
         let names: std::collections::BTreeSet<u8> = CheckName::ALL.iter().map(|name| name_code(*name)).collect();
         assert_eq!(names.len(), CheckName::ALL.len());
         let outcomes: std::collections::BTreeSet<u8> =

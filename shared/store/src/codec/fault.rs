@@ -87,7 +87,7 @@ mod tests {
     use purser_domain::ErrorKind;
 
     #[test]
-    fn throttling_may_be_repeated_soon_and_no_other_failure() {
+    fn only_throttling_is_temporarily_unavailable() {
         let rows = [
             ("ProvisionedThroughputExceededException", true),
             ("RequestLimitExceeded", true),

@@ -132,7 +132,7 @@ mod tests {
 
     /// The call arrives, the key is revoked, and then the agent is read: the completed revocation must take effect.
     #[test]
-    fn a_key_that_ends_while_its_agent_is_read_does_not_get_in() {
+    fn keys_revoked_during_authentication_are_rejected() {
         let id = AgentId::from_uuid(Uuid::from_u128(1));
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         for (read_at, gets_in) in [(999, true), (1_000, false)] {

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_full_after_so_many_of_one_key_in_one_span() {
+    fn chunks_fill_per_key_within_one_span() {
         let mut counts = Counts::<char, ()>::new(0);
         let rows = [
             ('a', 0, false),
@@ -222,8 +222,9 @@ mod tests {
         assert!(counts.add('a', 1, 1), "the smallest chunk is one");
     }
 
+    /// If all remembered counters have reached their limit, all are forgotten.
     #[test]
-    fn who_has_reached_the_limit_is_remembered_however_many_others_come() {
+    fn exhausted_counters_are_remembered_among_many_others() {
         let mut counts = Counts::new(0);
         counts.reach(0, 0, "record");
         for key in 1..=20_500 {

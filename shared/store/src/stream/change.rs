@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_its_table_its_time_and_both_images() {
+    fn stream_records_are_parsed_with_their_images() {
         let change = Change::parse(&record(|_| {})).unwrap();
         assert_eq!((change.table.as_str(), change.sequence.as_str()), ("Ledger-1", "100"));
         assert_eq!(change.at.to_string(), "2026-11-21T01:09:00.000000Z");
@@ -177,8 +177,9 @@ mod tests {
         assert_eq!(Change::parse(&with_fraction).unwrap().at, change.at);
     }
 
+    /// They keep the sequence number where there is one.
     #[test]
-    fn what_is_no_record_is_named_by_its_member_and_its_place() {
+    fn invalid_stream_records_name_the_faulty_member() {
         type Spoil = fn(&mut Value);
         let rows: [(&str, Spoil); 6] = [
             ("dynamodb", |record| record["dynamodb"] = json!(null)),

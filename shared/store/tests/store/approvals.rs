@@ -35,8 +35,9 @@ fn retry(key: &str, id: ApprovalId) -> Request {
     }
 }
 
+/// They may have the same idempotency key or different ones.
 #[tokio::test]
-async fn racers_stage_one_approval_with_one_key_or_with_many() {
+async fn concurrent_requests_create_one_approval() {
     for keys in [1, 16] {
         let (emulator, ledger) = ledger_with(1_000, 10).await;
         let requests = (0..16).map(|n| request(50, &(n % keys).to_string())).collect();
@@ -61,7 +62,7 @@ async fn racers_stage_one_approval_with_one_key_or_with_many() {
 }
 
 #[tokio::test]
-async fn an_approval_returns_and_is_found_by_whoever_asks_for_it() {
+async fn stored_approvals_are_found_by_id() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
@@ -102,8 +103,9 @@ async fn an_approval_returns_and_is_found_by_whoever_asks_for_it() {
     );
 }
 
+/// While an approval is open, equal requests join it.
 #[tokio::test]
-async fn a_closed_approval_is_followed_by_the_next_one() {
+async fn closed_approvals_are_followed_by_new_ones() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
     let first = ask(&ledger, "a", start).await;
@@ -183,7 +185,7 @@ async fn an_approval_is_used_once_whoever_retries() {
 }
 
 #[tokio::test]
-async fn an_approval_is_for_its_request_and_its_time_only() {
+async fn approvals_cover_only_their_request_until_expiry() {
     let (emulator, ledger) = ledger_with(10_000, 10).await;
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
@@ -214,7 +216,7 @@ async fn an_approval_is_for_its_request_and_its_time_only() {
 }
 
 #[tokio::test]
-async fn a_key_that_waits_is_not_taken_over_by_another_request() {
+async fn waiting_idempotency_keys_reject_other_requests() {
     let (emulator, ledger) = ledger_with(10_000, 10).await;
     let start = sample::start();
     let waiting = ask(&ledger, "waits", start).await;
@@ -277,8 +279,9 @@ async fn would_be_refused(ledger: &Ledger, n: u32, now: Timestamp) -> bool {
     refused.await.unwrap()
 }
 
+/// An approval that is decided or expired makes room for another one.
 #[tokio::test]
-async fn no_more_questions_wait_than_may_and_what_no_longer_waits_makes_room() {
+async fn pending_approvals_per_agent_are_limited() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
     assert!(!would_be_refused(&ledger, 0, start).await);
@@ -317,7 +320,7 @@ async fn no_more_questions_wait_than_may_and_what_no_longer_waits_makes_room() {
 }
 
 #[tokio::test]
-async fn of_many_questions_at_once_as_many_wait_as_may_also_where_room_has_to_be_made() {
+async fn concurrent_approval_requests_respect_the_limit() {
     for decided in [0, 7, 20] {
         let (emulator, ledger) = ledger_with(10_000, 10).await;
         let start = sample::start();
@@ -339,7 +342,7 @@ async fn of_many_questions_at_once_as_many_wait_as_may_also_where_room_has_to_be
 }
 
 #[tokio::test]
-async fn a_question_whose_answers_are_lost_takes_one_place() {
+async fn lost_responses_do_not_duplicate_pending_approvals() {
     for (lost_answers, lost_requests) in [(1, 0), (3, 0), (0, 1), (0, 3), (2, 1)] {
         let (emulator, ledger) = ledger_with(1_000, 10).await;
         let start = sample::start();

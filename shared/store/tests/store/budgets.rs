@@ -39,7 +39,7 @@ fn is_allowed(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
-async fn a_budget_counts_over_all_services_for_its_own_length() {
+async fn budgets_count_all_services_within_their_window() {
     let (emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
     let start = sample::start();
     assert!(is_allowed(&pay(&ledger, 1, 60, start).await));
@@ -59,8 +59,9 @@ async fn a_budget_counts_over_all_services_for_its_own_length() {
     assert_sound(&emulator).await;
 }
 
+/// Of 32 payments at two services, exactly ten fit.
 #[tokio::test]
-async fn of_racers_over_two_services_exactly_as_many_spend_as_the_budget_has_room_for() {
+async fn concurrent_payments_never_exceed_the_budget() {
     let (emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
     let service = |n: u32| sample::service_id(u128::from(n % 2) + 1);
     let requests = (0..32)
@@ -120,7 +121,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
 }
 
 #[tokio::test]
-async fn a_rule_can_not_change_without_a_new_version() {
+async fn a_changed_rule_needs_a_new_version() {
     let (_emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
     let RuleKind::BudgetLimit { window, .. } = sample::budget(1, 100, sample::secs(HOUR)).kind else {
         panic!()
@@ -133,7 +134,7 @@ async fn a_rule_can_not_change_without_a_new_version() {
 }
 
 #[tokio::test]
-async fn many_budgets_with_much_to_evict_are_cleared_first() {
+async fn expired_entries_are_cleared_before_a_large_payment() {
     let budgets = (1..=12).map(|n| sample::budget(n, 1_000, sample::secs(HOUR))).collect();
     let (emulator, ledger) = ledger_with(budgets).await;
     for n in 0..8 {
@@ -148,7 +149,7 @@ async fn many_budgets_with_much_to_evict_are_cleared_first() {
 /// A decision, or reconcile, may have read a rule before it was edited. An entry that has rolled out of the shorter
 /// window counts again in the longer one. So nothing may be evicted by the old length, even by a write in progress.
 #[tokio::test]
-async fn nothing_is_evicted_by_a_length_that_is_no_longer_the_rules() {
+async fn eviction_uses_the_current_window_length() {
     for under_way in [false, true] {
         let (emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
         let start = sample::start();

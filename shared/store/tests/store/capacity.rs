@@ -64,7 +64,7 @@ async fn an_edit_costs_what_the_design_says() {
 
 /// Services with one operation each. As in practice, ids and addresses are distinct and the rest repeats.
 #[tokio::test]
-async fn an_object_costs_a_reader_a_fraction_of_the_scan() {
+async fn the_catalog_object_is_cheaper_than_a_scan() {
     const SERVICES: u32 = 500;
     let (emulator, meter) = Emulator::start().await.metered().await;
     let table = emulator.catalog();

@@ -98,7 +98,7 @@ async fn a_slug_that_many_want_goes_to_one() {
 }
 
 #[tokio::test]
-async fn an_edit_is_made_on_the_version_that_is_there() {
+async fn catalog_edits_require_the_current_version() {
     let table = Emulator::start().await.catalog();
     let edition = |version, name: &str| Service {
         version,
@@ -142,7 +142,7 @@ async fn an_edit_is_made_on_the_version_that_is_there() {
 }
 
 #[tokio::test]
-async fn an_entry_from_before_edits_were_counted_is_the_first_version_and_not_curated() {
+async fn legacy_entries_are_version_one_and_not_curated() {
     let emulator = Emulator::start().await;
     let table = emulator.catalog();
     table.put(&service(1, "one"), &sample::audit()).await.unwrap();
@@ -218,8 +218,9 @@ async fn what_probes_see_returns_and_moves_no_version() {
     assert_eq!(table.version().await.unwrap(), 2);
 }
 
+/// The cache that decisions use ignores probe results.
 #[tokio::test]
-async fn a_cache_shows_what_probes_have_seen_and_keeps_it_while_it_can_not_be_read() {
+async fn cached_probe_results_survive_a_damaged_summary() {
     let emulator = Emulator::start().await;
     let table = emulator.catalog();
     let entry = Service {
@@ -262,7 +263,7 @@ async fn a_cache_shows_what_probes_have_seen_and_keeps_it_while_it_can_not_be_re
 }
 
 #[tokio::test]
-async fn a_service_of_the_largest_size_fits_an_item() {
+async fn the_largest_service_fits_one_item() {
     let table = Emulator::start().await.catalog();
     let mut entry = service(1, "one");
     entry.operations = (0..200)
@@ -283,8 +284,9 @@ fn after(secs: u32) -> Timestamp {
     sample::start().after(sample::secs(secs))
 }
 
+/// Concurrent readers share one load; later only the version is read.
 #[tokio::test]
-async fn the_catalog_is_loaded_once_and_then_asked_for_its_version() {
+async fn the_catalog_is_reloaded_only_when_changed() {
     let (emulator, meter) = Emulator::start().await.metered().await;
     let table = emulator.catalog();
     table.put(&service(1, "one"), &sample::audit()).await.unwrap();
@@ -315,7 +317,7 @@ async fn the_catalog_is_loaded_once_and_then_asked_for_its_version() {
 }
 
 #[tokio::test]
-async fn a_catalog_that_can_not_be_read_is_served_for_a_minute() {
+async fn the_cached_catalog_survives_a_minute_of_failures() {
     let emulator = Emulator::start().await;
     let cache = CatalogCache::new(emulator.catalog());
     let first = cache.current(after(0)).await.unwrap();
@@ -331,7 +333,7 @@ async fn a_catalog_that_can_not_be_read_is_served_for_a_minute() {
 }
 
 #[tokio::test]
-async fn a_scope_is_let_through_as_often_as_its_minute_allows() {
+async fn each_scope_is_limited_per_minute() {
     let throttle = Emulator::start().await.throttle(7);
     // The sample time is at a full minute.
     let at = |secs| after(secs);

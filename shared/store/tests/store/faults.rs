@@ -26,7 +26,7 @@ fn losing(lost_answers: u32, lost_requests: u32) -> ProxyConfig {
 }
 
 #[tokio::test]
-async fn a_payment_whose_answer_or_request_is_lost_is_made_once() {
+async fn lost_messages_do_not_duplicate_a_payment() {
     for config in [
         losing(1, 0),
         losing(ATTEMPTS, 0),
@@ -48,7 +48,7 @@ async fn a_payment_whose_answer_or_request_is_lost_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_payment_that_stays_in_doubt_is_an_error_and_its_repetition_tells() {
+async fn uncertain_payments_fail_and_are_resolved_on_retry() {
     for (config, made) in [(losing(2 * ATTEMPTS, 0), true), (losing(0, 2 * ATTEMPTS), false)] {
         let (emulator, _) = ledger_with(1_000, 1_000).await;
         let (ledger, _proxy) = emulator.ledger_behind(config).await;
@@ -65,7 +65,7 @@ async fn a_payment_that_stays_in_doubt_is_an_error_and_its_repetition_tells() {
 }
 
 #[tokio::test]
-async fn an_escalation_whose_answer_is_lost_stages_one_approval() {
+async fn escalations_with_lost_responses_stage_one_approval() {
     let (emulator, _) = ledger_with(1_000, 5).await;
     let (ledger, _proxy) = emulator.ledger_behind(losing(ATTEMPTS, 0)).await;
     let first = authorize(&ledger, &request(10, "k"), sample::start()).await.unwrap();
@@ -77,8 +77,9 @@ async fn an_escalation_whose_answer_is_lost_stages_one_approval() {
     assert_sound(&emulator).await;
 }
 
+/// A retried confirmation or edit finds that it is already stored.
 #[tokio::test]
-async fn a_confirmation_or_edit_whose_answer_is_lost_is_found_done() {
+async fn writes_with_lost_responses_are_recognized() {
     let (emulator, direct) = ledger_with(1_000, 1_000).await;
     let Answer::Allowed(id) = authorize(&direct, &request(10, "k"), sample::start()).await.unwrap() else {
         panic!()
@@ -140,7 +141,7 @@ fn read_one(step: &Step<'_>) -> Fate {
 }
 
 #[tokio::test]
-async fn what_is_read_bit_by_bit_is_waited_for() {
+async fn partial_batch_reads_are_completed() {
     let (emulator, direct) = ledger_with(1_000, 1_000).await;
     let mut wanted = Vec::new();
     for n in 0..5 {
@@ -155,8 +156,9 @@ async fn what_is_read_bit_by_bit_is_waited_for() {
     assert_eq!(ledger.settlements_of(&wanted).await.unwrap().len(), 5);
 }
 
+/// Each call is attempted three times; shorter throttling causes no error.
 #[tokio::test]
-async fn throttling_that_lasts_is_waited_for_twice_and_may_be_repeated_later() {
+async fn lasting_throttling_returns_a_retryable_error() {
     type Case = (&'static str, fn(&Step<'_>) -> Fate);
     let cases: [Case; 7] = [
         ("BatchGetItem", |_| Fate::throttled("ThrottlingException")),
@@ -206,7 +208,7 @@ async fn throttling_that_lasts_is_waited_for_twice_and_may_be_repeated_later() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_sent_again_far_more_often_than_a_throttled_call() {
+async fn conflicts_are_retried_more_often_than_throttling() {
     let (emulator, _) = ledger_with(1_000, 1_000).await;
     let (ledger, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
     let mut left = 4 * ATTEMPTS;
@@ -223,8 +225,9 @@ async fn a_conflict_is_sent_again_far_more_often_than_a_throttled_call() {
     assert_sound(&emulator).await;
 }
 
+/// Other failures of the counter are retried.
 #[tokio::test]
-async fn a_counter_that_is_throttled_makes_nobody_wait_and_refuses_nobody() {
+async fn throttled_counters_neither_delay_nor_refuse_calls() {
     let emulator = Emulator::start().await;
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
     let throttle = emulator.throttle_behind(&proxy, 1);
@@ -260,7 +263,7 @@ async fn a_counter_that_is_throttled_makes_nobody_wait_and_refuses_nobody() {
 }
 
 #[tokio::test]
-async fn an_edit_and_its_row_of_the_audit_log_are_there_together_or_not_at_all() {
+async fn edits_and_their_audit_rows_are_atomic() {
     let rows = async |emulator: &Emulator| {
         let scan = emulator.client.scan().table_name(AUDIT).send().await;
         scan.unwrap().items().len()

@@ -29,7 +29,7 @@ fn longest_scope() -> KeyScope {
 
 /// Every payment reads the agent's record, which costs one unit up to 4 KB.
 #[tokio::test]
-async fn an_agent_with_two_keys_of_the_longest_scope_is_read_for_one_unit() {
+async fn large_key_scopes_fit_in_one_read_unit() {
     let emulator = Emulator::start().await;
     let mut agent = sample::agent(1, Vec::new());
     for id in [2, 3] {
@@ -289,8 +289,9 @@ fn longest_checks() -> Vec<Check> {
     CheckName::ALL.iter().map(check).collect()
 }
 
+/// The day starts at the last use of the key.
 #[tokio::test]
-async fn a_replay_key_is_one_requests_until_a_day_after_its_last_use() {
+async fn a_replay_key_is_held_for_one_day() {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
     let agent = sample::agent_id(1);
@@ -312,8 +313,9 @@ async fn a_replay_key_is_one_requests_until_a_day_after_its_last_use() {
     assert_eq!(ledger.settlements(agent, None, 100).await.unwrap(), []);
 }
 
+/// Only the agent of the decision can read it.
 #[tokio::test]
-async fn a_decision_is_kept_with_its_numbers_and_only_once() {
+async fn refused_decisions_are_stored_once_with_numbers() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let denied = authorize(&ledger, &request(101, "k"), sample::start()).await.unwrap();
     assert_eq!(denied, Answer::Blocked);
@@ -341,7 +343,7 @@ async fn a_decision_is_kept_with_its_numbers_and_only_once() {
 }
 
 #[tokio::test]
-async fn an_item_that_is_not_ours_is_named_and_not_shown() {
+async fn unreadable_items_are_named_without_their_values() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let key = format!("A#{}", sample::agent_id(1));
     let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());

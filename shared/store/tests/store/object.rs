@@ -201,7 +201,7 @@ async fn the_object_is_what_a_scan_gives() {
 }
 
 #[tokio::test]
-async fn an_object_of_an_older_version_is_not_used() {
+async fn outdated_catalog_objects_are_not_used() {
     let place = Place::start().await;
     place.put(&large(1, 1)).await;
     place.table.store_object().await.unwrap();
@@ -212,7 +212,7 @@ async fn an_object_of_an_older_version_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_reader_whose_object_is_replaced_gets_the_new_one_or_scans() {
+async fn readers_of_a_replaced_object_retry_or_scan() {
     let place = Place::with_chunks(3).await;
     // A reader that gets these responses reads the head before the change and the chunks after it.
     let before = place.answers().await;
@@ -314,7 +314,7 @@ async fn readers_during_rewrites_get_one_whole_edition() {
 
 /// The writer dies before or after each of its calls. None of its later calls arrive.
 #[tokio::test]
-async fn a_writer_that_dies_at_any_step_leaves_what_a_scan_gives_and_no_rubbish_for_long() {
+async fn interrupted_writers_leave_a_readable_catalog() {
     let place = Place::with_chunks(3).await;
     let mut version = 1;
     let mut steps = 0;
@@ -389,7 +389,7 @@ impl Lines {
 }
 
 #[tokio::test]
-async fn a_damaged_object_is_told_in_the_log_and_the_table_is_scanned() {
+async fn damaged_objects_are_logged_and_replaced_by_scans() {
     let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -471,8 +471,9 @@ async fn the_bytes_of_another_catalog_are_no_object() {
     assert_eq!(edition.catalog.services(), [large(1, 2)]);
 }
 
+/// A read that hangs counts as failed.
 #[tokio::test]
-async fn a_call_for_the_object_that_fails_or_hangs_is_replaced_by_the_scan() {
+async fn failed_object_reads_fall_back_to_scans() {
     let place = Place::with_chunks(3).await;
     let scanned = place.table.load().await.unwrap();
     let cases: [Case; 3] = [

@@ -49,8 +49,9 @@ async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutRe
     reserved.await.unwrap()
 }
 
+/// None is reserved after the payout address is removed.
 #[tokio::test]
-async fn of_payouts_decided_on_one_record_one_is_reserved_and_none_once_its_address_is_removed() {
+async fn only_one_pending_payout_can_be_reserved() {
     let emulator = Emulator::start().await;
     let (ledger, agent) = (emulator.ledger(), sample::agent_id(1));
     let to = Address::repeat_byte(9);

@@ -72,8 +72,9 @@ async fn totals(emulator: &Emulator) -> Vec<u64> {
     totals
 }
 
+/// The release frees the amount in every window, and only once.
 #[tokio::test]
-async fn a_released_spend_can_be_spent_again_under_every_window() {
+async fn released_amounts_can_be_spent_again() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 100, "a", sample::start()).await;
     assert_eq!(totals(&emulator).await, [100, 100]);
@@ -99,7 +100,7 @@ async fn a_released_spend_can_be_spent_again_under_every_window() {
 }
 
 #[tokio::test]
-async fn a_window_that_has_evicted_the_entry_is_left_alone() {
+async fn releases_skip_windows_that_evicted_the_entry() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
     // After an hour the payment has rolled out of the budget's window, but not of the day window.
@@ -130,8 +131,9 @@ async fn evidence_of_one_settlement_releases_no_other() {
     assert_sound(&emulator).await;
 }
 
+/// The settlement ends as confirmed, because a proof counts even after the release.
 #[tokio::test]
-async fn releases_and_confirmations_at_once_move_a_settlement_once() {
+async fn concurrent_releases_and_confirmations_apply_once() {
     let config = ProxyConfig {
         hold: Some(time::Duration::from_millis(2)),
         ..ProxyConfig::default()
@@ -161,8 +163,9 @@ async fn releases_and_confirmations_at_once_move_a_settlement_once() {
     }
 }
 
+/// This holds with conflicts, lost requests and lost responses.
 #[tokio::test]
-async fn two_releases_behind_a_database_that_conflicts_and_loses_answers_give_back_once() {
+async fn concurrent_releases_return_the_amount_once() {
     for (lost_answers, lost_requests) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
         let (emulator, direct) = ledger_with_budget(100).await;
         let paid = pay(&direct, 30, "a", sample::start()).await;
@@ -186,8 +189,9 @@ async fn two_releases_behind_a_database_that_conflicts_and_loses_answers_give_ba
     }
 }
 
+/// They count even if the total then exceeds the caps.
 #[tokio::test]
-async fn a_late_proof_counts_from_now_on_whatever_the_caps_say() {
+async fn late_proofs_count_from_their_confirmation_time() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
     release(&ledger, &paid).await;
@@ -219,7 +223,7 @@ async fn a_late_proof_counts_from_now_on_whatever_the_caps_say() {
 }
 
 #[tokio::test]
-async fn a_late_proof_is_never_counted_at_a_time_that_was_cleared() {
+async fn late_proofs_are_never_counted_at_cleared_times() {
     let (emulator, ledger) = ledger_with_budget(1_000).await;
     let first = pay(&ledger, 60, "a", sample::start()).await;
     let second = pay(&ledger, 70, "b", sample::start()).await;
@@ -235,7 +239,7 @@ async fn a_late_proof_is_never_counted_at_a_time_that_was_cleared() {
 }
 
 #[tokio::test]
-async fn a_late_proof_races_itself_and_the_windows_and_counts_once() {
+async fn concurrent_late_proofs_count_once() {
     let config = ProxyConfig {
         hold: Some(time::Duration::from_millis(2)),
         lost_answers: 1,
@@ -262,7 +266,7 @@ async fn a_late_proof_races_itself_and_the_windows_and_counts_once() {
 }
 
 #[tokio::test]
-async fn a_proof_that_was_late_can_be_taken_back_and_released_again() {
+async fn late_confirmations_can_be_reverted_and_released() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
     release(&ledger, &paid).await;
@@ -282,7 +286,7 @@ async fn a_proof_that_was_late_can_be_taken_back_and_released_again() {
 
 /// Another run read the settlement before it was released, confirmed late and reverted, and now tries to release it.
 #[tokio::test]
-async fn a_release_decided_before_a_late_proof_gives_nothing_back() {
+async fn outdated_releases_return_nothing() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let read = pay(&ledger, 60, "a", sample::start()).await;
     release(&ledger, &read).await;
@@ -300,8 +304,9 @@ async fn a_release_decided_before_a_late_proof_gives_nothing_back() {
     assert_sound(&emulator).await;
 }
 
+/// The same transaction may confirm the settlement again.
 #[tokio::test]
-async fn what_is_taken_back_is_held_again_and_told_and_its_transaction_may_confirm_it_again() {
+async fn reverted_confirmations_are_held_and_logged() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
     let Confirmed::Done(confirmed) = confirm(&ledger, &paid, sample::start()).await else {
@@ -335,7 +340,7 @@ async fn what_is_taken_back_is_held_again_and_told_and_its_transaction_may_confi
 }
 
 #[tokio::test]
-async fn a_confirmation_is_taken_back_once_whoever_tries_and_whatever_is_lost() {
+async fn confirmations_are_reverted_once_despite_lost_messages() {
     for (lost_answers, lost_requests) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
         let (emulator, direct) = ledger_with(100, 100).await;
         let paid = pay(&direct, 60, "a", sample::start()).await;
@@ -385,8 +390,9 @@ async fn due(ledger: &Ledger, at: Timestamp) -> Vec<SettlementId> {
     due
 }
 
+/// Settlements that are confirmed, released or postponed are not listed.
 #[tokio::test]
-async fn what_is_due_is_found_once_and_nothing_that_is_not() {
+async fn due_settlements_are_listed_exactly_once() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut paid = Vec::new();
     for n in 0..40 {
@@ -420,8 +426,9 @@ async fn what_is_due_is_found_once_and_nothing_that_is_not() {
     assert_sound(&emulator).await;
 }
 
+/// A proof by transaction confirms only the first settlement of that transaction.
 #[tokio::test]
-async fn each_transfer_of_a_transaction_confirms_its_own_settlement_and_a_proof_only_the_first() {
+async fn each_transfer_confirms_its_own_settlement() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut paid = Vec::new();
     for key in ["a", "b", "c"] {
@@ -468,8 +475,9 @@ async fn each_transfer_of_a_transaction_confirms_its_own_settlement_and_a_proof_
     ));
 }
 
+/// Only the last failed proof is remembered, so an earlier one counts again.
 #[tokio::test]
-async fn a_failed_proof_is_counted_once_and_the_last_one_is_remembered() {
+async fn repeated_failed_proofs_are_counted_once() {
     let (_emulator, ledger) = ledger_with(100, 100).await;
     let id = pay(&ledger, 10, "a", sample::start()).await.id();
     for (byte, count) in [(1, 1), (1, 1), (2, 2), (1, 3)] {
@@ -484,7 +492,7 @@ async fn a_failed_proof_is_counted_once_and_the_last_one_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_mark_stays_until_it_is_done_and_nobody_has_asked_again() {
+async fn newer_reconcile_requests_are_not_cleared() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let paid = pay(&ledger, 10, "a", sample::start()).await;
     let mark = |secs| ReconcileRequest {
@@ -508,7 +516,7 @@ async fn a_mark_stays_until_it_is_done_and_nobody_has_asked_again() {
 }
 
 #[tokio::test]
-async fn a_request_that_can_not_be_read_leaves_the_others() {
+async fn unreadable_requests_do_not_block_others() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let paid = pay(&ledger, 10, "a", sample::start()).await;
     let (agent, at) = (sample::agent_id(1), sample::start());

@@ -47,8 +47,9 @@ fn tighter(version: u64) -> EnabledService {
     }
 }
 
+/// The default has no stored row, and services outside the set have no policy.
 #[tokio::test]
-async fn a_service_of_the_set_has_its_policy_without_a_row_and_no_other_has_one() {
+async fn starting_set_services_have_a_default_policy() {
     let (emulator, _, agent) = ledger().await;
     // An environment that has not cached the set.
     let ledger = emulator.ledger();
@@ -78,8 +79,9 @@ async fn a_service_of_the_set_has_its_policy_without_a_row_and_no_other_has_one(
     );
 }
 
+/// Version 1 is the default. A service outside the set starts with version 1.
 #[tokio::test]
-async fn the_first_edit_is_the_second_version_and_a_first_version_is_the_default() {
+async fn the_first_policy_edit_is_version_two() {
     let (emulator, ledger, agent) = ledger().await;
     let id = agent.id;
     for too_early in [tighter(1), tighter(3)] {
@@ -122,8 +124,9 @@ async fn the_first_edit_is_the_second_version_and_a_first_version_is_the_default
     assert_sound(&emulator).await;
 }
 
+/// The edit comes before, during or after the write of the default policy.
 #[tokio::test]
-async fn a_first_payment_is_held_to_the_edit_that_came_before_it_whenever_it_came() {
+async fn first_payments_respect_concurrent_edits() {
     let freeze = |agent: &Agent| Agent {
         status: AgentStatus::Frozen,
         version: 2,
@@ -188,7 +191,7 @@ async fn a_first_payment_is_held_to_the_edit_that_came_before_it_whenever_it_cam
 
 /// A renamed agent has a new version, which fences nothing. The payment is decided again, and reserved.
 #[tokio::test]
-async fn a_window_begins_at_the_version_of_the_agent_that_it_was_judged_by() {
+async fn new_windows_start_at_the_judged_agent_version() {
     let (emulator, ledger, agent) = ledger().await;
     let renamed = Agent {
         name: "other".to_owned(),
