@@ -134,7 +134,7 @@ async fn a_changed_rule_needs_a_new_version() {
 }
 
 #[tokio::test]
-async fn expired_entries_are_cleared_before_a_large_payment() {
+async fn large_evictions_happen_before_the_payment() {
     let budgets = (1..=12).map(|n| sample::budget(n, 1_000, sample::secs(HOUR))).collect();
     let (emulator, ledger) = ledger_with(budgets).await;
     for n in 0..8 {
