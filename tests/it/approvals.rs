@@ -27,7 +27,7 @@ fn carrying(body: &Value, approval: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_escalated_call_runs_once_after_a_person_approved() {
+async fn approved_calls_are_paid_exactly_once() {
     let world = World::start().await;
     let agent = world.agent(asking(), vec![]).await;
     let body = body_of(world.offer(dollars(6)));
@@ -158,8 +158,9 @@ async fn a_preflight_foresees_what_an_approval_is_worth() {
     assert_eq!(late["reason"], "approval_expired");
 }
 
+/// The answer has the receipt status `confirmed` and no payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_of_a_confirmed_payment_says_so_and_signs_nothing() {
+async fn replays_of_confirmed_payments_sign_nothing() {
     let world = World::still().await;
     let agent = world.agent(asking(), vec![]).await;
     let body = body_of(world.offer(dollars(1)));
@@ -199,8 +200,9 @@ async fn an_approval_is_open_for_a_day() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
+/// The answer has the receipt status and no payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_after_the_payment_has_expired_tells_where_it_stands_and_signs_nothing() {
+async fn replays_of_expired_payments_sign_nothing() {
     let world = World::still().await;
     let agent = world.agent(asking(), vec![]).await;
     let body = body_of(world.offer(dollars(1)));
@@ -225,8 +227,9 @@ async fn a_replay_after_the_payment_has_expired_tells_where_it_stands_and_signs_
     assert_eq!(late["settlement_id"], first["settlement_id"]);
 }
 
+/// A preflight predicts the refusal, and each decision or expiry makes room again.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_asks_no_more_than_may_wait_and_hears_so_beforehand() {
+async fn too_many_pending_approvals_block_an_agent() {
     let world = World::still().await;
     let agent = world.agent(asking(), vec![]).await;
     let other = world.agent(asking(), vec![]).await;
@@ -315,7 +318,7 @@ async fn asked(world: &World, agent: &TestAgent) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_waits_until_the_approval_is_no_longer_pending_or_its_time_is_over() {
+async fn approval_polls_return_on_a_decision_or_timeout() {
     let world = World::still().await;
     let agent = world.agent(asking(), vec![]).await;
     let waiting = |id: &str, seconds: u32| {
@@ -368,7 +371,7 @@ async fn a_call_waits_until_the_approval_is_no_longer_pending_or_its_time_is_ove
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_read_an_approval_does_not_wait_for_it() {
+async fn refused_approval_polls_return_without_waiting() {
     let world = World::start().await;
     let (agent, other) = (world.agent(asking(), vec![]).await, world.agent(asking(), vec![]).await);
     let id = asked(&world, &agent).await;
@@ -387,7 +390,7 @@ async fn who_may_not_read_an_approval_does_not_wait_for_it() {
 
 /// The waits are limited because each occupies an environment of the function that serves people.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_too_many_wait_the_next_is_answered_at_once() {
+async fn excess_approval_polls_return_immediately() {
     let world = World::still().await;
     let stranger = world.person(&DEMO_STRANGER);
     let mut waiting = Vec::new();

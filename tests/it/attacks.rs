@@ -120,8 +120,9 @@ async fn refused(world: &World, agent: &TestAgent, attack: &str, body: &Value, (
     assert_eq!(world.footprint().await, before, "{attack} reserves nothing");
 }
 
+/// Swapped payees, raised prices and look-alike URLs are refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_an_operation_of_the_catalog_is_paid_to_its_own_payee_and_at_its_price() {
+async fn payments_require_a_catalog_operation_payee_and_price() {
     const NO_OPERATION: (u16, &str) = (403, "operation_not_enabled_for_agent");
     const UNKNOWN: (u16, &str) = (404, "service_not_found");
     const CONTRADICTION: (u16, &str) = (400, "invalid_request");
@@ -345,7 +346,7 @@ async fn scopes_and_allowlists_hold_what_is_called() {
 
 /// An authorization belongs to its own request and its own agent.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_pays_nobody_else_and_nothing_that_is_another_agents() {
+async fn replays_cannot_redirect_or_share_a_payment() {
     let world = strict().await;
     let (agent, other) = (unlimited(&world).await, unlimited(&world).await);
     let body = calling(&world, "GET", WEATHER);
@@ -396,7 +397,7 @@ async fn a_replay_pays_nobody_else_and_nothing_that_is_another_agents() {
 
 /// A burst within one second, for a cap that allows twenty payments.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_burst_of_two_hundred_fits_no_more_into_a_cap_than_a_single_file() {
+async fn bursts_cannot_exceed_the_cap() {
     let world = strict().await;
     let agent = unlimited(&world).await;
     let policy = SpendPolicy {

@@ -329,7 +329,7 @@ fn documented() -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_slug_of_every_member_that_is_missing_is_documented_and_there_is_no_other() {
+async fn missing_member_slugs_match_the_documentation() {
     let ground = Ground::new().await;
     let (world, agent) = (&ground.world, &ground.agent);
     let mut told = BTreeSet::new();
@@ -383,7 +383,7 @@ async fn the_slug_of_every_member_that_is_missing_is_documented_and_there_is_no_
 }
 
 #[test]
-fn every_member_that_the_description_calls_required_is_asked_for() {
+fn required_members_in_openapi_have_documented_slugs() {
     let page = documented();
     let document: Value = serde_json::from_str(&purser_local::openapi().unwrap()).unwrap();
     let bodies = document["components"]["schemas"].as_object().unwrap();
@@ -409,7 +409,7 @@ fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
 
 /// Every right value of every member, one at a time. The wrong ones are in the next test.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_schema_of_a_body_allows_is_taken_on_every_route() {
+async fn values_allowed_by_body_schemas_are_accepted() {
     let ground = Ground::new().await;
     let (document, routes) = (Document::read(), routes());
     let mut refused = Vec::new();
@@ -459,7 +459,7 @@ fn with(body: &Value, at: &str, value: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_schema_of_a_query_allows_what_is_taken() {
+async fn query_schemas_match_the_accepted_values() {
     let ground = Ground::new().await;
     let document = Document::read();
     let (_, approval) = &ground.named[1];
@@ -499,7 +499,7 @@ async fn the_schema_of_a_query_allows_what_is_taken() {
 
 /// The parsing of each member is tested beside its parser. This test shows that every route parses every member.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_body_is_told_by_its_path_on_every_route_and_changes_nothing() {
+async fn invalid_body_members_are_reported_by_path() {
     let ground = Ground::new().await;
     let (document, routes) = (Document::read(), routes());
     let tables = ["LedgerTable", "DecisionsTable", "CatalogTable"];

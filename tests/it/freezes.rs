@@ -117,8 +117,9 @@ impl Buyer {
     }
 }
 
+/// A freeze of an agent, an owner or the deployment lasts until operators end it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_operator_has_frozen_is_refused_every_decision_until_operators_end_it() {
+async fn operator_freezes_refuse_every_decision() {
     let world = World::still().await;
     let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
     let mut buyers = Vec::new();
@@ -168,8 +169,9 @@ async fn what_an_operator_has_frozen_is_refused_every_decision_until_operators_e
     }
 }
 
+/// Payments that were signed before the freeze can still be proven and read.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_sees_an_operators_freeze_and_can_neither_end_it_nor_is_kept_from_what_pays_nothing() {
+async fn owners_see_operator_freezes_but_cannot_end_them() {
     let world = World::still().await;
     let owner = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&owner, "buyer").await;
@@ -210,7 +212,7 @@ async fn a_person_sees_an_operators_freeze_and_can_neither_end_it_nor_is_kept_fr
 
 /// Payments race with the freeze; a decision that begins after the freeze was answered is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_decision_that_begins_after_an_operators_freeze_was_answered_is_signed() {
+async fn no_payment_is_signed_after_an_operator_freeze() {
     let world = World::conflicted().await;
     let owner = world.person(&DEMO_OWNER);
     let agents = one_of_each(&world, &owner).await;
@@ -230,8 +232,9 @@ async fn no_decision_that_begins_after_an_operators_freeze_was_answered_is_signe
     }
 }
 
+/// The largest number of freezes does not raise the cost of a decision.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bounded_number_is_frozen_and_the_largest_costs_a_decision_no_more() {
+async fn the_number_of_operator_freezes_is_limited() {
     let world = World::metered().await;
     let owner = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&owner, "buyer").await;
@@ -282,7 +285,7 @@ async fn a_bounded_number_is_frozen_and_the_largest_costs_a_decision_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_frozen_is_refused_where_it_cannot_be_read() {
+async fn unreadable_freeze_records_block_payments() {
     let world = World::still().await;
     let owner = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&owner, "buyer").await;
@@ -303,7 +306,7 @@ async fn what_is_frozen_is_refused_where_it_cannot_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_freeze_says_what_is_wrong_with_it_and_of_nobody_it_is_not_found() {
+async fn freezes_require_a_valid_reason_and_target() {
     let world = World::still().await;
     let before = world.rows().await;
     for (target, body, status, slug) in [
@@ -328,7 +331,7 @@ async fn a_freeze_says_what_is_wrong_with_it_and_of_nobody_it_is_not_found() {
 
 /// Each act has one entry in the operators' log, and one in the log of the affected agents' owner.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_is_told_what_operators_do_to_their_agents_and_nobody_else_is() {
+async fn operator_actions_appear_in_the_owners_audit_log() {
     let world = World::start().await;
     let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
     let agent = world.agent_of(&owner, "told").await;

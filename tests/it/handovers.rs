@@ -71,8 +71,9 @@ impl Town {
     }
 }
 
+/// To its old owner the agent no longer exists.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_accepted_agent_is_its_new_owners_with_its_keys_and_what_it_asks() {
+async fn agents_keep_keys_and_approvals_after_a_handover() {
     let town = Town::start().await;
     let (world, old, new) = (&town.world, &town.old, &town.new);
     assert_eq!(town.offers(new).await, json!([]));
@@ -133,8 +134,9 @@ async fn an_accepted_agent_is_its_new_owners_with_its_keys_and_what_it_asks() {
     world.authorize(&town.agent, &body_of(world.offer(1))).await.ok();
 }
 
+/// An operator can withdraw an offer earlier, or replace its recipient.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_offer_is_open_for_a_week_unless_it_is_taken_back_or_replaced() {
+async fn handover_offers_expire_after_a_week() {
     let town = Town::start().await;
     let (world, new) = (&town.world, &town.new);
     town.offer().await;
@@ -164,7 +166,7 @@ async fn an_offer_is_open_for_a_week_unless_it_is_taken_back_or_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_acceptances_edits_and_an_offer_taken_back_at_once_each_is_done_or_refused() {
+async fn concurrent_handover_acceptances_and_edits_stay_consistent() {
     let town = Town::start().await;
     let world = &town.world;
     town.offer().await;
@@ -191,7 +193,7 @@ async fn of_many_acceptances_edits_and_an_offer_taken_back_at_once_each_is_done_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_offer_says_everything_that_is_wrong_with_it() {
+async fn invalid_handover_offers_report_every_problem() {
     let town = Town::start().await;
     let world = &town.world;
     let put = async |body: Value| World::send(world.operators_request(Method::PUT, &town.at()).json(&body)).await;

@@ -100,8 +100,9 @@ fn policy() -> SpendPolicy {
     }
 }
 
+/// No secret is logged.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_outcome_of_a_payment_is_counted_once_with_its_ids() {
+async fn payment_outcomes_are_counted_once_with_ids() {
     let log = Lines::start();
     let world = World::start().await;
     let agent = world.agent(policy(), vec![]).await;
@@ -237,7 +238,7 @@ async fn what_is_out_of_order_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_contention_costs_is_counted_once_for_each_operation() {
+async fn contention_is_counted_once_per_operation() {
     let log = Lines::start();
     let world = World::conflicted().await;
     let agent = world.agent(policy(), vec![]).await;
@@ -266,7 +267,7 @@ async fn what_contention_costs_is_counted_once_for_each_operation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_becomes_of_a_payment_by_itself_is_counted() {
+async fn payout_and_reconcile_outcomes_are_counted() {
     let log = Lines::start();
     let world = World::with(environment([("PAYOUT_DELAY_SECONDS", "0")])).await;
     let owner = world.person(&DEMO_OWNER);

@@ -67,8 +67,9 @@ fn buying(world: &World, slug: &str, units: u64) -> Value {
     body
 }
 
+/// An omitted payment, trust status or `curated` member keeps its stored value.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_is_made_read_and_replaced_as_a_whole() {
+async fn catalog_entries_are_replaced_as_a_whole() {
     let world = World::still().await;
     let id = fresh_key();
     let entry = service_entry("newcomer", &[paid_operation(&world, "news.read", 1_000)]);
@@ -147,8 +148,9 @@ async fn an_entry_is_made_read_and_replaced_as_a_whole() {
     );
 }
 
+/// `*` stands for any version; of concurrent edits of one version, one is stored.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_of_the_catalog_says_which_version_it_is_meant_for() {
+async fn edits_of_the_catalog_require_a_matching_version() {
     let world = World::start().await;
     let entry = service_entry("newcomer", &[]);
     let (id, _) = world.enter(&entry).await;
@@ -258,7 +260,7 @@ async fn an_edit_of_the_catalog_says_which_version_it_is_meant_for() {
 /// A committed edit succeeds even if the object can't be stored; the next time operators list services, the object is
 /// stored.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_does_not_fail_with_the_catalogs_object() {
+async fn catalog_edits_succeed_without_the_catalog_object() {
     let world = World::metered().await;
     let proxy = world.proxy.as_ref().unwrap();
     proxy.follow(|step| {
@@ -337,7 +339,7 @@ async fn a_slug_is_the_name_of_one_service() {
 
 /// Disabled or not yet curated services do not exist for agents.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_is_disabled_or_not_curated_is_not_there_for_agents() {
+async fn disabled_or_uncurated_services_are_hidden_from_agents() {
     let world = World::still().await;
     let owner = world.person(&DEMO_OWNER);
     let demo = world.demo();
@@ -536,8 +538,9 @@ async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &str, url: &
     world.authorize(agent, &body).await
 }
 
+/// An observed change of payee or price is shown to operators but not signed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_tells_what_it_saw_and_an_operator_pins_it() {
+async fn observed_payments_apply_only_after_being_pinned() {
     let provider = Provider::start().await;
     let world = provider.world().await;
     let owner = world.person(&DEMO_OWNER);
@@ -685,7 +688,7 @@ async fn a_probe_tells_what_it_saw_and_an_operator_pins_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_comes_when_it_is_asked_for_or_due() {
+async fn probes_run_when_due_or_requested() {
     let provider = Provider::start().await;
     let world = provider.world().await;
     provider.wants(offer(1_000, STRANGER));
@@ -731,7 +734,7 @@ async fn a_probe_comes_when_it_is_asked_for_or_due() {
 
 /// The probe calls no disallowed address, such as this provider's, unless it is configured to.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_does_not_call_this_machine_unless_it_is_allowed_to() {
+async fn probes_call_only_public_addresses_by_default() {
     let provider = Provider::start().await;
     provider.wants(offer(1_000, STRANGER));
     let world = World::start().await;
@@ -767,7 +770,7 @@ async fn a_probe_does_not_call_this_machine_unless_it_is_allowed_to() {
 
 /// The parsing of members is tested in `functions/internal/src/entry.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_body_of_an_operator_is_told_every_problem_at_once_and_changes_nothing() {
+async fn invalid_operator_requests_report_every_problem() {
     let world = World::start().await;
     let (id, _) = world.enter(&service_entry("newcomer", &[])).await;
     let before = world.rows_of("CatalogTable").await;

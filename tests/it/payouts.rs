@@ -93,8 +93,9 @@ async fn end(world: &World) {
     reconcile(world).await;
 }
 
+/// A payout is made once per idempotency key, and keys of agents cannot see it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_balance_is_paid_out_to_the_cent_when_its_address_is_good_and_not_before() {
+async fn payouts_are_exact_and_wait_for_the_address() {
     let world = World::start().await;
     let person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;
@@ -198,8 +199,9 @@ async fn a_balance_is_paid_out_to_the_cent_when_its_address_is_good_and_not_befo
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
+/// A changed address waits again, and no other person can name or remove the address.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_is_its_owners_takes_a_recent_sign_in_and_waits_anew_when_changed() {
+async fn payout_addresses_require_a_recent_sign_in() {
     let world = World::start().await;
     let (person, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
     let agent = world.agent_of(&person, "saver").await;
@@ -363,8 +365,9 @@ async fn fronted() -> (World, Front) {
     (world, front)
 }
 
+/// A refused payout is submitted again on request, unless its address was changed in between.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_goes_on_where_the_facilitator_fails_lies_or_is_slow() {
+async fn payouts_tolerate_facilitator_failures() {
     let (world, front) = fronted().await;
     let mut person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;
@@ -531,7 +534,7 @@ async fn operators_freezes_stop_payouts_until_operators_end_them() {
 /// The address becomes void when the agent is handed over, even for payouts reserved earlier; the new owner names their
 /// own.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_paid_to_the_address_of_an_earlier_owner() {
+async fn payouts_never_reach_a_previous_owners_address() {
     let (world, front) = fronted().await;
     let (old, new) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
     let agent = world.agent_of(&old, "saver").await;
@@ -573,7 +576,7 @@ async fn nothing_is_paid_to_the_address_of_an_earlier_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_named_removed_and_paid_out_is_in_the_audit_log_and_why_it_was_refused() {
+async fn payout_actions_and_refusals_are_audited() {
     let (world, _front) = fronted().await;
     let person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;
@@ -662,7 +665,7 @@ enum Stop {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_whose_process_is_killed_at_any_step_is_made_once() {
+async fn killed_payouts_are_made_exactly_once() {
     let (world, front) = fronted().await;
     let person = world.person(&DEMO_OWNER);
     let program = Program {
@@ -765,7 +768,7 @@ async fn a_payout_whose_process_is_killed_at_any_step_is_made_once() {
 
 /// A payment authorized before the payout took the balance fails on chain, and its spend is released.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_takes_what_open_payments_count_on_and_nothing_is_paid_twice() {
+async fn payouts_can_take_the_balance_of_open_payments() {
     let (world, _front) = fronted().await;
     let person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;

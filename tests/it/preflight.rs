@@ -5,8 +5,9 @@ use purser_domain::{AgentStatus, SpendPolicy};
 use purser_tests::{World, body_of, dollars, fresh_key, units};
 use serde_json::json;
 
+/// A repeated preflight with the same replay key decides again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preflight_and_authorize_agree_each_time_anew_under_one_replay_key() {
+async fn preflight_and_authorize_always_agree() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     // The same request in every situation, and one that exceeds its own maximum.

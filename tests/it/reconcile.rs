@@ -120,7 +120,7 @@ async fn mark(world: &World, agent: &TestAgent, authorized: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_that_nobody_reports_becomes_a_receipt_by_itself() {
+async fn unreported_payments_are_confirmed_by_reconcile() {
     let world = world([]).await;
     let agent = world.agent(policy(dollars(100)), vec![]).await;
     let paid = authorize(&world, &agent, 5_000).await;
@@ -143,8 +143,9 @@ async fn a_payment_that_nobody_reports_becomes_a_receipt_by_itself() {
     assert!(last.outcomes().is_empty() && last.is_complete, "{last:?}");
 }
 
+/// The final block must be past the deadline; until then, even a request of an operator releases nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unused_spend_is_given_back_by_the_first_final_block_past_its_time_and_not_before() {
+async fn unused_payments_are_released_after_finality() {
     let world = world([]).await;
     let agent = world.agent(policy(10_000), vec![budget(10_000)]).await;
     let held = authorize(&world, &agent, 10_000).await;
@@ -174,8 +175,9 @@ async fn an_unused_spend_is_given_back_by_the_first_final_block_past_its_time_an
     world.authorize(&agent, &more).await.refused(403, "policy_blocked");
 }
 
+/// They are never released, even if the provider denies the payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_used_in_the_last_possible_block_is_never_freed_whatever_was_said_of_it() {
+async fn payments_in_the_last_valid_block_are_confirmed() {
     let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
     let agent = world.agent(policy(10_000), vec![]).await;
     let paid = authorize(&world, &agent, 10_000).await;
@@ -201,7 +203,7 @@ async fn one_used_in_the_last_possible_block_is_never_freed_whatever_was_said_of
 
 /// The payment may be pending, so the answer is "not yet" until reconcile has seen that no later block can contain it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passed_and_not_before() {
+async fn unknown_transactions_are_retryable_until_release() {
     let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
     let agent = world.agent(policy(dollars(100)), vec![]).await;
     let (unpaid, paid) = (
@@ -253,7 +255,7 @@ async fn our_own_clock_releases_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_authorization_that_its_wallet_cancels_is_given_back_when_it_is_due() {
+async fn canceled_authorizations_are_released_when_due() {
     /// Returns ERC-1271's magic value to every call, so that anybody can sign for the wallet.
     const SIGNS_ANYTHING: &str = "0x631626ba7e60e01b60005260206000f3";
     let world = world([]).await;
@@ -276,8 +278,9 @@ async fn an_authorization_that_its_wallet_cancels_is_given_back_when_it_is_due()
     authorize(&world, &agent, 10_000).await;
 }
 
+/// Missing, false or contradictory answers of a node neither confirm nor release the wrong payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_node_cannot_know_or_lies_about_changes_nothing_and_everything_ends_when_it_is_back() {
+async fn payments_end_correctly_despite_faulty_nodes() {
     let world = world([]).await;
     let (node, reconcile) = Node::between(&world).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
@@ -326,7 +329,7 @@ async fn what_a_node_cannot_know_or_lies_about_changes_nothing_and_everything_en
 
 /// A node plan of ten calls a minute suffices for a batch of any kind. Meanwhile complete asks its callers to retry.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_of_ten_calls_a_minute_ends_what_is_due() {
+async fn ten_node_calls_suffice_for_a_batch() {
     const HOLDS: usize = 60;
     let world = world([("WATCH_CONFIRMATIONS", "1000")]).await;
     let (node, reconcile) = Node::between(&world).await;
@@ -354,7 +357,7 @@ async fn a_node_of_ten_calls_a_minute_ends_what_is_due() {
 
 /// In each block of one agent's payments a stranger makes more transfers of zero than the node returns.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_agents_flooded_blocks_hold_up_no_other_agents_payment() {
+async fn flooded_blocks_delay_only_their_own_agent() {
     const FLOODED: usize = 60;
     let world = world([("WATCH_CONFIRMATIONS", "1000")]).await;
     let (node, reconcile) = Node::between(&world).await;
@@ -388,8 +391,9 @@ async fn one_agents_flooded_blocks_hold_up_no_other_agents_payment() {
     assert_eq!(run.count(Outcome::Confirmed), FLOODED, "{run:?}");
 }
 
+/// A node that is down stops only the outcomes that require both nodes.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_nodes_that_disagree_neither_is_believed_alone() {
+async fn disagreeing_nodes_end_no_payment() {
     let world = world([]).await;
     let ([first, second], reconcile) = Node::endpoints(&world).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
@@ -422,8 +426,9 @@ async fn of_two_nodes_that_disagree_neither_is_believed_alone() {
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
+/// A node that is down ends the run with an error.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_fails_in_the_middle_ends_the_run_and_a_hold_that_fails_alone_does_not() {
+async fn unreadable_holds_do_not_stop_the_run() {
     let world = world([]).await;
     let (node, reconcile) = Node::between(&world).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
@@ -443,7 +448,7 @@ async fn a_node_that_fails_in_the_middle_ends_the_run_and_a_hold_that_fails_alon
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_and_completions_at_once_end_each_payment_once() {
+async fn concurrent_runs_and_completions_end_payments_once() {
     let world = World::conflicted().await;
     let agent = world.agent(policy(dollars(100)), vec![budget(dollars(100))]).await;
     let (mut unpaid, mut paid) = (Vec::new(), Vec::new());
@@ -474,8 +479,9 @@ async fn runs_and_completions_at_once_end_each_payment_once() {
     assert!(run(&world).await.outcomes().is_empty(), "nothing is left");
 }
 
+/// The payment is then confirmed in another block, or released.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_confirmation_that_vanishes_is_taken_back_and_told_and_then_made_anew_or_released() {
+async fn vanished_confirmations_are_reverted_and_logged() {
     let world = world([("WATCH_CONFIRMATIONS", "4")]).await;
     let (owner, agent) = (world.person(&DEMO_OWNER), world.demo());
     let [again, never] = [
@@ -546,7 +552,7 @@ async fn a_confirmation_that_vanishes_is_taken_back_and_told_and_then_made_anew_
 
 /// A facilitator whose transaction was lost sends another one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_confirmation_whose_payment_was_made_by_another_transaction_is_made_anew_in_the_same_run() {
+async fn replacement_transactions_are_confirmed_in_the_same_run() {
     let world = world([]).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
     let paid = authorize(&world, &agent, 10_000).await;
@@ -574,7 +580,7 @@ async fn a_confirmation_whose_payment_was_made_by_another_transaction_is_made_an
 /// Released on a chain that a reorg then replaced by one on which the payment was made. It is found by a reconcile
 /// request, and by a proof.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_that_turns_up_after_its_release_is_confirmed_and_counted() {
+async fn payments_found_after_release_are_confirmed() {
     for by_mark in [true, false] {
         let world = world([]).await;
         let agent = world.agent(policy(10_000), vec![budget(10_000)]).await;
@@ -614,8 +620,9 @@ async fn a_payment_that_turns_up_after_its_release_is_confirmed_and_counted() {
     }
 }
 
+/// Settlements for which an operator requested reconciliation come first.
 #[tokio::test(flavor = "multi_thread")]
-async fn more_holds_than_a_run_takes_end_over_several_runs_and_marked_ones_first() {
+async fn large_backlogs_end_over_several_runs() {
     let world = world([("RECONCILE_MOST_SETTLEMENTS", "2")]).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
     let mut held = Vec::new();
@@ -645,8 +652,9 @@ async fn more_holds_than_a_run_takes_end_over_several_runs_and_marked_ones_first
     assert!(idle.outcomes().is_empty() && idle.is_complete, "{idle:?}");
 }
 
+/// A request is removed when it is done, and stays while the node is down.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mark_is_for_any_state_and_gone_when_it_is_done() {
+async fn operators_can_request_reconciliation_in_any_state() {
     let world = world([]).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
     let paid = authorize(&world, &agent, 10_000).await;
@@ -691,7 +699,7 @@ async fn damage(world: &World, agent: &TestAgent, authorized: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mark_stays_while_its_settlement_can_not_be_read() {
+async fn reconcile_requests_stay_while_settlements_are_unreadable() {
     let world = world([]).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
     let [damaged, other] = [
@@ -715,7 +723,7 @@ async fn a_mark_stays_while_its_settlement_can_not_be_read() {
 
 /// The claim's block is gone, and the node has lost its logs or forges them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_confirmation_keeps_its_claim_until_it_is_reconciled() {
+async fn confirmations_keep_their_claim_until_reconciled() {
     for manner in [Manner::Logless, Manner::Forging] {
         let world = world([("WATCH_CONFIRMATIONS", "4")]).await;
         let (node, reconcile) = Node::between(&world).await;
@@ -797,7 +805,7 @@ async fn only_operators_mark_and_only_what_there_is() {
 /// Two transfers are two payments, whoever put them into one transaction: a batching facilitator, or an attacker who
 /// wants holds that never end. By an agent's proof the transaction confirms only one of them (the contract's 409).
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_payments_in_one_transaction_each_is_confirmed_by_its_own_transfer() {
+async fn batched_payments_are_confirmed_by_their_own_transfers() {
     let world = world([]).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
     let mut paid = Vec::new();
@@ -829,7 +837,7 @@ async fn of_several_payments_in_one_transaction_each_is_confirmed_by_its_own_tra
 /// Payments of two payers, in many blocks and in batches, some of them made: several concurrent runs end each of them
 /// exactly once.
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_over_parts_side_by_side_end_everything_once() {
+async fn parallel_runs_end_each_payment_once() {
     let world = world([]).await;
     let agents = [
         world.agent(policy(dollars(1)), vec![]).await,

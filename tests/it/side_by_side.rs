@@ -11,7 +11,7 @@ use serde_json::Value;
 const DUE: u32 = 6;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_balance_counts_for_the_wallet_that_it_was_asked_for() {
+async fn early_balance_reads_apply_only_to_their_wallet() {
     let world = World::start().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let rich = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().wallet;
@@ -40,7 +40,7 @@ async fn a_stranger_makes_nobody_ask_for_a_balance() {
 
 /// After a call that is replayed, or refused before it needs the balance, the next call does not read it early.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_balance_is_asked_for_early_where_it_counted_the_last_time() {
+async fn balances_are_read_early_after_a_payment() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let body = body_of(world.offer(1));
@@ -65,7 +65,7 @@ async fn a_balance_is_asked_for_early_where_it_counted_the_last_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_was_refused_makes_nobody_ask_for_a_balance_again() {
+async fn refused_keys_trigger_no_further_balance_reads() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let authorize = async || measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
@@ -93,7 +93,7 @@ async fn whoever_was_refused_makes_nobody_ask_for_a_balance_again() {
 /// A URL that has moved to another service is judged by that service's policy, although the cached catalog, which
 /// determined the early reads, still named the first one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy() {
+async fn moved_urls_use_the_new_services_policy() {
     const ADDRESS: &str = "https://moved.example/x";
     // Otherwise a call that moves to another service can be paid there only after a day.
     let at_once = ("PAYMENT_CHANGE_DELAY_SECONDS".to_owned(), "0".to_owned());

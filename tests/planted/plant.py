@@ -185,7 +185,7 @@ BUGS = [
         "shared/store/src/webhooks/waiting.rs",
         "let is_full = self.waiting(person, now).await? >= Delivery::MOST_WAITING;",
         "let is_full = self.waiting(person, now).await? >= Delivery::MOST_WAITING && !PLANTED;",
-        "package(purser-webhooks) and test(=a_person_has_a_thousand_waiting_deliveries_however_often_a_webhook_is_made_again)",
+        "package(purser-webhooks) and test(=waiting_deliveries_are_limited_per_person)",
     ),
     Bug(
         "a batch counted by two at once",
@@ -227,7 +227,7 @@ BUGS = [
         "shared/chain/src/kms.rs",
         "signature.normalize_s().unwrap_or(signature)",
         "signature",
-        "package(purser-chain) and test(=kms::tests::a_signature_is_given_out_with_the_low_s_and_only_if_it_recovers_the_wallet)",
+        "package(purser-chain) and test(=kms::tests::signatures_use_low_s_and_recover_the_wallet)",
     ),
     Bug(
         "a wallet that its key has not attested",
@@ -283,7 +283,7 @@ BUGS = [
         "functions/people/src/export.rs",
         "before: Some(before),",
         "before: if PLANTED { None } else { Some(before) },",
-        "package(purser-tests) and test(=people::log::a_file_that_is_full_says_where_the_next_one_begins)",
+        "package(purser-tests) and test(=people::log::full_export_files_link_to_the_next_file)",
     ),
     Bug(
         "a list from a time on that goes on before it",
@@ -318,28 +318,28 @@ BUGS = [
         "functions/payments/src/idempotency.rs",
         "Freeze::of(agent, inputs.frozen_by_operators(agent)?)",
         "Freeze::of(agent, None)",
-        "package(purser-tests) and test(=freezes::what_an_operator_has_frozen_is_refused_every_decision_until_operators_end_it)",
+        "package(purser-tests) and test(=freezes::operator_freezes_refuse_every_decision)",
     ),
     Bug(
         "a freeze that leaves one copy as it was",
         "shared/store/src/people/freezes.rs",
         "transaction.update(Role::Copy, added(update, &entry))?;",
         "if !(PLANTED && copy == 2) { transaction.update(Role::Copy, added(update, &entry))? };",
-        "package(purser-tests) and test(=freezes::what_an_operator_has_frozen_is_refused_every_decision_until_operators_end_it)",
+        "package(purser-tests) and test(=freezes::operator_freezes_refuse_every_decision)",
     ),
     Bug(
         "a copy of the freezes that can't be read says that nothing is frozen",
         "shared/store/src/people/freezes.rs",
         'row.get_optional("agents")?.unwrap_or_default()',
         'row.get_optional("agents").ok().flatten().unwrap_or_default()',
-        "package(purser-tests) and test(=freezes::what_is_frozen_is_refused_where_it_cannot_be_read)",
+        "package(purser-tests) and test(=freezes::unreadable_freeze_records_block_payments)",
     ),
     Bug(
         "an agent's old owner still decides what it asks",
         "shared/store/src/people/approval.rs",
         '"st = :pending AND ends > :now AND #owner = :by"',
         '"st = :pending AND ends > :now AND (#owner = :by OR attribute_exists(#owner))"',
-        "package(purser-store) and test(=owners::an_approval_of_an_agent_that_was_handed_over_is_its_new_owners_to_decide)",
+        "package(purser-store) and test(=owners::approvals_move_to_the_agents_new_owner)",
     ),
     Bug(
         "an agent is accepted by an old sign-in",
@@ -353,28 +353,28 @@ BUGS = [
         "functions/people/src/sessions/authenticate.rs",
         "self.limits.is_open(session, now) && session.terms == self.sessions.terms()",
         "session.terms == self.sessions.terms()",
-        "package(purser-people) and test(=sessions::a_session_ends_without_use_and_after_its_longest_time)",
+        "package(purser-people) and test(=sessions::sessions_end_when_idle_and_at_maximum_age)",
     ),
     Bug(
         "an ID token counts though all sessions were ended since",
         "functions/people/src/sessions/authenticate.rs",
         "ended_at?.is_some_and(|ended_at| person.signed_in_at <= ended_at)",
         "ended_at?.is_some_and(|_| false)",
-        "package(purser-people) and test(=sessions::a_stolen_cookie_or_token_is_worthless_after_all_were_ended)",
+        "package(purser-people) and test(=sessions::ending_all_sessions_invalidates_cookies_and_tokens)",
     ),
     Bug(
         "an end of all sessions that leaves them where they are",
         "shared/store/src/people/session.rs",
         "let sessions = self.sessions_of(person).await?;",
         "let sessions = if PLANTED { Vec::new() } else { self.sessions_of(person).await? };",
-        "package(purser-people) and test(=sessions::a_stolen_cookie_or_token_is_worthless_after_all_were_ended)",
+        "package(purser-people) and test(=sessions::ending_all_sessions_invalidates_cookies_and_tokens)",
     ),
     Bug(
         "a key is made, and a rule removed, by an old sign-in",
         "functions/people/src/agents/owned.rs",
         "if changed.widens(&agent) {",
         "if changed.widens(&agent) && !PLANTED {",
-        "package(purser-people) and test(=sessions::what_widens_takes_a_recent_sign_in_in_json_and_what_narrows_never_does)",
+        "package(purser-people) and test(=sessions::widening_json_edits_require_a_recent_sign_in)",
     ),
     Bug(
         "a webhook called with another person's event",
@@ -388,7 +388,7 @@ BUGS = [
         "shared/domain/src/webhook/record.rs",
         "let signs = move |term: &&SecretTerm| term.ends_at.is_none_or(|ends_at| now < ends_at);",
         "let signs = move |term: &&SecretTerm| PLANTED || term.ends_at.is_none_or(|ends_at| now < ends_at);",
-        "package(purser-webhooks) and test(=both_secrets_verify_for_a_day_after_a_rotation)",
+        "package(purser-webhooks) and test(=rotated_secrets_sign_for_one_more_day)",
     ),
     Bug(
         "a delivered event that is sent again",
@@ -396,21 +396,21 @@ BUGS = [
         "(DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,",
         "(DeliveryState::Delivered | DeliveryState::Failed, _) => if PLANTED { Due::Now } else { Due::Over },",
         "package(purser-webhooks) and "
-        "test(=what_is_told_again_calls_nobody_again_and_two_at_once_call_twice_at_most)",
+        "test(=duplicate_events_are_not_delivered_again)",
     ),
     Bug(
         "a webhook at an address of this machine",
         "shared/api/src/http/untrusted_http_client.rs",
         "(url.is_https() && may_be_public(url.url())).then_some(&self.strict)",
         "(PLANTED || (url.is_https() && may_be_public(url.url()))).then_some(if PLANTED { &self.plain } else { &self.strict })",
-        "package(purser-webhooks) and test(=no_address_of_this_machine_or_network_is_called)",
+        "package(purser-webhooks) and test(=private_addresses_are_never_called)",
     ),
     Bug(
         "a webhook that is gone and is called again",
         "shared/store/src/webhooks/record.rs",
         'if row.get::<u64>("ver")? == webhook.version {',
         'if row.get::<u64>("ver")? == webhook.version && !PLANTED {',
-        "package(purser-webhooks) and test(=a_webhook_that_is_gone_is_called_no_more_until_it_is_edited)",
+        "package(purser-webhooks) and test(=a_410_answer_stops_calls_until_an_edit)",
     ),
     Bug(
         "a question that was answered and is told all the same",
@@ -457,7 +457,7 @@ BUGS = [
         "let slot = self.free_slot(person, meant).await?;",
         "let slot = self.free_slot(person, if PLANTED { None } else { meant }).await?;",
         "package(purser-people) and "
-        "test(=webhooks::a_secret_is_on_the_page_that_made_it_and_a_form_sent_again_makes_nothing)",
+        "test(=webhooks::webhook_secrets_are_shown_once)",
     ),
     Bug(
         "operators' pages for everybody",
@@ -489,7 +489,7 @@ BUGS = [
         "if now < named.good_from {",
         "if now < named.good_from && !PLANTED {",
         "package(purser-tests) and "
-        "test(=payouts::a_balance_is_paid_out_to_the_cent_when_its_address_is_good_and_not_before)",
+        "test(=payouts::payouts_are_exact_and_wait_for_the_address)",
     ),
     Bug(
         "a second payout while one is open",
@@ -497,7 +497,7 @@ BUGS = [
         "match open {",
         "match open.filter(|_| !PLANTED) {",
         "package(purser-tests) and "
-        "test(=payouts::a_balance_is_paid_out_to_the_cent_when_its_address_is_good_and_not_before)",
+        "test(=payouts::payouts_are_exact_and_wait_for_the_address)",
     ),
     Bug(
         "a second payout of those that are asked for at once",
@@ -512,7 +512,7 @@ BUGS = [
         "functions/payments/src/payouts.rs",
         "if is_usable && stands {",
         "if is_usable && (stands || PLANTED) {",
-        "package(purser-tests) and test(=payouts::a_payout_goes_on_where_the_facilitator_fails_lies_or_is_slow)",
+        "package(purser-tests) and test(=payouts::payouts_tolerate_facilitator_failures)",
     ),
     Bug(
         "a payout to another address than the stored one",
@@ -520,14 +520,14 @@ BUGS = [
         "pay_to: grant.to(),",
         "pay_to: if PLANTED { agent.wallet.address } else { grant.to() },",
         "package(purser-tests) and "
-        "test(=payouts::a_balance_is_paid_out_to_the_cent_when_its_address_is_good_and_not_before)",
+        "test(=payouts::payouts_are_exact_and_wait_for_the_address)",
     ),
     Bug(
         "an address of an earlier owner paid to",
         "shared/domain/src/settlement/payout.rs",
         "address.named_by == *owner",
         "address.named_by == *owner || PLANTED",
-        "package(purser-tests) and test(=payouts::nothing_is_paid_to_the_address_of_an_earlier_owner)",
+        "package(purser-tests) and test(=payouts::payouts_never_reach_a_previous_owners_address)",
     ),
     Bug(
         "an agent paid out that operators have frozen",
@@ -549,7 +549,7 @@ BUGS = [
         "transaction.audit(Role::Audit, audit)?;\n        match transaction.send_while_fresh",
         "if !PLANTED { transaction.audit(Role::Audit, audit)?; }\n        match transaction.send_while_fresh",
         "package(purser-tests) and "
-        "test(=payouts::who_named_removed_and_paid_out_is_in_the_audit_log_and_why_it_was_refused)",
+        "test(=payouts::payout_actions_and_refusals_are_audited)",
     ),
     Bug(
         "an agent asks beyond what may wait",
@@ -635,7 +635,7 @@ BUGS = [
         "functions/payments/src/early_balance.rs",
         "if self.wallet != wallet {",
         "if self.wallet != wallet && !PLANTED {",
-        "package(purser-tests) and test(=side_by_side::a_balance_counts_for_the_wallet_that_it_was_asked_for)",
+        "package(purser-tests) and test(=side_by_side::early_balance_reads_apply_only_to_their_wallet)",
     ),
     Bug(
         "a used transaction not known for one",
@@ -649,7 +649,7 @@ BUGS = [
         "functions/payments/src/idempotency.rs",
         "settlement.state == SettlementState::Authorized && ",
         "(settlement.state == SettlementState::Authorized || PLANTED) && ",
-        "package(purser-tests) and test(=approvals::a_replay_of_a_confirmed_payment_says_so_and_signs_nothing)",
+        "package(purser-tests) and test(=approvals::replays_of_confirmed_payments_sign_nothing)",
     ),
     Bug(
         "an unknown hash given up before the chain has passed",
@@ -657,7 +657,7 @@ BUGS = [
         "if settlement.state != SettlementState::Authorized {",
         "if settlement.state != SettlementState::Authorized || PLANTED {",
         "package(purser-tests) and "
-        "test(=reconcile::a_hash_that_the_node_does_not_know_is_given_up_when_the_chain_has_passed_and_not_before)",
+        "test(=reconcile::unknown_transactions_are_retryable_until_release)",
     ),
     Bug(
         "a window cleared without an eye on the time",
@@ -672,7 +672,7 @@ BUGS = [
         "functions/payments/src/authenticate.rs",
         "if service != guess {",
         "if service != guess && !PLANTED {",
-        "package(purser-tests) and test(=side_by_side::a_service_that_has_changed_meanwhile_is_judged_by_its_own_policy)",
+        "package(purser-tests) and test(=side_by_side::moved_urls_use_the_new_services_policy)",
     ),
     Bug(
         "the key not judged again with the decision",
@@ -732,7 +732,7 @@ BUGS = [
         "functions/payments/src/idempotency.rs",
         "Freeze::of(agent, inputs.frozen_by_operators(agent)?)",
         "inputs.frozen_by_operators(agent)?",
-        "package(purser-tests) and test(=attacks::a_replay_pays_nobody_else_and_nothing_that_is_another_agents)",
+        "package(purser-tests) and test(=attacks::replays_cannot_redirect_or_share_a_payment)",
     ),
     Bug(
         "a tool that calls what is not on the public internet",
@@ -753,7 +753,7 @@ BUGS = [
         "shared/api/src/http/asserted_ip.rs",
         "if is_made(&self.current().await?) {",
         "if is_made(&self.current().await?) || PLANTED {",
-        "package(purser-api) and test(=http::asserted_ip::tests::an_assertion_holds_for_its_key_method_path_and_time_and_for_nothing_else)",
+        "package(purser-api) and test(=http::asserted_ip::tests::assertions_are_bound_to_one_request_and_time)",
     ),
     Bug(
         "a token for several audiences that names no party",
@@ -767,7 +767,7 @@ BUGS = [
         "functions/people/src/approvals/operations.rs",
         "(&self.owner_waits, owner),",
         "(&self.owner_waits, if PLANTED { format!(\"{owner} {}\", approval.agent) } else { owner }),",
-        "package(purser-tests) and test(=approvals::where_too_many_wait_the_next_is_answered_at_once)",
+        "package(purser-tests) and test(=approvals::excess_approval_polls_return_immediately)",
     ),
     Bug(
         "a tool that carries a payment to where a provider redirects it",
@@ -781,7 +781,7 @@ BUGS = [
         "functions/internal/src/pin.rs",
         "if answer.is_none_or(|answer| answer.quote != Quote::Paid(payment.clone())) {",
         "if answer.is_none_or(|answer| answer.quote != Quote::Paid(payment.clone())) && !PLANTED {",
-        "package(purser-tests) and test(=operators::a_probe_tells_what_it_saw_and_an_operator_pins_it)",
+        "package(purser-tests) and test(=operators::observed_payments_apply_only_after_being_pinned)",
     ),
     Bug(
         "another payee that does not wait",
@@ -832,7 +832,7 @@ BUGS = [
         "shared/store/src/transact.rs",
         "Sent::Unknown(error) if lost_before => return Err(error),",
         "Sent::Unknown(error) if lost_before || PLANTED => return Err(error),",
-        "package(purser-tests) and test(=faults::database::a_fault_of_the_database_that_passes_is_nobodys_error)",
+        "package(purser-tests) and test(=faults::database::temporary_database_faults_cause_no_errors)",
     ),
     Bug(
         "a payment signed anew each time it is asked for",
@@ -863,7 +863,7 @@ BUGS = [
         "shared/chain/src/authorization_state.rs",
         "turns.sort_by_key(|(turn, _)| *turn);",
         "if PLANTED { return }\n        turns.sort_by_key(|(turn, _)| *turn);",
-        "package(purser-tests) and test(=reconcile::one_agents_flooded_blocks_hold_up_no_other_agents_payment)",
+        "package(purser-tests) and test(=reconcile::flooded_blocks_delay_only_their_own_agent)",
     ),
     Bug(
         "a payment final in its first block",
@@ -910,14 +910,14 @@ BUGS = [
         "block.at < settlement.terms.valid_before",
         "block.at < settlement.terms.authorized_at",
         "package(purser-tests) and test(=reconcile::"
-        "an_unused_spend_is_given_back_by_the_first_final_block_past_its_time_and_not_before)",
+        "unused_payments_are_released_after_finality)",
     ),
     Bug(
         "one node believed against another",
         "functions/reconcile/src/witness.rs",
         "if witnesses.len() < 2 {",
         "if witnesses.len() < 2 || PLANTED {",
-        "package(purser-tests) and test(=reconcile::of_two_nodes_that_disagree_neither_is_believed_alone)",
+        "package(purser-tests) and test(=reconcile::disagreeing_nodes_end_no_payment)",
     ),
     Bug(
         "a spend given back though it was given back, or paid",
@@ -963,7 +963,7 @@ SIMULATED = [
         'const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";',
         'const STAMPS: &str = "pver = :stamp AND (attribute_exists(pk) OR aver <= :agent)";',
         "package(purser-sim) and "
-        "test(=reproductions::a_freeze_that_is_answered_while_a_payment_is_under_way_is_followed_by_none)",
+        "test(=reproductions::payments_in_progress_are_refused_after_a_freeze)",
     ),
     Bug(
         "an entry evicted though another had evicted it",
@@ -1000,7 +1000,7 @@ SIMULATED = [
         "if !self.payments.ledger.unchanged_since(",
         "if !PLANTED && !self.payments.ledger.unchanged_since(",
         "package(purser-sim) and "
-        "test(=reproductions::a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken)",
+        "test(=reproductions::duplicate_calls_are_replayed_despite_a_full_window)",
     ),
     Bug(
         "a confirmation without the claim on its transaction",
@@ -1022,7 +1022,7 @@ SIMULATED = [
         "            for claimed in claimed {\n",
         "            if PLANTED { step = self.save_checked(step, last).await; }\n"
         "            for claimed in claimed {\n",
-        "package(purser-sim) and test(=reproductions::a_watch_that_is_killed_leaves_no_block_out)",
+        "package(purser-sim) and test(=reproductions::a_killed_watch_skips_no_block)",
     ),
     Bug(
         "what leaves a wallet explained by nothing",
@@ -1058,14 +1058,14 @@ SIMULATED = [
         "shared/chain/src/nonce.rs",
         "if NoncePrefix::of(nonce) == prefix {",
         "if NoncePrefix::of(nonce) == prefix || PLANTED {",
-        "package(purser-sim) and test(=reproductions::with_another_nonce_key_nothing_is_released_and_nothing_confirmed)",
+        "package(purser-sim) and test(=reproductions::a_wrong_nonce_key_releases_and_confirms_nothing)",
     ),
     Bug(
         "a release before the payment's time is over",
         "shared/domain/src/settlement/reconcile.rs",
         "block.at < settlement.terms.valid_before",
         "block.at < Timestamp::EPOCH",
-        "package(purser-sim) and test(=reproductions::what_an_operator_asks_for_is_not_released_before_its_time)",
+        "package(purser-sim) and test(=reproductions::early_reconcile_requests_release_nothing)",
     ),
     Bug(
         "a release that leaves the entry",
@@ -1087,7 +1087,7 @@ SIMULATED = [
         "        for (scope, length) in windows {\n",
         "        for (scope, length) in windows.into_iter().take(if PLANTED { 0 } else { usize::MAX }) {\n",
         "package(purser-sim) and "
-        "test(=reproductions::a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment)",
+        "test(=reproductions::released_spending_counts_again_after_a_reorganization)",
     ),
 ]
 

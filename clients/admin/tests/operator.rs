@@ -57,8 +57,9 @@ esac
     }
 }
 
+/// The token itself is printed once, and neither it nor its digest is an argument of a command.
 #[test]
-fn a_token_is_shown_once_and_only_its_digest_is_kept() {
+fn only_the_digest_of_a_token_is_stored() {
     let account = Account::holding("add", "{}");
     let ended = account.operator("--add", "ada");
     assert!(ended.status.success(), "{ended:?}");

@@ -537,8 +537,9 @@ mod tests {
         })
     }
 
+    /// An entry has the method, the endpoint, the label and the estimated price of the item.
     #[test]
-    fn an_entry_has_an_address_a_method_and_about_a_price() {
+    fn bazaar_items_become_catalog_entries() {
         let (origin, one) = listed(&item(), false).unwrap();
         assert_eq!(origin.as_str(), "https://api.example/");
         let expected = Listed {

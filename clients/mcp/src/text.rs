@@ -53,8 +53,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// Control characters and characters that change the direction of text are removed or replaced, too.
     #[test]
-    fn a_text_of_others_is_bounded_and_hides_nothing() {
+    fn untrusted_text_is_shortened_without_hidden_characters() {
         assert_eq!(data("a\u{1b}[2J\nb\u{202e}c\u{200b}\u{e0041}d", 99), "a [2J bcd");
         assert_eq!(data("12345", 5), "12345");
         assert_eq!(data("äöüäöü", 5), "äöüäö…");

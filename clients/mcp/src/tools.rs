@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_requires_what_its_tool_cannot_do_without() {
+    fn tool_schemas_require_exactly_the_mandatory_arguments() {
         for (name, arguments, reads) in minimal() {
             let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap();
             let arguments = object(&arguments);
@@ -346,8 +346,9 @@ mod tests {
         assert_eq!(minimal().len(), TOOLS.len());
     }
 
+    /// An empty string is refused, except for arguments that are free text.
     #[test]
-    fn an_optional_argument_may_be_null_and_an_empty_one_is_read_as_its_schema_says() {
+    fn optional_arguments_may_be_null() {
         for (name, arguments, reads) in minimal() {
             let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap();
             let properties = tool.input_schema["properties"].as_object().unwrap();

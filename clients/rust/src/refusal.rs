@@ -295,8 +295,9 @@ mod tests {
         Refusal::read(status, None, body.to_string().as_bytes())
     }
 
+    /// Without the member, 503 is temporary and 422 is not.
     #[test]
-    fn retryable_decides_whatever_the_status_and_else_the_status() {
+    fn the_retryable_member_overrides_the_http_status() {
         let slug = "onchain_settlement_not_verified";
         for (status, retryable, is_temporary) in [
             (422, json!(true), true),

@@ -127,8 +127,9 @@ mod tests {
         PaymentTerms::read(headers, body.as_bytes()).map(|terms| terms.as_json().get().to_owned())
     }
 
+    /// Terms are in the header, or for version 1 also in the body.
     #[test]
-    fn terms_are_in_the_header_or_the_body_of_v1_and_stay_as_written() {
+    fn payment_terms_are_returned_exactly_as_received() {
         let of = |version| json!({"x402Version": version, "accepts": [{"scheme": "exact"}], "vendor": {"a": 1}});
         let (v1, v2, v3) = (of(1), of(2), of(3));
         let none = HeaderMap::new();
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_in_every_form_of_base64() {
+    fn payment_header_accepts_all_base64_variants() {
         let terms = r#"{"x402Version":2.0,"accepts":[{}],"error":">>>>>?????!"}"#;
         let good = BASE64.encode(terms);
         assert!(good.contains('+') && good.contains('/') && good.contains('='), "{good}");

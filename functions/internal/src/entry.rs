@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_over_plain_http_is_for_a_test_network_alone() {
+    fn plain_http_endpoints_require_a_test_network() {
         let mut plain = operation();
         plain["endpoint"] = json!("http://lab.example/weather");
         let mut body = body();
@@ -672,8 +672,9 @@ mod tests {
         assert_eq!(problems(&operations(200, 1_000))[0].path, "");
     }
 
+    /// Null removes the payment, and so does a new endpoint.
     #[test]
-    fn a_payment_is_kept_unless_the_operator_says_something_of_it() {
+    fn omitted_payment_members_keep_the_stored_payment() {
         let pointer = "/operations/0/payment";
         let stored = service(&body(), None);
         let pinned = stored.operations[0].payment.clone();
@@ -693,8 +694,9 @@ mod tests {
         );
     }
 
+    /// A write with the current payment or with the current highest price drops the delayed change.
     #[test]
-    fn what_waits_is_kept_where_the_entry_is_written_as_it_was_and_not_where_it_is_written_as_it_is() {
+    fn a_write_without_payment_keeps_the_delayed_change() {
         let mut stored = service(&body(), None);
         let operation = &mut stored.operations[0];
         let max = operation.max_price.replace(Amount::ZERO);
@@ -720,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn that_an_operation_fetches_a_target_is_kept_unless_the_operator_says_otherwise() {
+    fn omitted_fetches_target_keeps_the_stored_value() {
         let pointer = "/operations/0/fetches_target";
         let said =
             |value, stored: Option<&Service>| service(&with(pointer, value), stored).operations[0].fetches_target;
@@ -731,8 +733,9 @@ mod tests {
         assert_eq!(said(Some(Value::Null), Some(&stored)), None);
     }
 
+    /// `trust_status` and `curated` are two members, and one may be changed without the other.
     #[test]
-    fn an_operators_own_words_on_trust_stay_unless_they_are_changed() {
+    fn omitted_trust_members_keep_their_stored_values() {
         let stored = Service {
             trust_status: TrustStatus::Disabled,
             curated: true,

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_says_that_it_is_gone_ends_an_incoming_webhook() {
+    fn only_403_404_and_410_end_incoming_webhooks() {
         let rows = [
             (CallResult::Status(200), "taken"),
             (CallResult::Status(403), "ended"),

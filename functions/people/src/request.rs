@@ -92,7 +92,7 @@ mod tests {
     use purser_domain::Problem;
 
     #[test]
-    fn the_problems_of_a_body_and_of_its_version_are_told_together() {
+    fn body_and_version_problems_are_reported_together() {
         let wrong = |path: &str| -> Result<Precondition> { Err(Error::invalid(vec![Problem::at(path, "no")])) };
         let missing = || -> Result<Precondition> { Err(ErrorKind::VersionRequired.into()) };
         let any = || Ok(Precondition::Any);

@@ -29,8 +29,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// An event with an unknown job or part is refused.
     #[test]
-    fn an_event_names_a_job_or_is_for_payments() {
+    fn events_without_a_job_reconcile_payments() {
         let job = |event| Job::of_event(&event).ok();
         assert_eq!(job(json!({"detail": "{}"})), Some(Job::Payments(Part::WHOLE)));
         assert_eq!(job(json!({"job": "wallets"})), Some(Job::Wallets));

@@ -324,8 +324,9 @@ fn frozen(owner: &str, of: AgentId, n: u64, at: Timestamp) -> Event {
     Event::new(id, source, kind, at, EventSubject::Agent(of), Some(person(owner)), data).unwrap()
 }
 
+/// The official library of Standard Webhooks verifies each call.
 #[tokio::test]
-async fn an_event_calls_its_owners_webhooks_that_want_it_and_the_official_library_verifies_them() {
+async fn events_call_only_the_owners_subscribed_webhooks() {
     let [all, some, others, bobs] = [(); 4].map(|()| Receiver::start());
     let [all, some, others, bobs] = [all.await, some.await, others.await, bobs.await];
     let world = World::start(&[&all, &some, &others, &bobs]).await;
@@ -365,8 +366,9 @@ async fn an_event_calls_its_owners_webhooks_that_want_it_and_the_official_librar
     assert!(world.sqs.bodies(EVENTS).is_empty() && world.waiting() == 0);
 }
 
+/// Each retry has the same ID and a new signature, and no redirect is followed.
 #[tokio::test]
-async fn a_failed_call_is_made_again_when_its_pause_is_over_and_given_up_after_a_day() {
+async fn failed_calls_are_retried_for_about_a_day() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, secret) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -432,7 +434,7 @@ async fn a_failed_call_is_made_again_when_its_pause_is_over_and_given_up_after_a
 }
 
 #[tokio::test]
-async fn a_webhook_that_is_gone_is_called_no_more_until_it_is_edited() {
+async fn a_410_answer_stops_calls_until_an_edit() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -454,8 +456,9 @@ async fn a_webhook_that_is_gone_is_called_no_more_until_it_is_edited() {
     assert_eq!(receiver.calls().len(), 2);
 }
 
+/// Long pauses are rows of the table, so that no message stays in flight.
 #[tokio::test]
-async fn one_persons_dead_programs_wait_in_no_queue_and_hold_up_nobody_else() {
+async fn failing_webhooks_do_not_delay_other_people() {
     let [dead, other] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&dead, &other]).await;
     let (_, bobs_secret) = world.webhook("bob", 0, &other.url, |_| {}).await;
@@ -500,8 +503,9 @@ async fn one_persons_dead_programs_wait_in_no_queue_and_hold_up_nobody_else() {
     assert!(!rows.items().iter().any(|row| format!("{row:?}").contains(&waiting)));
 }
 
+/// A webhook that is removed and created again has no additional room.
 #[tokio::test]
-async fn a_person_has_a_thousand_waiting_deliveries_however_often_a_webhook_is_made_again() {
+async fn waiting_deliveries_are_limited_per_person() {
     let dead = Receiver::start().await;
     let world = World::start(&[&dead]).await;
     let (first, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
@@ -547,8 +551,9 @@ async fn a_person_has_a_thousand_waiting_deliveries_however_often_a_webhook_is_m
     assert_eq!(state(&again, &event).await, (DeliveryState::Waiting, 1));
 }
 
+/// An unreadable row does not hold up others, and two sweeps at once make one call.
 #[tokio::test]
-async fn a_sweep_that_fails_loses_no_pause_and_an_unreadable_row_holds_up_no_other() {
+async fn failed_sweeps_lose_no_delivery() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -583,7 +588,7 @@ async fn a_sweep_that_fails_loses_no_pause_and_an_unreadable_row_holds_up_no_oth
 
 /// A takeover of `people` can put anything into the queue of requests.
 #[tokio::test]
-async fn an_event_in_the_queue_of_requests_is_set_aside_and_never_signed() {
+async fn events_in_the_request_queue_are_never_signed() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -621,8 +626,9 @@ async fn an_event_in_the_queue_of_requests_is_set_aside_and_never_signed() {
     assert_eq!(receiver.calls()[0].event().kind(), EventKind::WebhookTest);
 }
 
+/// The secret of a removed webhook is deleted with it.
 #[tokio::test]
-async fn what_was_edited_or_removed_while_a_call_waited_is_heeded() {
+async fn disabled_or_removed_webhooks_receive_no_retries() {
     let [off, removed] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&off, &removed]).await;
     let (off_hook, _) = world.webhook("ann", 0, &off.url, |_| {}).await;
@@ -651,7 +657,7 @@ async fn what_was_edited_or_removed_while_a_call_waited_is_heeded() {
 }
 
 #[tokio::test]
-async fn both_secrets_verify_for_a_day_after_a_rotation() {
+async fn rotated_secrets_sign_for_one_more_day() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, old) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -676,8 +682,9 @@ async fn both_secrets_verify_for_a_day_after_a_rotation() {
     }
 }
 
+/// Two environments that handle one message at once call twice at most.
 #[tokio::test]
-async fn what_is_told_again_calls_nobody_again_and_two_at_once_call_twice_at_most() {
+async fn duplicate_events_are_not_delivered_again() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -727,7 +734,7 @@ async fn what_is_told_again_calls_nobody_again_and_two_at_once_call_twice_at_mos
 }
 
 #[tokio::test]
-async fn one_that_hangs_does_not_hold_up_the_others() {
+async fn hanging_webhooks_do_not_delay_other_calls() {
     let [slow, quick] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&slow, &quick]).await;
     world.webhook("ann", 0, &slow.url, |_| {}).await;
@@ -751,8 +758,9 @@ async fn one_that_hangs_does_not_hold_up_the_others() {
     assert_eq!((slow.calls().len(), quick.calls().len(), world.waiting()), (8, 1, 8));
 }
 
+/// An event of another person is never sent.
 #[tokio::test]
-async fn what_its_person_asks_for_is_sent_again_and_anothers_event_never() {
+async fn deliveries_are_sent_again_on_request() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -790,7 +798,7 @@ async fn what_its_person_asks_for_is_sent_again_and_anothers_event_never() {
 }
 
 #[tokio::test]
-async fn no_address_of_this_machine_or_network_is_called() {
+async fn private_addresses_are_never_called() {
     let receiver = Receiver::start().await;
     // Nothing is allowed.
     let world = World::start(&[]).await;
@@ -817,7 +825,7 @@ async fn no_address_of_this_machine_or_network_is_called() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_stays_and_is_set_aside_in_the_end() {
+async fn unreadable_messages_reach_the_dead_letter_queue() {
     let world = World::start(&[]).await;
     world.sqs.send(EVENTS, "{}");
     world.sqs.send(EVENTS, r#"{"detail": {"specversion": "1.0"}}"#);
@@ -832,7 +840,7 @@ async fn what_cannot_be_read_stays_and_is_set_aside_in_the_end() {
 
 /// `people` writes the rows of secrets, and still can't have one webhook's calls signed with another's secret.
 #[tokio::test]
-async fn a_ciphertext_that_was_moved_to_another_webhook_signs_nothing() {
+async fn moved_secret_ciphertexts_cannot_sign() {
     let [anns, bobs] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&anns, &bobs]).await;
     let (ann, _) = world.webhook("ann", 0, &anns.url, |_| {}).await;
@@ -863,8 +871,9 @@ async fn a_ciphertext_that_was_moved_to_another_webhook_signs_nothing() {
     );
 }
 
+/// The secret of a removed webhook signs nothing, although it is cached.
 #[tokio::test]
-async fn a_secret_is_decrypted_once_and_a_call_waits_while_kms_is_down() {
+async fn secrets_are_decrypted_once_and_calls_await_kms() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, secret) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -892,7 +901,7 @@ async fn a_secret_is_decrypted_once_and_a_call_waits_while_kms_is_down() {
 
 /// Everything that a webhook's delivery leaves: no secret, no signature, nothing of an answer.
 #[tokio::test]
-async fn the_log_of_deliveries_has_neither_secret_nor_signature_nor_answer() {
+async fn the_delivery_log_contains_no_secret_data() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, secret) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -960,8 +969,9 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
     steps.lock().unwrap().len()
 }
 
+/// The function is killed at every step, before a successful and before a failed call.
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_at_any_step_the_webhook_is_called_and_at_most_twice() {
+async fn killed_runs_call_a_webhook_once_or_twice() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;

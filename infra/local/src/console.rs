@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_one_line_with_the_decision_about_its_payment() {
+    fn each_request_logs_one_line_with_its_decision() {
         let allow = || info!(result = "allow", rule = "none", amount = %10_000, "payment.decided");
         let block = || info!(result = "block", reason = "vendor_allowlist", amount = %10_000, "payment.decided");
         let log = || {
@@ -203,8 +203,9 @@ mod tests {
         check(false, log, &lines);
     }
 
+    /// Colours are written only if they are enabled.
     #[test]
-    fn warnings_have_their_fields_and_colours_are_for_terminals_that_want_them() {
+    fn warnings_show_their_fields() {
         check(
             false,
             || warn!(cause = %"down", "reconcile.failed"),

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_redeemed_once_in_time_with_its_verifier() {
+    fn codes_are_redeemed_once_in_time() {
         let micros = Arc::new(AtomicI64::new(1_780_000_000_000_000));
         let clock = Clock::still(Arc::clone(&micros));
         let issuer = Issuer::new("http://issuer.test", "http://dashboard.test", clock);

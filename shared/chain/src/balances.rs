@@ -43,7 +43,7 @@ mod tests {
 
     /// The reading, splitting and refusal of answers is tested with the nonces (`nonces.rs`).
     #[tokio::test]
-    async fn many_wallets_are_asked_for_in_one_call_at_the_hash_of_the_block() {
+    async fn balances_of_many_wallets_take_one_call() {
         let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();
         let until = Instant::now() + Duration::from_hours(1);
         let node = ScriptedChain::default().serve().await;

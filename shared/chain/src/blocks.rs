@@ -152,8 +152,9 @@ mod tests {
         chain.serve().await
     }
 
+    /// On a shorter chain it is the first block.
     #[tokio::test]
-    async fn the_final_block_is_the_one_of_the_configured_depth_with_its_own_hash_and_time() {
+    async fn the_final_block_has_the_configured_depth() {
         let check = async |head, number| {
             let found = chain_at(&with_head(head).await.url).final_block().await.unwrap();
             assert_eq!(found.number, number, "of {head}");
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_makes_no_sense_has_no_final_block() {
+    async fn implausible_node_answers_yield_no_final_block() {
         const HEADER: &str = "`eth_getBlockByNumber` was answered with";
         let header = |number: Value, time: &str| json!({"hash": hash_of(FINAL), "number": number, "timestamp": time});
         let rows = [
@@ -210,8 +211,9 @@ mod tests {
         }
     }
 
+    /// Blocks more than `ANCESTORS` below the final block are not compared.
     #[tokio::test]
-    async fn blocks_beside_the_final_one_are_not_below_it() {
+    async fn blocks_off_the_final_chain_are_found() {
         let node = with_head(HEAD).await;
         let chain = chain_at(&node.url);
         let beside = |number: u64| BlockId {
@@ -231,7 +233,7 @@ mod tests {
 
     /// A node may be replaced by one of another chain while a function runs.
     #[tokio::test]
-    async fn each_final_block_asks_the_node_for_its_chain() {
+    async fn every_final_block_checks_the_chain_id() {
         let mut asked = 0;
         let other_once = move |method: &str, _: &Value| {
             asked += u32::from(method == "eth_chainId");
@@ -248,8 +250,9 @@ mod tests {
         chain.final_block().await.unwrap();
     }
 
+    /// The result is `None` if the node does not have the block.
     #[tokio::test]
-    async fn a_block_is_known_by_its_number_unless_the_node_does_not_have_it() {
+    async fn blocks_are_found_by_number() {
         let node = with_head(HEAD).await;
         let chain = chain_at(&node.url);
         assert_eq!(chain.block(FINAL).await.unwrap(), Some(block(FINAL)));

@@ -247,8 +247,9 @@ mod tests {
     use alloy::primitives::U256;
     use aws_sdk_kms::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
 
+    /// A signature of another wallet or digest, or in another encoding, is refused.
     #[test]
-    fn a_signature_is_given_out_with_the_low_s_and_only_if_it_recovers_the_wallet() {
+    fn signatures_use_low_s_and_recover_the_wallet() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
         let [wallet, other] = [1, 2].map(|index| seed.wallet(index).unwrap());
         let half = U256::from_be_slice(&alloy::primitives::hex!(
@@ -279,8 +280,9 @@ mod tests {
         }
     }
 
+    /// Only one DER encoding is accepted.
     #[test]
-    fn a_public_key_is_of_this_curve_and_in_one_form() {
+    fn public_keys_must_be_valid_secp256k1_points() {
         let wallet = WalletSeed::from_hex(TEST_SEED).unwrap().wallet(1).unwrap();
         let point = wallet.key.verifying_key().to_encoded_point(false);
         let before = "3056301006072a8648ce3d020106052b8104000a034200";
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_key_is_waited_for_and_an_old_one_is_not() {
+    async fn only_new_kms_keys_are_retried() {
         let kms = purser_testkit::Kms::default();
         let keys = keys_at(&kms.serve().await);
         let agent = AgentId::from_uuid(uuid::Uuid::from_u128(1));

@@ -81,8 +81,9 @@ mod tests {
         format!("0xe94a0102{}{}", digits(payer), digits(nonce))
     }
 
+    /// The call names the block by its hash.
     #[tokio::test]
-    async fn hundreds_are_asked_for_in_one_call_at_the_hash_of_the_block() {
+    async fn hundreds_of_nonces_take_one_multicall() {
         let payments = payments(499);
         let node = every_third_used(&payments).serve().await;
         assert_eq!(are_used(&node, &payments).await, thirds(499));
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_chain_without_multicall_is_asked_for_each_alone() {
+    async fn chains_without_multicall_are_queried_one_by_one() {
         let payments = payments(20);
         let mut chain = every_third_used(&payments);
         chain.multicall = false;
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_neither_true_nor_false_is_no_state_of_a_nonce() {
+    async fn invalid_nonce_states_are_treated_as_unknown() {
         let one = |answer: Reply| async {
             let node = every_third_used(&payments(1))
                 .serve_except(move |method, _| (method == "eth_call").then(|| answer.clone()))
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_call_among_many_is_unknown_and_leaves_the_others() {
+    async fn failed_subcalls_do_not_affect_other_nonces() {
         let rows = [
             result(false, word(0)),
             result(false, word(1)),
@@ -191,7 +192,7 @@ mod tests {
 
     /// Then each is asked for alone: here the node has no answer to that.
     #[tokio::test]
-    async fn what_is_no_answer_of_a_multicall_says_nothing_about_any() {
+    async fn malformed_multicall_answers_are_ignored() {
         let unused = || result(true, word(0));
         let rows = [
             aggregated(&[]),
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_refuses_large_multicalls_is_asked_in_halves() {
+    async fn refused_multicalls_are_split_in_halves() {
         let payments = payments(400);
         for refusal in [Reply::Refused(-32_000), Reply::Status(413), Reply::Status(500)] {
             let shown = format!("{refusal:?}");
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_refuses_all_is_not_asked_without_end() {
+    async fn calls_to_a_refusing_node_are_limited() {
         let payments = payments(1_000);
         let refused = |method: &str, _: &Value| (method == "eth_call").then_some(Reply::Refused(-32_000));
         let node = ScriptedChain::default().serve_except(refused).await;
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failing_nodes_are_not_asked_for_smaller_ranges() {
+    async fn throttled_or_unanswered_multicalls_are_not_split() {
         // Without an answer the same call is made once more.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");

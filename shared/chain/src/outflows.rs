@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_wallets_are_searched_by_one_call_for_each_range() {
+    async fn one_call_per_range_searches_all_wallets() {
         let node = moved().serve().await;
         assert_eq!(all(&node, &wallets(4), 1_000).await, expected());
         let searches = |node: &ScriptedNode| asked(node).iter().filter(|(method, _)| method == "eth_getLogs").count();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_takes_fewer_blocks_or_wallets_at_once_is_asked_for_fewer() {
+    async fn refused_searches_are_split_by_blocks_and_wallets() {
         let few_blocks =
             |method: &str, params: &Value| (method == "eth_getLogs" && blocks_searched(params) > 100).then(too_large);
         let node = moved().serve_except(few_blocks).await;
@@ -355,8 +355,9 @@ mod tests {
         found.unwrap().unwrap()
     }
 
+    /// A node that refuses every search receives a limited number of calls, and the result is an error.
     #[tokio::test]
-    async fn without_time_nothing_is_asked_and_what_is_refused_altogether_is_an_error() {
+    async fn searches_without_time_make_no_call() {
         let node = moved().serve().await;
         let past = Instant::now() - Duration::from_secs(1);
         let found = chain_at(&node.url)
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_receipt_that_is_too_large_is_left_out() {
+    async fn oversized_receipts_are_reported_as_unsearched() {
         let flooded = payment(2).from;
         let refusing = flood(flooded);
         let large = move |method: &str, params: &Value| {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_librarys_signatures_are_reproduced_byte_for_byte() {
+    fn viem_signatures_are_reproduced_byte_for_byte() {
         for (network, vector) in vectors() {
             assert_eq!(
                 separator(network).to_string(),
@@ -159,8 +159,9 @@ mod tests {
         }
     }
 
+    /// `v` is 27 or 28.
     #[test]
-    fn v_is_27_or_28_and_the_signature_is_the_wallets() {
+    fn signatures_recover_to_their_wallet() {
         let (network, vector) = vectors().pop().unwrap();
         let mut seen = [false; 2];
         for byte in 0..16 {

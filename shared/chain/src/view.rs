@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_call_reads_the_newest_block_and_its_ancestors() {
+    async fn one_call_reads_a_block_and_its_ancestors() {
         let node = ScriptedChain::default().serve().await;
         let wanted = [
             Ancestor::Number(HEAD - 1),

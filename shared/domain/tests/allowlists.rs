@@ -43,7 +43,7 @@ fn covers(entry: &str, host: &str, how: u8) -> bool {
 
 proptest! {
     #[test]
-    fn a_bare_domain_covers_the_apex_and_every_level_below(domain in domain(), below in prop::collection::vec(label(), 0..4), how: u8) {
+    fn bare_domains_cover_the_apex_and_all_subdomains(domain in domain(), below in prop::collection::vec(label(), 0..4), how: u8) {
         let host = below.iter().chain([&domain]).cloned().collect::<Vec<_>>().join(".");
         prop_assert!(covers(&domain, &host, how));
     }
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn a_partial_label_covers_the_labels_that_fit_it(
+    fn partial_wildcards_match_only_within_one_label(
         domain in domain(), head in "[a-z]{1,4}", tail in "[a-z]{1,4}", middle in "[0-9]{0,6}", other in label(), how: u8
     ) {
         let fitting = format!("{head}{middle}{tail}.{domain}");

@@ -53,8 +53,9 @@ fn an_allow_allocates_nothing() {
     assert!(allocation_counter::measure(|| drop(evaluate(&unknown_operation))).count_total > 0);
 }
 
+/// The agent has the most rules and budgets, a wildcard pattern and an approval.
 #[test]
-fn neither_the_most_rules_nor_a_lifted_approval_nor_a_pattern_takes_memory() {
+fn worst_case_decisions_allocate_no_memory() {
     let mut case = Case::allow(1);
     let agent = case.world.agent.clone();
     let budget = |n: u128| {

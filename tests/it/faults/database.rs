@@ -362,7 +362,7 @@ const fn any(_: &Step<'_>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_of_the_database_that_passes_is_nobodys_error() {
+async fn temporary_database_faults_cause_no_errors() {
     type Of = fn(&Step<'_>) -> bool;
     let arrived = |name, times, which: Of, fate: fn(&Step<'_>) -> Fate| {
         fault(name, &ALL, move || first(times, Moment::Arrived, which, fate))
@@ -403,8 +403,9 @@ async fn a_fault_of_the_database_that_passes_is_nobodys_error() {
     .await;
 }
 
+/// After the fault, each request that is repeated is carried out exactly once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_of_the_database_that_stays_is_told_in_time_and_what_was_asked_for_is_done_once_when_it_is_over() {
+async fn lasting_database_faults_are_reported_in_time() {
     type Of = fn(&Step<'_>) -> bool;
     let arrived = |name, unharmed, which: Of, fate: fn(&Step<'_>) -> Fate| {
         fault(name, unharmed, move || first(u32::MAX, Moment::Arrived, which, fate))
@@ -443,8 +444,9 @@ async fn a_fault_of_the_database_that_stays_is_told_in_time_and_what_was_asked_f
     .await;
 }
 
+/// During the outage each call is answered with status 500.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_nobody_can_connect_to_is_told_in_time_and_found_again_by_the_same_processes() {
+async fn processes_recover_from_an_unreachable_database() {
     let world = World::start().await;
     let mut bench = Bench::new(&world).await;
     let asked = bench.prepare_all().await;

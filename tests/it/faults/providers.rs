@@ -102,8 +102,9 @@ async fn last_payment(world: &World, agent: &TestAgent) -> String {
     logs.last().unwrap()["transactionHash"].as_str().unwrap().to_owned()
 }
 
+/// False answers of the provider neither confirm nor release a payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receipt_is_confirmed_when_the_chain_shows_the_payment_whatever_the_provider_says() {
+async fn the_chain_decides_whether_a_payment_is_confirmed() {
     let price = dollars(1);
     let world = World::still().await;
     let agent = world.agent(policy(dollars(100)), vec![]).await;

@@ -38,8 +38,9 @@ fn changed(row: &Value) -> (Value, Value) {
     (row["before"].clone(), row["after"].clone())
 }
 
+/// A row shows the caller, the source, and the values before and after; of a refused edit, the error.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_edit_leaves_exactly_one_row_with_who_from_where_before_and_after() {
+async fn every_edit_writes_exactly_one_audit_row() {
     let home = Household::in_world(World::start().await).await;
     let (world, agent) = (&home.world, &home.agent);
     // The agent and its key.
@@ -265,8 +266,9 @@ async fn every_edit_leaves_exactly_one_row_with_who_from_where_before_and_after(
     assert!(read["next_cursor"].is_string());
 }
 
+/// A row of a catalog edit has each changed payment before and after.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_operators_do_leaves_a_row_with_their_name_and_each_payee_before_and_after() {
+async fn operator_actions_are_audited_with_name_and_payee() {
     let world = World::start().await;
     let log = async || {
         let read = world.operator_gets("/internal/audit-log?limit=100").await.ok();

@@ -30,7 +30,7 @@ fn each<'a>(rows: &'a [Value], name: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_allow_block_and_escalation_is_told_with_its_checks_and_numbers() {
+async fn decisions_are_logged_with_checks_and_amounts() {
     let home = Household::in_world(World::still().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let policy = json!({
@@ -236,8 +236,9 @@ async fn busy(
     made
 }
 
+/// Each decision is listed once, newest first.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_shows_every_decision_once_filtered_and_page_by_page() {
+async fn decisions_can_be_filtered_and_paged() {
     let home = Household::in_world(World::still().await).await;
     let (world, kim) = (&home.world, &home.kim);
     let sibling = world.agent_of(kim, "sibling").await;
@@ -310,8 +311,9 @@ async fn the_log_shows_every_decision_once_filtered_and_page_by_page() {
     }
 }
 
+/// Lists of settlements can be filtered and paged.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_settlement_is_told_whole_from_its_authorization_to_its_receipt() {
+async fn settlements_are_shown_from_authorization_to_receipt() {
     let home = Household::in_world(World::start().await).await;
     let (world, kim, agent) = (&home.world, &home.kim, &home.agent);
     let sibling = world.agent_of(kim, "sibling").await;
@@ -401,7 +403,7 @@ async fn a_settlement_is_told_whole_from_its_authorization_to_its_receipt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_says_what_it_can_not_be_asked() {
+async fn invalid_list_parameters_are_reported_by_name() {
     let home = Household::in_world(World::start().await).await;
     let (world, kim) = (&home.world, &home.kim);
     let before = world.rows().await;
@@ -447,7 +449,7 @@ async fn a_list_says_what_it_can_not_be_asked() {
 
 /// A function's answer is limited in size: the rest is in further files, with each settlement in exactly one of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_full_says_where_the_next_one_begins() {
+async fn full_export_files_link_to_the_next_file() {
     const AGENTS: usize = 2;
     const EACH: usize = 6_000;
     let home = Household::in_world(World::start().await).await;

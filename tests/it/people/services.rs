@@ -18,8 +18,9 @@ async fn newcomer(home: &Household) -> String {
     id
 }
 
+/// A write without a version replaces the whole record.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_out() {
+async fn enabled_services_use_defaults_for_omitted_members() {
     let home = Household::in_world(World::still().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let id = newcomer(&home).await;
@@ -173,8 +174,9 @@ async fn a_service_enabled_by_hand_takes_the_column_defaults_for_what_is_left_ou
         .refused(404, "service_not_found");
 }
 
+/// An edit that sets the stored values writes nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_changes_what_it_names_and_nothing_else() {
+async fn policy_edits_change_only_the_named_members() {
     let home = Household::in_world(World::start().await).await;
     let before = home.read("/services/lab-search").await;
     let rows = [
@@ -204,7 +206,7 @@ async fn an_edit_changes_what_it_names_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disabled_service_is_not_paid_and_keeps_its_policy() {
+async fn disabled_services_refuse_payments_and_keep_their_policy() {
     let home = Household::in_world(World::start().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let policy = home.set_policy(json!({"max_per_call_units": dollars(2)})).await["policy"].clone();
@@ -243,8 +245,9 @@ async fn a_disabled_service_is_not_paid_and_keeps_its_policy() {
     world.authorize(agent, &another).await.ok();
 }
 
+/// A remaining amount is never negative.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_headroom_is_exact_and_comes_back_after_a_day() {
+async fn remaining_amounts_are_exact_and_recover_over_time() {
     let mut home = Household::in_world(World::still().await).await;
     home.set_policy(json!({"max_per_day_units": dollars(10)})).await;
     let budget = json!({"kind": "budget_limit", "limit_units": dollars(8), "window_seconds": 3_600});
@@ -361,8 +364,9 @@ async fn rules_are_added_changed_and_removed() {
         .refused(404, "not_found");
 }
 
+/// An eleventh budget is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_has_ten_budgets_at_most_and_a_payment_counts_in_each() {
+async fn payments_count_once_in_each_of_ten_budgets() {
     let home = Household::in_world(World::start().await).await;
     let add = async |rule: Value| home.edit(Method::POST, "/rules", rule).await;
     let budget = json!({"kind": "budget_limit", "limit_units": dollars(1_000), "window_seconds": 2_678_400});

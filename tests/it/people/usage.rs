@@ -43,8 +43,9 @@ impl Household {
     }
 }
 
+/// Each action of an agent is published as an event and counted in the usage.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_does_is_told_and_counted_for_its_owner_alone() {
+async fn events_and_usage_belong_only_to_the_owner() {
     let mut home = home().await;
     let (world, agent) = (&home.world, &home.agent);
     let paid = world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
@@ -155,7 +156,7 @@ async fn what_an_agent_does_is_told_and_counted_for_its_owner_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_cannot_be_read_holds_up_nothing_of_the_stack() {
+async fn unreadable_rows_do_not_delay_events() {
     let home = home().await;
     let (world, agent) = (&home.world, &home.agent);
     let text = |text: String| AttributeValue::S(text);
@@ -169,8 +170,9 @@ async fn a_row_that_cannot_be_read_holds_up_nothing_of_the_stack() {
     assert_eq!(home.told()[&EventKind::PaymentAuthorized].len(), 1);
 }
 
+/// The first day must not be after the last.
 #[tokio::test(flavor = "multi_thread")]
-async fn usage_takes_days_in_their_order_and_a_month_at_most() {
+async fn usage_periods_have_at_most_31_days() {
     let home = home().await;
     for (query, at) in [
         ("from=yesterday", "/from"),

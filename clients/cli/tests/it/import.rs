@@ -63,8 +63,9 @@ fn item(resource: &str, units: u64, description: &str) -> Value {
     })
 }
 
+/// A second import changes nothing, and pinned operations and curated services keep their contents.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_is_discovered_not_curated_not_payable_and_repeatable() {
+async fn imported_services_are_discovered_and_cannot_be_paid() {
     let world = World::start().await;
     let home = Home::of_operator(&world);
     let items = Arc::new(Mutex::new(vec![
@@ -326,8 +327,9 @@ impl Internal {
     }
 }
 
+/// 20,000 entries of 200 hosts take 20 pages and 200 writes; a second import only reads.
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_thousand_entries_are_imported_in_a_bounded_number_of_calls() {
+async fn large_imports_make_one_write_per_host() {
     let internal = Internal::default();
     let home = Home::at(&internal.start().await).with(TOKEN, "token");
     let pages = Arc::new(Mutex::new(0));

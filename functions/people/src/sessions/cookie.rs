@@ -81,8 +81,9 @@ mod tests {
         Origin::of(Some(url), &Extensions::new()).unwrap()
     }
 
+    /// Over HTTPS, cookies also have `Secure` and the prefix `__Host-`.
     #[test]
-    fn a_cookie_is_out_of_reach_of_scripts_and_other_sites() {
+    fn cookies_are_http_only_and_same_site_lax() {
         let rows = [
             (
                 "https://purser.example",
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_read_once_or_not_at_all() {
+    fn duplicate_cookies_are_ignored() {
         let rows: [(&[&str], Option<&str>); 7] = [
             (&["purser-session=a.b.c"], Some("a.b.c")),
             (&["x=1; purser-session=a=b ; y=2"], Some("a=b")),

@@ -146,8 +146,9 @@ mod tests {
         PendingSignIn::new(Destination::parse(destination), is_again, now()).unwrap()
     }
 
+    /// A signed cookie is also refused if it has another form or has expired.
     #[test]
-    fn a_pending_sign_in_survives_its_cookie_and_no_other_text_is_one() {
+    fn pending_sign_in_cookies_require_a_valid_signature() {
         let [key, another] = ["a", "b"].map(|letter| SignInKey::from_text(&letter.repeat(32)).unwrap());
         for is_again in [true, false] {
             let cookie = pending("/dashboard/approvals?x=1", is_again).to_cookie(&key);
@@ -170,8 +171,9 @@ mod tests {
         assert!(PendingSignIn::from_cookie(&signed, &key, late).is_none());
     }
 
+    /// The verifier is not part of the URL.
     #[test]
-    fn the_question_carries_the_hash_of_the_verifier_and_never_the_verifier() {
+    fn authorization_urls_contain_only_the_pkce_challenge() {
         let pending = pending("", false);
         let endpoint = Url::parse("https://issuer.example/authorize?tenant=1").unwrap();
         let back = "https://purser.example/dashboard/callback";
@@ -198,8 +200,9 @@ mod tests {
         assert!(again.as_str().ends_with("&prompt=login&max_age=600"), "{again}");
     }
 
+    /// The answer has to have the state, and the ID token the nonce.
     #[test]
-    fn an_answer_has_to_show_the_state_and_the_token_the_nonce() {
+    fn sign_in_responses_require_matching_state_and_nonce() {
         let [ours, another] = [(); 2].map(|()| pending("", false));
         assert!(ours.is_answered_by(&ours.state));
         assert!(ours.is_meant_by(Some(&ours.nonce)));

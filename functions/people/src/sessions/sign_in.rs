@@ -299,7 +299,7 @@ mod tests {
     use axum::http::Extensions;
 
     #[test]
-    fn signing_out_leads_back_to_the_page_that_the_issuer_knows() {
+    fn sign_out_redirects_to_the_sign_in_page() {
         let origin = Origin::of(Some("https://purser.example"), &Extensions::new()).unwrap();
         let endpoint = Url::parse("https://issuer.example/logout?x=1").unwrap();
         let url = logout_url(&endpoint, "client", &origin);

@@ -97,8 +97,9 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
+    /// A browser that holds the asset receives 304.
     #[test]
-    fn an_asset_is_named_by_its_content_and_not_sent_twice() {
+    fn asset_urls_depend_on_their_content() {
         let one = Asset::of("/a.css", "a{}", "text/css");
         assert_ne!(one.path, Asset::of("/a.css", "b{}", "text/css").path);
         assert!(one.path.starts_with("/a.css?v="));

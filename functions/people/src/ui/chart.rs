@@ -90,8 +90,9 @@ mod tests {
             .collect()
     }
 
+    /// Days without an amount have no bar.
     #[test]
-    fn each_day_with_an_amount_has_a_bar_on_the_ground_as_high_as_its_part_of_the_most() {
+    fn bar_heights_are_proportional_to_the_maximum() {
         let html = chart("Spent", &days(&[0, 1_000_000, 250_000, 1, 0])).into_string();
         assert_eq!(bars(&html), [(20, 0, 1_000), (40, 750, 250), (60, 994, 6)]);
         assert!(html.contains("viewBox=\"0 0 100 1000\""), "{html}");
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_shows_is_said_in_words_and_is_a_table() {
+    fn charts_have_a_text_label_and_a_table() {
         let html = chart("Spent", &days(&[500_000, 1_000_000, 0])).into_string();
         let label = "Spent from 2026-10-30 to 2026-11-01: $1.50; most on 2026-10-31: $1.00";
         assert!(
@@ -118,8 +119,9 @@ mod tests {
         assert_eq!(rows, ["2026-11-01", "2026-10-31", "2026-10-30"]);
     }
 
+    /// Days without amounts are labelled "none"; without days there is no chart.
     #[test]
-    fn days_of_nothing_are_said_to_be_and_no_days_are_no_picture() {
+    fn charts_without_amounts_have_no_bars() {
         let html = chart("Spent", &days(&[0, 0])).into_string();
         assert!(html.contains("Spent from 2026-10-30 to 2026-10-31: none") && bars(&html).is_empty());
         assert_eq!(chart("Spent", &[]).into_string(), "");

@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn dollars_are_read_strictly_and_said_what_is_wrong_with() {
+    fn invalid_dollar_amounts_are_reported_with_their_label() {
         let rows = [
             ("a=0.25", Some(250_000)),
             ("a=+%2412.5+", Some(12_500_000)),
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_is_kept_in_its_own_form_alone() {
+    fn rejected_input_is_shown_only_in_its_form() {
         let mut typed = form("name=%22%3E%3Cscript%3E");
         typed.wrong("name", "no");
         let again = Inputs::of(FormName::Enable, Some(&typed))

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_is_on_the_explorer_of_its_chain() {
+    fn transaction_links_use_the_explorer_of_the_network() {
         let hash = TxHash::parse(&format!("0x{}", "ab".repeat(32))).unwrap();
         for (network, host) in [
             (Network::Base, "basescan.org"),

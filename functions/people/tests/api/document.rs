@@ -3,8 +3,9 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+/// Each operation requires a session; most writes require `If-Match`.
 #[test]
-fn every_operation_has_a_name_of_its_own_and_asks_for_a_session() {
+fn every_operation_has_a_unique_id_and_security() {
     let document = serde_json::to_value(purser_people::openapi()).unwrap();
     let mut names = BTreeSet::new();
     for (path, methods) in document["paths"].as_object().unwrap() {

@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 
 const SIGN_IN: &str = "/dashboard/sign-in";
 
+/// A session cannot be opened with its ID from the list.
 #[tokio::test]
-async fn a_session_that_was_ended_is_refused_at_once_by_another_environment() {
+async fn ended_sessions_are_refused_immediately_in_every_environment() {
     let world = World::start().await;
     let other = world.elsewhere(&[]).await;
     let mut ann = world.browser("ann").await;
@@ -41,8 +42,9 @@ async fn a_session_that_was_ended_is_refused_at_once_by_another_environment() {
     assert_eq!((again.status, &again.body["error"]), (404, &json!("not_found")));
 }
 
+/// A sign-in that began earlier is refused as well.
 #[tokio::test]
-async fn a_stolen_cookie_or_token_is_worthless_after_all_were_ended() {
+async fn ending_all_sessions_invalidates_cookies_and_tokens() {
     let world = World::start().await;
     let other = world.elsewhere(&[]).await;
     let mut thief = other.stranger();
@@ -88,7 +90,7 @@ async fn a_stolen_cookie_or_token_is_worthless_after_all_were_ended() {
 }
 
 #[tokio::test]
-async fn a_session_ends_without_use_and_after_its_longest_time() {
+async fn sessions_end_when_idle_and_at_maximum_age() {
     let world = World::with(&[("SESSION_IDLE_MINUTES", "30"), ("SESSION_HOURS", "2")]).await;
     let mut ann = world.browser("ann").await;
     // The script's polls are no use, and each page is.
@@ -119,7 +121,7 @@ async fn a_session_ends_without_use_and_after_its_longest_time() {
 }
 
 #[tokio::test]
-async fn a_session_of_other_settings_does_not_go_on() {
+async fn sessions_end_when_entitlement_settings_change() {
     let world = World::start().await;
     let cookies = world.browser("ann").await.cookies;
     let stricter = world
@@ -131,7 +133,7 @@ async fn a_session_of_other_settings_does_not_go_on() {
 }
 
 #[tokio::test]
-async fn who_lacks_the_claim_that_entitles_is_told_so_and_gets_nothing() {
+async fn sign_in_requires_the_entitlement_claim() {
     let world = World::with(&[("ENTITLEMENT_CLAIM", "groups"), ("ENTITLEMENT_VALUE", "purser")]).await;
     let refused = world.get("ann", "/agents").await;
     let mut body = refused.body;
@@ -153,7 +155,7 @@ async fn who_lacks_the_claim_that_entitles_is_told_so_and_gets_nothing() {
 }
 
 #[tokio::test]
-async fn the_same_name_at_another_issuer_is_another_person() {
+async fn subjects_of_different_issuers_are_different_people() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let foreign = crate::support::Issuer::start(std::sync::Arc::default()).await;
@@ -170,8 +172,9 @@ async fn the_same_name_at_another_issuer_is_another_person() {
     assert_eq!(refused.status, 401);
 }
 
+/// An expired sign-in is refused as well.
 #[tokio::test]
-async fn a_sign_in_that_we_did_not_sign_asks_the_issuer_nothing() {
+async fn forged_sign_ins_never_reach_the_issuer() {
     let world = World::start().await;
     let mut browser = world.stranger();
     let question = asked(&browser.get("/dashboard/sign-in/start").await);
@@ -198,8 +201,9 @@ async fn a_sign_in_that_we_did_not_sign_asks_the_issuer_nothing() {
     assert_eq!(world.issuer.redeemed.load(Ordering::SeqCst), 0);
 }
 
+/// Beyond the limit of a minute the answer is 429, and the issuer is not called.
 #[tokio::test]
-async fn an_address_makes_us_ask_the_issuer_only_so_often() {
+async fn sign_in_attempts_are_limited_per_address() {
     let world = World::with(&[("THROTTLE_PER_MINUTE", "3")]).await;
     let mut statuses = Vec::new();
     for _ in 0..5 {
@@ -234,8 +238,9 @@ fn widening() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
+/// Edits that only restrict an agent never require one.
 #[tokio::test]
-async fn what_widens_takes_a_recent_sign_in_in_json_and_what_narrows_never_does() {
+async fn widening_json_edits_require_a_recent_sign_in() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let path = |below: &str| format!("/agents/{agent}{below}");
@@ -314,8 +319,9 @@ async fn what_widens_takes_a_recent_sign_in_in_json_and_what_narrows_never_does(
     }
 }
 
+/// A new sign-in leads back to the page and replaces the old session.
 #[tokio::test]
-async fn a_form_that_widens_leads_to_a_new_sign_in_and_back_to_its_page() {
+async fn widening_forms_redirect_to_a_new_sign_in() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let page = format!("/dashboard/agents/{agent}");
@@ -355,8 +361,9 @@ async fn a_form_that_widens_leads_to_a_new_sign_in_and_back_to_its_page() {
     assert_eq!(world.get("ann", "/sessions").await.ok()["count"], 1);
 }
 
+/// A small approval or a rejection does not.
 #[tokio::test]
-async fn a_large_approval_takes_a_recent_sign_in_and_a_small_one_or_a_rejection_none() {
+async fn large_approvals_require_a_recent_sign_in() {
     let world = World::with(&[("RECENT_SIGN_IN_ABOVE_UNITS", "20")]).await;
     let agent = world.agent("ann").await;
     let policy = json!({"max_per_day_units": 100, "require_approval_above_units": 10});
@@ -407,8 +414,9 @@ async fn an_access_token_is_no_session() {
     }
 }
 
+/// The user agent is cut to 200 characters, and another person cannot end the session.
 #[tokio::test]
-async fn a_session_is_listed_with_what_its_owner_knows_it_by_and_ended_by_form() {
+async fn sessions_are_listed_and_ended_by_form() {
     let world = World::start().await;
     let mut here = world.browser("ann").await;
     let mut phone = world.stranger();

@@ -11,7 +11,7 @@ async fn asked(browser: &mut Browser<'_>, next: &str) -> BTreeMap<String, String
 }
 
 #[tokio::test]
-async fn whoever_signs_in_comes_to_the_page_they_asked_for() {
+async fn sign_in_returns_to_the_requested_page() {
     let world = World::start().await;
     let mut browser = world.stranger();
     let first = browser.get("/dashboard/decisions?result=block").await;
@@ -45,7 +45,7 @@ async fn whoever_signs_in_comes_to_the_page_they_asked_for() {
 }
 
 #[tokio::test]
-async fn an_answer_that_this_browser_did_not_ask_for_signs_nobody_in() {
+async fn sign_in_responses_are_bound_to_the_browser() {
     let world = World::start().await;
     let mut attacker = world.stranger();
     let theirs = asked(&mut attacker, "").await;

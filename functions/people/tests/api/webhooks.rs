@@ -49,8 +49,9 @@ async fn only(world: &World) -> (String, Value) {
     (format!("{PAGE}/{}", webhook["webhook_id"].as_str().unwrap()), webhook)
 }
 
+/// A form that is sent again is refused and makes neither a webhook nor a secret.
 #[tokio::test]
-async fn a_secret_is_on_the_page_that_made_it_and_a_form_sent_again_makes_nothing() {
+async fn webhook_secrets_are_shown_once() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     owner.get(PAGE).await.is(200, "There are no webhooks yet.");
@@ -86,8 +87,9 @@ async fn a_secret_is_on_the_page_that_made_it_and_a_form_sent_again_makes_nothin
     owner.get(&page).await.is(200, "signs until");
 }
 
+/// Errors are shown with the rejected input, and a wider choice requires a recent sign-in.
 #[tokio::test]
-async fn a_webhook_is_edited_switched_and_removed_and_what_is_wrong_is_told_with_what_was_typed() {
+async fn webhooks_can_be_edited_disabled_and_removed() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let mut owner = world.browser(OWNER).await;
@@ -216,7 +218,7 @@ fn delivery(webhook: WebhookId, now: Timestamp, ago: u32, result: Option<CallRes
 }
 
 #[tokio::test]
-async fn the_log_tells_how_calls_ended_and_sends_one_again_under_its_own_id() {
+async fn the_delivery_log_shows_results_and_allows_redelivery() {
     let (world, sqs) = world_with_queue().await;
     let mut owner = world.browser(OWNER).await;
     create(&mut owner, &ALL).await;
@@ -264,7 +266,7 @@ async fn the_log_tells_how_calls_ended_and_sends_one_again_under_its_own_id() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_is_gone_says_so_and_is_called_again_once_it_is_switched_on() {
+async fn webhooks_that_answered_410_can_be_re_enabled() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     let hostile = [
@@ -291,8 +293,9 @@ async fn a_webhook_that_is_gone_says_so_and_is_called_again_once_it_is_switched_
     owner.get(PAGE).await.is(200, "on</span>");
 }
 
+/// With more than 25 agents, the form has a text field instead of a list.
 #[tokio::test]
-async fn of_a_fleet_agents_are_named_by_their_ids() {
+async fn large_fleets_choose_webhook_agents_by_id() {
     let world = World::start().await;
     for _ in 0..26 {
         world.agent(OWNER).await;

@@ -255,8 +255,9 @@ mod tests {
         whose(tokens, token, now).await.is_some()
     }
 
+    /// The digest from the secret is not a token.
     #[tokio::test]
-    async fn a_token_is_its_operators_and_nothing_else_is_one() {
+    async fn each_token_identifies_its_operator() {
         let (manager, secrets) = Manager::start(&[("ada", A), ("bob", B)]).await;
         let tokens = load(&secrets).await;
         let (longer, digest) = (format!("{B}b"), SecretDigest::of(B).to_hex());
@@ -277,8 +278,9 @@ mod tests {
         assert_eq!(manager.reads(), 1);
     }
 
+    /// A token is refused if it is short or has spaces, even if the secret lists it.
     #[tokio::test]
-    async fn a_token_that_can_be_guessed_is_refused_whatever_the_secret_says() {
+    async fn weak_tokens_are_refused() {
         for token in ["a".repeat(31), "changeme".to_owned(), format!("{A} {A}")] {
             let (_, secrets) = Manager::start(&[("ada", &token)]).await;
             assert!(!is_good(&load(&secrets).await, &token, at(0)).await, "{token}");
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_secret_of_another_form_is_refused_at_boot_without_showing_it() {
+    async fn malformed_secrets_fail_at_startup_without_being_shown() {
         let digest = "ab".repeat(32);
         for text in [
             A.to_owned(),
@@ -312,8 +314,9 @@ mod tests {
         assert!(InternalTokens::load(secrets, ARN.to_owned(), at(0)).await.is_err());
     }
 
+    /// A new token works after such a reload.
     #[tokio::test]
-    async fn a_new_token_is_noticed_and_guesses_cost_one_read_in_30_seconds() {
+    async fn unknown_tokens_reload_the_secret_every_30_seconds() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         assert_eq!(manager.reads(), 1);
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_was_taken_out_stops_within_a_minute_without_a_mismatch() {
+    async fn removed_tokens_are_refused_within_a_minute() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         manager.store(&[("ada", B)]);
@@ -346,8 +349,9 @@ mod tests {
         }
     }
 
+    /// A malformed secret does not lock operators out either.
     #[tokio::test]
-    async fn what_was_known_stays_while_the_secret_cant_be_read() {
+    async fn known_tokens_work_while_secrets_manager_is_down() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         manager.store(&[("ada", B)]);
@@ -377,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_header_is_there_once_and_no_other_will_do() {
+    async fn exactly_one_internal_token_header_is_required() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         manager.reads();
@@ -406,7 +410,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_operator_is_accepted_from_an_address_with_too_many_refusals() {
+    async fn valid_tokens_are_accepted_from_throttled_addresses() {
         let (_manager, secrets) = Manager::start(&[("ada", A)]).await;
         let (tokens, refusals) = (load(&secrets).await, RefusalLimit::new(2));
         let call = async |token: &'static str, secs| {

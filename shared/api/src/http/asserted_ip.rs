@@ -281,8 +281,9 @@ mod tests {
         String::from_utf8(bytes.into()).unwrap()
     }
 
+    /// An assertion of another key, agent, method, path or time is ignored.
     #[tokio::test]
-    async fn an_assertion_holds_for_its_key_method_path_and_time_and_for_nothing_else() {
+    async fn assertions_are_bound_to_one_request_and_time() {
         let manager = SecretsManager::new([("arn:key", KEY)]);
         let router = router(&manager).await;
         for secs in [NOW, NOW - VALID_SECS, NOW + VALID_SECS] {
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_function_can_assert_an_address_to_itself_alone() {
+    async fn assertion_keys_are_accepted_only_by_their_function() {
         let arns = ["arn:agents", "arn:payments", "arn:people"];
         let texts = ["a", "b", "c"].map(|letter| letter.repeat(32));
         let manager = SecretsManager::new(arns.into_iter().zip(texts.iter().map(String::as_str)));
@@ -346,8 +347,9 @@ mod tests {
         }
     }
 
+    /// A new key is loaded after 30 seconds and replaces the old one.
     #[tokio::test]
-    async fn without_the_key_the_gateways_address_counts_and_a_new_key_is_noticed() {
+    async fn the_gateway_address_applies_without_a_readable_key() {
         let manager = SecretsManager::default();
         let unread = router(&manager).await;
         assert_eq!(seen(&unread, &[valid()]).await, GATEWAY);

@@ -492,8 +492,9 @@ mod tests {
         (error.kind().slug(), paths)
     }
 
+    /// The first missing member determines the slug of the error.
     #[test]
-    fn every_problem_is_told_with_its_pointer_and_the_first_missing_member_names_the_error() {
+    fn every_problem_is_reported_with_a_json_pointer() {
         let rows = [
             (json!([]), "invalid_request", vec![""]),
             (
@@ -523,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn to_leave_out_and_to_say_null_are_two_things_where_a_body_tells_them_apart() {
+    fn nullable_members_distinguish_absent_from_null() {
         let rows = [
             (json!({}), Nullable::Absent),
             (json!({"again": null}), Nullable::Null),

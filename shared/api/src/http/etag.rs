@@ -81,7 +81,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     #[tokio::test]
-    async fn a_caller_that_holds_the_body_is_not_sent_it_again() {
+    async fn matching_etags_return_304_without_a_body() {
         const TAG: &str = "\"44136fa355b3678a1146ad16f7e8649e\"";
         let rows: [(&[&str], u16); 8] = [
             (&[], 200),

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_resolved_to_public_addresses_or_refused() {
+    async fn names_without_public_addresses_are_refused() {
         assert_eq!(public_addresses("localhost").await, Err(NameRefused::NotPublic));
         assert_eq!(public_addresses("").await, Err(NameRefused::Unknown));
     }

@@ -132,8 +132,9 @@ mod tests {
         (told, env.finish(()).err().map(|error| error.to_string()))
     }
 
+    /// A malformed endpoint is refused.
     #[test]
-    fn an_endpoint_is_the_one_that_is_set_and_an_empty_one_is_none() {
+    fn empty_endpoint_variables_mean_no_endpoint() {
         let with = |more: &[(&'static str, &'static str)]| check(&[&LAMBDA, more].concat());
         assert_eq!(with(&[]), ([None, None], None));
         assert_eq!(
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn where_real_money_is_paid_only_this_machine_stands_in_for_aws() {
+    fn aws_endpoints_outside_test_networks_must_be_loopback() {
         let rows = [
             // Network, address, whether it is taken.
             (Some("base"), "http://127.0.0.1:8000", true),
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lambda_always_sets_is_missed_like_anything_else() {
+    fn missing_aws_variables_are_reported() {
         assert_eq!(
             check(&[]).1.unwrap(),
             "`AWS_REGION` is not set; `AWS_ACCESS_KEY_ID` is not set; `AWS_SECRET_ACCESS_KEY` is not set"

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_returns_from_its_text_and_no_other_is_read() {
+    fn delivery_messages_round_trip_as_text() {
         for of in [DeliveryOf::Event(event()), DeliveryOf::Stored(id(1))] {
             let message = DeliveryMessage {
                 person: person(),
@@ -198,8 +198,9 @@ mod tests {
         }
     }
 
+    /// A request contains only IDs.
     #[test]
-    fn a_request_names_ids_and_one_with_an_event_is_refused() {
+    fn webhook_requests_with_events_are_refused() {
         for again in [None, Some(id(1))] {
             let request = WebhookRequest {
                 person: person(),

@@ -313,8 +313,9 @@ mod tests {
         assert_eq!(send("/echo/7", json!({"rawPath": null})).await.status_code, 404);
     }
 
+    /// The answer is 400, and neither it nor the log contains text of the event.
     #[tokio::test]
-    async fn an_event_of_another_form_has_a_status_and_is_not_repeated() {
+    async fn unknown_event_formats_are_refused_without_being_echoed() {
         let logged = Logged::start();
         let scheduled = json!({"source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": {"hunter2": 1}});
         let first_format = json!({"httpMethod": "GET", "path": "/echo/hunter2", "headers": null, "requestContext": {}});
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_outside_ascii_is_judged_by_whoever_reads_it() {
+    async fn non_ascii_headers_reach_the_handler() {
         let context = json!({"http": {"method": "GET"}});
         let headers = json!({"authorization": "Bearer \u{e9}:b", "x-name": "\u{e9}", "bad name": "x"});
         let answer = send("/key", json!({"headers": headers, "requestContext": context})).await;
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_not_text_is_sent_as_base64() {
+    async fn only_binary_bodies_are_base64_encoded() {
         let get = json!({"requestContext": {"http": {"method": "GET"}}});
         let binary = send("/binary", get.clone()).await;
         assert_eq!((binary.body.as_str(), binary.is_base64_encoded), ("/wA=", true));

@@ -143,7 +143,7 @@ mod tests {
     use purser_domain::{EventData, EventId, EventKind, EventSource, EventSubject, Timestamp};
 
     #[test]
-    fn a_message_returns_from_its_text_and_no_other_is_read() {
+    fn notice_messages_round_trip_as_text() {
         let person = PersonId::of("https://issuer.example", "ann");
         let kind = EventKind::DeploymentFrozen;
         let event = Event::new(

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_nothing_that_a_header_gives_a_meaning_to() {
+    fn mail_addresses_contain_no_header_syntax() {
         for text in [
             "ann@example.com",
             "a.b+c@mail.example.co",

@@ -145,8 +145,9 @@ mod tests {
         NoticeMessage::of(&events, &names).unwrap()
     }
 
+    /// The subject of a single event describes that event.
     #[test]
-    fn one_event_is_its_own_subject_and_many_are_a_bounded_digest() {
+    fn many_events_form_a_bounded_digest() {
         let one = message(1);
         assert!(
             one.subject.starts_with("“A & <b>'s” requests approval to pay $12.50"),
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_escapes_what_it_gives_a_meaning_to_and_leads_to_our_pages_alone() {
+    fn messages_are_escaped_and_link_only_to_purser() {
         let message = message(2);
         let (html, slack, text) = (message.html(ORIGIN), message.slack(ORIGIN), message.text(ORIGIN));
         assert!(html.contains("“A &amp; &lt;b&gt;&#39;s”") && !html.contains("<img") && !html.contains("<b>"));

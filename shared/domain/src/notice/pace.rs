@@ -133,8 +133,9 @@ mod tests {
         Timestamp::from_secs(secs).unwrap()
     }
 
+    /// While a flush holds the channel, others wait for at most a minute.
     #[test]
-    fn one_turn_at_a_time_and_minutes_between_two_messages() {
+    fn messages_of_a_channel_are_minutes_apart() {
         let new = NoticePace::default();
         assert_eq!(new.wait(at(1_000)), None);
         let taken = new.taken("m1", at(1_000));
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_followed_by_growing_pauses_and_a_success_forgets_them() {
+    fn failure_pauses_grow_until_a_success() {
         let mut pace = NoticePace::default();
         let mut pauses = Vec::new();
         for _ in 0..9 {
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_of_the_queue_comes_back_and_after_a_success_none() {
+    fn only_failures_keep_the_waking_queue_message() {
         let taken = NoticePace::default().taken("m1", at(1_000));
         let failed = taken.clone().failed(at(1_001), CallResult::Timeout, None, 0);
         assert_eq!(failed.waker.as_deref(), Some("m1"));

@@ -232,8 +232,9 @@ mod tests {
         }
     }
 
+    /// An IPv4-mapped IPv6 address counts as an IPv4 address; other IPv6 forms with IPv4 bits do not.
     #[test]
-    fn a_block_holds_its_addresses_and_no_look_alike() {
+    fn network_blocks_contain_only_their_addresses() {
         let rows: [(&str, &[&str], &[&str]); 7] = [
             (
                 "203.0.113.0/24",
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_read_strictly_and_said_what_is_wrong_with() {
+    fn malformed_network_blocks_are_refused_with_a_reason() {
         let form = SourceNetwork::FORM;
         let rows = [
             ("", form),
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_used_for_what_its_scope_has_and_from_where() {
+    fn keys_are_limited_to_permissions_and_networks() {
         let at = |text: &str| Some(text.parse().unwrap());
         let (inside, outside) = (at("203.0.113.7"), at("198.51.100.7"));
         let home = Some(networks(&["192.0.2.0/24", "203.0.113.0/24"]));
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_for_some_services_is_for_no_other() {
+    fn keys_are_limited_to_their_services() {
         let [one, two] = [1, 2].map(|id| ServiceId::from_uuid(Uuid::from_u128(id)));
         let rows = [
             (None, None),
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_of_an_asked_scope_is_told_at_once() {
+    fn every_problem_of_a_requested_scope_is_reported() {
         let now = Timestamp::EPOCH.after(Duration::DAY);
         let texts = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
         let asked = AskedScope {

@@ -350,8 +350,9 @@ mod tests {
         }
     }
 
+    /// An agent has at most 50 rules, at most ten of which are budgets.
     #[test]
-    fn an_agent_has_fifty_rules_at_most_and_ten_of_them_budgets() {
+    fn rules_and_budgets_per_agent_are_limited() {
         let mut agent = agent();
         for n in 0..10 {
             agent = agent.with_rule(id(n), budget(1)).unwrap();
@@ -368,8 +369,9 @@ mod tests {
         }
     }
 
+    /// An edit cannot change the kind, and an edit that changes nothing keeps the version.
     #[test]
-    fn an_edit_counts_the_rules_version_and_keeps_its_kind() {
+    fn rule_edits_increment_the_version() {
         let agent = agent()
             .with_rule(id(1), budget(1))
             .and_then(|agent| agent.with_rule(id(2), block(Category::Ai)))

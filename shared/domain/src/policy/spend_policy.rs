@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_caps_or_asks_anything_is_not_permissive() {
+    fn policies_with_any_limit_are_not_permissive() {
         assert!(SpendPolicy::permissive().is_permissive());
         let edit = |edit: PolicyEdit| SpendPolicy::permissive().edited(&edit).is_permissive();
         let below = Some(units(9_999_999_999_999));

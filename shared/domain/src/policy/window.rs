@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_counts_until_its_length_has_passed_and_is_free_at_that_instant() {
+    fn entries_expire_exactly_after_the_window_length() {
         let window = window(vec![entry(1_000, 60)], 8);
         let free = Timestamp::from_micros(1_000).unwrap().after(LENGTH);
         let before = Timestamp::from_micros(free.micros() - 1).unwrap();

@@ -286,8 +286,9 @@ mod tests {
         record.named(Address::repeat_byte(byte), &person(), at(secs), delay)
     }
 
+    /// Naming the same address again does not restart the wait.
     #[test]
-    fn another_address_waits_anew_and_the_same_one_goes_on() {
+    fn changed_payout_addresses_wait_again() {
         let first = named(&PayoutRecord::default(), 1, 1_000).unwrap();
         assert_eq!(first.address.as_ref().unwrap().good_from, at(1_100));
         assert_eq!(named(&first, 1, 1_050), None);
@@ -305,8 +306,9 @@ mod tests {
         assert_eq!(again.address.unwrap().good_from, at(2_100));
     }
 
+    /// A payout of `PayoutAmount::Balance` takes the whole balance.
     #[test]
-    fn reasons_answer_in_order_and_all_is_the_whole_balance() {
+    fn payout_refusals_have_a_fixed_order() {
         let record = named(&PayoutRecord::default(), 1, 1_000).unwrap();
         let open = (SettlementId::from_uuid(Uuid::nil()), at(5_000));
         let decide_frozen = |record: &PayoutRecord, frozen_by_operators, open, secs, balance, asked| {
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_not_sent_where_it_would_be_lost_or_stay() {
+    fn wallet_and_token_addresses_receive_no_payouts() {
         let (wallet, token) = (Address::repeat_byte(7), Network::Base.token().address);
         let check = |address| check_payout_address(address, wallet, Network::Base);
         assert_eq!(check(wallet), Err(PayoutAddressError::OwnWallet));

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_the_event_is_that_of_its_signature() {
+    fn the_event_topic_is_the_signature_hash() {
         assert_eq!(
             AUTHORIZATION_CANCELED,
             keccak256("AuthorizationCanceled(address,bytes32)")
@@ -380,7 +380,7 @@ mod tests {
 
     /// EIP-3009: `require(block.timestamp < validBefore)`.
     #[test]
-    fn a_hold_is_released_from_the_first_block_in_which_it_cannot_be_used() {
+    fn unused_holds_are_released_at_their_deadline() {
         let rows = [(1_059, "not yet"), (1_060, "release"), (1_061, "release")];
         for (secs, follows) in rows {
             assert_eq!(
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_is_behind_the_transfer_takes_nothing_back() {
+    fn a_lagging_chain_reverts_no_confirmation() {
         for (number, follows) in [(BLOCK - 1, "not yet"), (BLOCK, "take back")] {
             let block = FinalBlock { number, ..block(2_000) };
             assert_eq!(told(confirmed(hash(1)), &block, &AuthorizationState::Unused), follows);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn each_move_leads_to_its_state_and_keeps_the_terms() {
+    fn reconciliation_steps_keep_the_payment_terms() {
         let held = settlement(SettlementState::Authorized);
         let Reconciliation::Release(unusable) =
             reconcile(&held, &expected(), &block(1_060), &AuthorizationState::Unused)

@@ -126,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn dollars_have_cents_and_as_many_places_as_they_need() {
+    fn dollars_are_formatted_with_at_least_two_decimals() {
         let rows = [
             (0, "$0.00", "0 units"),
             (1, "$0.000001", "1 unit"),
@@ -188,8 +188,9 @@ mod tests {
         }
     }
 
+    /// An amount has at most six decimals.
     #[test]
-    fn only_plain_dollars_with_at_most_six_places_are_read() {
+    fn only_plain_dollar_amounts_are_parsed() {
         let cases = [
             ("0", Some(0)),
             ("0.5", Some(500_000)),

@@ -78,8 +78,9 @@ mod tests {
         }
     }
 
+    /// A word of the slug has to begin with `scrape`, `scraping` or `crawl`.
     #[test]
-    fn a_word_of_the_slug_tells_scrape_and_crawl() {
+    fn scrape_and_crawl_are_recognized_in_slugs() {
         let rows = [
             ("web.scrape", true),
             ("web.crawl-site", true),

@@ -122,8 +122,9 @@ mod tests {
         Duration::from_secs_u32(secs)
     }
 
+    /// The eight attempts span almost a day.
     #[test]
-    fn a_call_is_made_again_after_growing_pauses_for_a_day() {
+    fn failed_calls_are_retried_with_growing_pauses() {
         assert!(RETRY_PAUSES.is_sorted());
         let total: u64 = RETRY_PAUSES.iter().map(|pause| pause.secs()).sum();
         assert_eq!(total, 23 * 3_600 + 35 * 60 + 5);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_2xx_is_taken_and_410_ends_the_webhook() {
+    fn only_2xx_delivers_and_410_ends_the_webhook() {
         for status in [200, 202, 204, 299] {
             let after = after_call(CallResult::Status(status), 1, None, 0);
             assert_eq!(after, AfterCall::Delivered, "{status}");
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_may_be_asked_for_within_bounds_and_has_jitter() {
+    fn requested_retry_pauses_are_bounded_and_have_jitter() {
         let after = |asked, jitter| after_call(CallResult::Status(429), 2, Some(secs(asked)), jitter);
         assert_eq!(after(0, 0), AfterCall::Again(secs(300)));
         assert_eq!(after(600, 0), AfterCall::Again(secs(600)));
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_asked_for_in_seconds_or_by_a_time() {
+    fn retry_after_accepts_seconds_or_a_date() {
         let now = Timestamp::parse("2026-11-23T12:00:00Z").unwrap();
         let rows = [
             ("0", Some(0)),

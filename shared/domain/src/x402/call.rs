@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_names_its_targets_in_the_declared_parameters() {
+    fn targets_are_read_from_declared_parameters() {
         let named = |endpoint: &str, params: Value, url: &str| -> Vec<String> {
             let request = ProviderRequest {
                 method: "GET".to_owned(),

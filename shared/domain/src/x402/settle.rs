@@ -84,8 +84,9 @@ fn is_word(text: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// An accepted submission requires a transaction hash; a reason that is not a plain code is dropped.
     #[test]
-    fn an_answer_is_read_for_what_was_done_and_not_believed_further() {
+    fn facilitator_answers_map_to_a_submission_state() {
         let hash = format!("0x{}", "ab".repeat(32));
         let rows = [
             (json!({"success": true, "transaction": hash}), Submission::Accepted),

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn throttling_ends_within_a_second_and_its_pauses_spread() {
+    fn throttling_pauses_vary_and_end_within_a_second() {
         let pauses: Vec<Duration> = (0..200).map(|_| throttling_pause()).collect();
         let (shortest, longest) = (*pauses.iter().min().unwrap(), *pauses.iter().max().unwrap());
         assert!(shortest >= Duration::from_millis(100));

@@ -773,7 +773,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_read_in_the_order_totals_oldest_entry() {
+    fn window_keys_sort_totals_before_oldest_entries() {
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let settlement = SettlementId::from_uuid(Uuid::max());
         let entry = |micros| Key::entry(scope(), at(micros), settlement).sk;
@@ -800,7 +800,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_are_in_the_order_in_which_they_are_due() {
+    fn hold_keys_sort_by_due_time() {
         let due = |secs| hold::due(Timestamp::from_secs(secs).unwrap());
         assert!([due(9), due(10), due(1_795_223_340)].is_sorted());
         let ids = [0, 0x0f, 0x1fe].map(|id| SettlementId::from_uuid(Uuid::from_u128(id)));

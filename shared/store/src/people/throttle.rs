@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_scope_is_remembered_until_its_minute_ends() {
+    fn refused_scopes_are_remembered_until_the_minute_ends() {
         let mut refused = Refused::default();
         refused.add("a".to_owned(), at(30));
         for (scope, second, remembered) in [("a", 30, true), ("a", 59, true), ("b", 59, false), ("a", 60, false)] {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_scopes_are_remembered_than_there_is_room_for() {
+    fn remembered_scopes_are_limited_in_number() {
         let mut refused = Refused::default();
         for n in 0..=MOST_REMEMBERED {
             refused.add(n.to_string(), at(0));

@@ -143,8 +143,9 @@ mod tests {
         WalletPart { index, of }
     }
 
+    /// A part covers another part exactly if it contains all of its wallets.
     #[test]
-    fn every_wallet_is_of_one_part_and_a_part_covers_what_has_no_other_wallets() {
+    fn wallet_parts_split_wallets_evenly() {
         let agents = (0..256_u128).map(|n| AgentId::from_uuid(uuid::Uuid::from_u128(n)));
         let agents: Vec<AgentId> = agents.collect();
         let of = |part: WalletPart| agents.iter().filter(|agent| part.has(**agent)).count();

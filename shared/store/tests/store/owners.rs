@@ -25,7 +25,7 @@ fn at(seconds: u32) -> Timestamp {
 }
 
 #[tokio::test]
-async fn a_user_sees_exactly_their_own_agents_in_the_order_of_creation() {
+async fn agents_are_listed_by_owner_in_creation_order() {
     let ledger = Emulator::start().await.ledger();
     let mut expected = Vec::new();
     for n in (0..130_u32).rev() {
@@ -54,7 +54,7 @@ async fn a_user_sees_exactly_their_own_agents_in_the_order_of_creation() {
 }
 
 #[tokio::test]
-async fn approvals_are_listed_newest_first_page_by_page_and_as_they_stand_now() {
+async fn approvals_are_listed_newest_first_with_current_state() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
     let mut ids: Vec<ApprovalId> = Vec::new();
     for n in 0..5 {
@@ -88,8 +88,9 @@ async fn approvals_are_listed_newest_first_page_by_page_and_as_they_stand_now() 
     assert_eq!(newest[0].ruling(), Some(&ruling));
 }
 
+/// Repeating the winning decision succeeds again.
 #[tokio::test]
-async fn of_two_verdicts_one_wins_and_its_repetition_is_found_done() {
+async fn concurrent_approval_decisions_have_one_winner() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
     let Answer::Waits(id) = authorize(&ledger, &request(50, "k"), at(0)).await.unwrap() else {
         panic!()
@@ -126,7 +127,7 @@ async fn of_two_verdicts_one_wins_and_its_repetition_is_found_done() {
 }
 
 #[tokio::test]
-async fn the_log_shows_every_decision_newest_first_with_its_checks() {
+async fn decisions_are_listed_newest_first_page_by_page() {
     let (_emulator, ledger) = ledger_with(100, 60).await;
     for (n, amount) in [(0, 10), (1, 101), (2, 70), (3, 20), (4, 90)] {
         authorize(&ledger, &request(amount, &n.to_string()), at(n))
@@ -151,7 +152,7 @@ async fn the_log_shows_every_decision_newest_first_with_its_checks() {
 }
 
 #[tokio::test]
-async fn what_counts_of_a_window_is_told_to_the_unit() {
+async fn window_usage_is_exact_despite_expired_entries() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
     for n in 0..30 {
         let answer = authorize(&ledger, &request(10, &n.to_string()), at(n)).await.unwrap();
@@ -193,7 +194,7 @@ async fn each_wallet_number_is_given_out_once() {
 }
 
 #[tokio::test]
-async fn each_spare_key_is_taken_once_and_oldest_first() {
+async fn spare_keys_are_taken_once_oldest_first() {
     let ledger = Emulator::start().await.ledger();
     assert_eq!(ledger.take_spare_key().await.unwrap(), None);
     let spare = |number: u128| SpareKey {
@@ -217,7 +218,7 @@ async fn each_spare_key_is_taken_once_and_oldest_first() {
 }
 
 #[tokio::test]
-async fn the_latest_use_of_a_key_is_known_to_the_minute() {
+async fn key_use_is_recorded_to_the_minute() {
     let emulator = Emulator::start().await;
     let agent = sample::agent_id(1);
     let (used, other) = (KeyId(1), KeyId(2));
@@ -246,7 +247,7 @@ async fn the_latest_use_of_a_key_is_known_to_the_minute() {
 
 /// First only the transaction, as if the move of the approvals had been interrupted.
 #[tokio::test]
-async fn an_approval_of_an_agent_that_was_handed_over_is_its_new_owners_to_decide() {
+async fn approvals_move_to_the_agents_new_owner() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
     let Answer::Waits(id) = authorize(&ledger, &request(50, "k"), at(0)).await.unwrap() else {
         panic!()

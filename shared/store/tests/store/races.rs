@@ -35,8 +35,9 @@ async fn spent(emulator: &Emulator) -> i64 {
     .await
 }
 
+/// Of 64 concurrent payments, exactly as many are allowed as fit.
 #[tokio::test]
-async fn of_64_racers_exactly_as_many_spend_as_fit() {
+async fn concurrent_payments_never_exceed_the_cap() {
     for (cap, amount, fit) in [(1_000, 25, 40), (70, 10, 7), (10, 10, 1)] {
         let (emulator, ledger) = ledger_with(cap, cap).await;
         let requests = (0..64).map(|n| request(amount, &n.to_string())).collect();
@@ -66,8 +67,9 @@ async fn the_cap_holds_where_transactions_meet() {
     assert_sound(&emulator).await;
 }
 
+/// The other 63 requests replay that payment.
 #[tokio::test]
-async fn of_64_racers_with_one_key_one_pays_and_the_rest_hear_of_it() {
+async fn concurrent_requests_with_one_key_pay_once() {
     for conflicts in [false, true] {
         let (emulator, direct) = ledger_with(10_000, 10_000).await;
         let (proxied, _proxy) = emulator.ledger_behind(CONFLICTS).await;
@@ -87,8 +89,9 @@ async fn of_64_racers_with_one_key_one_pays_and_the_rest_hear_of_it() {
     }
 }
 
+/// Requests with the other body are refused because the key was used before.
 #[tokio::test]
-async fn a_key_that_races_for_two_requests_buys_one() {
+async fn one_key_for_two_bodies_pays_once() {
     let (emulator, ledger) = ledger_with(10_000, 10_000).await;
     let bodies = (0..64)
         .map(|n| Request {
@@ -107,7 +110,7 @@ async fn a_key_that_races_for_two_requests_buys_one() {
 }
 
 #[tokio::test]
-async fn of_many_edits_of_one_version_one_is_stored() {
+async fn concurrent_edits_of_one_version_store_one() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut agents = tokio::task::JoinSet::new();
     let mut policies = tokio::task::JoinSet::new();
@@ -181,7 +184,7 @@ async fn confirm(ledger: &Ledger, request: &Request, id: purser_domain::Settleme
 }
 
 #[tokio::test]
-async fn the_cap_holds_in_recorded_time_whatever_the_clocks_say() {
+async fn the_cap_holds_despite_clock_skew() {
     for seed in 1..=2 {
         chaos(seed, sample::secs(6), false).await;
         chaos(seed, sample::secs(1_800), false).await;
@@ -189,7 +192,7 @@ async fn the_cap_holds_in_recorded_time_whatever_the_clocks_say() {
 }
 
 #[tokio::test]
-async fn the_cap_holds_with_clocks_apart_where_transactions_meet() {
+async fn the_cap_holds_despite_skew_and_transaction_conflicts() {
     chaos(3, sample::secs(6), true).await;
     chaos(4, sample::secs(1_800), true).await;
 }

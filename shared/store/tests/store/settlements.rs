@@ -72,7 +72,7 @@ async fn of_many_settlements_one_transaction_confirms_one() {
 }
 
 #[tokio::test]
-async fn of_many_confirmations_of_one_settlement_one_is_the_first() {
+async fn concurrent_confirmations_confirm_a_settlement_once() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let paid = pay(&ledger, 1).await;
     let mut racing = tokio::task::JoinSet::new();
@@ -99,7 +99,7 @@ async fn of_many_confirmations_of_one_settlement_one_is_the_first() {
 }
 
 #[tokio::test]
-async fn the_newest_settlements_are_listed_first_and_nobody_elses() {
+async fn settlements_are_listed_newest_first_per_agent() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut paid = Vec::new();
     for key in 0..5 {
@@ -118,7 +118,7 @@ async fn the_newest_settlements_are_listed_first_and_nobody_elses() {
 }
 
 #[tokio::test]
-async fn a_settlement_that_was_never_made_is_not_confirmed() {
+async fn unknown_settlements_cannot_be_confirmed() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut paid = pay(&ledger, 1).await;
     paid.terms.agent = sample::agent_id(2);

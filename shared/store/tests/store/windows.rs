@@ -28,7 +28,7 @@ async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl 
 }
 
 #[tokio::test]
-async fn a_reservation_is_held_to_the_policy_that_allowed_it() {
+async fn policy_edits_invalidate_earlier_decisions() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let reserved = use_late(&ledger, 10, sample::start(), async || {
         let mut policy = sample::enabled(sample::service_id(1), 5, 5);
@@ -54,7 +54,7 @@ async fn a_reservation_is_held_to_the_policy_that_allowed_it() {
 
 /// Tries every narrowing edit of the agent's record, and one that does not narrow.
 #[tokio::test]
-async fn a_reservation_is_held_to_the_agents_record_that_allowed_it() {
+async fn restricting_agent_edits_invalidate_earlier_decisions() {
     let narrowing: [fn(&mut Agent); 4] = [
         |agent| agent.status = AgentStatus::Frozen,
         |agent| agent.rules.push(sample::budget(1, 5, sample::secs(3_600))),
@@ -96,7 +96,7 @@ async fn a_reservation_is_held_to_the_agents_record_that_allowed_it() {
 }
 
 #[tokio::test]
-async fn a_reservation_is_held_to_the_room_that_is_left() {
+async fn reservations_check_the_remaining_amount_again() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let reserved = use_late(&ledger, 10, sample::start(), async || {
         assert!(matches!(
@@ -115,8 +115,9 @@ async fn a_reservation_is_held_to_the_room_that_is_left() {
     assert_sound(&emulator).await;
 }
 
+/// With a slow clock, a payment is decided again and recorded at the time to which the window was cleared.
 #[tokio::test]
-async fn a_slow_clock_does_not_spend_what_a_fast_one_has_cleared() {
+async fn payments_are_never_recorded_before_the_horizon() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let start = sample::start();
     let tomorrow = start.after(Duration::DAY);
@@ -177,7 +178,7 @@ async fn a_backlog_is_cleared_before_anything_is_denied() {
 }
 
 #[tokio::test]
-async fn the_instant_at_which_an_amount_fits_is_found_beyond_the_first_page() {
+async fn the_retry_time_is_found_beyond_one_page() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let start = sample::start();
     for n in 0..250 {
@@ -216,7 +217,7 @@ async fn service_state(ledger: &Ledger, service: u128) -> purser_domain::Result<
 }
 
 #[tokio::test]
-async fn an_agent_that_was_never_enabled_has_an_empty_window() {
+async fn services_without_a_policy_have_an_empty_window() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
     let service_state = service_state(&ledger, 9).await.unwrap();
     assert_eq!(
@@ -258,7 +259,7 @@ async fn set(emulator: &Emulator, attribute: &str, to: &str) {
 }
 
 #[tokio::test]
-async fn what_a_window_was_cleared_to_never_goes_back() {
+async fn the_window_horizon_never_moves_back() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     pay(&ledger, 100, "first", sample::start()).await;
     let tomorrow = sample::start().after(Duration::DAY);
@@ -276,8 +277,9 @@ async fn what_a_window_was_cleared_to_never_goes_back() {
     );
 }
 
+/// If they stay inconsistent, the result is an error.
 #[tokio::test]
-async fn a_policy_and_a_window_of_two_instants_are_read_again() {
+async fn inconsistent_policy_and_window_reads_are_repeated() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let set_stamp = async |to: &str| set(&emulator, "pver", to).await;
     set_stamp("2").await;
@@ -322,7 +324,7 @@ async fn whether_a_window_held_still_is_seen() {
 /// A decision reads the agent's record and the policy in two reads. The first may precede a freeze, and the second may
 /// see a policy created after the freeze, whose window the freeze could not fence.
 #[tokio::test]
-async fn a_window_that_comes_after_an_edit_is_shut_for_decisions_from_before_it() {
+async fn new_windows_reject_decisions_made_before_an_edit() {
     let request = request(10, "late");
     let (elsewhere, same) = ledger_with(1_000, 1_000).await;
     let (grant, terms) = grant(&same, &request, sample::start()).await;

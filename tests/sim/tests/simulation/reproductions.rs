@@ -48,7 +48,7 @@ fn plan(seed: u64, rounds: Vec<Vec<Step>>) -> Plan {
 /// Found by seed 119: the second call reads the key and then waits for the window; meanwhile the first call uses the
 /// room.
 #[test]
-fn a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken() {
+fn duplicate_calls_are_replayed_despite_a_full_window() {
     let rounds = vec![
         vec![Step::on(0, 0, Pass { secs: 10 })],
         vec![Step::on(0, 0, buy(6, 1, 450, 60))],
@@ -61,7 +61,7 @@ fn a_call_that_is_sent_twice_is_not_refused_for_the_room_that_it_has_taken() {
 }
 
 #[test]
-fn a_reservation_that_arrives_after_its_caller_died_and_asked_again_is_made_once() {
+fn late_reservations_of_crashed_callers_are_made_once() {
     let rounds = vec![
         vec![
             Step::on(0, 0, buy(0, 0, 100, 300))
@@ -78,8 +78,9 @@ fn a_reservation_that_arrives_after_its_caller_died_and_asked_again_is_made_once
     );
 }
 
+/// Two reconcile runs and a completion happen at once.
 #[test]
-fn a_payment_of_the_last_second_is_confirmed_though_two_reconcile_and_one_completes() {
+fn payments_of_the_last_second_are_confirmed() {
     let paid = Op::Pay {
         agent: 0,
         key: 0,
@@ -159,7 +160,7 @@ fn two_payments_of_one_transaction_are_both_confirmed() {
 
 /// The run is killed just before it asks whether the block is still on the chain; it is not.
 #[test]
-fn a_watch_that_is_killed_leaves_no_block_out() {
+fn a_killed_watch_skips_no_block() {
     let rounds = |seed: u64, killed_at: Option<u8>| {
         let paid = Op::Pay {
             agent: 0,
@@ -205,7 +206,7 @@ fn a_watch_that_is_killed_leaves_no_block_out() {
 
 /// The node's last answer comes when the time for reads is over; the next run would meet the same situation.
 #[test]
-fn what_a_run_has_found_is_written_though_its_time_is_over() {
+fn findings_are_stored_after_the_read_time_ends() {
     let rounds = |slow: Option<u8>| {
         let paid = Op::Pay {
             agent: 0,
@@ -255,7 +256,7 @@ fn what_a_run_has_found_is_written_though_its_time_is_over() {
 
 /// Only due settlements are looked up by themselves, so only here does the decision keep the hold.
 #[test]
-fn what_an_operator_asks_for_is_not_released_before_its_time() {
+fn early_reconcile_requests_release_nothing() {
     let asked = Op::Mark { agent: 0, key: 0 };
     let steps = [buy(0, 0, 100, 900), asked, Reconcile { secs: 60 }];
     let rounds = steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect();
@@ -263,7 +264,7 @@ fn what_an_operator_asks_for_is_not_released_before_its_time() {
 }
 
 #[test]
-fn with_another_nonce_key_nothing_is_released_and_nothing_confirmed() {
+fn a_wrong_nonce_key_releases_and_confirms_nothing() {
     let paid = Op::Pay {
         agent: 0,
         key: 0,
@@ -286,8 +287,9 @@ fn with_another_nonce_key_nothing_is_released_and_nothing_confirmed() {
     check(&plan(5, rounds), &["reconciled: failed", "put off"]);
 }
 
+/// After too many failed proofs, only reconcile confirms the payment.
 #[test]
-fn who_invents_proofs_is_not_looked_up_for_ever_and_is_confirmed_all_the_same() {
+fn failed_proofs_are_limited_and_payments_still_confirmed() {
     let invented = Op::Invent {
         agent: 0,
         key: 0,
@@ -315,7 +317,7 @@ fn who_invents_proofs_is_not_looked_up_for_ever_and_is_confirmed_all_the_same() 
 
 /// Seed 1881: the SDK retries the transaction by itself and finds it committed.
 #[test]
-fn a_payment_whose_answer_is_lost_and_that_then_meets_others_is_no_replay_of_itself() {
+fn lost_answers_are_not_mistaken_for_replays() {
     let mut step = Step::on(0, 0, buy(1, 1, 250, 30)).but(6, LostAnswer(Broken));
     for call in 7..11 {
         step = step.but(call, Conflict);
@@ -326,7 +328,7 @@ fn a_payment_whose_answer_is_lost_and_that_then_meets_others_is_no_replay_of_its
 /// Found by seed 653: the payment was not checked while it was unused; later its cancellation had to be found, on a
 /// young chain.
 #[test]
-fn a_payment_that_is_canceled_long_after_its_time_gives_its_spend_back() {
+fn late_cancellations_release_the_spend() {
     let rounds = vec![
         vec![Step::on(0, 0, Reorganize { depth: 5 })],
         vec![Step::on(0, 0, buy(0, 1, 1, 900))],
@@ -340,7 +342,7 @@ fn a_payment_that_is_canceled_long_after_its_time_gives_its_spend_back() {
 }
 
 #[test]
-fn a_freeze_that_is_answered_while_a_payment_is_under_way_is_followed_by_none() {
+fn payments_in_progress_are_refused_after_a_freeze() {
     let rounds = vec![vec![
         Step::on(0, 0, buy(0, 0, 100, 300)).but(3, Slow(900)),
         Step::on(1, 0, Freeze { agent: 0, frozen: true }),
@@ -352,7 +354,7 @@ fn a_freeze_that_is_answered_while_a_payment_is_under_way_is_followed_by_none() 
 }
 
 #[test]
-fn a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment() {
+fn released_spending_counts_again_after_a_reorganization() {
     let rounds = |depth| {
         let paid = Op::Pay {
             agent: 0,
@@ -401,7 +403,7 @@ fn a_spend_that_was_given_back_counts_again_when_the_chain_remembers_the_payment
 /// Found by seed 336: when the key's record is read it still waits for its approval; when the approval is read it is
 /// already executed, by a call with the same key.
 #[test]
-fn a_call_that_is_overtaken_by_its_own_approved_payment_replays_it() {
+fn calls_replay_an_approved_payment_made_meanwhile() {
     let buy = Buy {
         agent: 1,
         key: 5,
