@@ -1,9 +1,9 @@
-//! Reconcile is killed at each of its steps and run again. A payment that was made is confirmed once, a payment that
-//! can no longer be made is released once, and an outflow that bypassed Purser is reported once.
+//! Reconcile is killed at each step of its search for outflows and run again: each outflow is reported once. The other
+//! steps are killed in the simulation.
 
-use super::{nonces_used, policy, process};
+use super::{policy, process};
 use purser_testkit::Moment;
-use purser_tests::{Process, TestAgent, World, body_of, dollars};
+use purser_tests::{Process, World, body_of, dollars};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -30,65 +30,6 @@ async fn run(reconcile: &Process, kill_at: Option<&IndexKey>) -> Vec<IndexKey> {
     }
     reconcile.spare();
     seen.lock().unwrap().clone()
-}
-
-/// The events between two runs: one payment is made and never completed; another is authorized and never made, until
-/// the chain's time has passed its deadline.
-async fn happen(world: &World, agent: &TestAgent) -> (Value, Value) {
-    world.pass(1_000);
-    let seconds = world.now().secs();
-    world.stack.chain.mine_at(seconds).await.unwrap();
-    let paid = world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
-    let unpaid = world.authorize(agent, &body_of(world.offer(10_000))).await.ok();
-    world.settle(&paid).await;
-    world.stack.chain.mine_at(seconds + 301).await.unwrap();
-    (paid, unpaid)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_reconcile_runs_are_finished_by_the_next() {
-    let world = World::still().await;
-    world.stack.chain.stand_still().await.unwrap();
-    let agent = world.agent(policy(dollars(1_000)), vec![]).await;
-    let reconcile = process(&world, "reconcile", &[]).await;
-    happen(&world, &agent).await;
-    let places = run(&reconcile, None).await;
-    for write in ["TransactWriteItems", "PutItem LedgerTable", "UpdateItem LedgerTable"] {
-        let reached = places.iter().filter(|(call, ..)| call.starts_with(write)).count();
-        assert!(reached >= 2, "{write}: {places:?}");
-    }
-
-    let mut rounds = 1;
-    for place in &places {
-        let (paid, unpaid) = happen(&world, &agent).await;
-        rounds += 1;
-        reconcile.stop().await;
-        run(&reconcile, Some(place)).await;
-        run(&reconcile, None).await;
-        for (authorized, status) in [(&paid, "confirmed"), (&unpaid, "expired")] {
-            let path = format!("/x402/settlements/{}", authorized["settlement_id"].as_str().unwrap());
-            assert_eq!(
-                world.get(&agent, &path).await.ok()["receipt_status"],
-                status,
-                "killed at {place:?}"
-            );
-        }
-        let after = world.footprint().await;
-        assert_eq!(
-            (after.entries, after.total),
-            (rounds, u64::try_from(rounds).unwrap() * 1_000),
-            "killed at {place:?}"
-        );
-        purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
-    }
-    assert_eq!(nonces_used(&world, &agent).await.len(), rounds);
-    let kills = reconcile.killer().kills();
-    println!("{kills} kills");
-    assert!(
-        usize::try_from(kills).unwrap() > places.len(),
-        "{kills} kills at {} places",
-        places.len()
-    );
 }
 
 /// The number of reported outflows, and the block up to which was searched.
@@ -124,7 +65,7 @@ async fn outflows_are_reported_once_despite_kills() {
             "{step}: {places:?}"
         );
     }
-    // The places before the search are covered by the other test: five calls read the progress and the wallets.
+    // Five calls before the search read the progress and the wallets.
     let search = places
         .iter()
         .position(|(call, ..)| call.starts_with("eth_getLogs"))

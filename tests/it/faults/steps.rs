@@ -48,23 +48,6 @@ pub(super) const REPLAY: [&str; 4] = [
     // The settlement, whose status is returned.
     "GetItem LedgerTable",
 ];
-pub(super) const ESCALATE: [&str; 6] = [
-    "UpdateItem ThrottleTable",
-    "BatchGetItem LedgerTable",
-    "Query LedgerTable",
-    // The attested payees of the service.
-    "GetItem UsageTable",
-    "UpdateItem ThrottleTable 2",
-    "TransactWriteItems DecisionsTable+LedgerTable",
-];
-pub(super) const ASK_AGAIN: [&str; 5] = [
-    "UpdateItem ThrottleTable",
-    "BatchGetItem LedgerTable",
-    "Query LedgerTable",
-    "UpdateItem ThrottleTable 2",
-    // The approval that the key waits for.
-    "GetItem LedgerTable",
-];
 pub(super) const COMPLETE: [&str; 9] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
