@@ -1,5 +1,5 @@
-//! Access for containers: what functions call listens on loopback, and a container's loopback is its own. So the same
-//! ports are also opened at an address that containers reach, only if that is configured.
+//! Access for containers. The services that functions call listen on loopback, which a container can't reach: it has a
+//! loopback interface of its own. If a bridge is configured, the same ports are also opened at the bridge's address.
 
 use crate::error::StackError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! Log lines for a terminal: a short line for each request, with the decision about a payment, and one for each warning.
+//! Log lines for a terminal: a short line for each request, with the decision about a payment, and one for each
+//! warning.
 //!
 //! ```text
 //! 12:03:04 POST /x402/authorize 200 31 ms allow $0.01
@@ -29,7 +30,7 @@ struct Console<W> {
     colours: bool,
 }
 
-/// The decision about a payment, kept with the span of its request until the request's own line.
+/// The decision about a payment, stored with its request's span until the line of the request is written.
 struct Decided(String);
 
 /// A colour, as the parameter of ECMA-48's "select graphic rendition".

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Why a stack did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    /// A port is not available: most often another program uses it.
+    /// A port is not available, usually because another program uses it.
     #[error("port {port} of 127.0.0.1: {source}")]
     Port {
         /// The port; zero if any port was accepted.
@@ -19,7 +19,7 @@ pub enum StackError {
         /// The system's error.
         source: io::Error,
     },
-    /// The same at the bridge address.
+    /// A port at the bridge address is not available.
     #[error("{address}: {source}")]
     Bridge {
         /// The address and the port.
@@ -27,13 +27,13 @@ pub enum StackError {
         /// The system's error.
         source: io::Error,
     },
-    /// Anvil or the providers.
+    /// Anvil or the providers did not start.
     #[error(transparent)]
     Child(#[from] ChildError),
-    /// The chain's controls.
+    /// A call of the chain's controls failed.
     #[error(transparent)]
     Chain(#[from] DevChainError),
-    /// A route without a function.
+    /// A route has no function.
     #[error(transparent)]
     Unrouted(#[from] Unrouted),
     /// The file of recorded calls can't be opened.
@@ -44,7 +44,7 @@ pub enum StackError {
         /// The system's error.
         source: io::Error,
     },
-    /// The demo data.
+    /// The demo data could not be created.
     #[error(transparent)]
     Seed(#[from] SeedError),
     /// A function did not start.

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tower::ServiceExt as _;
 
-/// The state that the stack's own controls change.
+/// The state behind `/_local/…`.
 #[derive(Clone)]
 pub(crate) struct Controls {
-    /// How many microseconds the stack's clock is ahead of the system's.
+    /// The time by which the stack's clock is ahead of the system's, in microseconds.
     pub(crate) clock_ahead: Arc<AtomicI64>,
     pub(crate) chain: DevChain,
     pub(crate) issuer: Issuer,
@@ -56,7 +56,8 @@ pub(crate) fn router(
         let method = match route.method.as_str() {
             "ANY" => {
                 if !path.ends_with('}') {
-                    // An HTTP API routes a path with a further slash to the route without it, and keeps it in the path.
+                    // An HTTP API routes a path with a trailing slash like the path without it, and passes the slash
+                    // on.
                     gateway = gateway.route(&format!("{path}/"), any(handler.clone()));
                 }
                 gateway = gateway.route(&path, any(handler));
@@ -72,7 +73,7 @@ pub(crate) fn router(
         };
         gateway = gateway.route(&path, on(method, handler));
     }
-    // axum answers HEAD with the GET route; API Gateway does only where there is a HEAD route.
+    // axum answers HEAD with the GET route; API Gateway does so only if there is a HEAD route.
     if let Some(handler) = &fallback {
         let has_head = |path: &str| routes.iter().any(|route| route.method == "HEAD" && route.path == path);
         for path in routes
@@ -98,7 +99,7 @@ pub(crate) fn router(
 
 /// Calls a function with a request and the context that API Gateway adds to it.
 pub(crate) async fn invoke(function: Router, peer: SocketAddr, request: Request) -> Response {
-    // The outer router's extensions (matched path, original URI) are not the function's.
+    // The function must not see the outer router's extensions (matched path, original URI).
     let (mut parts, body) = request.into_parts();
     parts.extensions.clear();
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());

@@ -1,13 +1,13 @@
 //! Records which function makes which AWS call, so that the roles can be checked against it (`infra/sam/calls.py`).
 //!
-//! Every function signs with an access key of its own, whose id is the function's logical id: so the signature of a
-//! request shows who sent it. Proxies between the functions and AWS see each request as IAM would evaluate it and pass
-//! it on. Calls of the stack and of the tests bypass them.
+//! Every function signs with its own access key, whose id is the function's logical id, so the signature of a request
+//! identifies its sender. Proxies between the functions and AWS record each request in the form in which IAM would
+//! evaluate it, and forward it. Calls of the stack and of the tests bypass them.
 //!
-//! A line is one permission that was needed, written once by each stack: `{"function", "action", "resource", "keys",
-//! "attributes", "within", "only_if_new"}`. A transaction needs the permissions of its items (developer guide, "Using IAM
-//! with DynamoDB transactions"). Of a partition key only its prefix up to `#` is recorded; attributes are those that an
-//! update names.
+//! A line is one required permission; each stack writes it once: `{"function", "action", "resource", "keys",
+//! "attributes", "within", "only_if_new"}`. A transaction needs the permissions of its items (developer guide, "Using
+//! IAM with DynamoDB transactions"). Only the prefix of a partition key, up to `#`, is recorded. The attributes are
+//! those that an update names.
 
 use purser_testkit::{Fate, Moment, Proxy, ProxyConfig, Step};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ struct Record {
     written: HashSet<String>,
 }
 
-/// The address at which calls of the service at `url` are recorded, where they are.
+/// The address at which calls of the service at `url` are recorded; `url` itself without a recorder.
 pub(crate) async fn recorded(recorder: Option<&IamRecorder>, url: String) -> String {
     match recorder {
         Some(recorder) => recorder.in_front_of(url).await,
@@ -82,7 +82,7 @@ impl IamRecorder {
             Ok(()) => {
                 record.written.insert(line);
             }
-            // The check will fail then: what is not recorded counts as never called.
+            // The check then fails: a call that was not recorded counts as never made.
             Err(error) => tracing::error!(cause = %error, "iam_recorder.not_written"),
         }
     }
@@ -93,9 +93,9 @@ impl IamRecorder {
 struct Need {
     action: String,
     resource: String,
-    /// The prefixes of the partition keys; empty where none is named, as in a scan or on an index.
+    /// The prefixes of the partition keys; empty if the request names none, as in a scan or on an index.
     keys: BTreeSet<String>,
-    /// The attributes that an update touches or compares, its key's included.
+    /// The attributes that an update changes or compares, including those of its key.
     attributes: BTreeSet<String>,
     /// The transaction that contains it.
     within: Option<&'static str>,
@@ -180,7 +180,7 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
             };
             items.flatten().map(need).collect()
         }
-        // All keys of one table in one call are evaluated together.
+        // IAM evaluates all keys of one table in one call together.
         "BatchGetItem" => {
             let tables = request.get("RequestItems").and_then(Value::as_object);
             let need = |(table, asked): (&String, &Value)| {
@@ -196,22 +196,23 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
                 (None, _) => Need::of(operation, table, []),
             }]
         }
-        // A key that is made with tags is also tagged (KMS developer guide, "Controlling access to tags").
+        // Creating a key with tags also needs the permission to tag (KMS developer guide, "Controlling access to
+        // tags").
         "CreateKey" => [("CreateKey", "*"), ("TagResource", "WalletKeys")]
             .map(|(action, resource)| Need::of(action, resource.to_owned(), []))
             .into(),
         "GetPublicKey" | "Sign" => vec![Need::of(operation, "WalletKeys".to_owned(), [])],
-        // The stack has one key that encrypts.
+        // The stack has only one encryption key.
         "Decrypt" | "Encrypt" => vec![Need::of(operation, "WebhookSecretsKey".to_owned(), [])],
         "ChangeMessageVisibility" | "SendMessage" => {
             let url = text(request, "QueueUrl");
             let queue = url.rsplit('/').next().unwrap_or_default();
             vec![Need::of(operation, queue.to_owned(), [])]
         }
-        // The stack has one bus.
+        // The stack has only one bus.
         "PutEvents" => vec![Need::of(operation, "EventBus".to_owned(), [])],
         "GetSecretValue" => vec![Need::of_secret(&text(request, "SecretId"))],
-        // Several secrets in one call need a permission of their own, besides each secret's.
+        // Reading several secrets in one call needs a separate permission, besides each secret's.
         "BatchGetSecretValue" => {
             let ids = list(request, "SecretIdList").iter().filter_map(Value::as_str);
             let all = Need::of(operation, "*".to_owned(), []);

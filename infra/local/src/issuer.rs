@@ -1,9 +1,9 @@
 //! The stack's own OpenID provider, so that people can sign in without an account anywhere: the authorization code flow
 //! with PKCE (OpenID Connect Core 1.0 §3.1, RFC 7636), and a page with a button for each demo user.
 //!
-//! The functions know it only by `OIDC_ISSUER` and treat it as any other provider. What a provider refuses is tested
-//! beside the function's sign-in (`functions/people/tests/api/sign_in.rs`). Its clock is the stack's, which a provider
-//! from elsewhere would not follow: `/_local/clock` makes codes and tokens expire. It is never deployed.
+//! The functions know it only by `OIDC_ISSUER` and treat it like any other provider. The refusals of a provider are
+//! tested beside the function's sign-in (`functions/people/tests/api/sign_in.rs`). It uses the stack's clock, which an
+//! external provider would not follow: `/_local/clock` makes codes and tokens expire. It is never deployed.
 
 use axum::extract::{Form, Query, State};
 use axum::http::{StatusCode, header};
@@ -50,7 +50,7 @@ pub const DEMO_STRANGER: DemoUser = DemoUser {
 
 const USERS: [&DemoUser; 2] = [&DEMO_OWNER, &DEMO_STRANGER];
 
-/// An ID token's lifetime: a working day, after which the dashboard asks to sign in again.
+/// An ID token's lifetime: a working day, after which the dashboard requires a new sign-in.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(8 * 3_600);
 /// A code's lifetime: the browser takes it to the client immediately.
 const CODE_LIFE: Duration = Duration::from_secs_u32(60);
@@ -62,12 +62,12 @@ pub struct Issuer(Arc<Provider>);
 struct Provider {
     /// The published documents: its URL, its endpoints, and its keys.
     published: TestIssuer,
-    /// Where a code may be sent; compared exactly (RFC 9700 §4.1.3), as `template.yaml` registers it.
+    /// The only address to which codes are sent; compared exactly (RFC 9700 §4.1.3), as `template.yaml` registers it.
     redirect_uri: String,
     /// Where a browser is redirected after signing out.
     signed_out_uri: String,
     clock: Clock,
-    /// The last one signs; the others stay published for the tokens they signed.
+    /// The last one signs; the others stay published to verify the tokens they signed.
     keys: Mutex<Vec<Signer>>,
     codes: Mutex<HashMap<String, Grant>>,
 }
@@ -102,8 +102,8 @@ impl Issuer {
         &self.0.published.address
     }
 
-    /// The claims of a person who signs in now, for a session of that length. Tests change one of them and sign the
-    /// result.
+    /// The claims of a person who signs in now, for a session with the lifetime `life`. Tests change one claim and sign
+    /// the result.
     pub fn claims(&self, user: &DemoUser, life: Duration) -> Value {
         let now = self.0.clock.now();
         json!({
@@ -135,7 +135,7 @@ impl Issuer {
         self.sign(&self.claims(user, life))
     }
 
-    /// The address to which the browser of a person is led, with a code, after they have signed in on the page at
+    /// The address to which a person's browser is redirected, with a code, after they have signed in on the page at
     /// `page`. `None` if the client's request is refused.
     pub fn answer(&self, page: &str, user: &'static DemoUser) -> Option<String> {
         let page = Url::parse(page).ok()?;
@@ -160,8 +160,8 @@ impl Issuer {
         self.0.published.router().merge(own)
     }
 
-    /// Keeps a code for the person, and returns the client's address with it; `None` for a request of another client, to
-    /// another address, or without PKCE.
+    /// Stores a code for the person, and returns the client's address with the code; `None` for a request of another
+    /// client, to another address, or without PKCE.
     fn grant(&self, asked: &Parameters, user: &'static DemoUser) -> Option<String> {
         let provider = &self.0;
         let is = |name: &str, value: &str| asked.get(name).is_some_and(|given| given == value);
@@ -202,7 +202,7 @@ impl Issuer {
     }
 }
 
-/// `GET /authorize`: a button for each demo user. The form is sent to the page's own URL, which has the client's
+/// `GET /authorize`: a button for each demo user. The form is sent to the page's own URL, which contains the client's
 /// parameters.
 async fn ask() -> Response {
     let page = html! {
@@ -249,8 +249,8 @@ async fn sign_in(
     }
 }
 
-/// `POST /token`: exchanges a code and its verifier for tokens. The access token gives access to nothing: no endpoint
-/// takes one, but clients expect it.
+/// `POST /token`: exchanges a code and its verifier for tokens. No endpoint accepts the access token, but clients
+/// expect one.
 async fn redeem(State(issuer): State<Issuer>, Form(form): Form<Parameters>) -> Response {
     let Some((user, nonce)) = issuer.redeemed(&form) else {
         return (
@@ -273,8 +273,8 @@ async fn redeem(State(issuer): State<Issuer>, Form(form): Form<Parameters>) -> R
     ([NO_STORE], Json(tokens)).into_response()
 }
 
-/// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2). There is no session here to end, so it only
-/// redirects the browser back to the client.
+/// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2). The issuer keeps no sessions, so it only redirects
+/// the browser back to the client.
 async fn end_session(State(issuer): State<Issuer>, Query(asked): Query<Parameters>) -> Response {
     let Ok(mut address) = Url::parse(&issuer.0.signed_out_uri) else {
         return StatusCode::NOT_FOUND.into_response();
@@ -285,7 +285,7 @@ async fn end_session(State(issuer): State<Issuer>, Query(asked): Query<Parameter
     Redirect::to(address.as_str()).into_response()
 }
 
-/// A poisoned lock is safe to use: nothing panics while holding one, and no map is ever half changed.
+/// A poisoned lock is safe to use: no code panics while it holds one, and no map is ever half changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! The local stack: the whole service on one machine, for trying it out and for the tests.
 //!
 //! It runs the same routers as Lambda, behind the routes of `template.yaml`, with tables created from that file. Only
-//! here are `/_local/clock`, `/_local/fund`, `/_local/token`, the issuer where people sign in, and the demo data.
+//! the local stack has `/_local/clock`, `/_local/fund`, `/_local/token`, an issuer for signing in, and the demo data.
 
 mod bridge;
 mod chain;

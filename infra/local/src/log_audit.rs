@@ -1,9 +1,9 @@
 //! Records what the functions log and, next to it, the texts that must not be in the logs, so that logs can be checked
 //! (`tests/logs/check.py`).
 //!
-//! A process has two files of its own: its log lines, as `CloudWatch` would get them at the lowest level, and a JSON
-//! line for each text that must not be in them. The stack adds its own secrets; what callers send and receive is seen
-//! at the gateway: credentials, sessions, signed payments, and the texts of request bodies.
+//! Each process writes two files: its log lines, as `CloudWatch` would get them at the lowest level, and a JSON line
+//! for each text that must not be in them. The stack adds its own secrets. The texts that callers send and receive are
+//! recorded at the gateway: credentials, sessions, signed payments, and the texts of request bodies.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -20,7 +20,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Our own crates at their lowest level, and everybody else's warnings; lines of higher levels are included.
+/// Our own crates at their lowest level, and the warnings of all other crates; lines of higher levels are included.
 const EVERYTHING: &str = "warn,purser=trace";
 
 /// Shorter texts may occur anywhere by coincidence.
@@ -36,7 +36,7 @@ struct Heard {
 }
 
 impl LogAudit {
-    /// The audit of this process, where `PURSER_LOGS` names a folder.
+    /// The audit of this process, if `PURSER_LOGS` names a folder.
     pub fn of_process() -> Option<Self> {
         static OF_PROCESS: OnceLock<Option<LogAudit>> = OnceLock::new();
         let open = || {
@@ -91,7 +91,8 @@ impl LogAudit {
         }
     }
 
-    /// Records each half of an agent's key, each part of a token, and of a cookie everything but the person's id.
+    /// Records the parts of a credential: each half of an agent's key, each part of a token, and the parts of a cookie
+    /// except the person's id.
     pub(crate) fn credential(&self, what: &str, text: &str) {
         for part in text.split([':', '.', ' ', '=', ';']) {
             if what != COOKIE || PersonId::parse(part).is_none() {
@@ -114,7 +115,7 @@ impl LogAudit {
     }
 
     fn text(&self, what: &str, text: &str) {
-        // A webhook names kinds of events, which log lines have too.
+        // Not a secret: a webhook names kinds of events, which log lines contain too.
         if !is_name(text) && EventKind::from_name(text).is_none() {
             self.must_not_log(what, text);
         }
@@ -126,7 +127,7 @@ impl LogAudit {
             Value::Array(values) => values.iter().for_each(|value| self.texts(what, value)),
             Value::Object(members) => {
                 for (name, value) in members {
-                    // To whom an agent is offered: a person's id, which log lines have too.
+                    // Not a secret: the id of the person to whom an agent is offered, which log lines contain too.
                     if name == "to" && value.as_str().is_some_and(|text| PersonId::parse(text).is_some()) {
                         continue;
                     }
@@ -145,7 +146,8 @@ impl LogAudit {
         for address in texts(headers, &header::LOCATION) {
             for pair in address.split(['?', '&']) {
                 let (name, value) = pair.split_once('=').unwrap_or_default();
-                // The notice of a page after a form: the audit log's line may have the same word.
+                // Not a secret: the notice that a page shows after a form. A line of the audit log may contain the same
+                // word.
                 if name != "notice" {
                     self.must_not_log("a sign-in", value);
                 }
@@ -179,7 +181,7 @@ impl LogAudit {
 
 const COOKIE: &str = "a cookie";
 
-/// Passes on a request and its answer, and records what must not be logged of them.
+/// Forwards a request and its answer, and records the texts in them that must not be logged.
 pub(crate) async fn audited(State(audit): State<LogAudit>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     for (what, name) in [
@@ -192,7 +194,7 @@ pub(crate) async fn audited(State(audit): State<LogAudit>, request: Request, nex
         }
     }
     let asked = format!("{} {}", request.method(), request.uri().path());
-    // The body is passed on frame by frame: one that never ends is the function's concern.
+    // The body is forwarded frame by frame. A body that never ends must be limited by the function.
     let read = Arc::new(Mutex::new(Vec::new()));
     let request = request.map(|body| {
         let read = Arc::clone(&read);
@@ -217,7 +219,7 @@ fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
 }
 
-/// Whether a text of a body is only an identifier, as log lines have them too: an id, an address, a hash, a word of the
+/// Whether a text of a body is only an identifier that log lines may contain: an id, an address, a hash, a word of the
 /// API.
 fn is_name(text: &str) -> bool {
     let is_word = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');

@@ -1,4 +1,4 @@
-//! Who takes what is mailed to people.
+//! The mail service of a stack: a test double, or an inbox with a page.
 
 use crate::bridge;
 use crate::error::StackError;
@@ -8,33 +8,33 @@ use purser_testkit::Ses;
 use std::net::IpAddr;
 use tokio::process::Child;
 
-/// Who mails, here.
+/// The sender of all mail.
 const SENDER: &str = "purser@example.test";
 
-/// Who takes what is mailed to people.
+/// The mail service to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MailService {
-    /// A stand-in, which keeps it for a test: [`Mail::ses`].
+    /// A test double, which keeps the mail for a test: [`Mail::ses`].
     #[default]
     StandIn,
-    /// `aws-ses-v2-local` on this port, zero for any free one, with a page to look at: [`Mail::inbox_url`]. Where it is not
-    /// installed, nothing is mailed.
+    /// `aws-ses-v2-local` on this port (zero picks a free one), with a page that lists the mail: [`Mail::inbox_url`].
+    /// If it is not installed, no mail is sent.
     Inbox(u16),
 }
 
-/// The mail service that runs.
+/// The running mail service.
 pub struct Mail {
-    /// The sent mails, in the stand-in.
+    /// The test double, which keeps the sent mail.
     pub ses: Ses,
-    /// The page of what was mailed, where there is one.
+    /// The URL of the page that lists the sent mails, if there is one.
     pub inbox_url: Option<String>,
-    /// Where functions reach it.
+    /// The URL for functions; `None` if there is no mail service.
     url: Option<String>,
     _child: Option<Child>,
 }
 
 impl Mail {
-    /// Starts it. Functions reach it through the recorder, if there is one.
+    /// Starts the service. Functions reach it through the recorder, if there is one.
     pub(crate) async fn start(
         service: MailService,
         recorder: Option<&IamRecorder>,
@@ -64,7 +64,7 @@ impl Mail {
         })
     }
 
-    /// The functions' variables: with a bridge, containers reach it over that.
+    /// The functions' environment variables. With a bridge, they contain the bridge's address, for containers.
     pub(crate) async fn variables(&self, bridge: Option<IpAddr>) -> Result<Vec<(String, String)>, StackError> {
         let Some(url) = &self.url else {
             return Ok(Vec::new());

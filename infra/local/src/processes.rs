@@ -1,7 +1,7 @@
 //! The stack's two child processes: Anvil, and the x402 facilitator and providers in Node.
 //!
-//! Neither outlives the stack: each holds the read end of a pipe to us, and ends when the pipe closes, however this
-//! process ends.
+//! Neither outlives the stack: each holds the read end of a pipe to it, and ends when the pipe closes, regardless of
+//! how the stack's process ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -74,8 +74,8 @@ struct Inbox {
     inbox_url: String,
 }
 
-/// Starts the mail service, which shows what was mailed, and waits until it answers: its process and its URL. `None` where
-/// it is not installed.
+/// Starts the mail service, whose page lists the sent mails, and waits until it answers. Returns its process and its
+/// URL; `None` if it is not installed.
 pub(crate) async fn inbox(port: u16) -> Result<Option<(Child, String)>, ChildError> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mail");
     if !folder.join("node_modules").exists() {
@@ -126,7 +126,7 @@ pub struct Providers {
     pub provider_url: String,
     /// The paid provider that speaks x402 v1.
     pub provider_v1_url: String,
-    /// The wallet that both are paid to.
+    /// The wallet that both providers are paid to.
     pub pay_to: String,
     /// The contract that makes many transfers in one transaction.
     pub batch_address: String,

@@ -1,6 +1,6 @@
 //! The initial data of a stack: new secrets, the catalog of `catalog.json`, and one agent with a key and a funded
-//! wallet. Everything secret is created at every start; everything else goes through the functions, as an operator and
-//! an owner would do it.
+//! wallet. All secrets are generated at every start; everything else is created through the functions, with the
+//! requests that an operator and an owner would send.
 
 use crate::{Providers, gateway};
 use axum::Router;
@@ -24,7 +24,7 @@ pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:00000
 pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:NonceKeySecret";
 pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:RpcUrlSecret";
 pub(crate) const SIGN_IN_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:SignInKeySecret";
-/// The keys of asserted addresses, each with the function that verifies with it.
+/// The keys that verify asserted client addresses, each with the function that uses it.
 pub(crate) const CLIENT_IP_KEY_ARNS: [(&str, &str); 3] = [
     (
         "AgentsFunction",
@@ -65,7 +65,7 @@ pub enum SeedError {
 
 /// The values of the stack's secrets.
 pub(crate) struct SecretValues {
-    /// `None` where KMS has the wallets' keys.
+    /// `None` if KMS holds the wallets' keys.
     wallet_seed: Option<String>,
     nonce_key: String,
     rpc_url: String,
@@ -95,7 +95,7 @@ fn hex(bytes: &[u8]) -> String {
 /// The name of the stack's operator.
 pub(crate) const OPERATOR: &str = "local";
 
-/// The secret in which these operators have these tokens.
+/// The value of the operators' secret, for these names and tokens.
 pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
     let digest = |token: &str| SecretDigest::of(token).to_hex();
     let listed = tokens
@@ -105,7 +105,7 @@ pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
 }
 
 impl SecretValues {
-    /// The seed, where there is one.
+    /// The wallet seed; `None` if KMS holds the wallets' keys.
     pub(crate) fn wallet_seed(&self) -> Result<Option<WalletSeed>, SeedError> {
         Ok(self.wallet_seed.as_deref().map(WalletSeed::from_hex).transpose()?)
     }
@@ -148,7 +148,7 @@ struct Seeded {
     id: String,
     /// The demo owner's changes to the permissive policy of a new agent; null for none.
     demo_policy: Option<Value>,
-    /// The service as an operator writes it.
+    /// The service, in the form of an operator's request.
     service: Value,
 }
 
@@ -160,11 +160,11 @@ fn seeded(providers: &Providers) -> Result<Vec<Seeded>, SeedError> {
     serde_json::from_str(&text).map_err(|error| SeedError::Catalog(error.to_string()))
 }
 
-/// A caller of a function, as the gateway would call it: an operator or the demo owner.
+/// A caller of a function: an operator or the demo owner. The function gets the requests as from the gateway.
 pub(crate) struct Caller<'a> {
     function: &'a Router,
     credential: (&'static str, String),
-    /// The `If-Match` of its edits; none for what is new.
+    /// The `If-Match` of edits; `None` for requests that create something.
     if_match: Option<&'static str>,
 }
 
@@ -187,7 +187,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Sends a request, which must succeed. `seeding` says in an error what was being created.
+    /// Sends a request, which must succeed. Errors name the object `seeding` that was being created.
     async fn send(&self, seeding: &str, method: &str, path: &str, body: &Value) -> Result<Value, SeedError> {
         let refused = |detail: String| SeedError::Refused {
             seeding: seeding.to_owned(),
@@ -213,7 +213,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Writes the catalog as an operator does, with more operations for these services.
+/// Writes the catalog with an operator's requests, and adds more operations to these services.
 pub(crate) async fn catalog(
     operator: &Caller<'_>,
     providers: &Providers,
@@ -236,7 +236,7 @@ pub(crate) async fn catalog(
     Ok(())
 }
 
-/// Creates the demo agent and its key, and sets its policies, as its owner does.
+/// Creates the demo agent and its key, and sets its policies, with its owner's requests.
 pub(crate) async fn agent(owner: &Caller<'_>, providers: &Providers) -> Result<DemoAgent, SeedError> {
     const SEEDING: &str = "the demo agent";
     let unreadable = |what: &str| SeedError::Refused {

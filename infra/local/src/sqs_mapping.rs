@@ -1,7 +1,8 @@
-//! The event source mappings of the queues: messages as batches for `webhooks` and `notices`, which answer what stays.
+//! The event source mappings of the queues: they pass messages in batches to `webhooks` and `notices`, whose answers
+//! name the failed messages.
 //!
-//! As Lambda does it, but for its pace: a batch that failed, or whose function ended, stays whole and comes again when its
-//! messages are visible again.
+//! They work as in Lambda, except for the polling rate: if a call fails or ends without an answer, all messages of its
+//! batch stay in the queue and are received again when they are visible again.
 
 use purser_api::Clock;
 use purser_notices::Notices;
@@ -10,29 +11,30 @@ use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The queue of what happened.
+/// The queue of events for webhooks.
 pub const WEBHOOK_EVENTS: &str = "WebhookEventsQueue";
-/// The queue of tests and redeliveries that people ask for.
+/// The queue of tests and redeliveries that people request.
 const WEBHOOK_REQUESTS: &str = "WebhookRequestsQueue";
-/// The queue of deliveries.
+/// The queue of deliveries to webhooks.
 pub const WEBHOOK_DELIVERIES: &str = "WebhookDeliveriesQueue";
 
-/// The queue of what happened, for notices.
+/// The queue of events for notices.
 pub const NOTICE_EVENTS: &str = "NoticeEventsQueue";
-/// The queue of tests of notices that people ask for.
+/// The queue of test notices that people request.
 const NOTICE_REQUESTS: &str = "NoticeRequestsQueue";
 /// The queue of notices.
 pub const NOTICES: &str = "NoticesQueue";
 
-/// How long a batch may take, and how many messages it has, as in `template.yaml`.
+/// The timeout of a batch and its maximum number of messages, as in `template.yaml`.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const BATCH: usize = 10;
-/// The time between two sweeps: less than the minute of `template.yaml`, since a test lets hours pass at once.
+/// The time between two sweeps. It is shorter than the minute in `template.yaml`, since a test can advance the clock by
+/// hours.
 const SWEEP: Duration = Duration::from_secs(5);
-/// How often the queues are looked at.
+/// The time between two polls of a queue.
 const PACE: Duration = Duration::from_millis(50);
 
-/// The queues of `template.yaml`, by this clock.
+/// The queues of `template.yaml`, with the time of this clock.
 pub(crate) fn queues(clock: Clock) -> Sqs {
     let sqs = Sqs::new(move || clock.now().micros());
     sqs.create(WEBHOOK_EVENTS, 180, 20);
@@ -44,7 +46,7 @@ pub(crate) fn queues(clock: Clock) -> Sqs {
     sqs
 }
 
-/// The functions' variables, of queues at that endpoint.
+/// The functions' environment variables for the queues at that endpoint.
 pub(crate) fn variables(url: &str) -> [(String, String); 11] {
     [
         ("SQS_ENDPOINT", url.to_owned()),
@@ -62,8 +64,8 @@ pub(crate) fn variables(url: &str) -> [(String, String); 11] {
     .map(|(name, value)| (name.to_owned(), value))
 }
 
-/// The rules of the bus: each event of this deployment comes into the queue of notices' events, and one that has an owner
-/// into that of webhooks'.
+/// The rules of the bus: each event of this deployment is sent to the queue of events for notices, and each event with
+/// an owner also to the queue of events for webhooks.
 pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
     let passing = |queue: &'static str| {
         let sqs = sqs.clone();
@@ -93,7 +95,8 @@ pub(crate) fn sweep(webhooks: Webhooks) {
     });
 }
 
-/// Fills the queues of events from the bus, and calls the functions with what comes into any queue, until the runtime ends.
+/// Fills the queues of events from the bus, and calls the functions with the messages of all queues, until the runtime
+/// ends.
 pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notices: &Notices) {
     follow_bus(bus, sqs, deployment);
     for queue in [WEBHOOK_EVENTS, WEBHOOK_REQUESTS, WEBHOOK_DELIVERIES] {
@@ -112,7 +115,7 @@ pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Web
     }
 }
 
-/// Calls a function with what comes into a queue.
+/// Calls a function with the messages of a queue.
 fn poll<F>(sqs: &Sqs, queue: &'static str, call: impl Fn(Value) -> F + Send + 'static)
 where
     F: Future<Output = Option<Value>> + Send + 'static,
@@ -122,7 +125,7 @@ where
         loop {
             while let Some(batch) = sqs.receive(queue, BATCH) {
                 let (sqs, work) = (sqs.clone(), tokio::time::timeout(TIMEOUT, call(batch.clone())));
-                // In its own task, as in an environment of its own.
+                // Runs in its own task, as each call in Lambda runs in its own environment.
                 tokio::spawn(async move {
                     let answer = work.await.ok().flatten();
                     sqs.delete_done(queue, &batch, answer.as_ref());

@@ -40,8 +40,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
-/// Something between the functions and the database or the node: takes its URL and returns the URL that the functions
-/// get.
+/// Starts a server, such as a proxy, between the functions and the database or the node: takes the URL of the database
+/// or the node, and returns the URL that the functions get.
 pub type Front = Box<dyn FnOnce(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send>;
 
 /// Options of a stack.
@@ -52,35 +52,36 @@ pub struct Options {
     pub ports: Ports,
     /// `THROTTLE_PER_MINUTE` of the functions.
     pub throttle_per_minute: u32,
-    /// Who holds the wallets' keys.
+    /// The custody of the wallets' keys.
     pub custody: CustodyKind,
     /// More environment variables of the functions; they override the stack's own.
     pub environment: BTreeMap<String, String>,
-    /// Something in front of the database, such as a proxy that injects conflicts.
+    /// A server in front of the database, such as a proxy that injects conflicts.
     pub front: Option<Front>,
-    /// Something in front of the chain's node, such as a proxy that counts.
+    /// A server in front of the chain's node, such as a proxy that counts.
     pub node_front: Option<Front>,
-    /// More operations of the catalog's services: the service's slug, and what an operator writes, in which `{pay_to}`
-    /// is the providers' wallet.
+    /// More operations of the catalog's services: the service's slug, and the operation in the form of an operator's
+    /// request, in which `{pay_to}` stands for the providers' wallet.
     pub operations: Vec<(&'static str, Value)>,
     /// The functions' clock; by default the system's, moved by `/_local/clock`.
     pub clock: Option<Clock>,
-    /// An address of this machine at which containers reach what functions call: the gateway of a Docker bridge.
+    /// An address of this machine at which containers reach the services that functions call: the gateway of a Docker
+    /// bridge.
     pub bridge: Option<IpAddr>,
     /// A file to which every AWS call of a function is appended, as the permission that it needs.
     pub record: Option<PathBuf>,
-    /// Records what must not be logged.
+    /// The recorder of texts that must not be logged.
     pub log_audit: Option<LogAudit>,
     /// Whether events are published.
     pub streams: Streaming,
-    /// Who takes mail.
+    /// The mail service to use.
     pub mail: MailService,
 }
 
-/// Whether the tables have their streams, which `events` reads: the embedded database slows as they grow.
+/// Whether the tables have streams, which `events` reads. The embedded database becomes slower as they grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Streaming {
-    /// Each table that has one by the template has its stream. [`Stack::tell`] passes them on.
+    /// The tables have the streams that the template declares. [`Stack::tell`] passes their records on.
     On,
     /// The tables have no streams: no events are published.
     #[default]
@@ -94,7 +95,7 @@ pub struct Ports {
     pub rpc: u16,
     /// The database.
     pub dynamodb: u16,
-    /// The issuer, where people sign in.
+    /// The issuer.
     pub issuer: u16,
     /// The providers.
     pub providers: ProviderPorts,
@@ -121,7 +122,7 @@ impl Default for Options {
     }
 }
 
-/// The variable that says how long a sign-in is recent.
+/// The variable that sets for how many seconds a sign-in is recent.
 pub(crate) const RECENT_SIGN_IN: &str = "RECENT_SIGN_IN_SECONDS";
 
 /// A running stack.
@@ -130,7 +131,7 @@ pub struct Stack {
     pub base_url: String,
     /// The chain's RPC URL.
     pub rpc_url: String,
-    /// The URL of the embedded DynamoDB itself, without anything in front of it.
+    /// The URL of the embedded DynamoDB, without anything in front of it.
     pub dynamodb_url: String,
     /// The paid providers.
     pub providers: Providers,
@@ -138,33 +139,33 @@ pub struct Stack {
     pub agent: DemoAgent,
     /// The chain's controls.
     pub chain: DevChain,
-    /// A client of the database itself.
+    /// A client of the database, without anything in front of it.
     pub db: Client,
-    /// The ledger, for what a person would do.
+    /// The ledger, for tests that write to it directly.
     pub ledger: Ledger,
-    /// The catalog itself.
+    /// The catalog, without a function in front of it.
     pub catalog: CatalogTable,
     /// The wallets' keys: see [`Stack::new_wallet`].
     pub custody: Custody,
-    /// KMS, which has the wallets' keys in that custody.
+    /// KMS, which holds the wallets' keys in the custody of that kind.
     pub kms: Kms,
     /// The functions' clock.
     pub clock: Clock,
-    /// Where people sign in; it also signs tokens for tests.
+    /// The issuer, which also signs tokens for tests.
     pub issuer: Issuer,
     /// The demo agent's owner.
     pub owner: &'static DemoUser,
     /// The initial token of the internal group: see [`Stack::set_operators`].
     pub internal_token: String,
-    /// Started every minute by a schedule in the cloud; here by the stack's user.
+    /// The probe function. In the cloud, a schedule runs it every minute; here, the user of the stack does.
     pub probe: Probe,
-    /// The reconcile function.
+    /// The reconcile function, which is run like the probe.
     pub reconcile: Reconcile,
     /// The queues of webhooks and notices.
     pub sqs: Sqs,
-    /// Who takes what is mailed to people.
+    /// The mail service.
     pub mail: Mail,
-    /// The same; what the tables' streams have is passed to it by [`Stack::tell`].
+    /// The events function. [`Stack::tell`] passes the records of the tables' streams to it.
     pub events: Events,
     /// The bus of events.
     pub bus: EventBus,
@@ -173,13 +174,14 @@ pub struct Stack {
     pub functions: BTreeMap<&'static str, Router>,
     secrets: SecretsManager,
     log_audit: Option<LogAudit>,
-    /// The functions' environment variables; with a bridge, these have its addresses.
+    /// The functions' environment variables. With a bridge, they contain its addresses.
     pub environment: BTreeMap<String, String>,
     _children: [Child; 2],
     _database: DynamoDb,
 }
 
-/// The boot of a function. It signs with an access key that is its own name, so the recorder knows who calls.
+/// The boot of a function. It signs with an access key whose id is the function's name, so the recorder knows the
+/// caller.
 fn boot_of(function: &str, mut environment: BTreeMap<String, String>, clock: Clock) -> Boot {
     environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
     let keys = seed::CLIENT_IP_KEY_ARNS.into_iter();
@@ -190,7 +192,7 @@ fn boot_of(function: &str, mut environment: BTreeMap<String, String>, clock: Clo
 }
 
 impl Stack {
-    /// Starts everything and seeds it. `say` gets progress messages.
+    /// Starts everything and seeds it. `say` receives progress messages.
     pub async fn start(options: Options, say: impl Fn(&str)) -> Result<Self, StackError> {
         // A port in use is reported before anything is started. The gateway's URL is also the dashboard's, which the
         // issuer and the functions need before the gateway runs.
@@ -198,7 +200,7 @@ impl Stack {
         let issuer = Socket::bind(options.ports.issuer).await?;
         say("starting DynamoDB (embedded) with the tables of template.yaml");
         let (database, streams) = database(options.streams, options.ports.dynamodb)?;
-        // Configured as the functions are, so that nothing but the stack is ever called.
+        // Configured like the functions, so that only services of the stack are called.
         let env = surroundings([&database.url; 5]).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
         say("starting the chain (Anvil, posing as Base Sepolia)");
@@ -207,7 +209,7 @@ impl Stack {
         let rpc_url = format!("http://127.0.0.1:{rpc_port}");
         let chain = DevChain::new(rpc_url.clone());
         say("starting the paid providers and the facilitator (official x402 SDK)");
-        // Concurrently: loading the SDK takes longer than all the rest.
+        // Concurrently: loading the SDK takes longer than everything else.
         let ((), (node, providers)) =
             tokio::try_join!(async { chain.ready().await.map_err(StackError::from) }, async {
                 processes::providers(&rpc_url, NETWORK.chain_id(), options.ports.providers)
@@ -229,7 +231,7 @@ impl Stack {
             Some(front) => front(rpc_url.clone()).await,
             None => rpc_url.clone(),
         };
-        // Containers read the same secret, so with a bridge all functions reach the chain over it.
+        // The node's URL is in a secret that containers read too, so with a bridge all functions use the bridge.
         let functions_rpc = match options.bridge {
             Some(bridge) => bridge::open(bridge, &functions_rpc).await?,
             None => functions_rpc,
@@ -292,7 +294,7 @@ impl Stack {
         let boot = |function: &str| boot_of(function, environment.clone(), clock.clone());
 
         say("filling the catalog");
-        // First, so that the other functions find the catalog filled.
+        // The internal function first, so that the other functions find the catalog filled.
         let internal = purser_internal::router(boot("InternalFunction"))
             .await
             .map_err(refused("InternalFunction"))?;
@@ -396,7 +398,7 @@ impl Stack {
         })
     }
 
-    /// Lists these as the operators, each with a name and a token, and nobody else.
+    /// Replaces the operators by these, each with a name and a token.
     pub fn set_operators(&self, operators: &[(&str, &str)]) {
         if let Some(audit) = &self.log_audit {
             for (_, token) in operators {
@@ -406,14 +408,14 @@ impl Stack {
         self.secrets.store(seed::OPERATORS_ARN, &seed::operators(operators));
     }
 
-    /// Passes to `events` what the tables' streams have, until nothing is left: as a mapping does in the cloud, and here
-    /// the stack's user. How many records it gave up after failing for them again and again.
+    /// Passes all remaining records of the tables' streams to `events`. In the cloud, event source mappings do this;
+    /// here, the user of the stack does. Returns the number of records given up after repeated failures.
     pub async fn tell(&self) -> usize {
         let Some(streams) = &self.streams else { return 0 };
         tell(streams, &self.events).await
     }
 
-    /// Tells what happens from now on, for as long as the future that is returned runs.
+    /// Passes new records to `events` for as long as the returned future runs.
     pub fn telling(&self) -> impl Future<Output = ()> + Send + 'static {
         let (streams, events) = (self.streams.clone(), self.events.clone());
         async move {
@@ -425,23 +427,23 @@ impl Stack {
         }
     }
 
-    /// A new wallet for an agent, as `people` and `payments` make one together.
+    /// Creates a new wallet for an agent, as `people` and `payments` do together.
     pub async fn new_wallet(&self, agent: AgentId) -> Result<Wallet, CustodyError> {
         let key = match self.custody.kms() {
-            // The stack's own database: it answers.
+            // The stack's own database always answers.
             None => NewKey::Seed(self.ledger.next_wallet_index().await.unwrap_or(u32::MAX)),
             Some(keys) => NewKey::Kms(keys.create(agent, KEYS_STACK, None).await?),
         };
         self.custody.new_wallet(key).await?.attest(agent).await
     }
 
-    /// Every value that Secrets Manager has for the functions, to check that none of them leaks.
+    /// Every value in Secrets Manager, to check that none of them leaks.
     pub fn secret_values(&self) -> Vec<String> {
         self.secrets.values()
     }
 }
 
-/// The database, and its tables' streams where they have some.
+/// The database, and the streams of its tables if they have any.
 fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>), StackError> {
     let started = match streams {
         Streaming::On => DynamoDb::with_streams(port).map(|(database, streams)| (database, Some(streams))),
@@ -450,11 +452,12 @@ fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>)
     started.map_err(|source| StackError::Port { port, source })
 }
 
-/// How often a mapping reads a stream (Lambda developer guide, "Using Lambda with `DynamoDB`": four times a second).
+/// The interval at which a mapping reads a stream (Lambda developer guide, "Using Lambda with `DynamoDB`": four times a
+/// second).
 const POLL: Duration = Duration::from_millis(250);
-/// How often a record is passed on that fails: here nobody waits a day.
+/// The number of attempts for a record that fails. In the cloud it is retried for up to a day.
 const TRIES: u32 = 10;
-/// The time of a call, as the template has it.
+/// The timeout of a call, as in the template.
 const CALL: Duration = Duration::from_secs(55);
 
 async fn tell(streams: &Streams, events: &Events) -> usize {
@@ -462,8 +465,8 @@ async fn tell(streams: &Streams, events: &Events) -> usize {
     streams.deliver(TRIES, call).await
 }
 
-/// Attests the payees of the seeded catalog, as the first run of `events` does. Returns the internal function, which
-/// without streams attests the payees after each edit. `database` is its URL without anything in front of it.
+/// Attests the payees of the seeded catalog, as the first run of `events` does. Returns the internal function; without
+/// streams, it attests the payees after each edit. `database` is the URL without anything in front of it.
 async fn attesting(
     internal: Router,
     environment: &BTreeMap<String, String>,
@@ -483,7 +486,7 @@ async fn attesting(
     })
 }
 
-/// Attests the payees of the catalog after each edit, where no stream does.
+/// Attests the payees of the catalog after each edit, for stacks without streams.
 async fn attested(State(events): State<Events>, request: Request, next: Next) -> Response {
     let edits = !request.method().is_safe();
     let answer = next.run(request).await;
@@ -496,7 +499,7 @@ async fn attested(State(events): State<Events>, request: Request, next: Next) ->
     answer
 }
 
-/// The answer of a function that another one invokes.
+/// The answer of a function that another function invokes.
 async fn invoked(routers: Routers, event: String) -> String {
     let event = RawValue::from_string(event).unwrap_or_default();
     let answer = answer_either(routers, LambdaEvent::new(event, Context::default())).await;
@@ -506,7 +509,7 @@ async fn invoked(routers: Routers, event: String) -> String {
 /// The name of the bus.
 const BUS: &str = "local";
 
-/// The name by which the functions' keys in KMS are known.
+/// The stack name in the tags of the functions' KMS keys.
 const KEYS_STACK: &str = "local";
 
 /// The custody's name in a function's variable.
@@ -528,7 +531,7 @@ fn refused(function: &'static str) -> impl FnOnce(purser_api::BootError) -> Stac
     move |source| StackError::Function { function, source }
 }
 
-/// Starts the functions that queues call.
+/// Starts the functions that the queues call.
 fn follow_queues(bus: &EventBus, sqs: &Sqs, streams: Streaming, boot: impl Fn(&str) -> Boot) -> Result<(), StackError> {
     let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(refused("WebhooksFunction"))?;
     let notices = Notices::boot(boot("NoticesFunction")).map_err(refused("NoticesFunction"))?;
@@ -573,9 +576,9 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("WEBHOOKS_TABLE", "WebhooksTable"),
         ("STACK", KEYS_STACK),
         ("WEBHOOK_SECRETS_KEY_ARN", Kms::SECRETS_KEY),
-        // Where infra/local/webhooks listens.
+        // The address of `infra/local/webhooks`.
         ("WEBHOOK_ALLOWED_HOSTS", "127.0.0.1:4030"),
-        // The demo owner reads operators' pages too.
+        // The demo owner can also read the pages for operators.
         ("OPERATOR_CLAIM", "email"),
         ("OPERATOR_VALUE", issuer::DEMO_OWNER.email),
         ("USAGE_TABLE", "UsageTable"),
@@ -589,12 +592,12 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("PAYMENTS_FUNCTION", "PaymentsFunction"),
         ("WALLET_KEYS_STACK", KEYS_STACK),
         ("OIDC_CLIENT_ID", issuer::CLIENT_ID),
-        // Here every caller has the same address, so the throttle's limit is met first.
+        // Locally, all callers have one address, so the throttle's limit per address is reached first.
         ("KEY_REQUESTS_PER_MINUTE", "1000000"),
         ("MAX_HOLDS_PER_AGENT", "1000000"),
-        // An accepted payee is paid at once.
+        // An accepted payee can be paid immediately.
         ("ACCEPTED_PAYEE_DELAY_SECONDS", "0"),
-        // The local chain does not reorganize by itself, and mines only when there is something to mine.
+        // The local chain does not reorganize by itself, and mines only if there is something to mine.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),
         (RECENT_SIGN_IN, "600"),
@@ -608,8 +611,8 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
     variables
 }
 
-/// Where people sign in, where the API is, and whom a probe or a tool may call whatever the address is: this machine's
-/// providers.
+/// The URLs of the issuer, the dashboard and the API, and the hosts that a probe or a tool may call at any address: the
+/// local providers.
 fn addresses(issuer: &str, gateway: &str, providers: &Providers) -> [(String, String); 5] {
     let called = [&providers.provider_url, &providers.provider_v1_url];
     let called = called.map(|url| url.trim_start_matches("http://")).join(",");
@@ -631,7 +634,7 @@ async fn listen(port: u16) -> Result<TcpListener, StackError> {
         .map_err(|source| StackError::Port { port, source })
 }
 
-/// A bound loopback port with a known address, before there is something to serve.
+/// A bound loopback port with a known address, before it serves anything.
 struct Socket {
     listener: TcpListener,
     url: String,
@@ -659,8 +662,8 @@ impl Socket {
     }
 }
 
-/// The port, or a free one for zero, for a process that will listen there. A port that is in use is an error here, so
-/// that its program is not mistaken for that process.
+/// The port, or a free one for zero, for a process that will listen there. A port in use is an error, so that the
+/// program that uses it is not mistaken for that process.
 async fn free_port(port: u16) -> Result<u16, StackError> {
     let address = listen(port).await?.local_addr();
     address

@@ -1,5 +1,5 @@
-//! `.local/stack.json`: how tools find a running stack; and `.local/functions.json`: the functions' variables, as `sam
-//! local --env-vars` takes them.
+//! `.local/stack.json`, in which tools find a running stack, and `.local/functions.json`, the functions' variables for
+//! `sam local --env-vars`.
 
 use crate::chain::NETWORK;
 use crate::stack::{RECENT_SIGN_IN, Stack};
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The lifetime of the file's token: as long as one step of `/_local/clock` can be (ten years), so that a tool that
-/// moves the clock need not sign in again.
+/// The lifetime of the file's token: ten years, the longest single step of `/_local/clock`, so that a tool that moves
+/// the clock need not sign in again.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(10 * 366 * 86_400);
 
 /// The content of `.local/stack.json`.
@@ -46,7 +46,8 @@ pub struct StackUser {
     pub sub: String,
     /// A session token, for `Authorization: Bearer`.
     pub token: String,
-    /// When the token stops being a recent sign-in. From then on `POST /_local/token` (`make token`) returns one that is.
+    /// The time until which the token counts as a recent sign-in. `POST /_local/token` (`make token`) returns a new
+    /// one.
     pub token_recent_until: String,
 }
 
@@ -67,7 +68,7 @@ pub enum StackFileError {
     /// A file system error.
     #[error(".local: {0}")]
     File(#[from] io::Error),
-    /// The content is not a stack's.
+    /// The content is not that of a stack file.
     #[error(".local: {0}")]
     Form(#[from] serde_json::Error),
 }
@@ -131,7 +132,7 @@ pub fn stack_folder(env: &Env) -> PathBuf {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FunctionsFile<'a> {
-    /// For every function; `sam local` gives each the variables that `template.yaml` declares for it.
+    /// The variables of all functions; `sam local` passes each function those that `template.yaml` declares for it.
     parameters: &'a BTreeMap<String, String>,
 }
 

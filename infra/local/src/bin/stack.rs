@@ -28,7 +28,7 @@ const INBOX: u16 = 8005;
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut env = purser_api::Env::process();
-    // JSON for programs, short lines for a person; `LOG_FORMAT=json` and `LOG_LEVEL` are for a person who wants all of it.
+    // JSON for programs, short lines for a person, who can get JSON too with `LOG_FORMAT=json` or `LOG_LEVEL`.
     let is_for_person = std::io::stdout().is_terminal() && env.get("LOG_LEVEL").is_none();
     if is_for_person && env.get("LOG_FORMAT") != Some("json") {
         let colours = env.get("NO_COLOR").is_none();
@@ -95,8 +95,8 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// `BIND`: an address of this machine at which containers reach the stack. Refused are loopback, since a container's
-/// loopback is its own, and the unspecified address, which would open the stack to the network.
+/// `BIND`: an address of this machine at which containers reach the stack. Two kinds are refused: loopback, which a
+/// container can't reach, and the unspecified address, which would open the stack to the network.
 fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
     let address = env.get("BIND")?.parse().ok();
     let address = address.filter(|address: &IpAddr| !address.is_loopback() && !address.is_unspecified());

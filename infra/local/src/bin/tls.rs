@@ -1,5 +1,5 @@
-//! A TLS proxy in front of plain addresses, for `infra/sam/bench_cold.py`: what is between a function and AWS must not take
-//! longer than the function.
+//! A TLS proxy in front of plain addresses, for `infra/sam/bench_cold.py`: the connection between a function and AWS
+//! must not add more time than the function takes.
 //!
 //! `tls CERTIFICATE KEY ADDRESS…`: the certificate and its key in PEM, and addresses as `<host>:<port>`. Prints a line
 //! for each: the loopback address where TLS is accepted for it. Runs until it is killed.
