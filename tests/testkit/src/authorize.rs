@@ -44,7 +44,7 @@ pub enum Answer {
     ApprovalUsed(SettlementId),
     /// The approval is pending, rejected, expired, or for another request.
     ApprovalNotUsable,
-    /// The request waits for a person. The approval is new, shared with another request, or repeated.
+    /// The request waits for a person. The approval is new, shared with another request, or returned again.
     Waits(ApprovalId),
     /// The window is full.
     Full {

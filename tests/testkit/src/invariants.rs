@@ -1,5 +1,5 @@
-//! Checks the invariants of `docs/data-model.md` on everything that is stored. It reads the items itself, not with the
-//! code under test. Nothing may be writing meanwhile.
+//! Checks the invariants of `docs/data-model.md` on all stored items. It reads the items directly, without the code
+//! under test. Nothing may write during a check.
 
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

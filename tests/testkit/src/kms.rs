@@ -27,7 +27,7 @@ struct State {
     keys: BTreeMap<String, Key>,
     /// The key that encrypts secrets.
     secrets_key: [u8; 32],
-    /// How many uses of a new key are refused before its tags hold.
+    /// The number of uses of a new key that are refused before its tags take effect.
     refused_uses: u32,
     /// The exception to return for each failing operation.
     failing: BTreeMap<String, &'static str>,
@@ -50,7 +50,8 @@ struct Key {
     key: SigningKey,
     tags: BTreeMap<String, String>,
     is_enabled: bool,
-    /// How many uses are refused from now on: the roles may use a key by its tags, and new tags do not hold yet.
+    /// The number of uses that are still refused: roles may use a key by its tags, and new tags take effect with a
+    /// delay.
     refused_uses: u32,
 }
 
@@ -89,8 +90,8 @@ impl Kms {
         tags.collect()
     }
 
-    /// Refuses the first `uses` of each key that is made from now on, as KMS does for some minutes until the key's tags
-    /// hold. Otherwise it is one.
+    /// Refuses the first `uses` of each key created from now on, as KMS does for some minutes until the key's tags take
+    /// effect. By default the first use is refused.
     pub fn refuse_new_keys(&self, uses: u32) {
         self.state().refused_uses = uses;
     }
@@ -183,7 +184,7 @@ impl State {
         if request["KeyId"] != Kms::SECRETS_KEY {
             return Err("NotFoundException");
         }
-        // The API's own limits.
+        // The limits of the API.
         if !(1..=4_096).contains(&secret.len()) {
             return Err("ValidationException");
         }
@@ -216,7 +217,7 @@ impl State {
         if policy.is_some_and(|policy| serde_json::from_str::<Value>(policy).is_err()) {
             return Err("MalformedPolicyDocumentException");
         }
-        // The roles that make keys may not change a key's policy (template.yaml).
+        // The roles that create keys may not change a key's policy (template.yaml).
         if policy.is_some() && request["BypassPolicyLockoutSafetyCheck"] != true {
             return Err("MalformedPolicyDocumentException");
         }

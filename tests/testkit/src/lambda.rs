@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Default)]
 pub struct Lambda(Arc<Mutex<BTreeMap<String, Function>>>);
 
-/// A function from the request's payload to the answer's.
+/// A function that maps the payload of a request to that of the answer.
 type Function = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 impl Lambda {

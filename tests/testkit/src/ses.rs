@@ -1,4 +1,4 @@
-//! SES v2: accepts mail by its real wire protocol and keeps it, or refuses it if a test says so.
+//! SES v2: accepts mail by its real wire protocol and keeps it, or refuses it if a test requests that.
 
 use crate::serve;
 use axum::Router;

@@ -191,7 +191,7 @@ impl Sqs {
             Some("AmazonSQS.SendMessage") => {
                 let body = request["MessageBody"].as_str().unwrap_or_default();
                 let delay = request["DelaySeconds"].as_i64().unwrap_or(0);
-                // The API's own limits.
+                // The limits of the API.
                 if !(0..=900).contains(&delay) {
                     return refused(StatusCode::BAD_REQUEST, "InvalidParameterValue");
                 }
@@ -201,7 +201,7 @@ impl Sqs {
             }
             Some("AmazonSQS.ChangeMessageVisibility") => {
                 let secs = request["VisibilityTimeout"].as_i64().unwrap_or(-1);
-                // The API's own limits.
+                // The limits of the API.
                 if !(0..=43_200).contains(&secs) {
                     return refused(StatusCode::BAD_REQUEST, "InvalidParameterValue");
                 }
