@@ -82,7 +82,7 @@ const FIRST_ALLOW: Budget = budget(
 );
 const ALLOW: Budget = budget(5, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItems"]]);
 /// The first replay after a call that read the balance; later replays don't read it. The settlement shows whether the
-/// payment is still to be made.
+/// payment has already been made.
 const REPLAY: Budget = budget(6, 1, &[READS_AND_BALANCE, &["GetItem"]]);
 const REPLAY_AGAIN: Budget = budget(6, 1, &[READS, &["GetItem"]]);
 /// The set of open approvals is written with the approval.
@@ -121,7 +121,7 @@ const ME: Budget = budget(1, 1, &[&["GetItem", "UpdateItem"]]);
 /// A hundred policies; about ten fit into 4 KB.
 const SERVICES: Budget = budget(12, 1, &[&["GetItem", "UpdateItem"], &["Query"]]);
 const POLICY: Budget = budget(3, 1, &[READS]);
-/// No calls: the catalog is served from memory.
+/// The catalog is served from memory, without calls.
 const CATALOG: Budget = budget(0, 0, &[]);
 /// Covers both functions. The person is read and counted, and reads the outcome; the audit row is part of the
 /// transaction.

@@ -1,5 +1,5 @@
-//! Long histories, written straight into the tables: an agent with many payments and many services, without making the
-//! calls that would create them.
+//! Long histories, written directly into the tables: an agent with many payments and many services, without the calls
+//! that would create them.
 
 use crate::{TestAgent, World, fresh_key};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};

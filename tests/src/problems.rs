@@ -1,4 +1,4 @@
-//! Reads the problems from the answer to a refused request.
+//! Reads the problems in the answer to a refused request.
 
 use crate::Answer;
 use serde_json::Value;
