@@ -1,6 +1,7 @@
-//! What the programs of operators share: the `aws` command, which finds account and region as usual.
+//! The shared parts of the operators' programs: the `aws` command, which finds account and region as usual.
 //!
-//! The programs write the production seed, name operators, and repair what an upgrade needs. They depend on the shared
+//! The programs write the production seed, add and remove operators, and repair data after an upgrade. They depend only
+//! on the shared crates, so a program that handles these keys contains no test code and no function.
 //! crates alone: no test code and no function is in what holds these keys.
 
 use purser_api::Env;
@@ -11,7 +12,7 @@ use std::process::{Command, Stdio};
 /// The error message for a person at a terminal.
 pub type Failed = Box<dyn std::error::Error>;
 
-/// Gives a secret this value, which is no argument of any program.
+/// Sets the value of a secret. The value is passed on standard input, never as an argument.
 pub fn put_secret(arn: &str, value: &str) -> Result<(), Failed> {
     let arguments = [
         "secretsmanager",
@@ -24,7 +25,7 @@ pub fn put_secret(arn: &str, value: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs `aws` with this standard input, which nobody else sees, and returns what it prints.
+/// Runs `aws` with this standard input, which no other process can read, and returns its output.
 pub fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     let mut child = Command::new("aws")
         .args(arguments)

@@ -1,12 +1,12 @@
-//! Claims the wallet of every agent for it, once, after an upgrade from a version without claims:
+//! Writes the claim of every agent on its wallet. This is needed once, after an upgrade from a version without claims:
 //!
 //! ```text
 //! claim-wallets --stack <name>
 //! ```
 //!
-//! Without its claim, `payments` would attest an old agent's wallet for another agent if `people` asks for that. The
-//! program runs with the rights of its caller: the `aws` command finds account, region and credentials as usual. It may
-//! be repeated.
+//! Without its claim, `payments` would attest an old agent's wallet for another agent if `people` requested that. The
+//! program runs with the permissions of its caller: the `aws` command finds account, region and credentials as usual.
+//! It may be run again.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

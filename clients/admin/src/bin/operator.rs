@@ -1,12 +1,12 @@
-//! Says who is an operator of a stack:
+//! Adds or removes an operator of a stack:
 //!
 //! ```text
-//! operator --stack <name> --add <operator>       with a new token, which is printed once and kept nowhere
+//! operator --stack <name> --add <operator>       with a new token, which is printed once and not stored
 //! operator --stack <name> --remove <operator>
 //! ```
 //!
-//! The secret holds names and digests alone. It is read and written by the `aws` command, which finds account and region
-//! as usual. Functions notice a change within a minute.
+//! The secret contains only names and digests. It is read and written by the `aws` command, which finds account and
+//! region as usual. Functions notice a change within a minute.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

@@ -1,12 +1,11 @@
-//! Counts usage anew from the ledger and the decisions, where records of the streams were lost or could not be read:
-//!
+//! Recounts usage from the ledger and the decisions, after records of the streams were lost or could not be read:
 //! ```text
 //! recount --stack <name> --from <day> --to <day>     days of UTC, such as 2026-11-21, both included
 //! ```
 //!
-//! It runs with the rights of whoever calls it: the `aws` command finds account, region and credentials as usual. Until
-//! it has ended nothing else is counted, and what was to be is counted then. A run that was killed is taken up by the next
-//! one, from the owner on that it had come to and with its days.
+//! It runs with the permissions of its caller: the `aws` command finds account, region and credentials as usual. Until
+//! it ends, nothing else is counted; the waiting records are counted afterwards. After a run that was killed, the next
+//! run continues with the same days, from the owner that was reached.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -21,10 +20,10 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a committed change may take to appear in its stream, generously: they follow "in near-real time"
-/// (developer guide, "Change data capture for `DynamoDB` Streams").
+/// The time within which a committed change appears in its stream, generously estimated: changes follow "in near-real
+/// time" (developer guide, "Change data capture for `DynamoDB` Streams").
 const APPEARS_WITHIN: Duration = Duration::from_secs(30);
-/// The number of empty answers in a row at which a shard is read to its end: one alone does not say so.
+/// The number of consecutive empty answers after which a shard counts as read to its end; a single one proves nothing.
 const EMPTY_AT_END: u32 = 10;
 
 #[tokio::main(flavor = "current_thread")]
@@ -124,7 +123,7 @@ async fn read_stream(
                 if let Some(members) = record.as_object_mut() {
                     members.insert("eventSourceARN".to_owned(), json!(stream));
                 }
-                // The command prints it as text; a recount does not use it.
+                // The command prints this time as text, and a recount does not use it.
                 if let Some(time) = record.pointer_mut("/dynamodb/ApproximateCreationDateTime") {
                     *time = json!(0);
                 }
@@ -163,7 +162,7 @@ fn shards(stream: &str) -> Result<Vec<String>, Failed> {
     }
 }
 
-/// An iterator that begins after a record, or at the oldest one where that is gone.
+/// An iterator that begins after a record, or at the oldest record if that one is gone.
 fn iterator(stream: &str, shard: &str, after: Option<&str>) -> Result<String, Failed> {
     let common = [
         "dynamodbstreams",

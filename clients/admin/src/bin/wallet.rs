@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! wallet --stack <name> --backup <file>     a new seed; the file is written first, and is the only copy outside AWS
-//! wallet --stack <name> --restore <file>    the seed of such a file, for a stack that is made anew
+//! wallet --stack <name> --restore <file>    the seed in such a file, for a stack that is created again
 //! ```
 //!
-//! The seed is never printed and never a program's argument. It goes only into the file and into the standard input of
-//! the `aws` command, which finds account and region as usual. A secret that has a value is not changed: another seed
-//! would abandon every wallet that was derived from the first.
+//! The seed is never printed, and never an argument of a program. It is written only to the file and to the standard
+//! input of the `aws` command, which finds account and region as usual. A secret that has a value is not changed:
+//! another seed would abandon every wallet that was derived from the first.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use zeroize::Zeroizing;
 
-/// Where the seed comes from.
+/// The source of the seed.
 enum Source {
     /// Generated from entropy; the copy is written here.
     New { backup: PathBuf },
@@ -69,7 +69,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
         Source::New { backup } => {
             let random: Zeroizing<[u8; 64]> = Zeroizing::new(purser_api::random()?);
             let text = Zeroizing::new(alloy::hex::encode(random.as_slice()));
-            // Before anything depends on the seed.
+            // The copy is written before anything depends on the seed.
             write_copy(backup, &text)?;
             text
         }
@@ -88,7 +88,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A file that only its owner can read, and that must not exist yet.
+/// Writes the seed to a new file that only its owner can read. It fails if the file exists.
 fn write_copy(path: &Path, text: &str) -> Result<(), Failed> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| {
