@@ -38,7 +38,7 @@ pub(crate) enum CredentialError {
     File { path: String, source: io::Error },
 }
 
-/// Returns a client with the agent key of the environment, or with the stored one.
+/// Returns a client with the agent key in the environment, or with the stored one.
 pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
     let key = match AgentKey::from_env() {
         Err(AgentKeyError::Missing) => {

@@ -1,4 +1,4 @@
-//! What commands print of a payment.
+//! The output about a payment.
 
 use purser_client::{PaymentMade, ReceiptState};
 use serde_json::{Value, json};
