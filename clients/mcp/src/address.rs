@@ -47,7 +47,7 @@ pub(crate) fn filled(operation: &Operation, parameters: &Map<String, Value>) -> 
     }
     let has_body = !matches!(operation.method.as_str(), "GET" | "HEAD" | "DELETE");
     if !has_body {
-        // Hosts with strict schemas send `null` for what is left out.
+        // Hosts with strict schemas send `null` for omitted parameters.
         for (name, value) in rest.iter().filter(|(_, value)| !value.is_null()) {
             append(&mut url, name, value)?;
         }

@@ -1,7 +1,7 @@
 //! The arguments of the tools. Unknown members are refused.
 //!
-//! Each type parses exactly what its schema says. `tools.rs` adds `null` to the schema of an optional argument, and
-//! removes a `null` before the parser sees it. A text without a pattern may be empty, which means that it is absent.
+//! Each type parses exactly the values that its schema allows. `tools.rs` adds `null` to the schema of an optional
+//! argument, and removes a `null` before the parser sees it. A text without a pattern may be empty, which means absent.
 
 use crate::schema::inline_schema;
 use purser_client::{IdempotencyKey, Usdc};
@@ -248,7 +248,7 @@ impl TryFrom<UsdText> for Usd {
                 let amount = text.parse::<Usdc>().ok().filter(|_| whole.len() <= MOST_DIGITS);
                 amount.map(Usdc::units)
             }
-            // A ceiling never rises by being cut off.
+            // Digits are cut off, so a ceiling is never raised.
             UsdText::Number(number) => scaled(&number, PLACES).map(|scaled| scaled.whole),
         };
         let units = units.filter(|units| *units < MOST_UNITS);
@@ -256,9 +256,9 @@ impl TryFrom<UsdText> for Usd {
     }
 }
 
-/// The most digits before the decimal point that are looked at; more are too large a number in any case.
+/// The maximum number of digits before the decimal point that are read; a number with more is too large in any case.
 const MOST_PLACES: usize = 32;
-/// Micro-units of the first amount that is too large.
+/// The smallest amount that is too large, in micro-units.
 const MOST_UNITS: u64 = 1_000_000_000_000_000;
 
 /// A number times a power of ten.
@@ -267,9 +267,9 @@ struct Scaled {
     is_exact: bool,
 }
 
-/// Multiplies a number by ten to the power of `places`, and cuts off what remains behind the decimal point; `None` for a
-/// negative or too large number. It works on the decimal text of the number, so that nothing is rounded: the shortest text
-/// of a float equals the one in the request for up to 15 digits.
+/// Multiplies a number by ten to the power of `places`, and cuts off the remaining decimals; `None` for a negative or
+/// too large number. It works on the decimal text of the number, so that nothing is rounded: for up to 15 digits, the
+/// shortest text of a float equals the one in the request.
 fn scaled(number: &Number, places: i32) -> Option<Scaled> {
     let text = number.to_string();
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -323,7 +323,7 @@ impl TryFrom<String> for Id {
     fn try_from(text: String) -> Result<Self, &'static str> {
         const WRONG: &str = "an id is a UUID with its hyphens";
         let id: Uuid = text.parse().map_err(|_| WRONG)?;
-        // The parser knows further forms.
+        // The parser accepts other forms too.
         if id.hyphenated().to_string().eq_ignore_ascii_case(&text) {
             Ok(Self(id))
         } else {
@@ -375,7 +375,7 @@ inline_schema!(
     "Id",
     json_schema!({"type": "string", "pattern": "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"})
 );
-// A length would be `maxLength`, which hosts with strict schemas refuse.
+// A length limit would be `maxLength`, which hosts with strict schemas refuse.
 inline_schema!(
     Key,
     "Key",

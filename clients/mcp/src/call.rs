@@ -1,9 +1,9 @@
 //! The tools `call_service` and `check_payment`, which call an operation of the catalog.
 //!
-//! Invariant: a provider is called only after Purser has allowed this call to the agent's key, in the same tool call:
-//! the key's scope, the service in the catalog, the policy, the freezes and the rules hold for every operation, with and
-//! without a price, and whether or not its provider asks for a payment. An operation that the catalog lists without a
-//! price is called without a payment, and never paid.
+//! Invariant: a provider is called only after Purser has allowed this call to the agent's key, in the same tool call.
+//! The key's scope, the service in the catalog, the policy, the freezes and the rules apply to every operation, with
+//! and without a price, and whether or not its provider asks for a payment. An operation that the catalog lists without
+//! a price is called without a payment, and is never paid.
 
 use crate::address::{Filled, filled};
 use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ProviderAnswer};
@@ -80,7 +80,7 @@ pub(crate) async fn check_payment(
     let planned = meant.planned(&purser, providers).await?;
     match planned.allowed(&purser).await {
         Ok(_) => {}
-        // It is what the tool is asked for.
+        // The tool's answer is the decision, so a refusal with checks is not an error.
         Err(ApiError::Refused(refusal)) if !refusal.checks.is_empty() => return Ok(planned.blocked(&refusal)),
         Err(error) => return Err(Failure::from(error).before_payment()),
     }
@@ -220,7 +220,8 @@ enum Ready {
 }
 
 impl Planned<'_> {
-    /// Asks Purser whether the agent may make this call. Its payment, if there is one, is judged when it is authorized.
+    /// Asks Purser whether the agent may make this call. A payment, if there is one, is evaluated when it is
+    /// authorized.
     async fn allowed(&self, purser: &Purser) -> Result<UnpaidCheck, ApiError> {
         let call = Call {
             method: &self.operation.method,

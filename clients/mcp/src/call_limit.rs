@@ -1,46 +1,47 @@
-//! The bound on the calls that are open at a time, for a server whose capacity its callers share.
+//! The limit of concurrent calls, for a server whose callers share its capacity.
 
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The bound on the calls of one caller, and of one provider, that are open at a time. Cloning is cheap.
+/// A limit of the concurrent calls of one caller and to one provider. Cloning is cheap.
 #[derive(Clone)]
 pub struct CallLimit(Arc<Begin>);
 
 type Begin = dyn Fn(Option<String>) -> BoxFuture<'static, Result<OpenCall, TooManyCalls>> + Send + Sync;
 
-/// A call that counts as open until it is ended. If it is dropped, the server's own limit of time ends it.
+/// A call that counts as open until it ends. If it is dropped, it counts until the time limit of the server.
 pub struct OpenCall(BoxFuture<'static, ()>);
 
 /// The refusal of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyCalls {
-    /// Whose calls are too many; `None` if that can't be known at the moment.
+    /// The calls that are too many; `None` if they can't be counted at the moment.
     pub of: Option<CallsOf>,
     /// The time after which a call is accepted.
     pub retry_after: Duration,
 }
 
-/// Whose calls are counted.
+/// The calls that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallsOf {
-    /// The caller's.
+    /// The calls of the caller.
     Caller,
-    /// Those of the provider, by all callers.
+    /// The calls of all callers to the provider.
     Provider,
 }
 
 impl CallLimit {
-    /// Creates it from a function that begins a call of the provider at a host; without a host, of one that only waits.
+    /// Creates a limit from a function that starts to count a call: to the provider at a host or, without a host, a
+    /// call that only waits.
     pub fn new(
         begin: impl Fn(Option<String>) -> BoxFuture<'static, Result<OpenCall, TooManyCalls>> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(begin))
     }
 
-    /// Runs a call while it counts as open.
+    /// Runs a call, which counts as open until it ends.
     pub(crate) async fn during<T, E: From<TooManyCalls>>(
         &self,
         host: Option<&str>,
@@ -54,7 +55,7 @@ impl CallLimit {
 }
 
 impl OpenCall {
-    /// Creates it from what ends it.
+    /// Creates an open call from the future that ends it.
     pub fn new(end: BoxFuture<'static, ()>) -> Self {
         Self(end)
     }

@@ -1,4 +1,4 @@
-//! The failure of a tool, in words that an agent can act on. It is the text of a result with `isError`, because a
+//! The failure of a tool, as a text that an agent can act on. It is the text of a result with `isError`, because a
 //! structured result would not fit the output schema, which clients validate.
 
 use crate::answers::{CheckAnswer, instant};
@@ -29,7 +29,7 @@ pub(crate) struct Failure {
 enum WasPaid {
     /// This call paid nothing. An earlier call under the same key may have paid.
     NotByThisCall,
-    /// A payment was sent. The receipt shows whether it was taken.
+    /// A payment was sent. The receipt shows whether the provider took it.
     Maybe,
     /// An earlier call under the same key paid.
     Before,
@@ -213,7 +213,7 @@ impl Failure {
     }
 }
 
-/// The caller, or the provider, has as many calls open as it may.
+/// Converts the refusal of a call beyond the limit of the caller or the provider.
 impl From<TooManyCalls> for Failure {
     fn from(refused: TooManyCalls) -> Self {
         let message = match refused.of {

@@ -1,4 +1,4 @@
-//! How providers are called.
+//! The client for provider calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// Creates it from a client, which must not follow redirects. Only URLs that `allowed` accepts are called.
+    /// Creates the client from an HTTP client, which must not follow redirects. Only URLs that `allowed` accepts are
+    /// called.
     pub fn new(client: reqwest::Client, allowed: impl Fn(&Url) -> bool + Send + Sync + 'static) -> Self {
         Self {
             client,

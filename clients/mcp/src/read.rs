@@ -84,7 +84,7 @@ fn found(service: &ServiceItem) -> FoundService {
     }
 }
 
-/// Reads a service. A text that would be no segment of a path names none.
+/// Reads a service. A text that can't be a segment of a path names no service.
 pub(crate) async fn service(purser: &Purser, service: &str) -> Result<ServiceDetail, Failure> {
     if matches!(service, "" | "." | "..") {
         return Err(Failure::new(
@@ -199,7 +199,7 @@ pub(crate) async fn get_approval(
     let wait = Duration::from_secs(asked.wait_seconds.map_or(0, |seconds| seconds.0).into());
     let verdict = async { Ok::<_, Failure>(PendingApproval::verdict(purser, asked.approval_id.0, wait).await?) };
     let approval = match calls {
-        // A wait holds what serves it, like a call of a provider.
+        // A wait occupies the server like a call of a provider.
         Some(calls) if !wait.is_zero() => calls.during(None, verdict).await?,
         _ => verdict.await?,
     };

@@ -31,11 +31,11 @@ inline_schema!(
     schemars::json_schema!({"type": "integer", "minimum": 0})
 );
 
-/// Rewrites the derived schema of a tool's arguments in the keywords that all hosts accept: one `type` as a text, no
-/// `format`, `default`, `title` or `$schema`, and an optional argument that may be `null` by `anyOf`. An `anyOf` stands
-/// alone, so the description goes into its first alternative.
+/// Rewrites the derived schema of a tool's arguments with keywords that all hosts accept: one `type` as a text, no
+/// `format`, `default`, `title` or `$schema`, and `anyOf` for an optional argument that may be `null`. An `anyOf` must
+/// be the only member, so the description is moved into its first alternative.
 ///
-/// Hosts with strict schemas (OpenAI) make every property required, and send `null` for what is left out. Gemini takes
+/// Hosts with strict schemas (OpenAI) make every property required, and send `null` for omitted ones. Gemini accepts
 /// neither lists of types nor other members beside `anyOf`.
 pub(crate) fn for_hosts(schema: &Map<String, Value>) -> Map<String, Value> {
     let mut rewritten = schema.clone();
@@ -73,7 +73,8 @@ pub(crate) fn is_required(schema: &Map<String, Value>, name: &str) -> bool {
     required.is_some_and(|names| names.iter().any(|required| required == name))
 }
 
-/// Returns the alternatives of a property; a property without alternatives is its own. There are none of an unknown one.
+/// Returns the alternatives of a property. A property without alternatives is its only one; an unknown property has
+/// none.
 pub(crate) fn alternatives<'a>(schema: &'a Map<String, Value>, name: &str) -> Vec<&'a Map<String, Value>> {
     let Some(property) = schema.get("properties").and_then(|properties| properties.get(name)) else {
         return Vec::new();
@@ -84,7 +85,7 @@ pub(crate) fn alternatives<'a>(schema: &'a Map<String, Value>, name: &str) -> Ve
     }
 }
 
-/// Returns whether a schema is that of any text.
+/// Returns whether a schema allows any text.
 pub(crate) fn is_any_text(schema: &Map<String, Value>) -> bool {
     let is_text = schema.get("type").is_some_and(|kind| kind == "string");
     is_text && !schema.contains_key("pattern") && !schema.contains_key("enum")

@@ -129,7 +129,7 @@ impl Tools {
 /// Whether the caller has presented a key.
 struct HasKey(bool);
 
-/// Removes optional arguments that are `null`. An empty text, where the schema does not allow one, is refused by name.
+/// Removes optional arguments that are `null`. An empty text that the schema does not allow is refused with its name.
 fn given(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
     let is_optional =
         |name: &str| !alternatives(&tool.input_schema, name).is_empty() && !is_required(&tool.input_schema, name);
