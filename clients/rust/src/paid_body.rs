@@ -24,7 +24,7 @@ struct PaidBody {
     inner: Body,
     settlement_id: Uuid,
     left: usize,
-    /// `None` once the answer is complete or broke off, and for an answer that does not end a purchase.
+    /// `None` once the answer is complete or broken off, and for an answer that does not end a purchase.
     ordinal: Option<Ordinal>,
 }
 

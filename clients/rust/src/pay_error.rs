@@ -1,5 +1,5 @@
-//! The errors of a purchase, grouped by what the caller can do next. Their messages contain no text of a provider; that
-//! is only in [`ProviderAnswer`].
+//! The errors of a purchase, grouped by what the caller can do next. Their messages contain no text of a provider; only
+//! [`ProviderAnswer`] does.
 
 use crate::api::bounded_start;
 use crate::ordinals::Place;

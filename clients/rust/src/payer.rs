@@ -133,7 +133,7 @@ impl Payer {
 
     /// Refuses a price more than `percent` percent above the one that the catalog lists.
     ///
-    /// By default no price is refused for that. With this setting, each paid call makes a `check` first.
+    /// By default the listed price limits nothing. With this setting, each paid call makes a `check` first.
     #[must_use]
     pub fn max_over_listed(self, percent: u32) -> Self {
         Self {
