@@ -1,8 +1,7 @@
-//! The audit log of operators' acts: the row of an edit, which is written with it, and the row of an act that was
-//! refused.
+//! The audit log of operators' acts: the row of an edit, which is written with the edit, and the row of a refused act.
 //!
-//! An unreadable request, or one that names something unknown, is not an act. Nor is a failure of the service: its
-//! repetition is.
+//! An unreadable request, or one that names an unknown object, is not an act. Nor is a request that failed in the
+//! service; the repeated request is.
 
 use crate::Operators;
 use purser_api::{Operator, audit_refusal};
@@ -10,13 +9,13 @@ use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, Error, PersonI
 use purser_store::AuditEntry;
 
 impl Operators {
-    /// The row of an edit that is about to be made, for one attempt. The next attempt has a row of its own.
+    /// The row of an edit that is about to be made, for one attempt. The next attempt creates another row.
     pub(crate) fn entry(&self, operator: &Operator, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.record(operator, act, AuditOutcome::Done(changes))?;
         Ok(self.audit.entry(&record))
     }
 
-    /// The same for an edit that concerns this person, whose log gets the row too.
+    /// As [`Self::entry`], for an edit that concerns this person. Their log gets the row too.
     pub(crate) fn entry_telling(
         &self,
         operator: &Operator,
@@ -27,7 +26,7 @@ impl Operators {
         Ok(self.entry(operator, act, changes)?.telling(owner))
     }
 
-    /// The result of an act. A refused act gets its row here.
+    /// The result of an act. If it was refused, its row is written here.
     pub(crate) async fn judged<T>(
         &self,
         operator: &Operator,

@@ -14,8 +14,8 @@ use purser_store::{Backoff, Listed};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The longest that an edit waits for the catalog's object, so that it is answered in time. The next edit or list
-/// makes an object that takes longer.
+/// The maximum time that an edit waits for the catalog's object, so that the edit is answered in time. If creating the
+/// object takes longer, the next edit or list creates it.
 const OBJECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The change that an edit makes.
@@ -95,7 +95,7 @@ impl Operators {
                     });
                 }
                 Listed::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
-                // An edit of any version is tried again; any other is refused with the current version.
+                // An edit for any version is tried again; an edit for one version is refused with the current version.
                 Listed::Changed { .. } => backoff.wait().await?,
             }
         }
@@ -123,8 +123,8 @@ impl Operators {
         Ok(edit.apply(stored, written))
     }
 
-    /// Makes the catalog's object anew if it is not of the table's version. The edit is committed, so a failure is not
-    /// reported to the caller: readers scan the table until the object is made.
+    /// Creates the catalog's object again if it is not of the table's version. The edit is committed, so a failure is
+    /// not reported to the caller: readers scan the table until the object exists.
     pub(crate) async fn renew_object(&self) {
         match timeout(OBJECT_PATIENCE, self.catalog.store_object()).await {
             Ok(Ok(_)) => {}
@@ -133,18 +133,18 @@ impl Operators {
         }
     }
 
-    /// The service with its probe results, and its version.
+    /// The answer with the service, its probe results and its version.
     pub(crate) async fn show(&self, service: &Service) -> Result<Response> {
         self.show_accepted(service, None).await
     }
 
-    /// As [`Operators::show`], right after this operation's change was accepted.
+    /// As [`Operators::show`], directly after the operation's change was accepted.
     pub(crate) async fn show_accepted(&self, service: &Service, accepted: Option<OperationUuid>) -> Result<Response> {
         let record = self.catalog.probes(service.id).await?;
         self.shown(service, &record, accepted).await
     }
 
-    /// As [`Operators::show_accepted`], with a record that was read before.
+    /// As [`Operators::show_accepted`], with probe results that were read before.
     pub(crate) async fn shown(
         &self,
         service: &Service,

@@ -312,7 +312,7 @@ field! {
 }
 
 field! {
-    /// Any object. Where it says of a parameter whether it is the target, it says so by a boolean.
+    /// Any object. A parameter's `target` must be a boolean.
     pub(crate) struct Params(Value):
     |value| {
         let is_mistaken = |descriptor: &Value| {
@@ -360,7 +360,7 @@ field! {
 }
 
 field! {
-    /// An address that money may be sent to. Money that is sent to the token contract is lost.
+    /// An address to which money may be sent: not the token contract, where it would be lost.
     pub(crate) struct Payee(Address):
     |value| {
         let address = parse_address(string(value)?).map_err(|error| error.to_string())?;
@@ -694,7 +694,7 @@ mod tests {
         );
     }
 
-    /// A write with the current payment or with the current highest price drops the delayed change.
+    /// A write with the current payment, or with the current maximum price, drops the delayed change.
     #[test]
     fn a_write_without_payment_keeps_the_delayed_change() {
         let mut stored = service(&body(), None);

@@ -1,7 +1,7 @@
 //! Freezes by operators: of an agent, of all agents of an owner, or of the deployment. Each has a reason, which the
-//! people concerned see, and holds for every decision that begins after the answer. Only operators end it.
+//! affected people see, and applies to every decision that begins after the answer. Only operators end it.
 //!
-//! Each answer lists every freeze, so that an operator in a hurry sees the whole.
+//! Each answer lists every freeze, so that an operator in a hurry sees all of them.
 
 use crate::Operators;
 use axum::Json;
@@ -150,7 +150,8 @@ impl Operators {
         self.freezes().await
     }
 
-    /// The owner of the frozen agents, whose log gets a row. A frozen deployment is shown on all people's pages.
+    /// The owner of the frozen agents, whose log gets a row. `None` for the deployment, whose freeze all people's pages
+    /// show.
     async fn owner_of(&self, target: &FreezeTarget) -> Result<Option<PersonId>> {
         Ok(match target {
             FreezeTarget::Agent(id) => {
@@ -162,7 +163,7 @@ impl Operators {
         })
     }
 
-    /// The agent in a path. A mistyped id must not pass for a freeze.
+    /// The agent in a path. A mistyped id must not look like a successful freeze.
     async fn existing_agent(&self, agent: &str) -> Result<FreezeTarget> {
         let id = AgentId::parse(agent).ok_or(ErrorKind::NotFound)?;
         let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
@@ -183,7 +184,7 @@ fn act_on(kind: AuditKind, target: &FreezeTarget) -> Act {
     }
 }
 
-/// Logs the frozen agent or owner, without the reason, which is an operator's text.
+/// The frozen agent or owner, for the log. The reason is omitted, because it is an operator's text.
 fn named(target: &FreezeTarget) -> (Option<String>, Option<&str>) {
     match target {
         FreezeTarget::Agent(agent) => (Some(agent.to_string()), None),

@@ -1,10 +1,10 @@
 //! The internal group: operators edit the catalog, request probes, request the reconciliation of a payment, freeze
 //! agents, and offer agents to other owners.
 //!
-//! Every caller must send an operator's token, which is checked first. The audit log has each act with the operator's
-//! name. An edit is conditional on the version that its operator saw (`If-Match`). Probe results are shown here and
-//! change nothing: an operator pins a payment. Another payee or a raised price takes effect after a delay, which a second
-//! operator can shorten.
+//! Every request must have an operator's token, which is checked first. The audit log contains each act with the
+//! operator's name. An edit is conditional on the version that its operator saw (`If-Match`). Probe results are shown
+//! here but change nothing: an operator pins a payment. A new payee or a raised price takes effect after a delay, which
+//! a second operator can shorten.
 
 mod accept;
 mod audit;
@@ -39,9 +39,9 @@ struct Operators {
     audit: AuditLog,
     /// The one network that payments use.
     network: Network,
-    /// The delay of another payee or a raised price.
+    /// The delay of a new payee or a raised price.
     payment_change_delay: Duration,
-    /// The payees that `events` attests, only for when they are paid.
+    /// The payees that `events` attests, read only to show from when they can be paid.
     usage: UsageTable,
     /// The delay of a payee or price that a second operator has accepted, as `events` applies it.
     accepted_payee_delay: Duration,
@@ -52,19 +52,19 @@ struct Operators {
 }
 
 impl Operators {
-    /// The calling operator and their address; 401 `invalid_internal_token` for anybody else, or 429 where their address
-    /// has had too many refusals.
+    /// The calling operator and their address; 401 `invalid_internal_token` for any other caller, or 429 if too many
+    /// requests from their address were refused.
     async fn authenticate(&self, caller: OperatorCredentials) -> Result<Operator> {
         caller.check(&self.tokens, &self.refusals, self.clock.now()).await
     }
 }
 
-/// The service that a path names, by UUID. Unlike public routes these accept no slug, since an edit may change it.
+/// The service in a path, by its UUID. Unlike public routes, these accept no slug, since an edit may change it.
 fn id_in_path(text: &str) -> Result<ServiceId> {
     Ok(ServiceId::parse(text).ok_or(ErrorKind::NotFound)?)
 }
 
-/// The operation that a path names, by its UUID: an edit may change its slug.
+/// The operation in a path, by its UUID: an edit may change its slug.
 fn operation_in_path(text: &str) -> Result<OperationUuid> {
     Ok(OperationUuid::parse(text).ok_or(ErrorKind::NotFound)?)
 }

@@ -40,7 +40,7 @@ pub(crate) async fn list(
     query.finish()?;
 
     let services = operators.catalog.load_probed().await?;
-    // Makes the catalog's object if an edit did not get to it, and no later edit did.
+    // Creates the catalog's object if the last edit did not.
     operators.renew_object().await;
     let now = operators.clock.now();
     let services: Vec<InternalServiceItem> = services

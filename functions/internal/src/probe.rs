@@ -1,4 +1,4 @@
-//! `POST /internal/services/{serviceId}/probe`: requests a probe now rather than on schedule.
+//! `POST /internal/services/{serviceId}/probe`: requests a probe before the scheduled one.
 
 use crate::view::InternalService;
 use crate::{Operators, id_in_path};

@@ -246,9 +246,9 @@ pub(crate) struct InternalServiceList {
     pub(crate) count: usize,
 }
 
-/// What is attested of a service's payees, and what this answer's edit changes about it.
+/// The attested payees of a service, and the effect of this answer's edit on them.
 pub(crate) struct PaidFrom {
-    /// The present row; `None` for a service that was never open.
+    /// The current row; `None` for a service that was never open.
     pub(crate) attested: Option<AttestedService>,
     /// The operation whose change was just accepted, and the delay of accepted changes.
     pub(crate) accepted: Option<(OperationUuid, Duration)>,
@@ -260,7 +260,7 @@ impl PaidFrom {
         let PayeeAge::Young(from) = self.attested.as_ref()?.age(operation, now) else {
             return None;
         };
-        // The row is from before the edit (`shared/domain/src/catalog/attested.rs`).
+        // The row was written before the edit (`shared/domain/src/catalog/attested.rs`).
         let accepted = self.accepted.filter(|(accepted, _)| *accepted == operation.id);
         let from = accepted.map_or(from, |(_, delay)| from.min(now.after(delay)));
         (now < from).then_some(from)
