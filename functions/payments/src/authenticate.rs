@@ -31,7 +31,7 @@ impl Payments {
         self.authenticator.verify(call, agent, inputs, self.clock.now())
     }
 
-    /// As [`Self::authenticate`], for a decision, with the current catalog. The catalog's copy is confirmed
+    /// As [`Self::authenticate`], for a decision, with the current catalog. The catalog's copy in memory is checked
     /// concurrently with these reads, which use the service in that copy. The reads for an unauthenticated caller are
     /// the same whether the agent exists or not.
     pub(crate) async fn authenticate_for_decision(
@@ -48,7 +48,7 @@ impl Payments {
             freezes: call.is_some(),
             ..ask
         };
-        // Boxed, since joining copies a finished future, and those of the SDK take kilobytes.
+        // Boxed, since joining copies finished futures, and those of the SDK take kilobytes.
         let (edition, caller) = tokio::join!(
             Box::pin(self.catalog.current(self.clock.now())),
             Box::pin(self.authenticate(caller, Permission::Pay, &ask))
@@ -56,7 +56,7 @@ impl Payments {
         let (edition, mut caller) = (edition?, caller?);
         let service = service_in(&edition);
         if service != guess {
-            // The catalog has changed since the guess, or there was none.
+            // The catalog has changed since the service was looked up, or no catalog was in memory.
             self.read_again(&mut caller, &DecisionKeys { service, ..ask }).await?;
         }
         Ok((edition, caller))
@@ -77,8 +77,8 @@ impl Payments {
         Ok(())
     }
 
-    /// One of the caller's settlements, `None` both for an unknown id and for another agent's; for a call that needs
-    /// this permission, if any.
+    /// One of the caller's settlements, `None` both for an unknown id and for another agent's. `needs` is the
+    /// permission that the call requires, if any.
     pub(crate) async fn authenticate_for_settlement(
         &self,
         caller: AgentCredentials,

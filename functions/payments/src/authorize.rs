@@ -1,9 +1,9 @@
 //! `POST /x402/authorize`: evaluates a payment, reserves the spend, and signs exactly the evaluated payment.
 //!
-//! Invariants: an answer with a payment has its settlement stored and its amount counted. The same key with the same
-//! request returns the same settlement, signed for the same nonce, even if answers were lost or the provider's offer has
-//! changed in what is neither judged nor signed (`docs/x402.md` §7). A refusal writes only its decision row. Errors are
-//! in the order in which they are found: `docs/errors.md`.
+//! Invariants: if an answer contains a payment, its settlement is stored and its amount counted. The same key with the
+//! same request returns the same settlement, signed for the same nonce, even if answers were lost or if the provider's
+//! offer has changed in parts that are neither evaluated nor signed (`docs/x402.md` §7). A refusal writes only its
+//! decision row. `docs/errors.md` lists the errors in the order of the checks.
 //!
 //! From top to bottom: the body is parsed and the caller authenticated while the decision inputs are read; then the
 //! decision is made, the amount reserved, the payment signed and the call answered. If the inputs change meanwhile,
@@ -146,8 +146,8 @@ impl Authorizing<'_> {
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
-                    // The first payment writes the default policy that was in effect without a row. An edit may have
-                    // come before.
+                    // The first payment writes the default policy, which was in effect without a row. An edit may have
+                    // been made meanwhile.
                     if unwritten && !self.payments.ledger.write_default(agent, matched.service.id).await? {
                         backoff.wait().await?;
                         return Ok(Attempt::Retry);
@@ -155,7 +155,7 @@ impl Authorizing<'_> {
                     return Ok(self.reserve(agent, &grant, backoff).await?);
                 }
                 Decision::Refuse(denial) => match window_to_read_on(&denial, service_state) {
-                    // It is refused in any case; more entries are needed to compute when the call fits.
+                    // The call is refused in any case; more entries are needed to compute when it fits.
                     Some(window) => self.payments.ledger.read_further(window).await?,
                     None => break denial,
                 },
@@ -169,7 +169,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Reserves and signs. The wallet's signer is read first, so that a wrong wallet leaves no hold.
+    /// Reserves and signs. The wallet's signer is read first, so that a wrong wallet leaves no reservation.
     async fn reserve(&self, agent: &Agent, grant: &Grant<'_>, backoff: &mut Backoff) -> Result<Attempt> {
         let Self { payments, request, .. } = self;
         payments.hold_limit.check(agent.id, self.started)?;
@@ -178,7 +178,7 @@ impl Authorizing<'_> {
         let fingerprint = &request.intent.fingerprint;
         match payments.ledger.reserve(grant, &terms, fingerprint, backoff).await? {
             Reserved::Done => payments.hold_limit.count(agent.id, self.started),
-            // The next attempt reads and answers the winner of the race.
+            // The next attempt reads the result of the call that won the race, and returns it.
             Reserved::IdempotencyRecord(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => {
                 return Ok(Attempt::Retry);
             }

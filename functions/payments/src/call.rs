@@ -1,4 +1,4 @@
-//! One call of authorize: its request, and what its decision, its replay and its refusal share.
+//! One call of authorize: its request, and the common parts of its decision, its replay and its refusal.
 
 use crate::Payments;
 use crate::attest::custody_failed;
@@ -26,7 +26,7 @@ pub(crate) struct Authorizing<'a> {
     pub(crate) payments: &'a Arc<Payments>,
     pub(crate) request: &'a AuthorizeRequest,
     pub(crate) body: &'a Value,
-    /// The provider's requirement as it is written, for the header.
+    /// The provider's requirement as the provider wrote it, for the header.
     pub(crate) requirement: &'a RawValue,
     pub(crate) catalog: &'a Catalog,
     pub(crate) started: Timestamp,
@@ -49,8 +49,8 @@ impl Authorizing<'_> {
         Some(matched.operation?.price(self.started))
     }
 
-    /// The signed payment of a settlement: the same nonce each time and, with a seed, the same bytes. Nothing is
-    /// signed with another nonce key than the first time, since that would be a second payment.
+    /// The signed payment of a settlement: the same nonce each time and, with a seed, the same bytes. A payment is
+    /// never signed with a different nonce, since that would be a second payment.
     pub(crate) async fn payment(
         &self,
         signer: &Signer<'_>,

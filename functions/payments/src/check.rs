@@ -69,7 +69,7 @@ pub(crate) async fn check(
     if let Some(executed) = approval.as_ref().and_then(executed) {
         return Err(executed.into());
     }
-    // As authorize: the approved entry, though the provider may have put others beside it.
+    // As in authorize, the approved entry counts, even if the provider now offers other entries too.
     let approved = approval
         .as_ref()
         .and_then(|approval| as_first_made(&request.intent, &body, payments.network, &approval.fingerprint));
@@ -98,7 +98,7 @@ pub(crate) async fn check(
 }
 
 impl Payments {
-    /// Holds the replay key for the request; whether no other request has it.
+    /// Reserves the replay key for the request; returns whether no other request has it.
     async fn hold_replay_key(
         &self,
         agent: AgentId,
@@ -127,7 +127,7 @@ struct Preflight<'a> {
     frozen_by_operators: Option<Freeze>,
     edition: &'a Edition,
     intent: &'a Intent,
-    /// The agent's own, and not executed.
+    /// The agent's own approval, unless it is executed.
     approval: Option<&'a Approval>,
     matched: CatalogMatch<'a>,
     started: Timestamp,

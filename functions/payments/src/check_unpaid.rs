@@ -2,9 +2,9 @@
 //!
 //! It makes the checks of authorize that need neither a price nor a payee: the key's scope, the service in the catalog,
 //! the policy, the freezes, the target's host and the rules. Programs that call providers for an agent, such as `mcp`,
-//! ask it before each call, because an operation without a price, or a provider that asks for no payment, never comes to
-//! authorize. It writes nothing but the counters of requests. A refusal is an error, so that a program that ignores the
-//! answer's body doesn't take it for a permission.
+//! ask it before each call, because an operation without a price, or a provider that asks for no payment, never leads
+//! to an authorize request. It writes only the counters of requests. A refusal is an error, so that a program that
+//! ignores the body of the answer does not mistake it for a permission.
 
 use crate::Payments;
 use crate::view::{UnpaidCheckAnswer, UnpaidCheckBody};

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a settlement is confirmed only after its exact transfer, with its own nonce, was found in a final
 //! block; a transaction confirms one settlement. A provider's claim names the transaction to look for and is never
-//! proof. A payment that is not there yet is not a failure: the answer says at once when to retry.
+//! proof. A payment that is not on chain yet is not a failure: the answer says when to retry.
 
 use crate::Payments;
 use crate::authenticate::allowed;
@@ -106,7 +106,8 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
                 payments.ledger.note_failed_proof(settlement, tx_hash).await?;
-                // An authorization is used once: another transaction has used it, or the chain no longer accepts it.
+                // An authorization can be used once: another transaction has used it, or the chain no longer accepts
+                // it.
                 if settlement.state != SettlementState::Authorized {
                     return Err(never(settlement, tx_hash, "transaction_unknown"));
                 }

@@ -14,8 +14,8 @@ impl Payments {
         recorded_time(self.clock.now(), service_state.windows())
     }
 
-    /// The error for a call that can't evict all expired entries of a window. Reconcile is asked to evict them, so the
-    /// call fits later even if no payment is made meanwhile.
+    /// The error for a call that can't evict all expired entries of a window. Reconcile is requested to evict them, so
+    /// that the call fits later even if no payment is made meanwhile.
     pub(crate) async fn too_long(&self, window: &Window) -> Error {
         if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
             tracing::warn!(cause = %error, "eviction.not_requested");
@@ -51,7 +51,7 @@ impl Payments {
         }
     }
 
-    /// Decides. The wallet's balance is awaited only when all other checks pass; unless it was requested early, it is
+    /// Decides. The wallet's balance is awaited only if all other checks pass; unless it was requested early, it is
     /// requested then.
     pub(crate) async fn decide<'a>(&self, facts: Facts<'a>, early: Option<EarlyBalance>) -> Decision<'a> {
         match evaluate(&facts) {

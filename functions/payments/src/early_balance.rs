@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// The most agents that an environment remembers; beyond that it starts anew. A record takes a few kilobytes.
+/// The maximum number of agents that an environment remembers; beyond it, all are forgotten. A record takes a few
+/// kilobytes.
 const MOST_SEEN: usize = 1_000;
 
 /// The agents whose last call in this environment reached the balance check, with their records at that time.

@@ -2,7 +2,7 @@
 //! and its approvals (`docs/spec.md` §3.3, §7).
 //!
 //! The stored result takes precedence over the current policy and catalog, but not over a freeze or the services of
-//! the caller's key: signed bytes could still be used to pay.
+//! the caller's key: the signed bytes could still be used to pay.
 
 use crate::call::Authorizing;
 use crate::view::Authorized;
@@ -25,8 +25,8 @@ pub(crate) enum PriorOutcome {
 }
 
 impl Authorizing<'_> {
-    /// The request as its key, or else the approval that it carries, was first used for, if that is the same request and
-    /// the provider's newest offer would be read otherwise.
+    /// The request in the form in which its key, or else its approval, was first used. `None` unless that was the same
+    /// request and the provider's newest offer would be parsed differently.
     pub(crate) fn as_first_made(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
         let of_key = inputs.record.as_ref().map(IdempotencyRecord::fingerprint);
         let of_approval = inputs.approval.as_ref().map(|approval| &approval.fingerprint);
@@ -114,7 +114,7 @@ impl Authorizing<'_> {
     }
 
     /// Whether the payment of an executed approval was made with this call's key. One transaction writes the payment
-    /// and the key's record, so a call that read the record before it answers by the present record.
+    /// and the key's record, so a call that read the record before the transaction is answered from the current record.
     async fn paid_under_this_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
         let Some(settlement) = approval.settlement() else {
             return Ok(false);
@@ -123,7 +123,7 @@ impl Authorizing<'_> {
         Ok(settlement.is_some_and(|settlement| settlement.terms.idempotency_key == self.request.idempotency_key))
     }
 
-    /// The answer to a call whose approval does not allow it: it is pending, no longer usable, or missing in the call.
+    /// The answer to a call whose approval does not allow it: pending, no longer usable, or not in the request.
     async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, Vec::new())),
@@ -172,7 +172,7 @@ impl Authorizing<'_> {
         Ok(answer)
     }
 
-    /// The offer that these terms pay. It is the request's, unless the fingerprint is an earlier version's.
+    /// The offer that these terms pay: the request's, unless an earlier version of Purser wrote the fingerprint.
     fn offer_of(&self, terms: &PaymentTerms) -> Option<Offer> {
         let chosen = self.request.intent.offer;
         if terms.pay(&chosen) {

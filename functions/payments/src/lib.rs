@@ -60,13 +60,13 @@ struct Payments {
     clock: Clock,
     entropy: Entropy,
     network: Network,
-    /// The longest validity of a signed payment, whatever the provider asks for.
+    /// The maximum validity of a signed payment, even if the provider asks for a longer one.
     max_authorization: Duration,
     approval_ttl: Duration,
-    /// The most open approvals of an agent.
+    /// The maximum number of open approvals of an agent.
     most_open_approvals: u32,
     provider_proof: ProviderProof,
-    /// `None`: there are no payouts.
+    /// `None` if the deployment has no payouts.
     facilitator: Option<Facilitator>,
     payout_delay: Duration,
 }
@@ -96,7 +96,7 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     .await
 }
 
-/// As [`routers`], over the chain that `chain` makes from the network, the node's address and the finality. The
+/// As [`routers`], with the chain that `chain` creates from the network, the node's address and the finality. The
 /// simulation has its own chain.
 pub async fn routers_over(
     boot: Boot,

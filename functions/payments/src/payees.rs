@@ -1,8 +1,8 @@
 //! The age of a call's payee and price in the catalog, as `events` attests it
 //! (`shared/domain/src/catalog/attested.rs`).
 //!
-//! Invariants: a payee is judged by a row that was read while the present edition of the catalog was in memory, or
-//! later. A row is kept only if it allows the payment, so every refusal is by a fresh row.
+//! Invariants: a payee is evaluated by a row that was read while the current edition of the catalog was in memory, or
+//! later. A row is kept only if it allows the payment, so every refusal is based on a newly read row.
 
 use crate::Payments;
 use purser_domain::{AttestedService, Error, Facts, Operation, PayeeAge, Result, ServiceId, Timestamp};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The most services whose rows are kept: about ten megabytes at 300 bytes an operation.
+/// The maximum number of services whose rows are kept: about ten megabytes at 300 bytes an operation.
 const MOST: usize = 2_000;
 /// The delays, in milliseconds, before further reads of a missing row: 3 s in all. The stream usually takes less than
 /// two seconds.
@@ -65,10 +65,10 @@ impl Payments {
         let Some(operation) = facts.operation else {
             return Ok(facts);
         };
-        // At the time of the evaluation: the catalog may have another payee later.
+        // The price and payee at the time of the evaluation: the catalog may have another payee later.
         let payable = operation.payable(facts.network, facts.at);
         if !payable.is_ok_and(|payable| payable.pay_to == facts.intent.offer.pay_to()) {
-            // The evaluation refuses it.
+            // The evaluation refuses this offer.
             return Ok(facts);
         }
         let payee_from = self.payee_from(edition, facts.service.id, operation, facts.at).await?;

@@ -1,8 +1,8 @@
-//! Payouts, for `people`: an agent's owner names an address and has the agent's money paid to it.
+//! Payouts, for `people`: an agent's owner sets an address, to which the agent's money can be paid out.
 //!
-//! Invariants: a new address waits, by this function's clock, whoever asks. A payout goes to the stored address, since
-//! a request has none. An agent has at most one open payout. The same key reserves one payout, and a repetition
-//! submits the same transfer with the same nonce while its address is unchanged.
+//! Invariants: a new address can be used only after a delay, which is measured by this function's clock. A payout goes
+//! to the stored address; a request contains none. An agent has at most one open payout. The same key reserves one
+//! payout, and a repetition submits the same transfer with the same nonce while its address is unchanged.
 //!
 //! The facilitator's answer ends no payout: reconcile confirms a transfer that it finds on the chain, and releases a
 //! payout that can no longer be used.
@@ -10,7 +10,7 @@
 //! A completed act has its audit row in the same transaction. `people` writes the row of a refused act and informs the
 //! person.
 //!
-//! Elsewhere: who the owner is and the time of their sign-in (`functions/people`), the rules
+//! Elsewhere: the owner and the time of their sign-in (`functions/people`), the rules
 //! (`shared/domain/src/settlement/payout.rs`), the transaction (`shared/store/src/payments/payout.rs`).
 
 use crate::Payments;
@@ -25,7 +25,7 @@ use purser_domain::{
 };
 use purser_store::{AuditEntry, Backoff, Edited, PayoutInputs, PayoutReserved};
 
-/// The validity of a payout: time for the facilitator and one repetition, and no longer than a person waits.
+/// The validity of a payout: enough for the facilitator and one repetition, and no longer than a person waits.
 const USABLE: Duration = Duration::from_secs_u32(300);
 
 /// The requesting person and the agent.
@@ -51,7 +51,7 @@ struct PayOut {
 }
 
 impl Payments {
-    /// Answers a request to name the address.
+    /// Answers a request to set the payout address.
     pub(crate) async fn payout_address_named(&self, asked: &NamedPayoutAddress) -> Result<PayoutAnswer> {
         let named = async {
             let by = Asker::of(&asked.of)?;
@@ -61,7 +61,7 @@ impl Payments {
         answered(named.await.map(|()| PayoutAnswer::Done {}))
     }
 
-    /// Answers a request to remove it.
+    /// Answers a request to remove the payout address.
     pub(crate) async fn payout_address_removed(&self, asked: &PayoutOwner) -> Result<PayoutAnswer> {
         let removed = async { self.remove_payout_address(&Asker::of(asked)?).await };
         answered(removed.await.map(|()| PayoutAnswer::Done {}))
@@ -80,8 +80,8 @@ impl Payments {
         answered(paid.await.map(PayoutAnswer::from))
     }
 
-    /// Names the address for payouts, from the end of its wait on. Naming the present address again does not restart
-    /// its wait.
+    /// Sets the address for payouts, which can be used after a delay. Setting the current address again does not
+    /// restart the delay.
     async fn name_payout_address(&self, by: &Asker, address: Address) -> Result<()> {
         self.facilitator()?;
         let owner = &by.owner;
@@ -167,7 +167,7 @@ impl Payments {
                         replayed: false,
                     });
                 }
-                // The next attempt reads and judges the winner of the race.
+                // The next attempt reads the result of the request that won the race.
                 PayoutReserved::Raced => {}
             }
         }
@@ -226,7 +226,7 @@ impl Payments {
     }
 
     fn payout_terms(&self, agent: &Agent, grant: &PayoutGrant, ask: &PayOut) -> Result<Terms> {
-        // A wallet that can't sign leaves no hold.
+        // The signer is checked first, so that a wallet that can't sign leaves no reservation.
         self.signer(agent)?;
         let random: [u8; 16] = self.entropy.bytes()?;
         let [settlement, transaction] =
@@ -251,7 +251,7 @@ impl Payments {
         })
     }
 
-    /// Signs and submits, each time the same transfer: its nonce is the settlement's, so the chain accepts it once.
+    /// Signs and submits the same transfer each time: its nonce is the settlement's, so the chain accepts it once.
     async fn submit(&self, facilitator: &Facilitator, agent: &Agent, terms: &Terms) -> Result<Submission> {
         const SIGNING: &str = "signing a payout";
         let signer = self.signer(agent)?;
@@ -275,7 +275,7 @@ impl Payments {
         Ok(submission)
     }
 
-    /// The audit row of the act, for one attempt. The next attempt has a row of its own.
+    /// The audit row of the act, for one attempt. The next attempt creates another row.
     fn entry(&self, by: &Asker, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let outcome = AuditOutcome::Done(changes);
         let record = by.acting.record(self.clock.now(), self.entropy.bytes()?, act, outcome);
@@ -297,7 +297,7 @@ fn wrong_address(error: &dyn std::error::Error) -> Error {
     Error::invalid(vec![Problem::at("/address", error.to_string())])
 }
 
-/// The agent, if it is this person's.
+/// The agent, if it belongs to this person.
 fn owned(agent: Option<Agent>, owner: &PersonId) -> Result<Agent> {
     let agent = agent.filter(|agent| agent.owner == owner.as_str());
     agent.ok_or_else(|| ErrorKind::NotFound.into())

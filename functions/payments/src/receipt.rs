@@ -1,4 +1,4 @@
-//! `GET /x402/settlements/{settlementId}`: one receipt. Another agent's and an unknown one are both not found.
+//! `GET /x402/settlements/{settlementId}`: one receipt. A receipt of another agent is `not_found`, like an unknown one.
 
 use crate::Payments;
 use crate::authenticate::allowed;

@@ -8,12 +8,12 @@ use purser_domain::{
 };
 use purser_store::{Backoff, Cleared, Escalated, ServiceState};
 
-/// The time after its start within which a call may evict entries. The rest of the function's 15 s is for the
+/// The time after the call's start within which it may evict entries. The rest of the function's 15 s is for the
 /// decision.
 const LONGEST: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
-    /// Refuses with the exactness of an allow: the window hides no expired entry, and was not written since it was
+    /// Refuses as exactly as a payment is allowed: the window hides no expired entry, and was not written since it was
     /// read.
     pub(crate) async fn refuse(
         &self,
@@ -43,7 +43,7 @@ impl Authorizing<'_> {
         let mut backoff = Backoff::new();
         loop {
             match self.payments.ledger.clear_expired(window, at).await? {
-                // All expired entries of the window as it was read are evicted: the decision is made again.
+                // All entries that had expired when the window was read are evicted, so the decision is made again.
                 Cleared::All | Cleared::Outdated => return Ok(()),
                 Cleared::More => backoff = Backoff::new(),
                 Cleared::Superseded => backoff.wait().await?,
@@ -54,7 +54,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Stages an approval, or joins the same one if it is open already.
+    /// Stages an approval, or joins an open one for the same request.
     pub(crate) async fn escalate(
         &self,
         agent: &Agent,
@@ -101,7 +101,7 @@ impl Authorizing<'_> {
         self.refused(transaction, reason, checks)
     }
 
-    /// Records and answers a refusal that needed no check.
+    /// Records and answers a refusal without checks.
     pub(crate) async fn refuse_unjudged(
         &self,
         agent: &Agent,
@@ -124,7 +124,7 @@ impl Authorizing<'_> {
         self.record(record).await
     }
 
-    /// The result of the checks as it is recorded.
+    /// The decision record with the results of the checks.
     fn judged(&self, agent: &Agent, matched: CatalogMatch<'_>, denial: Denial) -> Result<DecisionRecord> {
         let intent = &self.request.intent;
         let operation = matched.operation.map(|operation| &operation.slug);

@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     pub(crate) wallet_seed_secret: Option<String>,
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
-    /// The key of asserted addresses; `None`: no assertion is valid.
+    /// The secret with the key that verifies asserted addresses; without it, no assertion is valid.
     pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) finality: Finality,
     pub(crate) max_authorization: Duration,
@@ -27,9 +27,9 @@ pub(crate) struct Settings {
     pub(crate) approval_ttl: Duration,
     pub(crate) most_open_approvals: u32,
     pub(crate) provider_proof: ProviderProof,
-    /// `None`: there are no payouts.
+    /// `None` if the deployment has no payouts.
     pub(crate) facilitator_url: Option<String>,
-    /// The wait of a new payout address.
+    /// The delay of a new payout address.
     pub(crate) payout_delay: Duration,
 }
 
@@ -76,8 +76,8 @@ impl Settings {
     }
 }
 
-/// A day, so that an owner who is informed of an address that they did not name can remove it. It is never short on a
-/// real chain.
+/// A day, so that an owner who is notified of an address that they did not set can remove it. On a real chain it can't
+/// be short.
 fn payout_delay(env: &mut Env, network: Network) -> Duration {
     const NAME: &str = "PAYOUT_DELAY_SECONDS";
     let seconds: u32 = env.number(NAME, 86_400, 0..=31 * 86_400);

@@ -60,8 +60,8 @@ pub(crate) struct Warning {
     message: String,
 }
 
-/// The longest header that every common server takes: of 16 KB in Node, and 10,240 bytes for all headers of an HTTP API,
-/// this leaves room for the others.
+/// The length of a header that every common server accepts: it leaves room for the other headers within the limits of
+/// Node (16 KB) and an HTTP API (10,240 bytes for all headers).
 const LARGE_HEADER_BYTES: usize = 8 * 1024;
 
 impl Warning {
