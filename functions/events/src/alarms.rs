@@ -1,12 +1,13 @@
-//! A line for each change that a takeover of a function makes, of which the metric `ChangesSeen` and the alarms are made.
-//! Changed payees have theirs in `payees.rs`.
+//! A log line for each change that may be a sign of a function's takeover. The metric `ChangesSeen` and its alarms are
+//! based on these lines. `payees.rs` logs changed payees.
 
 use crate::Shared;
 use purser_store::Change;
 use serde_json::Value;
 
 impl Shared {
-    /// Logs the signs in these records. A row that can't be read has no sign; it raises the alarm `event-set-aside`.
+    /// Logs the signs in these records. An unreadable row gives no sign; it raises the alarm `event-set-aside`.
+    /// `event-set-aside`.
     pub(crate) fn log_signs(&self, records: &[Value]) {
         for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
             for sign in self.ledger.signs_of(&change).unwrap_or_default() {

@@ -9,14 +9,14 @@ use aws_sdk_eventbridge::{
 use aws_types::SdkConfig;
 use purser_domain::{Event, Timestamp};
 
-/// A bus, for a function that IAM lets put events.
+/// A bus, for a function with the IAM permission to put events.
 #[derive(Clone, Debug)]
 pub(crate) struct Bus {
     client: Client,
     name: String,
 }
 
-/// How far a list of events was published.
+/// The published part of a list of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Published {
     /// All of them.
@@ -71,7 +71,7 @@ impl Bus {
     }
 }
 
-/// `PutEvents` takes whole seconds; the event itself has all of its time.
+/// The time in whole seconds, as `PutEvents` takes it; the event itself contains the exact time.
 fn seconds(at: Timestamp) -> DateTime {
     DateTime::from_secs(i64::try_from(at.secs()).unwrap_or(i64::MAX))
 }

@@ -1,7 +1,7 @@
 //! Counts a batch of one shard.
 //!
-//! The mappings that count have a tumbling window, since only then does Lambda name the shard of a batch (developer guide,
-//! "Implementing stateful `DynamoDB` stream processing in Lambda"). Nothing is kept in the window's state.
+//! The counting mappings have a tumbling window, because only then does Lambda name the shard of a batch (developer
+//! guide, "Implementing stateful `DynamoDB` stream processing in Lambda"). The window's state is not used.
 
 use crate::{Shared, batch::Batch};
 use purser_domain::{Result, UsageCount};

@@ -7,7 +7,7 @@
 //! | file | content |
 //! |---|---|
 //! | `alarms.rs` | the changes that raise an alarm |
-//! | `payees.rs` | the payees in the catalog, and since when |
+//! | `payees.rs` | the payees in the catalog, and the times from which they can be paid |
 //! | `batch.rs` | publishes a batch of a stream |
 //! | `count.rs` | counts a batch of a shard |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
@@ -108,7 +108,7 @@ impl Events {
     }
 }
 
-/// `attest_catalog` has another value than these.
+/// The error for an unknown value of `attest_catalog`.
 #[derive(Debug, thiserror::Error)]
 #[error("`attest_catalog` must be `by_rule` or `at_once`")]
 struct UnknownMode;

@@ -1,9 +1,9 @@
 //! The attestation of payees: when the catalog changes, and for the whole catalog.
 //!
-//! Each run reads the service as it is now and the row of its attested payees, and computes the row anew
-//! (`shared/domain/src/catalog/attested.rs`). A record of the stream says only which service to look at. So a repeated,
-//! reordered or lost record does not change when a payee may be paid, except that a lost one is made up for by the next
-//! change of the service or by [`Shared::attest_catalog`].
+//! Each run reads the current service and the row of its attested payees, and computes the row again
+//! (`shared/domain/src/catalog/attested.rs`). A record of the stream only names the service. So a repeated or reordered
+//! record does not change when a payee may be paid. After a lost record, the next change of the service or
+//! [`Shared::attest_catalog`] corrects the row.
 
 use crate::Shared;
 use purser_domain::{AttestedService, Attesting, Duration, Error, Result, Service, ServiceId};
@@ -21,13 +21,13 @@ pub(crate) struct Delays {
 /// How the whole catalog is attested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WholeCatalog {
-    /// A payee that is not attested yet waits as after a change.
+    /// A payee that is not attested yet is delayed as after a change.
     ByRule,
-    /// Every payee that the catalog has now may be paid at once.
+    /// Every payee in the catalog may be paid immediately.
     AtOnce,
 }
 
-/// The attested services, read at most once for a batch. A service that opens in the same batch sees those that were
+/// The attested services, read at most once for a batch. A service that opens in the same batch is compared with those
 /// attested before it.
 #[derive(Default)]
 struct Attested(Option<BTreeMap<ServiceId, AttestedService>>);
@@ -49,7 +49,7 @@ impl Attested {
 }
 
 impl Shared {
-    /// Attests the payees of the services that these records of a stream are of.
+    /// Attests the payees of the services in these records of a stream.
     pub(crate) async fn attest_changes(&self, records: &[Value]) -> Result<()> {
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
         let changes = changes.filter(|change| self.catalog.has_table(&change.table));
@@ -61,8 +61,8 @@ impl Shared {
         for service in services {
             match self.catalog.service(service).await {
                 Ok(present) => self.attest(service, present.as_ref(), &mut attested).await?,
-                // It stays as it is attested: `payments` can't read it either, and the change raises the alarm
-                // `event-set-aside`.
+                // The attested row stays unchanged: `payments` can't read the service either, and the change raises the
+                // alarm `event-set-aside`.
                 Err(error) if is_corrupt(&error) => {
                     tracing::warn!(service.id = %service, cause = %error, "payees.service_unreadable");
                 }
@@ -72,7 +72,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Attests the whole catalog with effect at once if that has never been done: at the first run of a deployment.
+    /// Attests the whole catalog with immediate effect if that has never been done: at the first run of a deployment.
     pub(crate) async fn attest_first(&self) -> Result<()> {
         let attest = async || {
             if self.usage.attested_since().await?.is_none() {

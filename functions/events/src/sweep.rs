@@ -1,4 +1,4 @@
-//! Events without a write, looked for every minute: approvals that expire, and delayed changes of the catalog that
+//! Events without a write, searched for every minute: approvals that expire, and delayed changes of the catalog that
 //! take effect.
 
 use crate::{Shared, bus::Published};
@@ -13,8 +13,8 @@ const AT_ONCE: u32 = 50;
 const LAST: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Publishes the events of due reminders, oldest first, until all were read or the time is over. An unreadable row
-    /// is skipped and keeps its reminder, and the run fails after the others are done.
+    /// Publishes the events of due reminders, oldest first, until all are read or the time is over. An unreadable row
+    /// is skipped and keeps its reminder, and the run fails after it has processed the others.
     pub(crate) async fn sweep(&self, time_left: Duration) -> Result<()> {
         // Its failure does not stop the others.
         let attested = self.attest_first().await;
@@ -46,7 +46,7 @@ impl Shared {
         }
     }
 
-    /// The event of a row. A row that is gone, was used or withdrawn has none.
+    /// The events of a reminder's row. A row that was removed, used or withdrawn has none.
     async fn facts_due(&self, reminder: Reminder, now: Timestamp) -> Result<Vec<Fact>> {
         Ok(match reminder.of {
             ReminderKind::Expiry(approval) => {
@@ -68,7 +68,7 @@ impl Shared {
         for fact in facts {
             match fact.told(&self.source, |agent| owners.of(agent)) {
                 Ok(event) => events.push(event),
-                // An agent without an owner, which was quarantined before.
+                // The agent has no owner; its record was quarantined before.
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),
             }
         }
