@@ -1,8 +1,9 @@
-//! Who calls: the agent's key is verified before the protocol is spoken, and callers without one are throttled.
+//! Authentication of callers: an agent's key is verified before the protocol is handled, and callers without one are
+//! throttled.
 //!
 //! Invariants: a message with a key reaches a tool only after the API has accepted that key from that address, at most
-//! [`KEPT_SECS`] ago. Each call that may reach a provider is judged by the API once more, with its key (`clients/mcp`), so
-//! what is kept saves the list of tools and the catalog a call, and lets nobody call a provider.
+//! [`KEPT_SECS`] ago. The API checks each call that may reach a provider again, with its key (`clients/mcp`). So the
+//! remembered keys save a request only for the list of tools and the catalog, and allow nobody to call a provider.
 
 use crate::open_calls::OpenCalls;
 use axum::http::{HeaderMap, header, request::Parts};
@@ -15,18 +16,18 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// How long an accepted key is not asked about again, in seconds.
+/// How long an accepted key is not verified again, in seconds.
 const KEPT_SECS: u32 = 15;
-/// How many accepted keys one environment keeps; beyond that each message asks.
+/// The maximum number of accepted keys that an environment remembers; other keys are verified for each message.
 const MOST_KEPT: usize = 10_000;
-/// How long the API may take to say whose key it is.
+/// The time limit of the API's answer about a key.
 const VERIFYING: std::time::Duration = std::time::Duration::from_secs(5);
-/// `Retry-After`, in seconds, where the API could not be asked.
+/// `Retry-After`, in seconds, if the API could not be asked.
 const RETRY_AFTER: u64 = 2;
 
 pub(crate) struct Callers {
     pub(crate) throttle: Throttle,
-    /// `None`: the API counts every caller by this function's own address.
+    /// Without them, the API counts all callers by this function's own address.
     pub(crate) assertion_keys: Option<AssertionKeys>,
     pub(crate) clock: Clock,
     pub(crate) accepted: Accepted,
@@ -48,7 +49,7 @@ fn key_of(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
 }
 
 impl Callers {
-    /// The verified caller of a request, for the address that it comes from; `None` where there is no key.
+    /// The verified caller of a request, for the address of the request; `None` if it has no key.
     pub(crate) async fn verified(&self, purser: &Purser, parts: &Parts) -> Result<Option<Caller>> {
         let Some(authorization) = parts.headers.get(header::AUTHORIZATION) else {
             return Ok(None);
@@ -56,7 +57,7 @@ impl Callers {
         let now = self.clock.now();
         let (presented, key) = match key_of(&parts.headers) {
             Ok(key) => key,
-            // Nobody else counts it.
+            // The API does not get this request, so it is counted here.
             Err(error) => {
                 return self.throttle.limit(scope_of(parts), now, async { Err(error) }).await;
             }
@@ -73,7 +74,7 @@ impl Callers {
         Ok(Some(Caller { purser, calls }))
     }
 
-    /// The same Purser, whose calls say where the request comes from.
+    /// The client, with calls that assert the address of the request.
     async fn asserting(&self, purser: Purser, parts: &Parts) -> Purser {
         let Some(ip) = client_ip(&parts.extensions) else {
             return purser;
@@ -103,7 +104,7 @@ fn refused(error: ApiError) -> Error {
     match slug {
         Slug::InvalidAgentKey => ErrorKind::InvalidAgentKey,
         Slug::InvalidAuthorizationHeader => ErrorKind::InvalidAuthorizationHeader,
-        // Who the agent is, any key may ask: from its own networks.
+        // Any key may read its own agent, but only from its allowed networks.
         Slug::KeyNotAllowed => ErrorKind::KeyNotAllowed {
             missing: KeyLack::Network,
         },

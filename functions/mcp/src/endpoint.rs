@@ -17,7 +17,8 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// One call of a tool; a lease of an open call is longer (lib.rs). The gateway gives up at 30 s, and the function is ended at 29 s (template.yaml).
+/// The time limit of a tool call. It is shorter than the lease of an open call (lib.rs), the function's timeout of 29 s
+/// (template.yaml), and the gateway's of 30 s.
 const LONGEST: Duration = Duration::from_secs(25);
 
 /// The state of the endpoint.
@@ -35,9 +36,9 @@ pub fn stateless<H: ServerHandler + Clone>(tools: H) -> StreamableHttpService<H,
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_sse_keep_alive(None)
-        // The gateway has one name; only this machine's could be rebound, and who calls shows a key.
+        // Not needed against DNS rebinding: the gateway has only one name, and callers have to send a key.
         .disable_allowed_hosts()
-        // No page of a browser may call: nobody gives an agent key to one.
+        // Requests from web pages are refused: no page should have an agent key.
         .enforce_origin_validation();
     StreamableHttpService::new(move || Ok(tools.clone()), NeverSessionManager::default().into(), config)
 }
@@ -77,10 +78,10 @@ impl Endpoint {
         self.service(&url.ok_or_else(|| Error::internal("finding the API", "the gateway has no name"))?)
     }
 
-    /// Verifies the caller, then lets the protocol answer.
+    /// Verifies the caller, and passes the message to the protocol.
     async fn answer(&self, request: Request) -> Result<Response> {
         let (mut parts, body) = request.into_parts();
-        // `with_middleware` has it in memory, within the limit.
+        // `with_middleware` has read the body into memory, within the limit.
         let body = to_bytes(body, usize::MAX).await;
         let body = body.map_err(|error| Error::internal("reading the body", error))?;
         let (purser, service) = self.of_request(&parts)?;
@@ -92,7 +93,7 @@ impl Endpoint {
         let spoken = protocol::spoken(service, parts, body);
         match without_key {
             None => Ok(spoken.await),
-            // The catalog is read meanwhile; nothing is written.
+            // The message is handled while the throttle counts it: without a key, it can only read the catalog.
             Some(scope) => {
                 let now = self.callers.clock.now();
                 self.callers
@@ -104,14 +105,14 @@ impl Endpoint {
     }
 }
 
-/// Providers at public addresses, and at these hosts.
+/// A client for providers at public addresses and at these hosts.
 fn providers(allowed: AllowedHosts) -> reqwest::Result<Providers> {
     let client = client_for_public(concat!("Purser-MCP/", env!("CARGO_PKG_VERSION"))).build()?;
     Ok(Providers::new(client, move |url| allowed.may_call(url)))
 }
 
 purser_api::error_responses! {
-    /// The errors of this endpoint before the protocol.
+    /// The errors of this endpoint before the protocol is handled.
     pub(crate) McpErrors: 401, 413, 429, 500, 503;
 }
 

@@ -1,13 +1,13 @@
 //! `/mcp`: the tools of `clients/mcp` over HTTP (MCP's streamable HTTP, stateless, answers in JSON).
 //!
-//! It is a client of the API with its caller's own agent key, which goes to the API alone, and of providers. In AWS it may
-//! count its callers without a key and read the keys of asserted addresses, nothing else. Deliberately elsewhere: the
-//! tools (`clients/mcp`), and every judgement (the API).
+//! It is a client of providers, and of the API with its caller's agent key, which is sent only to the API. In AWS it
+//! may only count callers without a key, count open calls, and read the keys for asserted addresses. Elsewhere: the
+//! tools (`clients/mcp`), and all decisions (the API).
 //!
-//! Invariants: each call of a provider is judged by the API first; one key, and one provider, hold a bounded number of
-//! environments; without a key only the catalog is served, to each address up to the throttle's limit; the API counts and
-//! judges the address of the caller, not of this function; a provider is called at an address of the public internet
-//! alone, which is judged where the connection is made; a tool's answer is ready before the gateway gives up.
+//! Invariants: the API checks each call of a provider first. One key, and one provider, occupy a limited number of
+//! environments. Without a key, only the catalog is served, to each address up to the throttle's limit. The API counts
+//! and checks the address of the caller, not of this function. A provider is called only at a public internet address,
+//! which is checked when the connection is opened. A tool's answer is ready before the gateway's timeout.
 
 mod callers;
 mod endpoint;
@@ -29,18 +29,18 @@ use url::Url;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-/// The lease of an open call: longer than the function runs (`Timeout`, template.yaml), so that no call outlives it.
+/// The lease of an open call: longer than the function's `Timeout` (template.yaml), so that no call outlives it.
 const LONGEST_LEASE: Duration = Duration::from_secs_u32(30);
 
-/// The group's part of the OpenAPI document: the route alone, as the protocol describes the rest.
+/// The group's part of the OpenAPI document: only the route, since the protocol describes the rest.
 pub fn openapi() -> OpenApi {
     OpenApiRouter::<Arc<Endpoint>>::new()
         .routes(utoipa_axum::routes!(endpoint::mcp))
         .into_openapi()
 }
 
-/// The group, ready to serve. Optional: `API_URL`, without which the API is at the name that the gateway was called by;
-/// and `MCP_ALLOWED_HOSTS`, `host:port` of providers that may have any address, for the local stack.
+/// The group, ready to serve. Optional variables: `API_URL`, by default the name by which the gateway was called; and
+/// `MCP_ALLOWED_HOSTS`, the `host:port` of providers that may have any address, for the local stack.
 #[expect(clippy::unused_async, reason = "built like every other function")]
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
@@ -55,7 +55,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let allowed = env.allowed_hosts("MCP_ALLOWED_HOSTS");
     let table = env.text("THROTTLE_TABLE");
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    // Each open call holds one of the function's environments (`ReservedConcurrentExecutions`).
+    // Each open call occupies one of the function's environments (`ReservedConcurrentExecutions`).
     let calls_per_key = env.number("CALLS_PER_KEY", 4, 1..=1_000);
     let calls_per_provider = env.number("CALLS_PER_PROVIDER", 10, 1..=1_000);
     let client_ip_keys = env.get("CLIENT_IP_KEY_SECRET_ARNS").map(str::to_owned);
@@ -76,8 +76,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         open_calls,
     };
     let endpoint = Arc::new(Endpoint::new(api_url, allowed, callers)?);
-    // Every method: MCP asks for 405 where a stream could be opened or ended. Hosts add a slash to the address that they are
-    // given, and don't follow a redirect with a body.
+    // All methods are routed here: MCP requires 405 for those that would open or end a stream. Hosts may add a slash to
+    // the address, and don't follow a redirect with a body.
     let routes = Router::new()
         .route("/mcp", any(endpoint::mcp))
         .route("/mcp/", any(endpoint::mcp))

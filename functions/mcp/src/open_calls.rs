@@ -1,7 +1,7 @@
-//! The bound on the calls that one agent key, and one provider, may have open at a time in all environments together.
+//! The limit of concurrent calls of one agent key, and to one provider, over all environments.
 //!
-//! A call holds its environment until its provider has answered, up to 25 s, and the function has a fixed number of them.
-//! Without this bound, one key, or one provider that stalls, would hold them all.
+//! A call occupies its environment until its provider has answered, up to 25 s, and the function has a fixed number of
+//! environments. Without this limit, one key, or one provider that stalls, could occupy all of them.
 
 use purser_api::Clock;
 use purser_domain::{AgentId, KeyId};
@@ -10,7 +10,7 @@ use purser_store::{CallLease, CallLeased, CallLeases};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The wait after the open calls could not be counted.
+/// The wait after a failure to count the open calls.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
 
 /// The open calls of all keys and providers. Cloning is cheap.
@@ -23,7 +23,7 @@ pub(crate) struct OpenCalls {
 }
 
 impl OpenCalls {
-    /// The bound for the holder of this key, which is verified.
+    /// The limit for the holder of this key, which is verified.
     pub(crate) fn of(&self, agent: AgentId, key: KeyId) -> CallLimit {
         let calls = self.clone();
         let caller = format!("key {agent}#{key}");
@@ -84,7 +84,7 @@ impl OpenCalls {
         }
     }
 
-    /// Ends a lease. One that can't be ended now ends by itself.
+    /// Ends a lease. If that fails, the lease expires.
     async fn end(&self, lease: CallLease) {
         if let Err(error) = self.leases.end(lease).await {
             tracing::warn!(cause = %error, "mcp.call_not_ended");

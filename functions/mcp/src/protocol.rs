@@ -1,7 +1,7 @@
 //! The protocol's own answers, with every error as JSON.
 //!
-//! `rmcp` answers what is wrong with an HTTP request in plain text. Here that becomes the API's envelope, and a body that
-//! is no message a JSON-RPC error (JSON-RPC 2.0 §5.1).
+//! `rmcp` reports an invalid HTTP request in plain text. Here the report becomes the API's envelope, and a body that is
+//! not a message gets a JSON-RPC error (JSON-RPC 2.0 §5.1).
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -27,7 +27,7 @@ pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> 
         let message = "only application/json is answered, and `Accept` excludes it";
         return envelope(request_id, StatusCode::NOT_ACCEPTABLE, "not_acceptable", message);
     }
-    // `rmcp` requires both, also where it never streams. The protocol asks clients to name both, and some don't.
+    // `rmcp` requires both types, even if it never streams. The protocol requires clients to name both, but some don't.
     parts.headers.insert(
         header::ACCEPT,
         HeaderValue::from_static("application/json, text/event-stream"),
@@ -63,7 +63,7 @@ pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> 
     envelope(request_id, status, slug, message)
 }
 
-/// 405: nothing is streamed, and there are no sessions to end.
+/// 405: this server has no streams, and no sessions to end.
 pub(crate) fn method_not_allowed(extensions: &Extensions) -> Response {
     let id = extensions.get::<RequestId>().cloned();
     let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only POST is supported here");
@@ -90,8 +90,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// Whether a client takes JSON (RFC 9110 §12.5.1): the most specific media range that covers it decides. Without the
-/// header, anything is taken.
+/// Whether a client accepts JSON (RFC 9110 §12.5.1): the most specific media range that includes it decides. Without
+/// the header, everything is accepted.
 fn accepts_json(headers: &HeaderMap) -> bool {
     const RANGES: [&str; 3] = ["application/json", "application/*", "*/*"];
     let mut values = headers.get_all(header::ACCEPT).iter().peekable();
@@ -117,7 +117,7 @@ fn accepts_json(headers: &HeaderMap) -> bool {
     found.is_some_and(|(_, is_taken)| is_taken)
 }
 
-/// The id of a request for a known method whose parameters don't fit it: `rmcp` would take it for an unknown method.
+/// The id of a request for a known method with invalid parameters: `rmcp` would report an unknown method.
 fn misfit(body: &[u8]) -> Option<MessageId> {
     let Ok(ClientJsonRpcMessage::Request(message)) = serde_json::from_slice(body) else {
         return None;
@@ -128,13 +128,14 @@ fn misfit(body: &[u8]) -> Option<MessageId> {
     }
 }
 
-/// A body that is no message: JSON-RPC's parse error, or its invalid request. Its parser's words are not repeated.
+/// The answer to a body that is not a message: JSON-RPC's parse error or invalid request. It omits the parser's
+/// message.
 fn unreadable(body: &[u8]) -> Response {
     let error = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
         Err(_) => ErrorData::parse_error("the body is not JSON", None),
         Ok(_) => ErrorData::invalid_request("the body is not one JSON-RPC 2.0 message", None),
     };
-    // The id can't be known, and JSON-RPC has null for that.
+    // The id is unknown, which JSON-RPC expresses as null.
     let body = serde_json::json!({"jsonrpc": "2.0", "id": null, "error": error});
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }
