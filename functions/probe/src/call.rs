@@ -1,7 +1,8 @@
 //! One call of a provider without paying, and the answer.
 //!
 //! Invariants: a connection goes only to an address that was checked here, at every step of a redirect, with no other
-//! resolution in between; a call ends in time, whatever the other side does; and only the price is kept of an answer.
+//! name resolution in between; a call has a time limit, even if the provider stalls; and only the price is kept of an
+//! answer.
 //!
 //! The answer is untrusted. It reaches the catalog only through `purser_domain::Service::probed`.
 
@@ -15,13 +16,13 @@ use reqwest::{
 use serde_json::Value;
 use std::{error::Error as StdError, time::Duration};
 
-/// One call, its redirects included.
+/// The time limit of a call with its redirects.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(10);
-/// As many hops as sites need: to https, to `www`, to the version.
+/// The maximum number of redirects. Sites redirect to https, to `www` and to a version.
 const MAX_REDIRECTS: usize = 3;
-/// Requirements of either version have two to three KiB.
+/// The maximum length of an answer. Requirements of either version have two to three KiB.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
-/// Servers usually send about two dozen.
+/// The maximum number of headers. Servers usually send about two dozen.
 const MAX_HEADERS: usize = 100;
 
 const USER_AGENT: &str = concat!("Purser-Probe/", env!("CARGO_PKG_VERSION"));
@@ -418,12 +419,12 @@ mod tests {
         }
     }
 
-    /// An allowed address is an exception; redirects are checked, too.
+    /// An allowed address is an exception; redirects are checked too.
     #[tokio::test]
     async fn probes_never_reach_private_addresses() {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
-        // The provider here, or no one, would answer all of these; only one is allowed.
+        // A server may answer at all of these addresses, but only one is allowed.
         let allowed = caller(&[&authority], LONG);
         let strict = caller(&[], LONG);
         assert_eq!(

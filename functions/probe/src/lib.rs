@@ -1,10 +1,11 @@
-//! The probe: checks regularly what the catalog's operations really cost.
+//! The probe: checks regularly what payment the providers of the catalog's operations ask for.
 //!
-//! A schedule calls it every minute. Each run takes the operations that are due - requested by an operator, never
+//! A schedule invokes it every minute. Each run takes the operations that are due - requested by an operator, never
 //! probed, or not probed for a while - calls their providers without paying, and records the results. Runs may overlap
-//! or be cut off: a result says which address was called, and what was not recorded is due again.
+//! or be interrupted: a result names the address that was called, and an operation without a recorded result is due
+//! again.
 //!
-//! Invariants: it writes what it saw, beside the entries, and no entry (`shared/domain/src/catalog/probe.rs`).
+//! Invariant: the probe writes results beside the entries, and never an entry (`shared/domain/src/catalog/probe.rs`).
 
 mod call;
 
@@ -18,16 +19,16 @@ use purser_store::{CatalogTable, Sightings};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The most operations of one run. [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls run concurrently, for ten
-/// seconds each: 100 take 40 s at worst, if they belong to many services.
+/// The maximum number of operations of one run. [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls run
+/// concurrently, for ten seconds each: 100 take 40 s at worst, if they belong to many services.
 const MOST_OPERATIONS: usize = 100;
-/// How many services are probed concurrently.
+/// The number of services that are probed concurrently.
 const SERVICES_AT_ONCE: usize = 8;
-/// How many concurrent calls a provider gets.
+/// The maximum number of concurrent calls to a provider.
 const CALLS_PER_SERVICE: usize = 4;
-/// The longest time for recording: two attempts of a transaction, and a pause.
+/// The time limit of recording: two attempts of a transaction, and a pause.
 const RECORDING: Duration = Duration::from_secs(5);
-/// The time that is kept for writing what was seen of all services.
+/// The time that is reserved for writing the results of all services.
 const STORING: Duration = Duration::from_secs(5);
 
 /// The probe, ready to run. Clones share everything.
@@ -44,11 +45,12 @@ struct Shared {
 /// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many services were recorded.
+    /// The number of services whose results were recorded.
     pub services: usize,
-    /// How many operations were recorded.
+    /// The number of operations whose results were recorded.
     pub operations: usize,
-    /// How many services could not be recorded: another run was faster, or the database failed. They are due again.
+    /// The number of services whose results could not be recorded: another run was faster, or the database failed. They
+    /// are due again.
     pub dropped: usize,
 }
 
@@ -79,9 +81,9 @@ impl Probe {
         })))
     }
 
-    /// Probes what is due, within this time.
+    /// Probes the due operations, within this time.
     pub async fn run(&self, budget: Duration) -> Result<Report> {
-        // A later start might not be recorded in time.
+        // A call that starts later might not be recorded in time.
         let (now, left) = (
             Instant::now(),
             budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING).saturating_add(STORING)),
@@ -124,11 +126,11 @@ impl Probe {
         Ok(report)
     }
 
-    /// Writes what is known of all services for the catalog's readers, where it is not written: what an earlier run
-    /// recorded and did not come to write, too.
+    /// Writes the results of all services for the catalog's readers, if they differ from the written ones. This
+    /// includes results that an earlier run recorded but did not write.
     async fn show(&self, probed: &[(Service, ProbeRecord)]) {
         let seen = Sightings::of(probed.iter().map(|(service, record)| (service, record)));
-        // Unreadable results are written anew.
+        // Unreadable results are replaced.
         if self.0.catalog.sightings().await.is_ok_and(|written| written == seen) {
             return;
         }
@@ -168,7 +170,7 @@ impl Probe {
         due
     }
 
-    /// Calls the due operations of a service and records the results; `None` where there was no time for any.
+    /// Calls the due operations of a service and records the results; `None` if there was no time for any call.
     async fn look(&self, due: Due, last_call: Instant) -> Result<Option<Recorded>, Dropped> {
         let Due {
             service,
@@ -217,15 +219,15 @@ impl Probe {
     }
 }
 
-/// The probe results of a service were recorded.
+/// The probe results of a service, which were recorded.
 struct Recorded {
     service: ServiceId,
     record: ProbeRecord,
-    /// How many operations were probed.
+    /// The number of operations that were probed.
     operations: usize,
 }
 
-/// They were not.
+/// The probe results of a service could not be recorded.
 struct Dropped;
 
 impl Due {
@@ -237,7 +239,7 @@ impl Due {
     }
 }
 
-/// One line per call: the result, and nothing of the provider's text.
+/// Logs one line per call, with the result and without the provider's text.
 fn log(service: ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms: u64) {
     let payment = match seen {
         Ok(Quote::Paid(payment)) => Some(payment),
@@ -257,7 +259,7 @@ fn log(service: ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms
     );
 }
 
-/// One line for each difference from the catalog that this run found first.
+/// Logs one line for each difference from the catalog that this run was the first to find.
 fn log_changes(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
     for operation in &entry.operations {
         let Some(change) = after.change(operation, at).filter(|change| change.since == at) else {
