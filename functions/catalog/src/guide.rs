@@ -1,5 +1,6 @@
-//! `GET /llms.txt` and `GET /SKILL.md`: how an agent finds its way and pays, in the forms that agents look for
-//! (llmstxt.org, agentskills.io). A test compares what they name with the OpenAPI document.
+//! `GET /llms.txt` and `GET /SKILL.md`: how an agent uses the service and pays, in the forms that agents look for
+//! (llmstxt.org, agentskills.io). A test compares the routes, errors and members in them with the OpenAPI document and
+//! docs/errors.md.
 
 use crate::CACHE_CONTROL;
 use axum::http::HeaderMap;

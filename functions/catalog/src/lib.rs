@@ -1,4 +1,4 @@
-//! The public group: the catalog, the OpenAPI document, and what agents read of both.
+//! The public group: the catalog, the OpenAPI document, and the guides to both for agents.
 //!
 //! Every caller gets the same answer, so that it can be cached; there is no authentication here. The catalog is served
 //! from a copy in memory that follows the table within seconds, and each list is built once per edition.

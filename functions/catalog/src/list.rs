@@ -13,7 +13,7 @@ use purser_api::{Cacheable, Failure, Query};
 use purser_domain::{Catalog, Category, Error, Result, Service, Timestamp, TrustStatus};
 use std::sync::Arc;
 
-/// How many services are listed by default, and at most (`docs/spec.md` §8).
+/// The default and the maximum number of services in a list (`docs/spec.md` §8).
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 500;
 

@@ -1,7 +1,8 @@
-//! A cache of the catalog's list answers, built once per edition and change of a pricing in it.
+//! A cache of the catalog's list answers, which are built once for each edition and each change of a pricing in it.
 //!
-//! Invariants: an answer is of the requested edition and as of the requested time, and few are cached. Building a list takes some hundred
-//! microseconds, and a hash over a few hundred kilobytes; nearly all callers ask for the same few lists.
+//! Invariants: an answer is that of the requested edition at the requested time, and the number of cached answers is
+//! limited. Building a list takes some hundred microseconds, and a hash over a few hundred kilobytes; nearly all
+//! callers request the same few lists.
 
 use purser_api::Cacheable;
 use purser_domain::{Category, Result, Timestamp, TrustStatus};
@@ -9,7 +10,8 @@ use purser_store::Edition;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many lists are cached: each takes up to a quarter of a megabyte. Other lists are built at every request.
+/// The maximum number of cached lists. Each takes up to a quarter of a megabyte. Other lists are built at every
+/// request.
 const MOST_KEPT: usize = 16;
 
 /// The parameters of a list.
@@ -27,13 +29,13 @@ pub(crate) struct ResponseCache(Mutex<Kept>);
 #[derive(Debug, Default)]
 struct Kept {
     edition: Option<Arc<Edition>>,
-    /// When the next pricing changes.
+    /// The time of the next change of a pricing.
     until: Option<Timestamp>,
     lists: HashMap<Listing, Cacheable>,
 }
 
 impl ResponseCache {
-    /// The list of this edition, from the cache or else from `make`.
+    /// The list of this edition, from the cache or, if it is not cached, from `make`.
     pub(crate) fn list(
         &self,
         edition: &Arc<Edition>,
@@ -44,7 +46,7 @@ impl ResponseCache {
         if let Some(list) = self.kept(edition, listing, now) {
             return Ok(list);
         }
-        // Outside the lock: two concurrent callers both build it, and none waits.
+        // Outside the lock: two concurrent callers both build the list, and neither waits.
         let list = make()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.is_of(edition, now) {
