@@ -1,7 +1,7 @@
-//! The agent-key group with an agent's own data: its identity, the services that it may use, their policies, and what
-//! is left of its limits.
+//! The agent-key group with an agent's own data: its identity, the services that it may use, their policies, and the
+//! remaining amounts of its limits.
 //!
-//! This group writes nothing. Another agent's id in a path is not found, like an unknown id.
+//! This group writes nothing. Another agent's id in a path is `not_found`, like an unknown id.
 
 mod me;
 mod policy;
@@ -36,7 +36,8 @@ impl Agents {
         self.authenticator.verify(call, agent, (), self.clock.now())
     }
 
-    /// The agent behind a call that reads, and what a decision reads of its service; nothing without a service.
+    /// The agent behind a call that reads, and the data of its service that a decision reads; nothing without a
+    /// service.
     async fn authenticate_with_service_state(
         &self,
         caller: AgentCredentials,
@@ -54,7 +55,7 @@ impl Agents {
     }
 }
 
-/// Not found unless the path names the agent that calls.
+/// Returns `not_found` unless the path names the calling agent.
 fn own(agent: &Agent, named: &str) -> Result<()> {
     if AgentId::parse(named) == Some(agent.id) {
         Ok(())

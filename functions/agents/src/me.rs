@@ -28,7 +28,7 @@ pub(crate) async fn me(
     State(agents): State<Arc<Agents>>,
     caller: AgentCredentials,
 ) -> Result<Json<AgentInfo>, Failure> {
-    // Whatever the key may do: this is how one is checked.
+    // Allowed for every valid key: this call is for checking a key.
     let caller = agents.authenticate(caller, None).await?;
     Ok(Json(AgentInfo::from(&caller.agent)))
 }

@@ -1,4 +1,5 @@
-//! `GET /agents/{agentId}/services/{serviceId}/policy`: what the agent may spend on one service, and what is left.
+//! `GET /agents/{agentId}/services/{serviceId}/policy`: the agent's limits for one service, and their remaining
+//! amounts.
 
 use crate::view::{EnabledServiceView, PolicyAnswer};
 use crate::{Agents, own};
@@ -35,7 +36,7 @@ pub(crate) async fn policy(
 ) -> Result<Json<PolicyAnswer>, Failure> {
     let edition = agents.catalog.current(agents.clock.now()).await?;
     let service = edition.catalog.by_reference(&reference);
-    // A record outlives its service's catalog entry, and is then found only by UUID.
+    // The policy of a service that has left the catalog remains, and is found only by UUID.
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));

@@ -72,7 +72,8 @@ impl EnabledServiceView {
     }
 }
 
-/// Why authorize refuses all new payments to a service. As in authorize, the catalog is checked before the record.
+/// The reason that authorize refuses all new payments to a service. As in authorize, the catalog is checked before the
+/// policy.
 fn unavailable_reason(enabled: &EnabledService, service: Option<&Service>) -> Option<&'static str> {
     match service {
         None => Some("not_in_catalog"),
