@@ -1,5 +1,5 @@
 //! The HTTP and Lambda side of every function: the error envelope and its status numbers, middleware, authentication,
-//! client addresses, the clock and entropy that handlers get, configuration, and startup.
+//! client addresses, the clock and entropy of handlers, configuration, and startup.
 //!
 //! A function's crate builds an axum router and ends with [`with_middleware`]; Lambda runs that router ([`serve`]) and
 //! the local stack mounts it, so the same code answers in both. This crate does not depend on DynamoDB or the chain and

@@ -1,4 +1,4 @@
-//! For tests: clients of the stand-ins in `tests/testkit`, and the captured log.
+//! For tests: clients of the test doubles in `tests/testkit`, and the captured log.
 
 use crate::{
     Boot, Clock, Env, Secrets, SessionSettings, Sessions, lambda::boot::subscriber, telemetry::metrics::NAMESPACE,

@@ -9,18 +9,18 @@ use purser_domain::{ErrorKind, KeyProblem, KeyUse, Permission, PresentedKey, Res
 use std::convert::Infallible;
 use std::net::IpAddr;
 
-/// The credentials in a request, all unverified.
+/// The unverified credentials in a request.
 pub struct AgentCredentials {
-    /// The key that it presents.
+    /// The presented key.
     pub key: Result<PresentedKey>,
-    /// The scope that the request is counted in.
+    /// The scope in which the request is counted.
     pub scope: ThrottleScope,
-    /// Where the gateway says that it comes from.
+    /// The caller's address, according to the gateway.
     pub from: Option<IpAddr>,
 }
 
 impl AgentCredentials {
-    /// Its use of the key for a call that needs this permission; `None`: for one that any key may make.
+    /// The use of the key for a call that needs this permission; `None` for a call that any key may make.
     pub fn key_use(&self, needs: impl Into<Option<Permission>>) -> KeyUse {
         KeyUse {
             from: self.from,

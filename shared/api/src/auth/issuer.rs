@@ -1,8 +1,8 @@
 //! The OpenID Connect issuer of sessions: its endpoints, and its signing keys.
 //!
-//! Always true: both are at most an hour old while the issuer can be reached; while it can't, the last known are kept.
-//! It is called at most once in 30 seconds, whatever requests arrive, and by one request at a time. Its endpoints are
-//! https, or on this machine.
+//! Invariants: both are at most an hour old while the issuer can be reached; otherwise the last known ones are used.
+//! The issuer is called at most once in 30 seconds, regardless of the requests, and by one request at a time. Its
+//! endpoints are https, or on this machine.
 
 use jsonwebtoken::{
     Algorithm, DecodingKey,
@@ -19,25 +19,25 @@ use tracing::warn;
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(3_600),
     longest: None,
-    // Also when tokens name unknown keys.
+    // This limit also applies if tokens name unknown keys.
     every: Duration::from_secs_u32(30),
-    // While no keys are known, no session can be verified. Longer than a fetch can take, two answers of two seconds
-    // each, so that a request that waited for a failed fetch does not repeat it.
+    // While no keys are known, no session can be verified. The interval is longer than a fetch (two answers of two
+    // seconds each), so that a request that waited for a failed fetch does not repeat it.
     every_at_first: Duration::from_secs_u32(5),
 };
-/// How long one answer of the issuer may take.
+/// The time limit of an answer of the issuer.
 const ANSWER_WITHIN: time::Duration = time::Duration::from_secs(2);
-/// The longest answer that is read: dozens of keys, each with its certificates.
+/// The maximum length of an answer: dozens of keys, each with its certificates.
 const LONGEST_ANSWER: usize = 256 * 1024;
 
 /// The issuer's endpoints (OpenID Connect Discovery §3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OidcMetadata {
-    /// Where a person signs in.
+    /// The URL at which a person signs in.
     pub authorization_endpoint: Url,
-    /// Where the code of a sign-in is exchanged for tokens.
+    /// The URL at which the code of a sign-in is exchanged for tokens.
     pub token_endpoint: Url,
-    /// Where a person signs out, if the issuer can do that.
+    /// The URL at which a person signs out, if the issuer supports that.
     pub end_session_endpoint: Option<Url>,
 }
 
@@ -50,7 +50,7 @@ struct WireOidcMetadata {
     jwks_uri: String,
 }
 
-/// A key that tokens may be signed with.
+/// A key with which tokens may be signed.
 #[derive(Clone)]
 pub(crate) struct SessionKey {
     id: Option<String>,
@@ -111,7 +111,7 @@ impl Known {
     }
 }
 
-/// The issuer, with what it publishes in memory.
+/// The issuer, with its published documents in memory.
 pub(crate) struct Issuer {
     /// As spelled in `iss`.
     name: String,
@@ -146,7 +146,7 @@ impl Issuer {
         Ok(self.known.current(now, || self.fetch()).await?.metadata)
     }
 
-    /// The key with that id; without an id, the only key. An unknown key may be new, so the issuer is asked again,
+    /// The key with that id; without an id, the only key. An unknown key may be new, so the issuer is called again,
     /// within the rate limit.
     pub(crate) async fn key(
         &self,
@@ -163,7 +163,7 @@ impl Issuer {
         Ok(known.key(algorithm, id).cloned())
     }
 
-    /// Sends a form to one of the issuer's addresses; the error text has the address and the cause.
+    /// Sends a form to one of the issuer's addresses. The error text contains the address and the cause.
     pub(crate) async fn post(&self, address: &Url, form: &[(&str, &str)]) -> Result<(StatusCode, Vec<u8>), String> {
         answer(self.client.post(address.clone()).form(form)).await
     }
@@ -212,7 +212,7 @@ fn unavailable(error: &Error) {
     warn!(cause = %error, "session.issuer_unavailable");
 }
 
-/// Status and body of an answer within the size limit. The error text has the address and the cause.
+/// Status and body of an answer within the size limit. The error text contains the address and the cause.
 async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
     let words = |error: reqwest::Error| Causes(&error).to_string();
     let mut response = request.send().await.map_err(words)?;
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// It was down at boot; retries are at least five seconds apart.
+    /// If the issuer was down at boot, retries are at least five seconds apart.
     #[tokio::test]
     async fn an_unavailable_issuer_is_retried_on_demand() {
         let signer = Signer::es256("es");
@@ -362,7 +362,7 @@ mod tests {
         let rows = [
             (30, &stranger, "invalid_session", 1),
             (3_600, &good, "ok", 1),
-            // Not fetched at every call from now on.
+            // Keys are not fetched at every call from now on.
             (3_601, &good, "ok", 0),
             (3_629, &stranger, "invalid_session", 0),
             (3_630, &good, "ok", 1),

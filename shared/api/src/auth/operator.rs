@@ -1,9 +1,9 @@
-//! Operators: each has a name and a token of their own, sent in its own header to the internal routes.
+//! Operators: each has a name and a separate token, sent in its own header to the internal routes.
 //!
-//! One secret has all of them: a JSON object of names, each with the SHA-256 of its token in hex, so that who reads the
-//! secret can't act as an operator. The program `operator` writes it. Always true while Secrets Manager answers: a token
-//! that is taken out is refused within a minute, and the secret is read at most once in 30 seconds, whatever requests
-//! arrive. An address has a limited number of refusals a minute (`refusals.rs`).
+//! One secret contains all of them: a JSON object of names, each with its token's SHA-256 in hex, so a reader of the
+//! secret can't act as an operator. The program `operator` writes it. Invariants, while Secrets Manager answers: a
+//! removed token is refused within a minute, and the secret is read at most once in 30 seconds, regardless of the
+//! requests. The refusals per minute of an address are limited (`refusals.rs`).
 
 use crate::{BootError, RefusalLimit, Secrets, ThrottleScope, request_source};
 use axum::{
@@ -27,10 +27,10 @@ const AGES: RefreshPolicy = RefreshPolicy {
     every_at_first: Duration::from_secs_u32(30),
 };
 const READING: &str = "reading the operators' tokens";
-/// 32 hexadecimal digits are 128 bits, too many to guess.
+/// The minimum length of a token: 32 hexadecimal digits are 128 bits, too many to guess.
 const SHORTEST: usize = 32;
 
-/// The operators' tokens, as Secrets Manager has them.
+/// The operators' tokens, as stored in Secrets Manager.
 pub struct InternalTokens {
     secrets: Secrets,
     arn: String,
@@ -106,37 +106,37 @@ impl InternalTokens {
             .await?;
         let name = newest.whose(&digest).cloned();
         Ok(name.ok_or_else(|| {
-            // One of this form is no scanner's: it was an operator's once, or somebody tries.
+            // A token of this form is not a scanner's guess: it is a removed token, or somebody attacks.
             warn!("operator.refused");
             ErrorKind::InvalidInternalToken
         })?)
     }
 }
 
-/// `X-Internal-Token`, if it is there once.
+/// `X-Internal-Token`, if the header occurs once.
 fn presented(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut values = headers.get_all(HeaderName::from_static("x-internal-token")).iter();
     let value = values.next()?.clone();
     values.next().is_none().then_some(value)
 }
 
-/// An operator who was authenticated.
+/// An authenticated operator.
 #[derive(Clone, Debug)]
 pub struct Operator {
     /// Their name.
     pub name: OperatorName,
-    /// The same with where they call from, for the audit log.
+    /// The operator and the source of the request, for the audit log.
     pub acting: Acting,
 }
 
-/// An operator's credentials in a request, all unverified.
+/// The unverified credentials in an operator's request.
 pub struct OperatorCredentials {
     presented: Option<HeaderValue>,
     source: RequestSource,
     scope: ThrottleScope,
 }
 
-/// Always succeeds: the handler refuses, by [`OperatorCredentials::check`].
+/// Always succeeds: the handler refuses the request by [`OperatorCredentials::check`].
 impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
     type Rejection = Infallible;
 
@@ -150,7 +150,7 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
 }
 
 impl OperatorCredentials {
-    /// The operator who calls, and from where; for anybody else 401 `invalid_internal_token`, or 429
+    /// The operator and the source of the request; for any other caller 401 `invalid_internal_token`, or 429
     /// `too_many_requests` beyond the limit.
     pub async fn check(self, tokens: &InternalTokens, refusals: &RefusalLimit, now: Timestamp) -> Result<Operator> {
         let checked = tokens.check_presented(self.presented.as_ref(), now).await;
@@ -189,7 +189,7 @@ mod tests {
     /// Secrets Manager with one secret.
     struct Manager(SecretsManager);
 
-    /// The secret in which these operators have these tokens.
+    /// The value of the secret for these operators and tokens.
     fn listing(operators: &[(&str, &str)]) -> String {
         let digest = |token: &str| SecretDigest::of(token).to_hex();
         let listed: BTreeMap<_, _> = operators.iter().map(|(name, token)| (*name, digest(token))).collect();
@@ -220,7 +220,7 @@ mod tests {
             }
         }
 
-        /// How often the current value was read since the last call.
+        /// The number of times that the current value was read since the last call.
         fn reads(&self) -> usize {
             let asked = self.0.asked();
             asked
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    /// A malformed secret does not lock operators out either.
+    /// A malformed secret does not lock operators out.
     #[tokio::test]
     async fn known_tokens_work_while_secrets_manager_is_down() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;

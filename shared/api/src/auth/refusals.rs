@@ -1,8 +1,8 @@
 //! Refused credentials, counted by source in the memory of one environment.
 //!
-//! Only refusals are counted, so a valid credential is accepted from an address that others flood from. Nothing is
-//! written: a write for each refusal would occupy the function longer than the refusal does. So the limit holds for one
-//! environment, and a deployment's is that times the environments of the function.
+//! Only refusals are counted, so a valid credential is accepted even from an address that others flood from. Nothing is
+//! stored: a write for each refusal would occupy the function longer than the refusal does. So the limit applies to
+//! each environment of the function, and a deployment's is that limit times the number of environments.
 
 use crate::ThrottleScope;
 use purser_domain::{Error, ErrorKind, Timestamp};
@@ -11,10 +11,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// The most sources that are counted in a minute. Further ones are treated like those that have used up theirs.
+/// The maximum number of sources that are counted in a minute. Others are treated as if they had reached their limit.
 const MOST_SOURCES: usize = 10_000;
 
-/// A limit of the refusals of one source in a minute.
+/// A limit of the refusals of one source per minute.
 #[derive(Debug)]
 pub struct RefusalLimit {
     per_minute: u32,
@@ -37,7 +37,7 @@ impl RefusalLimit {
         }
     }
 
-    /// Counts a refusal, and returns it; 429 `too_many_requests` instead where the source has had its refusals.
+    /// Counts a refusal and returns `refused`, or 429 `too_many_requests` if the source has reached its limit.
     pub fn count(&self, source: ThrottleScope, now: Timestamp, refused: Error) -> Error {
         const A_MINUTE: u64 = 60;
         let minute = now.secs().div_euclid(A_MINUTE);

@@ -1,12 +1,13 @@
-//! People, by the ID tokens of an OpenID Connect issuer: each is a session of the API, and what a sign-in ends in.
+//! People, authenticated by the ID tokens of an OpenID Connect issuer. An ID token is a session of the API, and the
+//! result of a sign-in.
 //!
-//! Always true: only our own rules decide on a token. The algorithms are RS256 and ES256, whatever the token or a key
-//! says; it is an ID token, for us; the issuer and the audience are exactly those of the configuration; the time is an
-//! argument. Every refusal is the same `invalid_session`, except that the claim which entitles is missing; the log gets
-//! one word for the reason, and nothing of the token.
+//! Invariants: only our own rules decide on a token. The algorithms are RS256 and ES256, regardless of the token or a
+//! key; it is an ID token for this service; the issuer and the audience are exactly those of the configuration; the
+//! time is an argument. Every refusal is the same `invalid_session`, except for a missing entitlement claim; the log
+//! gets one word as the reason, and no part of the token.
 //!
-//! Deliberately elsewhere: the issuer's keys (`issuer.rs`), the sessions of browsers, their cookies, the state of a
-//! sign-in and its nonce (`functions/people`), and authorization (the person who owns a record).
+//! Elsewhere: the issuer's keys (`issuer.rs`); the sessions of browsers, their cookies, the state of a sign-in and its
+//! nonce (`functions/people`); and authorization, by the owner of a record.
 
 use crate::auth::issuer::{Issuer, OidcMetadata, SessionKey, endpoint};
 use crate::{BootError, Env, request_source};
@@ -22,23 +23,23 @@ use serde_json::{Number, Value, json};
 use std::{convert::Infallible, sync::Arc};
 use tracing::info;
 
-/// How far the issuer's clock and ours may differ.
+/// The maximum difference between the issuer's clock and this service's.
 const LEEWAY: Duration = Duration::from_secs_u32(60);
-/// The longest token that is read. A header value has 10 KB at API Gateway, a cookie 4 KB in browsers.
+/// The maximum length of a token. A header value has 10 KB at API Gateway, a cookie 4 KB in browsers.
 const LONGEST_TOKEN: usize = 8 * 1024;
-/// The longest `sub` (OpenID Connect Core §2).
+/// The maximum length of `sub` (OpenID Connect Core §2).
 const LONGEST_SUBJECT: usize = 255;
 
-/// The issuer and audience of our sessions, and whom of the issuer's people we serve.
+/// The issuer and audience of sessions, and the claims that people need.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
     /// As spelled in `iss`.
     issuer: String,
     /// The audience.
     client_id: String,
-    /// The claim that entitles; `None`: everybody at the issuer is entitled.
+    /// The claim that people must have to use the service; `None` if all people of the issuer may.
     entitlement: Option<Entitlement>,
-    /// The claim of who may read operators' pages; `None`: nobody may.
+    /// The claim that people must have to read the operators' pages; `None` if nobody may.
     operators: Option<Entitlement>,
 }
 
@@ -50,7 +51,7 @@ struct Entitlement {
 }
 
 impl Entitlement {
-    /// Reads `<NAME>_CLAIM` with `<NAME>_VALUE`, of which neither is without the other.
+    /// Reads `<NAME>_CLAIM` and `<NAME>_VALUE`, which must be set together.
     fn from_env(env: &mut Env, name: &str) -> Option<Self> {
         let [claim, value] = ["CLAIM", "VALUE"].map(|part| env.get(&format!("{name}_{part}")).map(str::to_owned));
         if claim.is_some() != value.is_some() {
@@ -59,7 +60,7 @@ impl Entitlement {
         claim.zip(value).map(|(claim, value)| Self { claim, value })
     }
 
-    /// Whether a token of which the signature was verified has it.
+    /// Whether a token with a verified signature has the claim.
     fn is_in(&self, token: &str) -> bool {
         let payload = token.split('.').nth(1).unwrap_or_default();
         let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap_or_default();
@@ -91,7 +92,7 @@ impl SessionSettings {
         }
     }
 
-    /// The fingerprint of all of them: what a sign-in was judged by.
+    /// The fingerprint of all settings by which a sign-in is evaluated.
     fn terms(&self) -> Fingerprint {
         let pair =
             |claimed: &Option<Entitlement>| json!(claimed.as_ref().map(|claimed| (&claimed.claim, &claimed.value)));
@@ -115,12 +116,12 @@ impl SessionSettings {
             }
     }
 
-    /// The person in the claims of a verified token, or a word for why it is refused.
+    /// The person in the claims of a verified token, or the reason of the refusal as a word.
     fn id_token(&self, claims: Claims, now: Timestamp) -> Result<IdToken, &'static str> {
         if claims.iss != self.issuer {
             return Err("issuer");
         }
-        // Cognito says of its tokens what they are for. A `scope` is an access token's (RFC 9068 §2.2.3).
+        // Cognito marks the purpose of its tokens. Only an access token has a `scope` (RFC 9068 §2.2.3).
         let is_for_signing_in = claims.token_use.is_none_or(|word| word == "id");
         if !is_for_signing_in || claims.scope.is_some() || claims.scp.is_some() {
             return Err("kind");
@@ -141,7 +142,7 @@ impl SessionSettings {
                 return Err("not_yet_valid");
             }
         }
-        // An issuer that does not tell when the person showed who they are tells when it said so.
+        // Without `auth_time`, the time at which the issuer issued the token counts as the time of authentication.
         let signed_in_at = instant(claims.auth_time.as_ref().unwrap_or(&claims.iat)).ok_or("time")?;
         let has_auth_time = claims.auth_time.is_some();
         if claims.sub.is_empty() || claims.sub.len() > LONGEST_SUBJECT {
@@ -189,24 +190,24 @@ fn instant(number: &Number) -> Option<Timestamp> {
 /// A signed-in person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Person {
-    /// Who it is, by issuer and `sub`: the owner of records.
+    /// The person's id, from issuer and `sub`: the owner of records.
     pub id: PersonId,
     /// The display name; not unique, and chosen by the person.
     pub name: Option<String>,
     /// The issuer's claim about the mail address; a browser's session has none.
     pub mail: MailClaim,
-    /// When they showed the issuer who they are.
+    /// The time of the person's authentication by the issuer.
     pub signed_in_at: Timestamp,
 }
 
 /// An issuer's claim about a person's mail address (OpenID Connect Core §5.1, `email` and `email_verified`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MailClaim {
-    /// Nothing.
+    /// No claim.
     Absent,
-    /// Not that they have a verified one.
+    /// The person has no verified address.
     Unverified,
-    /// That this one is theirs.
+    /// The verified address.
     Verified(MailAddress),
 }
 
@@ -221,16 +222,16 @@ pub struct IdToken {
     pub nonce: Option<String>,
     /// Whether the token has `auth_time`, which it must have after `max_age` was sent (OpenID Connect Core §3.1.2.1).
     pub has_auth_time: bool,
-    /// Whether it has the claim of who may read operators' pages.
+    /// Whether the token has the claim for reading the operators' pages.
     pub is_operator: bool,
 }
 
 /// The result for a valid ID token.
 #[derive(Debug)]
 pub enum EntitlementCheck {
-    /// Its person is entitled.
+    /// The person is entitled.
     Entitled(IdToken),
-    /// Its person is not, for this 403 `not_entitled`.
+    /// The person is not entitled; the error is 403 `not_entitled`.
     NotEntitled(PersonId, Error),
 }
 
@@ -271,7 +272,7 @@ enum Audience {
 /// The claims of a token signed by this key.
 fn signed_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> {
     let mut signature_only = Validation::new(key.algorithm);
-    // The crate would read the clock, and would not check a claim that is missing.
+    // The crate would use the system's clock, and would not check a missing claim.
     signature_only.required_spec_claims.clear();
     signature_only.validate_exp = false;
     signature_only.validate_nbf = false;
@@ -299,7 +300,7 @@ impl UnverifiedHeader {
         if !matches!(header.alg, Algorithm::RS256 | Algorithm::ES256) {
             return Err("algorithm");
         }
-        // An access token says what it is (RFC 9068 §2.1), and so do other tokens that an issuer signs (RFC 8725 §3.11).
+        // An access token is marked as such (RFC 9068 §2.1), and so are other tokens of an issuer (RFC 8725 §3.11).
         if header.typ.is_some_and(|kind| !kind.eq_ignore_ascii_case("JWT")) {
             return Err("kind");
         }
@@ -320,14 +321,14 @@ pub struct Sessions {
     issuer: Issuer,
 }
 
-/// The issuer's answer to a sign-in, from its redirect, with what was stored at the start of it.
+/// The issuer's answer to a sign-in, from its redirect, and the values that were stored when the sign-in began.
 #[derive(Clone, Copy)]
 pub struct AuthorizationCode<'a> {
     /// The parameter `code`.
     pub code: &'a str,
     /// The secret behind the request's `code_challenge` (RFC 7636).
     pub code_verifier: &'a str,
-    /// Exactly that of the request.
+    /// The same as in the request.
     pub redirect_uri: &'a str,
 }
 
@@ -348,17 +349,17 @@ impl Sessions {
         Ok(Self { settings, issuer })
     }
 
-    /// Our client id at the issuer.
+    /// This service's client id at the issuer.
     pub fn client_id(&self) -> &str {
         &self.settings.client_id
     }
 
-    /// Our issuer.
+    /// The issuer.
     pub fn issuer(&self) -> &str {
         &self.settings.issuer
     }
 
-    /// The present settings of sign-ins: a session that began under other settings ends.
+    /// The fingerprint of the current sign-in settings. A session that began under other settings ends.
     pub fn terms(&self) -> Fingerprint {
         self.settings.terms()
     }
@@ -372,7 +373,7 @@ impl Sessions {
         }
     }
 
-    /// The same, where it matters who is not entitled; 401 `invalid_session` if it is not valid.
+    /// As [`Sessions::id_token`], but returns who is not entitled; 401 `invalid_session` if the token is not valid.
     pub async fn judge(&self, token: &str, now: Timestamp) -> Result<EntitlementCheck> {
         let header = UnverifiedHeader::read(token).map_err(refused)?;
         let key = self.issuer.key(header.algorithm, header.key_id.as_deref(), now).await?;
@@ -402,8 +403,8 @@ impl Sessions {
         self.issuer.oidc_metadata(now).await
     }
 
-    /// The ID token of a sign-in (RFC 6749 §4.1.3, RFC 7636 §4.5), unverified: [`Sessions::id_token`] verifies it. A code
-    /// that is used, late or of another sign-in is 401 `invalid_session`.
+    /// The ID token of a sign-in (RFC 6749 §4.1.3, RFC 7636 §4.5), unverified: [`Sessions::id_token`] verifies it. A
+    /// code that is used, expired or of another sign-in is 401 `invalid_session`.
     pub async fn exchange(&self, code: AuthorizationCode<'_>, now: Timestamp) -> Result<String> {
         let metadata = self.oidc_metadata(now).await?;
         let form = [
@@ -434,13 +435,13 @@ fn refused(reason: &'static str) -> Error {
     ErrorKind::InvalidSession.into()
 }
 
-/// The session token of an API request, unverified.
+/// The unverified session token of an API request.
 pub struct SessionToken {
     token: Option<String>,
     source: RequestSource,
 }
 
-/// Always succeeds: the handler refuses, by [`SessionToken::presented`] and [`Sessions::id_token`].
+/// Always succeeds: the handler refuses the request by [`SessionToken::presented`] and [`Sessions::id_token`].
 impl<S: Sync> FromRequestParts<S> for SessionToken {
     type Rejection = Infallible;
 
@@ -453,22 +454,23 @@ impl<S: Sync> FromRequestParts<S> for SessionToken {
 }
 
 impl SessionToken {
-    /// The token, for [`Sessions::id_token`] to verify, and where it came from; 401 `invalid_session` where there is none.
+    /// The token, for [`Sessions::id_token`] to verify, and the source of the request; 401 `invalid_session` without a
+    /// token.
     pub fn presented(self) -> Result<(String, RequestSource)> {
         let source = self.source;
         let token = self.token.ok_or(ErrorKind::InvalidSession)?;
         Ok((token, source))
     }
 
-    /// Whether it has the form of a JSON Web Token (RFC 7519 §3), which no agent key has: three parts separated by
-    /// dots, and no colon. A route that takes both uses it to see which one its caller sent.
+    /// Whether the token has the form of a JSON Web Token (RFC 7519 §3), which no agent key has: three parts separated
+    /// by dots, and no colon. A route that accepts both uses it to distinguish them.
     pub fn has_the_form_of_a_session(&self) -> bool {
         let token = self.token.as_deref();
         token.is_some_and(|token| token.split('.').count() == 3 && !token.contains(':'))
     }
 }
 
-/// The bearer token of `Authorization`, if the header is there once.
+/// The bearer token of `Authorization`, if the header occurs once.
 fn presented_token(headers: &HeaderMap) -> Option<String> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let text = values.next()?.to_str().ok()?;
@@ -563,7 +565,7 @@ mod tests {
         }
     }
 
-    /// The time of the sign-in is `auth_time` where the token has it.
+    /// The time of the sign-in is `auth_time` if the token has it.
     #[tokio::test]
     async fn valid_es256_and_rs256_tokens_identify_their_person() {
         let bench = Bench::new().await;
@@ -585,7 +587,7 @@ mod tests {
         }
         assert_eq!(bench.sessions.client_id(), TestIssuer::CLIENT);
         assert_eq!(bench.sessions.issuer(), bench.issuer.address);
-        // The time of the sign-in is the issuer's word for it, where it has one.
+        // The time of the sign-in is the issuer's `auth_time`, if there is one.
         let earlier = json!({"auth_time": NOW_SECS - 5_000});
         let token = bench.es.token(&claims(&bench.issuer, &earlier));
         let id_token = bench.check(&token).await.unwrap();
@@ -743,8 +745,8 @@ mod tests {
         }
     }
 
-    /// OpenID Connect Core §3.1.3.7: of its items, the first two, 6 to 10 are in the tests around this one, and 11 to 13
-    /// in `functions/people`, which knows what it asked for.
+    /// OpenID Connect Core §3.1.3.7: items 3 to 5. The tests around this one cover the first two items and 6 to 10;
+    /// `functions/people`, which stores what it requested, covers 11 to 13.
     #[tokio::test]
     async fn the_audience_and_authorized_party_must_match() {
         let us = TestIssuer::CLIENT;

@@ -1,13 +1,13 @@
 //! The caller's address as `mcp` asserts it.
 //!
-//! `mcp` calls the API for its callers, so the gateway sees the address that this function calls from. Beside each
-//! caller's key it sends that caller's own address, the time, and HMAC-SHA-256s over both, the method, the path and the
-//! `Authorization` header: one for each function that authenticates agents. Each of them has a key of its own, and `mcp`
-//! alone has them all. Who can verify an HMAC can make it, so a function that is taken over can name addresses to itself,
-//! and to no other function.
+//! `mcp` calls the API for its callers, so the gateway sees the address of that function. With each caller's key, `mcp`
+//! sends the caller's own address, the time, and HMAC-SHA-256s over both, the method, the path and the `Authorization`
+//! header: one HMAC for each function that authenticates agents. Each of these functions has a separate key, and only
+//! `mcp` has all of them. A function that can verify an HMAC can also create it, so a compromised function can forge
+//! addresses for itself, but not for other functions.
 //!
-//! Always true: an assertion holds for its one agent key, method and path, for [`VALID_SECS`] before and after its time;
-//! without a valid one the gateway's own source address counts.
+//! Invariants: an assertion is valid for one agent key, method and path, from [`VALID_SECS`] before its time until
+//! [`VALID_SECS`] after it. Without a valid assertion, the gateway's source address counts.
 
 use crate::{Clock, GatewayContext, Secrets};
 use aws_types::SdkConfig;
@@ -33,16 +33,16 @@ use tracing::{error, warn};
 /// The header: address, seconds since the epoch, and the HMACs in hex, with spaces between.
 pub const ASSERTED_IP: HeaderName = HeaderName::from_static("x-purser-client-ip");
 
-/// The clocks of two functions differ by much less, and a call takes less.
+/// The validity of an assertion. The clocks of two functions differ by much less, and a call takes less.
 const VALID_SECS: u64 = 30;
-/// 32 random characters hold 128 bits even as hexadecimal digits.
+/// The minimum length of a key: 32 random characters hold 128 bits even as hexadecimal digits.
 const MIN_CHARS: usize = 32;
 /// Separates these HMACs from any other use of the key.
 const DOMAIN: &[u8] = b"purser/client-ip/v1\0";
-/// The functions that authenticate agents are three. A longer list is not `mcp`'s.
+/// The maximum number of HMACs. Three functions authenticate agents, so `mcp` never sends a longer list.
 const MOST_MACS: usize = 8;
 const READING: &str = "reading the key of asserted addresses";
-/// A key that was replaced is noticed by the first assertion made with the new one.
+/// The first assertion made with a new key causes the keys to be read again.
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(300),
     longest: None,
@@ -50,22 +50,22 @@ const AGES: RefreshPolicy = RefreshPolicy {
     every_at_first: Duration::from_secs_u32(5),
 };
 
-/// A key that assertions are made and verified with.
+/// A key with which assertions are created and verified.
 #[derive(Clone)]
 struct AssertionKey(Hmac<Sha256>);
 
-/// The keys that a function has: `mcp` one for each function that verifies, any other its own.
+/// The keys of a function: `mcp` has one for each function that verifies, and any other function its own.
 #[derive(Clone)]
 pub struct AssertionKeySet(Arc<[AssertionKey]>);
 
-/// Nothing of the keys: debug output may reach a log.
+/// `Debug` prints nothing of the keys, because its output may reach a log.
 impl fmt::Debug for AssertionKeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AssertionKeySet(..)")
     }
 }
 
-/// An assertion that was not verified.
+/// An unverified assertion.
 struct Asserted {
     ip: IpAddr,
     secs: u64,
@@ -73,7 +73,7 @@ struct Asserted {
 }
 
 impl Asserted {
-    /// Reads the header; `None` unless it is there once, in its own form.
+    /// Reads the header; `None` unless it occurs once and has the expected form.
     fn read(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(ASSERTED_IP).iter();
         let text = values.next()?.to_str().ok()?;
@@ -110,7 +110,8 @@ impl AssertionKeySet {
         HeaderValue::try_from(text).ok()
     }
 
-    /// Whether the assertion was made with one of these keys for this request. [`SecretDigest`] compares in constant time.
+    /// Whether the assertion was made with one of these keys for this request. [`SecretDigest`] compares in constant
+    /// time.
     fn made(&self, asserted: &Asserted, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
         self.0.iter().any(|key| {
             let mac = key.mac(asserted.ip, asserted.secs, method, path, authorization);
@@ -120,7 +121,7 @@ impl AssertionKeySet {
 }
 
 impl AssertionKey {
-    /// The key that is this text, unchanged; `None` if it is too short.
+    /// The key with exactly this text; `None` if it is too short.
     fn from_text(text: &str) -> Option<Self> {
         let is_long = text.chars().count() >= MIN_CHARS;
         Hmac::new_from_slice(text.as_bytes()).ok().filter(|_| is_long).map(Self)
@@ -129,14 +130,14 @@ impl AssertionKey {
     fn mac(&self, ip: IpAddr, secs: u64, method: &Method, path: &str, authorization: &HeaderValue) -> SecretDigest {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
-        // None of the first has a line break, so that no two requests make the same text.
+        // None of these parts contains a line break, so no two requests result in the same text.
         mac.update(format!("{ip}\n{secs}\n{method}\n{path}\n").as_bytes());
         mac.update(authorization.as_bytes());
         SecretDigest::from_bytes(mac.finalize().into_bytes().into())
     }
 }
 
-/// The keys as Secrets Manager has them. They are read when they are first needed.
+/// The keys in Secrets Manager. They are read when they are first needed.
 pub struct AssertionKeys {
     secrets: Secrets,
     arns: Vec<String>,
@@ -145,7 +146,8 @@ pub struct AssertionKeys {
 }
 
 impl AssertionKeys {
-    /// The keys in these secrets: an ARN, or several with commas between. Without one no assertion is made or valid.
+    /// The keys in these secrets: one ARN, or several separated by commas. Without a secret, no assertion is created or
+    /// valid.
     pub fn of_secrets(arns: Option<String>, aws: &SdkConfig, clock: &Clock) -> Option<Self> {
         Some(Self::new(Secrets::new(aws), &arns?, clock.clone()))
     }
@@ -199,8 +201,8 @@ impl AssertionKeys {
     }
 }
 
-/// The router for which an address that `mcp` validly asserts is the caller's: [`crate::client_ip`] and the throttle count
-/// by it.
+/// Adds a layer to the router by which an address that `mcp` validly asserts becomes the caller's address:
+/// [`crate::client_ip`] and the throttle use it.
 pub fn with_asserted_ip(router: Router, keys: Option<AssertionKeys>) -> Router {
     match keys {
         Some(keys) => router.layer(from_fn_with_state(Arc::new(keys), replace_ip)),
@@ -209,7 +211,7 @@ pub fn with_asserted_ip(router: Router, keys: Option<AssertionKeys>) -> Router {
 }
 
 async fn replace_ip(State(keys): State<Arc<AssertionKeys>>, request: Request, next: Next) -> Response {
-    // Only calls of `mcp` have the header.
+    // Only calls by `mcp` have the header.
     if !request.headers().contains_key(ASSERTED_IP) {
         return next.run(request).await;
     }
@@ -267,7 +269,7 @@ mod tests {
         with_asserted_ip(Router::new().route("/me", any(seen)), Some(keys))
     }
 
-    /// The address that a `GET /me` with the bearer's key counts by.
+    /// The address as which a `GET /me` with the bearer's key counts.
     async fn seen(router: &Router, asserted: &[HeaderValue]) -> String {
         let mut request = Request::get("/me").body(Body::empty()).unwrap();
         request.headers_mut().insert(header::AUTHORIZATION, BEARER);

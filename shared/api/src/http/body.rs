@@ -23,7 +23,8 @@ pub fn json_body(bytes: &[u8]) -> Result<Value> {
     parse_json(bytes).map_err(|problem| Error::invalid(vec![problem]))
 }
 
-/// As [`json_body`], for a body of which one member is a provider's document: that member's text too, to be echoed.
+/// As [`json_body`], for a body with a provider's document as one member: also returns that member's text, to be
+/// echoed.
 pub fn json_body_around<'a>(bytes: &'a [u8], document: &str) -> Result<(Value, Option<&'a RawValue>)> {
     parse_json_around(bytes, document).map_err(|problem| Error::invalid(vec![problem]))
 }
@@ -85,7 +86,7 @@ impl Problems {
             }
             .into()),
             (_, None) => {
-                // A value that could not be read has left a problem, so there is one.
+                // A value that could not be read has recorded a problem, so `found` is not empty.
                 Err(Error::invalid(self.found))
             }
         }
@@ -103,7 +104,7 @@ pub trait Member: Sized {
     /// Reads a value that is not `null`; `None`, with a problem, if it is wrong.
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self>;
 
-    /// The value when it is absent or `null`.
+    /// The value if the member is absent or `null`.
     fn left_out(_is_null: bool, _place: Place<'_>, _problems: &mut Problems) -> Option<Self> {
         None
     }
@@ -119,7 +120,7 @@ pub trait Member: Sized {
     }
 }
 
-/// `None` where it is absent or `null`, and also where it is wrong: then there is a problem.
+/// `None` if the member is absent or `null`, and also if it is wrong, which is recorded as a problem.
 impl<T: Member> Member for Option<T> {
     const REQUIRED: bool = false;
 
@@ -146,7 +147,7 @@ impl<T: Member> Member for Option<T> {
 /// A member for which absent and `null` have different meanings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nullable<T> {
-    /// Absent, or wrong: then there is a problem.
+    /// Absent, or wrong, which is recorded as a problem.
     Absent,
     /// `null`.
     Null,
@@ -184,7 +185,8 @@ pub fn members<'a>(
         return None;
     };
     for (name, required) in known {
-        // The first one noted names the error: members are checked in the order in which they are documented.
+        // The first recorded problem determines the error: members are checked in the order in which they are
+        // documented.
         if *required && members.get(*name).is_none_or(Value::is_null) {
             problems.note(Place::Member(&place, name), "is required");
             problems.missing.get_or_insert(name);
@@ -197,7 +199,7 @@ pub fn members<'a>(
     Some(members)
 }
 
-/// Which variant an object is, by its tag; without it, the other members are unknown. For [`body!`](crate::body).
+/// The variant of an object, by its tag; without it, the other members are unknown. For [`body!`](crate::body).
 pub fn tag<'a>(
     value: &'a Value,
     name: &'static str,
@@ -241,7 +243,7 @@ impl Schemas {
         self.add_schema(name, schema)
     }
 
-    /// As [`Schemas::add`], for a schema from elsewhere.
+    /// As [`Schemas::add`], for a schema that is not a [`Member`]'s.
     pub fn add_schema(&mut self, name: &str, schema: RefOr<Schema>) -> Value {
         self.0.insert(name.to_owned(), schema);
         json!({"$ref": format!("#/components/schemas/{name}")})

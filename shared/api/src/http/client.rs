@@ -1,12 +1,13 @@
-//! The one HTTP client of a function. AWS and the chain's node are called with it, so that an environment loads the
-//! system's certificate authorities once and has one connection pool.
+//! The only HTTP client of a function. It calls AWS and the chain's node, so that an environment loads the system's
+//! certificate authorities once and has one connection pool.
 //!
 //! It follows no redirects and uses no proxy. Callers set the timeout of an answer.
 //!
-//! Lambda freezes an environment between calls, and meanwhile the other side closes its connections, or something in
-//! between forgets them: a call on such a connection is never answered. So none is used again after [`IDLE`]. Whether a
-//! freeze counts in the monotonic clock, by which the pool measures, is not documented, and there are reports of both;
-//! the system's clock is set right afterwards. So a pause by either clock ends the connections.
+//! Lambda freezes an environment between calls. Meanwhile the other side may close its connections, or a device in
+//! between may forget them: a call on such a connection is never answered. So a connection is not used again after
+//! [`IDLE`]. The pool measures by the monotonic clock; whether that clock counts a freeze is not documented, and there
+//! are reports of both. The system's clock is corrected after a freeze. So a pause by either clock ends the
+//! connections.
 
 use crate::{Clock, http::public_address::PublicOnly};
 use aws_smithy_http_client::{
@@ -24,7 +25,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Every caller's timeout is longer.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(900);
 
-/// How long a connection without calls is kept: half of what load balancers commonly do (ALB's default is 60 s).
+/// How long a connection without calls is kept: half of the usual time of load balancers (ALB's default is 60 s).
 const IDLE: Duration = Duration::from_secs_u32(30);
 
 /// A builder of connectors with a limit of idle connections to one host. Its type can't be named.
@@ -41,18 +42,18 @@ macro_rules! builder {
 
 /// A client with its own pool. Nothing is loaded or opened before the first request.
 ///
-/// A request with `Connection: close` gets a connection of its own.
+/// A request with `Connection: close` gets a separate connection.
 pub fn http() -> SharedHttpConnector {
     SharedHttpConnector::new(OnDemand::new(Clock::system()))
 }
 
-/// A client that connects to public addresses only, for one that is called outside of AWS. It keeps no connection. An
-/// address that is no name is for the caller to judge ([`crate::may_be_public`]).
+/// A client that connects to public addresses only, for calls outside of AWS. It keeps no connections. The caller must
+/// check URLs whose host is an IP address ([`crate::may_be_public`]).
 pub fn outward_http() -> SharedHttpConnector {
     SharedHttpConnector::new(OutwardOnDemand::default())
 }
 
-/// Created when it is needed: few environments call outside.
+/// A client that is created when it is needed: few environments call outside of AWS.
 #[derive(Debug, Default)]
 struct OutwardOnDemand(OnceLock<Connector>);
 
@@ -138,17 +139,17 @@ mod tests {
         }
         let response = client.call(request).await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
-        // A connection is free when its answer was read.
+        // The connection is free once its answer was read.
         http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
     }
 
-    /// Otherwise they are reused, except for calls that request their own connection.
+    /// Otherwise they are reused, except for calls that request a separate connection.
     #[tokio::test]
     async fn connections_are_not_reused_after_a_pause() {
         let node = ScriptedNode::start(|_, _| Reply::Result("0x1".into())).await;
         let micros = Arc::new(AtomicI64::new(0));
         let client = SharedHttpConnector::new(OnDemand::new(Clock::still(Arc::clone(&micros))));
-        // How far the system's clock has moved since the last call, and how many connections there are then.
+        // The time by which the system's clock has moved since the last call, and the number of connections then.
         let rows = [
             (0, None, 1),
             (0, None, 1),

@@ -41,7 +41,7 @@ impl GatewayContext {
         }
     }
 
-    /// Replaces the address by one that was validly asserted (`asserted_ip.rs`).
+    /// Replaces the address with one that was validly asserted (`asserted_ip.rs`).
     pub(crate) fn set_source_ip(&mut self, ip: IpAddr) {
         self.http.source_ip = Some(ip.to_string());
     }
@@ -62,7 +62,7 @@ pub fn client_ip(extensions: &Extensions) -> Option<IpAddr> {
         .ok()
 }
 
-/// The host that the gateway was called by, from the gateway itself.
+/// The host by which the gateway was called, according to the gateway.
 pub fn domain_name(extensions: &Extensions) -> Option<&str> {
     extensions.get::<GatewayContext>()?.domain_name.as_deref()
 }
@@ -76,7 +76,7 @@ pub enum ThrottleScope {
     V6(Ipv6Addr),
     /// One person, at any address.
     Person(Fingerprint),
-    /// All requests without an address. The gateway always has one, so this is not used in practice.
+    /// All requests without an address. The gateway always sends one, so this is not used in practice.
     Unknown,
 }
 

@@ -34,7 +34,7 @@ impl Cacheable {
         }
     }
 
-    /// The answer; 304 without a body where the caller already has this body.
+    /// The answer; 304 without a body if the caller already has this body.
     pub fn answer(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
         let mut response = if holds(request_headers, &self.tag) {
             // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have had for caches.
@@ -51,7 +51,7 @@ impl Cacheable {
     }
 }
 
-/// A strong tag: half of the SHA-256 of the body. 128 bits distinguish any two bodies.
+/// A strong tag: half of the SHA-256 of the body. 128 bits distinguish any two bodies in practice.
 fn tag_of(body: &[u8]) -> String {
     let digest = Sha256::digest(body);
     let mut tag = String::from("\"");

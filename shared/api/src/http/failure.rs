@@ -30,7 +30,8 @@ impl Failure {
         status(self.0.kind())
     }
 
-    /// The same for a person in a browser: `page` instead of the envelope. Status, headers and log do not change.
+    /// The same failure for a person in a browser, with `page` instead of the envelope. Status, headers and log are
+    /// unchanged.
     ///
     /// A router of pages maps all failures in one place: a failed response carries its [`Failure`] in its extensions.
     pub fn page(self, page: impl IntoResponse) -> Response {

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 /// A text without control characters, as a pattern of JSON Schema.
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
-/// Every web address, as a pattern: the characters of RFC 3986 §2 from its host on. They are all ASCII, so a length in
-/// characters is one in bytes. The parser takes other characters too, and encodes them.
+/// Every web address, as a pattern: after the scheme, only the characters of RFC 3986 §2. They are all ASCII, so a
+/// length in characters equals one in bytes. The parser accepts other characters too, and encodes them.
 pub const WEB: &str = "^https?://[A-Za-z0-9][A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=%-]*$";
-/// The longest URL that agents may send, in bytes: the common limit of browsers and servers.
+/// The maximum length of a URL from an agent, in bytes: the common limit of browsers and servers.
 const MAX_URL_BYTES: usize = 8_192;
 
 /// A single value.
@@ -25,12 +25,12 @@ pub trait Field: Sized {
     fn schema() -> Value;
 }
 
-/// A single value that bodies hold in lists: its schema has a name there.
+/// A single value that occurs in lists: its schema has a name there.
 pub trait Listed: Field {
     /// The schema's name.
     const NAME: &'static str;
 
-    /// The additions of an entry's schema to the value's own.
+    /// The members that an entry's schema adds to the value's own.
     fn entry() -> Value;
 }
 
@@ -46,7 +46,7 @@ impl<T: Field> Member for T {
     }
 }
 
-/// A list; `None` where an entry is wrong.
+/// A list; `None` if an entry is wrong.
 impl<T: Listed> Member for Vec<T> {
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
         let Some(entries) = value.as_array() else {
@@ -66,7 +66,7 @@ impl<T: Listed> Member for Vec<T> {
     }
 }
 
-/// Declares a type for a value that only one body has: how it is read, and its schema.
+/// Declares a type for a value that only one body contains: how it is read, and its schema.
 #[macro_export]
 macro_rules! field {
     ($(#[doc = $doc:literal])* $vis:vis struct $name:ident($inner:ty): $read:expr, $schema:expr $(,)?) => {
@@ -87,7 +87,7 @@ macro_rules! field {
     };
 }
 
-/// Values that are read from a whole text: by which function, the error text, and the members of their schema.
+/// Declares values that are parsed from a text: the function, the error text, and the members of their schema.
 macro_rules! texts {
     ($($type:ty: $read:expr, $form:expr, {$($schema:tt)*};)+) => {$(
         impl Field for $type {
@@ -234,9 +234,9 @@ fn amount_schema(least: u64) -> Value {
     json!({"type": "integer", "format": "int64", "minimum": least, "maximum": Amount::MAX.units()})
 }
 
-/// A JSON number without a fraction, which is an integer however it is written: `5.0` is 5 (JSON Schema Core §6.3).
+/// A JSON number without a fraction is an integer in any notation: `5.0` is 5 (JSON Schema Core §6.3).
 fn whole_number(value: &Value) -> Option<u64> {
-    // `f64` writes itself without a fraction exactly when it has none, so no float arithmetic is needed.
+    // The text of an `f64` has no fraction exactly if the number has none, so no float arithmetic is needed.
     value.as_u64().or_else(|| match value.as_f64()?.to_string().as_str() {
         "-0" => Some(0),
         digits => digits.parse().ok(),
@@ -249,7 +249,7 @@ pub fn seconds(value: &Value) -> Option<Duration> {
     Some(Duration::from_secs_u32(seconds))
 }
 
-/// Nobody has the zero address; one in mixed case must have the EIP-55 checksum.
+/// Refuses the zero address, which belongs to nobody. An address in mixed case must have the EIP-55 checksum.
 impl Field for Address {
     fn read(value: &Value) -> Result<Self, String> {
         let text = value.as_str().ok_or("must be a text")?;
@@ -283,7 +283,7 @@ impl Field for DomainPattern {
     }
 }
 
-/// The names of the schemas of entries, and what an entry's schema adds to the value's own.
+/// The names of entries' schemas, and the members that they add to the value's own.
 macro_rules! listed {
     ($($type:ty as $name:literal: {$($entry:tt)*};)+) => {$(
         impl Listed for $type {

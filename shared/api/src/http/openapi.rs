@@ -60,7 +60,8 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     document
 }
 
-/// utoipa describes an optional body, an `Option`, as "this or null". But `null` is a JSON document, and not an object.
+/// utoipa describes an optional body, an `Option`, as "this or null". But `null` is a JSON document and not an absent
+/// body.
 fn left_out_is_not_null(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else {
         return;

@@ -1,12 +1,12 @@
-//! Calls of strangers' servers: at addresses of the public internet alone, and at the hosts that a setting names.
+//! Calls to untrusted servers: only at public internet addresses, and at the hosts in a setting.
 
 use crate::http::public_address::{PublicOnly, may_be_public};
 use reqwest::{ClientBuilder, redirect::Policy};
 use std::collections::BTreeSet;
 use url::Url;
 
-/// A client for strangers' servers, which follows no redirect: it would have to be judged like the first address, and
-/// would carry a payment elsewhere. Its names are resolved as the system does.
+/// A client for untrusted servers. It follows no redirect, which would have to be checked like the first address, and
+/// would send a payment to another address. It resolves names with the system's resolver.
 pub fn client_for_any(user_agent: &str) -> ClientBuilder {
     ClientBuilder::new()
         .user_agent(user_agent)
@@ -14,21 +14,21 @@ pub fn client_for_any(user_agent: &str) -> ClientBuilder {
         // A proxy would resolve names itself.
         .no_proxy()
         .referer(false)
-        // A function is frozen between two calls, and its connections end.
+        // A function is frozen between two calls, and its connections are closed meanwhile.
         .pool_max_idle_per_host(0)
 }
 
-/// The same, for names that have only public addresses. An address that is no name is for [`AllowedHosts::may_call`].
+/// The same, for names that have only public addresses. [`AllowedHosts::may_call`] checks URLs with an IP address.
 pub fn client_for_public(user_agent: &str) -> ClientBuilder {
     client_for_any(user_agent).dns_resolver(PublicOnly)
 }
 
-/// Hosts that may have any address, `host:port` each: for the local stack.
+/// Hosts that may have any address, as `host:port`: for the local stack.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(BTreeSet<String>);
 
 impl AllowedHosts {
-    /// Reads a list with commas; `None` if an entry is no `host:port`.
+    /// Reads a list separated by commas; `None` if an entry is not `host:port`.
     pub fn parse(list: &str) -> Option<Self> {
         let hosts = list.split(',').map(str::trim).filter(|host| !host.is_empty());
         hosts.map(parse_authority).collect::<Option<_>>().map(Self)
@@ -39,7 +39,7 @@ impl AllowedHosts {
         authority(url).is_some_and(|authority| self.0.contains(&authority))
     }
 
-    /// Whether all of them are hosts for which this holds; an IPv6 address has brackets.
+    /// Whether the condition holds for the host of each; an IPv6 address has brackets.
     pub(crate) fn all(&self, is_one: impl Fn(&str) -> bool) -> bool {
         let mut hosts = self.0.iter().filter_map(|host| host.rsplit_once(':'));
         hosts.all(|(host, _port)| is_one(host))
@@ -61,7 +61,7 @@ fn parse_authority(text: &str) -> Option<String> {
     let (_, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;
     let url = Url::parse(&format!("http://{text}/")).ok()?;
-    // The parser must have read a host and a port and nothing else; there are no wildcards.
+    // The parser must have read only a host and a port; there are no wildcards.
     let read = authority(&url)?;
     (read.eq_ignore_ascii_case(text) && !text.contains('*')).then_some(read)
 }

@@ -97,7 +97,7 @@ pub struct AuthorizeRequest {
     pub intent: Intent,
     /// The hash of the idempotency key.
     pub idempotency_key: Fingerprint,
-    /// The approval that a retry carries.
+    /// The approval in the request, if it is a retry after an approval.
     pub approval: Option<ApprovalId>,
 }
 
@@ -108,7 +108,7 @@ pub struct CheckRequest {
     pub intent: Intent,
     /// The hash of the replay key.
     pub replay_key: Fingerprint,
-    /// The approval that authorize would be sent.
+    /// The approval that would be sent to authorize.
     pub approval: Option<ApprovalId>,
 }
 
@@ -117,9 +117,9 @@ pub struct CheckRequest {
 pub struct UnpaidCheckRequest {
     /// The call.
     pub request: ProviderRequest,
-    /// The service as it was named.
+    /// The service, as the request names it.
     pub service: Option<String>,
-    /// The operation as it was named.
+    /// The operation, as the request names it.
     pub operation: Option<OperationSlug>,
     /// The page that a scrape or crawl is to fetch.
     pub target: Option<Target>,
@@ -132,15 +132,16 @@ pub struct CompleteRequest {
     pub tx_hash: TxHash,
 }
 
-/// The members that name a call and are no part of the request: one body has the same fingerprint at authorize and check.
-/// Of the provider's requirement only the terms of the chosen entry are part of it.
+/// The members that name a call and are not part of the fingerprint: one body has the same fingerprint at authorize and
+/// check. Of the provider's requirement, only the terms of the chosen entry are part of it.
 const NOT_SAID: [&str; 4] = ["idempotency_key", "replay_key", "approval_id", REQUIREMENT];
 
 /// The member with the provider's requirement.
 pub const REQUIREMENT: &str = "payment_requirement";
 
-/// The same request as `intent`, which was read from this body, as an earlier call with the fingerprint `first` made it;
-/// `None` if that was another request. The provider may have put cheaper entries beside the one that was chosen then.
+/// `intent`, which was read from this body, in the form of the earlier call with the fingerprint `first`; `None` if
+/// that call was another request. The provider may since have added cheaper entries beside the one that was chosen
+/// then.
 pub fn as_first_made(intent: &Intent, body: &Value, network: Network, first: &Fingerprint) -> Option<Intent> {
     let said = Fingerprint::of_request(body, &NOT_SAID);
     let is_first = |offer: &Offer| Fingerprint::of_payment(&said, network, offer) == *first;
@@ -154,7 +155,7 @@ pub fn as_first_made(intent: &Intent, body: &Value, network: Network, first: &Fi
     })
 }
 
-/// The fingerprint that earlier versions stored: the whole requirement is part of it.
+/// The fingerprint that earlier versions stored: it includes the whole requirement.
 fn of_whole_body(body: &Value) -> Fingerprint {
     Fingerprint::of_request(body, &["idempotency_key", "replay_key", "approval_id"])
 }
@@ -245,7 +246,7 @@ fn with_offer<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
 /// The member with the provider's payment response.
 pub const PAYMENT_RESPONSE: &str = "payment_response_header";
 
-/// Whether complete requires the provider's proof, or also accepts a bare assertion that it answered.
+/// Whether complete requires the provider's proof, or also accepts the assertion that the provider answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderProof {
     /// `payment_response_header` is required: production.
@@ -301,11 +302,11 @@ impl From<OriginalRequest> for ProviderRequest {
 }
 
 crate::field! {
-    /// The provider's requirement, whatever it is: [`with_offer`] reads it, by the rules of x402.
+    /// The provider's requirement in any form: [`with_offer`] parses it by the rules of x402.
     struct Requirement(()): |_| Ok(()), json!({"type": "object"})
 }
 
-/// The agent's other data about the call: the target page, and members of any name.
+/// The agent's other data about the call: the target page, and members with any name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CallMetadata {
     target: Option<Target>,

@@ -28,8 +28,8 @@ pub enum Precondition {
 }
 
 impl Precondition {
-    /// Parses `If-Match`. A list of tags has no meaning here, since there is one current version; nor has a weak tag,
-    /// which RFC 9110 §13.1.1 never matches.
+    /// Parses `If-Match`. A list of tags is refused, since there is only one current version; so is a weak tag, which
+    /// RFC 9110 §13.1.1 never matches.
     pub fn of(headers: &HeaderMap) -> Result<Self> {
         let mut values = headers.get_all(header::IF_MATCH).iter();
         let Some(value) = values.next() else {
@@ -48,7 +48,7 @@ impl Precondition {
         }
         let digits = text.strip_prefix('"')?.strip_suffix('"')?;
         let version = digits.parse().ok()?;
-        // Only the spelling that `versioned` writes: no sign, no leading zeros.
+        // Only the form that `versioned` writes is accepted: no sign, no leading zeros.
         (tag_of(version) == text).then_some(Self::Version(version))
     }
 

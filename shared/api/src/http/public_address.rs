@@ -1,7 +1,7 @@
-//! Which addresses may be called outside: those of the public internet, and no internal ones (SSRF).
+//! The addresses that functions may call outside of AWS: those of the public internet, and no internal ones (SSRF).
 //!
-//! The catalog's URLs come from outside, and the owner of a name controls its DNS answer. A function that called any
-//! address would reach the metadata service, the runtime's own API and other internal services. So only global unicast
+//! The catalog's URLs are untrusted, and the owner of a name controls its DNS answer. If a function called any address,
+//! it could reach the metadata service, the runtime's own API and other internal services. So only global unicast
 //! addresses may be called, and every other range, known or not, is refused.
 
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
@@ -88,7 +88,7 @@ fn is_local_name(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Why a name is not called.
+/// The reason that a name is not called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRefused {
     /// It has no address.
@@ -108,7 +108,7 @@ impl fmt::Display for NameRefused {
 
 impl std::error::Error for NameRefused {}
 
-/// The addresses of a name; an error if any is not public. The connection has to use these, so that a name can't resolve
+/// The addresses of a name; an error if any is not public. The connection must use these, so that a name can't resolve
 /// to one address for the check and another for the call (DNS rebinding).
 async fn public_addresses(name: &str) -> Result<Vec<SocketAddr>, NameRefused> {
     let addresses = tokio::net::lookup_host((name, 0)).await;

@@ -22,7 +22,7 @@ impl Query {
         Self { pairs, problems }
     }
 
-    /// The parameters of a form's address, without those that are empty: a form sends each of its fields.
+    /// The parameters of a form's address, without empty ones: a form sends each of its fields.
     pub fn without_blanks(uri: &Uri) -> Self {
         let mut query = Self::of(uri);
         query.pairs.retain(|(_, value)| !value.is_empty());
@@ -49,12 +49,12 @@ impl Query {
         self.integer(name, 1, max).unwrap_or(default)
     }
 
-    /// An integer from `least` to `most`. It may have a fraction of zeros, as a JSON number may that is an integer.
+    /// An integer from `least` to `most`. Its text may end in a fraction of zeros, as that of an integer in JSON may.
     pub fn integer(&mut self, name: &str, least: u32, most: u32) -> Option<u32> {
         let read = |text: &str| {
             let (digits, zeros) = text.split_once('.').unwrap_or((text, "0"));
             let is_whole = !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0');
-            // `parse` also takes a sign.
+            // `parse` would also accept a sign.
             let is_plain = is_whole && digits.bytes().all(|byte| byte.is_ascii_digit());
             let number = digits.parse().ok().filter(|_| is_plain)?;
             (least..=most).contains(&number).then_some(number)
@@ -87,7 +87,7 @@ impl Query {
         }
     }
 
-    /// Notes a problem that no single reader sees.
+    /// Records a problem that no single reader finds.
     pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
         self.problems.push(Problem::at(format!("/{name}"), message));
     }

@@ -1,7 +1,7 @@
 //! The middleware of every request, in all functions: [`with_middleware`].
 //!
-//! A request has an id, a body of limited size, and a deadline; whatever happens, it gets an answer in our envelope,
-//! and is logged once, here, where it ends. Bodies, headers and keys are never logged.
+//! A request has an id, a body of limited size, and a deadline. In every case it gets an answer in the envelope, and is
+//! logged once, here, where it ends. Bodies, headers and keys are never logged.
 
 use crate::{CallerIds, Clock, Env, Failure, RequestId, TraceId, http::envelope::ErrorBody, lambda::boot::panic_text};
 use axum::{
@@ -121,7 +121,8 @@ async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
-/// Reads a refused body for a moment: a connection that closes on unread bytes is reset, and the answer may be lost.
+/// Reads a refused body for a short time: if a connection is closed with unread bytes, it is reset, and the answer may
+/// be lost.
 async fn discard(mut body: Body) {
     const LINGER: Duration = Duration::from_secs(2);
     let rest = async { while matches!(body.frame().await, Some(Ok(_))) {} };
@@ -164,7 +165,7 @@ fn panicked(panic: &(dyn Any + Send)) -> String {
 
 /// Adds the headers of every answer, and the request id to errors. A handler's own `Cache-Control` stays.
 fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
-    // A page that shows a failure stays as it is (`Failure::page`).
+    // A failure that is already a page is not changed (`Failure::page`).
     let is_json = |headers: &HeaderMap| {
         headers
             .get(header::CONTENT_TYPE)
@@ -202,7 +203,7 @@ fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
     );
 }
 
-/// The envelope again, with the request id.
+/// The envelope with the request id added.
 fn named_body(failure: &Failure, id: &RequestId) -> Option<Body> {
     let envelope = ErrorBody {
         request_id: Some(id.to_string()),
@@ -457,7 +458,7 @@ mod tests {
         let response = send(late).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(json_of(response).await["error"], "internal_error");
-        // Overdue before it began: what is answered without waiting still is.
+        // The deadline has passed before the request begins: an answer that needs no waiting is still returned.
         assert_eq!(
             send(in_lambda(request("GET", "/ok", ""), Duration::ZERO))
                 .await

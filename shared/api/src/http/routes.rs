@@ -4,8 +4,9 @@ use axum::{Router, handler::Handler, routing::MethodRouter};
 use utoipa::Path;
 use utoipa_axum::PathItemExt as _;
 
-/// Makes two functions from a group's handlers: `routes`, the router that is served, and `description`, its part of the
-/// OpenAPI document. A start builds only the first: the schemas are some hundred objects, and no request needs them.
+/// Creates two functions from a group's handlers: `routes`, the router that is served, and `description`, its part of
+/// the OpenAPI document. The start of a function calls only the first: the schemas are some hundred objects, and no
+/// request needs them.
 ///
 /// ```ignore
 /// purser_api::routes!(Arc<Group>, list::list, service::service);

@@ -4,11 +4,11 @@
 use axum::http::{HeaderMap, HeaderName, header};
 use purser_domain::{ErrorKind, Result};
 
-/// 403 `cross_site_request` unless the browser says that the request comes from `origin`, that of our pages
+/// 403 `cross_site_request` unless the browser says that the request comes from `origin`, the pages' origin
 /// (`https://host`, or `http://host:port`).
 ///
 /// Browsers say so in `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and in `Origin` (RFC 6454 §7, sent with every POST); a
-/// page can't set either. At least one must be present, and none may differ.
+/// page can't set either. At least one must be present, and neither may contradict.
 pub fn same_origin(headers: &HeaderMap, origin: &str) -> Result<()> {
     let site = HeaderName::from_static("sec-fetch-site");
     let is_named = headers.contains_key(&site) || headers.contains_key(header::ORIGIN);

@@ -1,10 +1,10 @@
-//! Where a request came from and why it was refused, for the audit log.
+//! The source of a request, and the reason of its refusal, for the audit log.
 
 use crate::{RequestId, client_ip, http::envelope::ErrorBody};
 use axum::http::{header, request::Parts};
 use purser_domain::{AuditRefusal, Error, ErrorKind, RequestSource};
 
-/// Where a request came from: its address by the gateway, the caller's program by its own word, and its id.
+/// The source of a request: its address according to the gateway, the program that it names, and its id.
 pub fn request_source(parts: &Parts) -> RequestSource {
     let user_agent = parts.headers.get(header::USER_AGENT);
     // A value that is not text is ignored.
@@ -14,7 +14,7 @@ pub fn request_source(parts: &Parts) -> RequestSource {
     RequestSource::new(address, user_agent, id)
 }
 
-/// The refusal of an act, as it was answered; `None` for a failure of ours, after which the caller tries again.
+/// The refusal of an act, as it was answered; `None` for a failure of the service, after which the caller tries again.
 pub fn audit_refusal(error: &Error) -> Option<AuditRefusal> {
     let kind = error.kind();
     let is_refusal = !matches!(

@@ -1,5 +1,5 @@
-//! A post to a stranger's server: at an address that was checked, without redirects, and in time. Of the answer only the
-//! status and the pause that it asks for are looked at; its body is not read.
+//! A `POST` to an untrusted server: at a checked address, without redirects, and with a timeout. Of the answer only the
+//! status and the requested pause are read, not its body.
 
 use crate::http::{
     outward::{AllowedHosts, client_for_any, client_for_public},
@@ -10,25 +10,25 @@ use purser_domain::{CallResult, Duration as Length, Timestamp, WebhookUrl, retry
 use reqwest::{Client, ClientBuilder, header::RETRY_AFTER};
 use std::{error::Error as StdError, time::Duration};
 
-/// Servers usually send about two dozen.
+/// The maximum number of headers. Servers usually send about two dozen.
 const MAX_HEADERS: usize = 100;
 
-/// Posts to strangers' servers.
+/// Posts to untrusted servers.
 pub struct UntrustedHttpClient {
     allowed: AllowedHosts,
-    /// Connects only to public addresses, and encrypted.
+    /// Connects only to public addresses, with TLS.
     strict: Client,
     /// Connects to any address; used only for the allowed hosts.
     plain: Client,
     longest: Duration,
 }
 
-/// How a call ended.
+/// The result of a call, and the pause before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Called {
-    /// How it was taken.
+    /// The result of the call.
     pub result: CallResult,
-    /// The pause that a failed call's answer asks for.
+    /// The pause that the answer to a failed call requests.
     pub asked: Option<Length>,
 }
 
@@ -39,7 +39,7 @@ impl From<CallResult> for Called {
 }
 
 impl UntrustedHttpClient {
-    /// Who posts under this name. `longest` is the timeout of a call.
+    /// Creates a client with this `User-Agent`. `longest` is the timeout of a call.
     pub fn new(user_agent: &str, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {

@@ -3,8 +3,8 @@
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// Runs all of these concurrently, at most `limit` of them; they start in their order, each when there is room. A panic
-/// loses only its own result. The results come in the order of completion.
+/// Runs all of these concurrently, at most `limit` at a time; they start in their order. A panic loses only its own
+/// result. The results are in the order of completion.
 pub async fn at_most<T: Send + 'static>(
     limit: usize,
     work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,

@@ -18,17 +18,17 @@ use std::{net::IpAddr, time::Duration};
 
 /// Reads `AWS_REGION` and the credentials, which Lambda sets, and `DYNAMODB_ENDPOINT`, `SECRETS_ENDPOINT`,
 /// `LAMBDA_ENDPOINT`, `KMS_ENDPOINT`, `SQS_ENDPOINT`, `SES_ENDPOINT` and `EVENTBRIDGE_ENDPOINT`, which are empty in the
-/// cloud. They have names of our own since the SDK takes an empty `AWS_ENDPOINT_URL_…` for an address, and `sam local` sets
-/// only what the template declares.
+/// cloud. The SDK's own `AWS_ENDPOINT_URL_…` are not used: the SDK takes an empty one for an address, and `sam local`
+/// sets only the variables that the template declares.
 ///
-/// An answer takes milliseconds, so after a second the request is lost. Three attempts of a second are three seconds,
-/// and the longest handler makes three calls in a row: nine seconds of the function's fifteen.
+/// An answer takes milliseconds, so a request without an answer after a second is lost. Three attempts of a second are
+/// three seconds, and the longest handler makes three calls in a row: nine seconds of the function's fifteen.
 pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
     // A missing variable is recorded in `env`, so the function does not start.
     let region = env.text("AWS_REGION");
     let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.text(name));
     let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
-    // They are valid for longer than Lambda keeps an environment.
+    // The credentials are valid for longer than Lambda keeps an environment.
     let credentials = Credentials::new(id, secret, session, None, "environment");
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(1))
@@ -54,8 +54,8 @@ pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
         .build()
 }
 
-/// An address to call instead of AWS's own: on this machine; on another only where no real money is paid, so that
-/// whoever may set variables can't have real payments judged by another database.
+/// An address to call instead of AWS's own: on this machine; on another machine only if no real money is paid, so that
+/// nobody who can set variables can make a function evaluate real payments with another database.
 fn endpoint(env: &mut Env, name: &str) -> Option<String> {
     let text = env.get(name)?.to_owned();
     let Some(uri) = text.parse::<Uri>().ok().filter(is_address) else {

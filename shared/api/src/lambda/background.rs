@@ -3,21 +3,21 @@
 use crate::BootError;
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-/// Where background work runs.
+/// The thread of background work.
 ///
-/// Creating AWS clients, a TLS handshake and deriving a wallet's seed take CPU time: on a function's one thread they
+/// Creating AWS clients, a TLS handshake and deriving a wallet's seed take CPU time. On a function's only thread they
 /// would delay its whole start.
 #[derive(Clone, Copy, Debug)]
 pub enum Background {
-    /// On a separate thread. Its timers and connections belong to the calling runtime, so a connection stays in the
-    /// pool after the thread ends.
+    /// A separate thread. Its timers and connections belong to the calling runtime, so a connection stays in the pool
+    /// after the thread ends.
     Thread,
-    /// On the same thread, when it is awaited: the simulation has one thread.
+    /// The same thread, when the work is awaited: the simulation has one thread.
     Inline,
 }
 
 impl Background {
-    /// Starts the work and returns a future of its result. An error is the work's own, or reports a panic.
+    /// Starts the work and returns a future of its result. The error is that of the work, or reports a panic.
     pub fn spawn<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, BootError>> + Send + 'static,

@@ -14,7 +14,7 @@ use std::{any::Any, convert::Infallible, process::ExitCode, time::Instant};
 use tracing::{Subscriber, error, info};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// Why a function can't start.
+/// The reason that a function can't start.
 pub type BootError = lambda_http::Error;
 
 /// The inputs of a function's start.
@@ -29,12 +29,13 @@ pub struct Boot {
     pub clock: Clock,
     /// The entropy.
     pub entropy: Entropy,
-    /// Where startup work in the background runs.
+    /// The thread of background work during startup.
     pub background: Background,
 }
 
 impl Boot {
-    /// Reads these variables. [`Env::finish`] reports what is wrong with them, together with the function's own.
+    /// Reads the common variables. [`Env::finish`] reports their problems together with those of the function's
+    /// variables.
     pub fn new(mut env: Env, clock: Clock) -> Self {
         let http = http();
         let aws = aws::config(&mut env, http.clone());
@@ -55,8 +56,8 @@ impl From<Env> for Boot {
     }
 }
 
-/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end. It is built from a
-/// [`Boot`] or, where it makes no calls, from its [`Env`] alone: then it contains no HTTP client.
+/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end. The router is built from
+/// a [`Boot`] or, if the function makes no calls, only from its [`Env`], so that the program contains no HTTP client.
 ///
 /// `build` applies [`crate::with_middleware`] to the router, so that the local stack, which builds it with its own
 /// [`Boot`], answers the same.
@@ -74,7 +75,7 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
     ended(served.await)
 }
 
-/// As [`serve`], for a function that other functions ask too (`direct.rs`).
+/// As [`serve`], for a function that other functions also invoke (`direct.rs`).
 pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
     let served = async {
         let env = start();
@@ -96,7 +97,7 @@ fn ended(served: Result<(), BootError>) -> ExitCode {
     }
 }
 
-/// Logs why a function can't start or continue: the end of every function.
+/// Logs the reason that a function can't start or continue: the end of every function.
 pub fn stopped(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     error!(cause = %Causes(error), "function.stopped");
     ExitCode::FAILURE
@@ -116,7 +117,7 @@ pub(crate) struct ColdStart {
 }
 
 impl ColdStart {
-    /// The function starts.
+    /// Begins the measurement of a function's start.
     pub(crate) fn of(env: &Env) -> Self {
         Self {
             function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
@@ -124,7 +125,7 @@ impl ColdStart {
         }
     }
 
-    /// The function has started and waits for events.
+    /// Ends the measurement: the function has started and waits for events.
     pub(crate) fn over(self) {
         let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(function = self.function, boot_ms, "function.started");
@@ -151,8 +152,8 @@ where
     let _ = tracing::subscriber::set_global_default(subscriber(directives, NAMESPACE, writer));
 }
 
-/// Which lines are logged: ours at the configured level, those of dependencies from WARN on. The SDKs' debug lines show
-/// requests and answers, so a level alone never enables them; `LOG_LEVEL` takes full directives for that.
+/// The filter of log lines: our own at the configured level, those of dependencies from WARN on. The SDKs' debug lines
+/// contain requests and answers, so a level alone never enables them; `LOG_LEVEL` accepts full directives for that.
 fn directives(env: &Env) -> String {
     let level = env
         .get("LOG_LEVEL")
@@ -201,8 +202,8 @@ fn log_panics() {
     }));
 }
 
-/// The panic's message, if it is constant. A formatted message may contain any data: the standard library's include the
-/// sliced text or the unwrapped value.
+/// The panic's message, if it is constant. A formatted message may contain any data: those of the standard library
+/// include the sliced text or the unwrapped value.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
     payload.downcast_ref::<&'static str>().copied()
 }

@@ -1,4 +1,4 @@
-//! The clock that handlers get; nothing else in the service reads the time.
+//! The clock of handlers; nothing else in the service reads the time.
 
 use purser_domain::Timestamp;
 use std::{

@@ -1,22 +1,22 @@
-//! The queues of webhooks: what a person asks for, and the deliveries.
+//! The queues of webhooks: people's requests, and the deliveries.
 //!
-//! `people` sends to the queue of requests alone. A request names a webhook and a stored delivery, and never has an event:
-//! so whoever controls `people` can't have an event signed that did not happen. `webhooks` alone sends to the queue of
-//! deliveries. Each message is in the message group of its webhook.
+//! `people` sends only to the queue of requests. A request names a webhook and a stored delivery, and never contains an
+//! event, so a compromised `people` can't have a forged event signed. Only `webhooks` sends to the queue of deliveries.
+//! Each message is in the message group of its webhook.
 
 use crate::lambda::sqs::{LONGEST_DELAY_SECS, Queue};
 use aws_types::SdkConfig;
 use purser_domain::{DeliveryId, Duration, Event, PersonId, Result, WebhookId};
 use serde_json::{Map, Value, json};
 
-/// A call of a webhook that is to be made.
+/// A call of a webhook that must be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryMessage {
     /// The webhook's person.
     pub person: PersonId,
     /// The webhook.
     pub webhook: WebhookId,
-    /// The event or delivery that it is called with.
+    /// The event or delivery to send.
     pub of: DeliveryOf,
 }
 
@@ -36,14 +36,14 @@ pub struct WebhookRequest {
     pub person: PersonId,
     /// The webhook.
     pub webhook: WebhookId,
-    /// The request's own id: a repeated message has the same one.
+    /// The request's own id, by which a repeated message is recognized.
     pub id: DeliveryId,
-    /// The stored delivery that is to be sent again; `None` for a test.
+    /// The stored delivery to send again; `None` for a test.
     pub again: Option<DeliveryId>,
 }
 
 impl DeliveryMessage {
-    /// Its text.
+    /// The text of the message.
     pub fn text(&self) -> String {
         let (name, of) = match &self.of {
             DeliveryOf::Event(event) => ("event", event.to_json()),
@@ -52,7 +52,7 @@ impl DeliveryMessage {
         json!({"person": self.person.as_str(), "webhook": self.webhook.to_string(), name: of}).to_string()
     }
 
-    /// Reads what [`DeliveryMessage::text`] writes; `None` for any other text.
+    /// Parses the text of a message; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let message = Members::parse(text, 3)?;
         let of = match (message.0.get("event"), message.text("delivery")) {
@@ -69,7 +69,7 @@ impl DeliveryMessage {
 }
 
 impl WebhookRequest {
-    /// Its text.
+    /// The text of the message.
     pub fn text(&self) -> String {
         let mut members = json!({
             "person": self.person.as_str(), "webhook": self.webhook.to_string(), "request": self.id.to_string(),
@@ -80,7 +80,7 @@ impl WebhookRequest {
         members.to_string()
     }
 
-    /// Reads what [`WebhookRequest::text`] writes; `None` for any other text, such as one with an event.
+    /// Parses the text of a request; `None` for any other text, such as one with an event.
     pub fn parse(text: &str) -> Option<Self> {
         let message = Members::parse(text, 3)
             .or_else(|| Members::parse(text, 4).filter(|message| message.0.contains_key("delivery")))?;
@@ -124,8 +124,8 @@ impl Members {
 pub struct DeliveriesQueue(Queue);
 
 impl DeliveriesQueue {
-    /// The longest pause of a message: SQS delays none for longer. A delayed message is not in flight, so any number of
-    /// them may wait (SQS developer guide, "Quotas").
+    /// The longest delay of a message that SQS supports. A delayed message is not in flight, so any number of them may
+    /// wait (SQS developer guide, "Quotas").
     pub const LONGEST_PAUSE: Duration = Duration::from_secs_u32(LONGEST_DELAY_SECS);
 
     /// The queue at this URL.
@@ -133,8 +133,8 @@ impl DeliveriesQueue {
         Self(Queue::new(aws, url))
     }
 
-    /// Adds a message that nobody receives before the end of `pause`. The delivery's row shows that messages sent twice are
-    /// one delivery.
+    /// Adds a message that nobody receives before the end of `pause`. By the delivery's row, messages that are sent
+    /// twice are recognized as one delivery.
     pub async fn send(&self, message: &DeliveryMessage, pause: Option<Duration>) -> Result<()> {
         self.0.send(&message.webhook.to_string(), message.text(), pause).await
     }

@@ -1,11 +1,11 @@
-//! Requests of one function to another, past the gateway: Lambda's `Invoke` with a small JSON object, of which both
-//! sides have the types here.
+//! Requests of one function to another, without the gateway: Lambda's `Invoke` with a small JSON object, whose types
+//! both sides share here.
 //!
-//! A function that serves the gateway and other functions distinguishes their events by shape. The gateway wraps every
-//! request into an event of its own, with a path and a request context, so no request is taken for a direct
-//! invocation; IAM determines who may invoke a function. A direct request has a number for its `version`, of which the
-//! gateway has a text; any other event is answered as the gateway expects. A request of any other form is refused,
-//! unknown members included.
+//! A function that serves the gateway and other functions distinguishes their events by form. The gateway wraps every
+//! request into an event with a path and a request context, so no caller of the gateway can send a direct request; IAM
+//! determines who may invoke a function. A direct request has a number as `version`, while the gateway's `version` is a
+//! text. Any other event is answered in the form that the gateway expects. A direct request of any other form is
+//! refused, and so are unknown members.
 
 use crate::{AskedPayout, Failure, GatewayEvent, NamedPayoutAddress, PayoutOwner, Reply, answer_any};
 use axum::{
@@ -34,10 +34,10 @@ pub struct Routers {
     pub direct: Router,
 }
 
-/// Where a router of direct requests has its one route.
+/// The only path in a router of direct requests.
 pub const DIRECT_PATH: &str = "/direct";
 
-/// The form of these requests; another one is refused.
+/// The version of direct requests; any other is refused.
 const VERSION: u8 = 1;
 
 /// A request to `payments`.
@@ -46,11 +46,11 @@ const VERSION: u8 = 1;
 pub enum PaymentsRequest {
     /// Answered by an [`AttestedWallet`].
     AttestWallet(AttestWallet),
-    /// Answered by a [`crate::PayoutAnswer`], as the two below.
+    /// Answered by a [`crate::PayoutAnswer`], like the two below.
     NamePayoutAddress(NamedPayoutAddress),
     /// Removes the payout address.
     RemovePayoutAddress(PayoutOwner),
-    /// Pays out to it.
+    /// Pays out to the payout address.
     PayOut(AskedPayout),
 }
 
@@ -66,17 +66,17 @@ impl PaymentsRequest {
     }
 }
 
-/// Asks for the address of an agent's wallet, and a proof that its key signs for it.
+/// A request for the address of an agent's wallet, with an attestation by the wallet's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttestWallet {
     /// The agent, which need not be stored yet.
     pub agent_id: Uuid,
-    /// The key that its wallet is to have.
+    /// The key of its wallet.
     pub wallet: AskedWallet,
 }
 
-/// Which key is meant.
+/// The requested key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AskedWallet {
@@ -92,15 +92,15 @@ pub enum AskedWallet {
     },
 }
 
-/// The address, as the key's custodian says and proves.
+/// The address of a wallet, as its key's custodian states and attests it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttestedWallet {
     /// The address, as `0x` and 40 hexadecimal digits.
     pub address: String,
-    /// r, s and v over agent and address (`shared/chain/src/attestation.rs`), 65 bytes in base64.
+    /// The signature r, s and v over agent and address (`shared/chain/src/attestation.rs`), 65 bytes in base64.
     pub signature: String,
-    /// Of a key in KMS, its public half: a compressed point, 33 bytes in base64.
+    /// For a key in KMS, its public key: a compressed point, 33 bytes in base64.
     pub public_key: Option<String>,
 }
 
@@ -118,8 +118,8 @@ impl AttestedWallet {
         }
     }
 
-    /// The wallet of the key that was asked for; `None` where it is not one of this key's custody. Its attestation is
-    /// still to be checked.
+    /// The wallet of the requested key; `None` if the answer is not one for this key's custody. The caller must verify
+    /// the attestation.
     pub fn wallet(&self, asked: &AskedWallet) -> Option<Wallet> {
         let public_key = self.public_key.as_deref().map(bytes);
         let key = match (asked, public_key) {
@@ -142,7 +142,7 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64_STANDARD.decode(text).ok()?.try_into().ok()
 }
 
-/// The ids of the request that another function is asked for, which its log lines repeat.
+/// The ids of the calling request, which the log lines of the called function contain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallerIds {
@@ -152,7 +152,7 @@ pub struct CallerIds {
     pub trace_id: String,
 }
 
-/// The ids of the present request.
+/// The ids of the current request.
 impl<S: Sync> FromRequestParts<S> for CallerIds {
     type Rejection = Infallible;
 
@@ -166,7 +166,7 @@ impl<S: Sync> FromRequestParts<S> for CallerIds {
     }
 }
 
-/// One request, as it is sent.
+/// One request on the wire.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectEvent<T> {
@@ -186,7 +186,7 @@ impl<T> DirectEvent<T> {
     }
 }
 
-/// A request of another function, as a handler takes it.
+/// A request of another function, as the extractor of a handler.
 #[derive(Debug)]
 pub struct Direct<T>(pub T);
 
@@ -197,7 +197,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
         let refused = |message: &str| Failure::from(Error::invalid(vec![Problem::at("", message)]));
         let own = request.extensions().get::<CallerIds>().cloned();
         let bytes: Bytes = request.extract().await.map_err(|_| refused("must arrive whole"))?;
-        // The parser's own words may repeat what was sent.
+        // The parser's message may repeat parts of the request.
         let event: DirectEvent<T> = serde_json::from_slice(&bytes).map_err(|_| refused("must be a known request"))?;
         if event.version != VERSION {
             return Err(refused("must be of version 1"));
@@ -224,7 +224,7 @@ pub(crate) struct DirectAnswer {
     pub(crate) body: Box<RawValue>,
 }
 
-/// Answers one event of either kind, as Lambda is to return it.
+/// Answers one event of either kind, in the form that Lambda returns.
 pub async fn answer_either(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
     let text = event.payload.get();
     let is_direct =
@@ -235,14 +235,15 @@ pub async fn answer_either(routers: Routers, event: LambdaEvent<Box<RawValue>>) 
     answer_any(routers.gateway, event).await.json()
 }
 
-/// What all versions of a direct request have.
+/// The common members of all versions of a direct request.
 #[derive(Deserialize)]
 struct Versioned {
     #[serde(rename = "version")]
     _version: u64,
 }
 
-/// Answers one direct request with its router: the same middleware, so the same deadline, envelope and log line.
+/// Answers one direct request with its router and the same middleware, so with the same deadline, envelope and log
+/// line.
 async fn answer_direct(router: Router, payload: String, context: Context) -> Box<RawValue> {
     let mut request = Request::new(Body::from(payload)).with_lambda_context(context);
     *request.method_mut() = Method::POST;

@@ -1,8 +1,8 @@
 //! Configuration: environment variables, read once, with all errors in one message.
 //!
 //! The variables are passed as a value, so that the local stack gives each function its own and tests need no
-//! process-wide state. An empty variable counts as unset: `sam local` sets only what the template declares, empty where
-//! it has no value.
+//! process-wide state. An empty variable counts as unset: `sam local` sets only the variables that the template
+//! declares, and leaves those without a value empty.
 
 use crate::http::outward::AllowedHosts;
 use crate::lambda::aws::is_loopback;
@@ -19,12 +19,12 @@ pub struct Env {
     problems: Vec<String>,
 }
 
-/// Who holds the wallets' keys: one for all of a deployment.
+/// The custody of the wallets' keys, one for the whole deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CustodyKind {
-    /// All are derived from the wallet seed.
+    /// All keys are derived from the wallet seed.
     Seed,
-    /// Each agent's is a key in KMS.
+    /// Each agent's key is in KMS.
     Kms,
 }
 
@@ -77,7 +77,7 @@ impl Env {
         self.get(name).unwrap_or_default().to_owned()
     }
 
-    /// An integer in a range, or `default` where it is unset.
+    /// An integer in a range, or `default` if it is unset.
     pub fn number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -105,7 +105,7 @@ impl Env {
         network.unwrap_or(Network::BaseSepolia)
     }
 
-    /// `CUSTODY`, who holds the wallets' keys; the seed where it is unset.
+    /// `CUSTODY`, the custody of the wallets' keys; the seed if it is unset.
     pub fn custody(&mut self) -> CustodyKind {
         match self.get("CUSTODY") {
             None | Some("seed") => CustodyKind::Seed,
@@ -117,14 +117,13 @@ impl Env {
         }
     }
 
-    /// Whether `NETWORK` is a test network; no where it is unset.
+    /// Whether `NETWORK` is a test network; false if it is unset.
     pub(crate) fn is_of_testnet(&self) -> bool {
         let network = self.get("NETWORK").and_then(Network::from_name);
         network.is_some_and(Network::is_testnet)
     }
 
-    /// Hosts that may be called whatever their address is; none where it is unset. On a real network they must be of this
-    /// machine.
+    /// Hosts that may be called at any address; none if it is unset. On a real network they must be on this machine.
     pub fn allowed_hosts(&mut self, name: &str) -> AllowedHosts {
         let hosts = AllowedHosts::parse(self.get(name).unwrap_or_default());
         let Some(hosts) = hosts else {

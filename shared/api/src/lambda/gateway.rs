@@ -1,10 +1,10 @@
 //! Converts the gateway's event to an HTTP request, and our answer to the gateway's (HTTP API, payload format 2.0).
 //!
-//! `lambda_http::run` does the same, but panics, or rejects the whole event, on input that a caller may send: a `<` in
-//! the query, a letter outside ASCII in a header. The gateway would then answer its own 500. Here every event becomes a
-//! request, and the request gets our answer. An event of another form is answered in the gateway's form too: it would
-//! pass on an answer without `statusCode` as 200 (API Gateway developer guide, "Lambda function response for format
-//! 2.0").
+//! `lambda_http::run` does the same, but panics, or rejects the whole event, for input that a caller may send: a `<` in
+//! the query, a letter outside ASCII in a header. The gateway would then return its own 500. Here every event becomes a
+//! request, and the request gets our answer. An event of another form is answered in the gateway's form too, because
+//! the gateway passes on an answer without `statusCode` as 200 (API Gateway developer guide, "Lambda function response
+//! for format 2.0").
 
 use crate::{ApiSettings, Failure, GatewayContext, with_middleware};
 use axum::{
@@ -60,7 +60,7 @@ pub struct GatewayAnswer {
     pub headers: BTreeMap<String, String>,
     /// `Set-Cookie`, whose values must not be joined.
     pub cookies: Vec<String>,
-    /// The body; base64 where it is not text.
+    /// The body; base64 if it is not text.
     pub body: String,
     /// Whether the body is base64.
     pub is_base64_encoded: bool,
@@ -75,8 +75,8 @@ impl GatewayAnswer {
     }
 }
 
-/// Answers whatever a function is invoked with: an event of the gateway with the router, any other with 400.
-/// [`crate::serve`] does nothing else.
+/// Answers any event of an invocation: an event of the gateway with the router, any other with 400. [`crate::serve`]
+/// does nothing else.
 pub async fn answer_any(router: Router, event: LambdaEvent<Box<RawValue>>) -> GatewayAnswer {
     let LambdaEvent { payload, context } = event;
     match serde_json::from_str::<GatewayEvent>(payload.get()) {
@@ -85,7 +85,8 @@ pub async fn answer_any(router: Router, event: LambdaEvent<Box<RawValue>>) -> Ga
     }
 }
 
-/// The answer to an event that is not the gateway's. The parser's own words may repeat what was sent.
+/// The answer to an event that is not the gateway's. It omits the parser's message, which may repeat parts of the
+/// event.
 async fn refuse(context: Context) -> GatewayAnswer {
     let refusal = || async {
         let problem = Problem::at("", "must be an event of an HTTP API, payload format 2.0");
@@ -119,7 +120,7 @@ fn request_of(event: GatewayEvent) -> Request<Body> {
         headers.insert(header::COOKIE, cookies);
     }
     let bytes = match event.body {
-        // The gateway encodes it; if that were ever wrong, the text is used as the body.
+        // The gateway encodes the body. If it is not valid Base64, its text is used unchanged.
         Some(body) if event.is_base64_encoded => BASE64_STANDARD.decode(&body).unwrap_or(body.into_bytes()),
         Some(body) => body.into_bytes(),
         None => Vec::new(),
@@ -153,9 +154,9 @@ fn uri_of(path: &str, query: &str) -> Uri {
     text.parse().unwrap_or_else(|_| Uri::from_static(NOWHERE))
 }
 
-/// Percent-encodes characters that RFC 3986 §3.3 does not allow in a path and that are not in `more`. A percent sign
-/// stays. An HTTP API passes the query as the caller has encoded it, but decodes the path and cuts it at a decoded `?`:
-/// there a percent sign is a character of the name, and no name of ours has one.
+/// Percent-encodes characters that RFC 3986 §3.3 does not allow in a path and that are not in `more`. A percent sign is
+/// kept. An HTTP API passes the query as the caller has encoded it, but decodes the path and cuts it at a decoded `?`:
+/// in the path, a percent sign is part of a name, and no route has one.
 fn escaped(text: &str, more: &str) -> String {
     const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
     let mut escaped = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Asking `payments` what only it can do: the other end of `direct.rs`.
+//! Requests to `payments` for what only it may do: the client side of `direct.rs`.
 
 use crate::{
     AskedPayout, AttestWallet, AttestedWallet, CallerIds, NamedPayoutAddress, PaymentsRequest, PayoutAnswer,
@@ -17,11 +17,11 @@ use purser_domain::{Causes, Error, Result};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{sync::OnceLock, time::Duration};
 
-/// The function `payments`, for a function that IAM lets invoke it.
+/// The function `payments`, for a function with the IAM permission to invoke it.
 #[derive(Debug)]
 pub struct PaymentsFunction {
     aws: SdkConfig,
-    /// Made by the first question: making one takes time, and most environments ask nothing.
+    /// Created by the first request: creating a client takes time, and most environments make no request.
     client: OnceLock<Client>,
     name: String,
 }
@@ -33,8 +33,8 @@ impl PaymentsFunction {
         Self { aws, client, name }
     }
 
-    /// An answer may take a start, which is longer than a call of a database: five seconds. Asked twice, that is eleven
-    /// seconds of the caller's fifteen. So each request must be one that may be made twice.
+    /// The timeout of an attempt is five seconds, because an answer may include a cold start. Two attempts take eleven
+    /// seconds of the caller's fifteen. So each request must be safe to repeat.
     fn client(&self) -> &Client {
         self.client.get_or_init(|| {
             let timeouts = TimeoutConfig::builder()
@@ -48,23 +48,23 @@ impl PaymentsFunction {
         })
     }
 
-    /// The address of an agent's wallet, and the proof that its key signs for it: [`AttestedWallet`]. The proof is the
-    /// caller's to check.
+    /// The address of an agent's wallet, and the attestation by its key: [`AttestedWallet`]. The caller must verify the
+    /// attestation.
     pub async fn attest_wallet(&self, caller: CallerIds, asked: AttestWallet) -> Result<AttestedWallet> {
         self.ask(caller, PaymentsRequest::AttestWallet(asked)).await
     }
 
-    /// Names the address that an agent's money may be paid out to.
+    /// Sets the address to which an agent's money may be paid out.
     pub async fn name_payout_address(&self, caller: CallerIds, asked: NamedPayoutAddress) -> Result<PayoutAnswer> {
         self.ask(caller, PaymentsRequest::NamePayoutAddress(asked)).await
     }
 
-    /// Removes it.
+    /// Removes the payout address.
     pub async fn remove_payout_address(&self, caller: CallerIds, of: PayoutOwner) -> Result<PayoutAnswer> {
         self.ask(caller, PaymentsRequest::RemovePayoutAddress(of)).await
     }
 
-    /// Pays out to it. The answer waits for the facilitator, which is longer than for the rest.
+    /// Pays out to the payout address. The answer waits for the facilitator, which takes longer than other requests.
     pub async fn pay_out(&self, caller: CallerIds, asked: AskedPayout) -> Result<PayoutAnswer> {
         self.ask(caller, PaymentsRequest::PayOut(asked)).await
     }
@@ -80,7 +80,7 @@ impl PaymentsFunction {
             .function_name(&self.name)
             .payload(Blob::new(event));
         let answer = if is_slow {
-            // In one attempt, as long as both are elsewhere.
+            // One attempt, which may take as long as both attempts of other requests.
             let timeouts = TimeoutConfig::builder().operation_attempt_timeout(LONGEST);
             let patient = Builder::new().timeout_config(timeouts.operation_timeout(LONGEST).build());
             invoked.customize().config_override(patient).send().await
@@ -88,7 +88,8 @@ impl PaymentsFunction {
             invoked.send().await
         };
         let answer = answer.map_err(|error| not_invoked(&error))?;
-        // It ended without an answer: it could not start, or was too slow. The payload tells more than a log should.
+        // The function ended without an answer: it could not start, or was too slow. The payload contains more than a
+        // log may.
         if let Some(kind) = answer.function_error {
             return Err(Error::temporarily_unavailable(
                 ASKING,
@@ -112,7 +113,7 @@ impl PaymentsFunction {
 }
 
 const ASKING: &str = "asking `payments`";
-/// The longest that an answer is waited for, of the caller's fifteen seconds.
+/// The maximum wait for an answer, of the caller's fifteen seconds.
 const LONGEST: Duration = Duration::from_secs(11);
 
 /// The members of an error's envelope for the log.
@@ -127,7 +128,7 @@ fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error 
     Error::internal(ASKING, source)
 }
 
-/// Lambda did not take the request: for now, or since it is wrong or forbidden.
+/// The error if Lambda did not accept the request: temporarily, or because it is invalid or forbidden.
 fn not_invoked(error: &SdkError<InvokeError>) -> Error {
     let told = Causes(error).to_string();
     let is_wrong = error.raw_response().is_some_and(|answer| {
@@ -177,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn only_transient_invocation_errors_are_retryable() {
         let attested = json!({"address": "0xa", "signature": "0xb", "public_key": null});
-        // The answer, and whether another try may help.
+        // The answer, and whether a retry may help.
         let rows = [
             (json!({"status": 200, "body": attested}), None),
             (json!({"status": 200, "body": {"address": "0xa"}}), Some(false)),

@@ -1,7 +1,7 @@
-//! The queues of notices: the work of `notices`, and the tests that people ask for.
+//! The queues of notices: the work of `notices`, and the tests that people request.
 //!
-//! `notices` alone sends to the queue of notices; each message is in the group of its person, or of the event. `people`
-//! sends to the queue of requests alone, and never an event: so whoever controls `people` can't have a person told what did
+//! Only `notices` sends to the queue of notices; each message is in the group of its person, or of the event. `people`
+//! sends only to the queue of requests, and never an event, so a compromised `people` can't notify people of what did
 //! not happen.
 
 use crate::lambda::sqs::Queue;
@@ -12,16 +12,16 @@ use serde_json::{Map, Value, json};
 /// The work of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoticeWork {
-    /// Store an event without an owner for the people whom it concerns, a part of all people at a time.
+    /// Store an event without an owner for the affected people. One message covers a part of all people.
     Spread {
         /// The event.
         event: Event,
-        /// The part.
+        /// The part of all people.
         part: char,
-        /// The last person of the part before.
+        /// The last person whom the previous message for this part reached.
         after: Option<PersonId>,
     },
-    /// Send what waits on a channel.
+    /// Send the waiting notices of a channel.
     Flush {
         /// The person.
         person: PersonId,
@@ -31,7 +31,7 @@ pub enum NoticeWork {
 }
 
 impl NoticeWork {
-    /// Its text.
+    /// The text of the message.
     pub fn text(&self) -> String {
         let members = match self {
             Self::Spread { event, part, after } => {
@@ -42,7 +42,7 @@ impl NoticeWork {
         members.to_string()
     }
 
-    /// Reads what [`NoticeWork::text`] writes; `None` for any other text.
+    /// Parses the text of a message; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let message: Map<String, Value> = serde_json::from_str(text).ok()?;
         let member = |name: &str| message.get(name).and_then(Value::as_str);
@@ -69,22 +69,22 @@ impl NoticeWork {
     }
 }
 
-/// A test that a person asks for.
+/// A test that a person requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeRequest {
     /// The person.
     pub person: PersonId,
-    /// The request's own id: a repeated message has the same one.
+    /// The request's own id, by which a repeated message is recognized.
     pub id: DeliveryId,
 }
 
 impl NoticeRequest {
-    /// Its text.
+    /// The text of the message.
     pub fn text(&self) -> String {
         json!({"person": self.person.as_str(), "request": self.id.to_string()}).to_string()
     }
 
-    /// Reads what [`NoticeRequest::text`] writes; `None` for any other text, such as one with an event.
+    /// Parses the text of a request; `None` for any other text, such as one with an event.
     pub fn parse(text: &str) -> Option<Self> {
         let message: Map<String, Value> = serde_json::from_str(text).ok()?;
         let member = |name: &str| message.get(name).and_then(Value::as_str);
@@ -121,8 +121,8 @@ impl NoticesQueue {
         Self(Queue::new(aws, url))
     }
 
-    /// Sends a message. A repetition sends a second one; the rows record the work that was done. A flush waits first,
-    /// so that one message has all events of a burst.
+    /// Sends a message. A repetition sends a second one; the rows record the finished work. A flush is delayed, so that
+    /// one notice contains all events of a burst.
     pub async fn send(&self, work: &NoticeWork) -> Result<()> {
         let (group, delay) = match work {
             NoticeWork::Spread { event, .. } => (event.id().to_string(), None),

@@ -1,5 +1,5 @@
-//! The requests of `people` to `payments` about payouts, and the answers. Refusals are answers here, since the page
-//! names them.
+//! The requests of `people` to `payments` about payouts, and the answers. Refusals are answers here, because the page
+//! shows them.
 
 use purser_domain::{
     Acting, Actor, AgentId, Amount, Error, ErrorKind, Freeze, PayoutAmount, PayoutRefusal, PersonId, Problem,
@@ -8,8 +8,8 @@ use purser_domain::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The agent, the person who was found to be its owner, and where they ask from, for the audit log. `payments` looks
-/// again whether they are its owner.
+/// The agent, the person who was found to be its owner, and the source of their request, for the audit log. `payments`
+/// checks the owner again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PayoutOwner {
@@ -21,19 +21,19 @@ pub struct PayoutOwner {
     request_id: String,
 }
 
-/// Asks for a payout. It has no address: the stored one counts.
+/// A request for a payout. It contains no address: the stored one is used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedPayout {
     /// The agent and its owner.
     pub of: PayoutOwner,
-    /// In micro-units; `None` for all that the wallet holds.
+    /// In micro-units; `None` for the whole balance of the wallet.
     amount_units: Option<u64>,
     /// The caller's idempotency key.
     pub idempotency_key: String,
 }
 
-/// Names the address to pay out to.
+/// A request to set the payout address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedPayoutAddress {
@@ -43,35 +43,35 @@ pub struct NamedPayoutAddress {
     pub address: String,
 }
 
-/// A payout that is reserved.
+/// A reserved payout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservedPayout {
     /// Its settlement.
     pub settlement: SettlementId,
-    /// The facilitator's present answer; `None` if nothing was submitted.
+    /// The facilitator's current answer; `None` if nothing was submitted.
     pub submission: Option<Submission>,
-    /// Whether an earlier request had reserved it.
+    /// Whether an earlier request already reserved it.
     pub replayed: bool,
 }
 
-/// The answer to each of them.
+/// The answer to each of these requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PayoutAnswer {
-    /// The address is named, or removed.
+    /// The address is set, or removed.
     Done {},
     /// A payout is reserved.
     Reserved {
         /// Its settlement.
         settlement_id: Uuid,
-        /// The facilitator's present answer.
+        /// The facilitator's current answer.
         submission: Option<String>,
-        /// Whether an earlier request had reserved it.
+        /// Whether an earlier request already reserved it.
         replayed: bool,
     },
-    /// No such agent of this person's.
+    /// The person has no such agent.
     NotFound {},
-    /// The address can't be named.
+    /// The address can't be used.
     WrongAddress {
         /// The requirement.
         message: String,
@@ -85,24 +85,24 @@ pub enum PayoutAnswer {
     NotSetUp {},
     /// Operators have frozen the agent.
     Frozen {
-        /// As it is answered.
+        /// The reason, as in the error's answer.
         reason: String,
     },
-    /// No address is named.
+    /// The agent has no payout address.
     NoAddress {},
-    /// The address still waits.
+    /// The delay of the payout address is not over.
     AddressWaits {
-        /// Until then, in microseconds since the epoch.
+        /// The end of the delay, in microseconds since the epoch.
         good_from: i64,
     },
     /// Another payout is open.
     PayoutOpen {
-        /// That one.
+        /// The settlement of the open payout.
         settlement_id: Uuid,
-        /// Until when it can be used, in microseconds since the epoch.
+        /// The end of its validity, in microseconds since the epoch.
         until: i64,
     },
-    /// The wallet holds less.
+    /// The wallet's balance is lower than the amount.
     InsufficientBalance {
         /// The wallet's balance.
         balance_units: u64,
@@ -110,7 +110,7 @@ pub enum PayoutAnswer {
 }
 
 impl PayoutOwner {
-    /// An agent of the person who acts.
+    /// An agent of the acting person.
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
             Actor::Person { session, .. } => session.as_ref().map(ToString::to_string),
@@ -127,7 +127,7 @@ impl PayoutOwner {
         }
     }
 
-    /// The agent, the person, and how they act; a person or session of another form owns nothing.
+    /// The agent, the person, and the source of their act; `not_found` for a person or session in an invalid form.
     pub fn read(&self) -> Result<(AgentId, PersonId, Acting)> {
         let id = PersonId::parse(&self.owner).ok_or(ErrorKind::NotFound)?;
         let session = self.session.as_deref();
@@ -157,7 +157,7 @@ impl AskedPayout {
         }
     }
 
-    /// How much; an error for nothing and for more than there is.
+    /// The amount; an error for zero and for more than an amount can hold.
     pub fn amount(&self) -> Result<PayoutAmount> {
         let Some(units) = self.amount_units else {
             return Ok(PayoutAmount::Balance);
@@ -178,7 +178,7 @@ impl From<ReservedPayout> for PayoutAnswer {
 }
 
 impl PayoutAnswer {
-    /// The answer to a request that was refused; an error for everything else.
+    /// The answer to a refused request; any other error stays an error.
     pub fn of_refusal(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},
@@ -212,7 +212,7 @@ impl PayoutAnswer {
         })
     }
 
-    /// The payout; an error where it was refused.
+    /// The payout; an error if it was refused.
     pub fn reserved(self) -> Result<ReservedPayout> {
         match self {
             Self::Reserved {
@@ -230,7 +230,7 @@ impl PayoutAnswer {
         }
     }
 
-    /// That the address is named, or removed; an error where it was refused.
+    /// Succeeds if the address was set or removed; an error if that was refused.
     pub fn done(self) -> Result<()> {
         match self {
             Self::Done {} => Ok(()),

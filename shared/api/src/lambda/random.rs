@@ -1,4 +1,4 @@
-//! Entropy from the operating system; handlers get it like the clock.
+//! Entropy from the operating system. Handlers get it like the clock.
 
 use purser_domain::{Error, Result};
 use std::{fmt, sync::Arc};

@@ -1,4 +1,5 @@
-//! Functions that a schedule, a table's stream or a queue starts: no caller waits for them, and the next run does what one run could not.
+//! Functions that a schedule, a table's stream or a queue invokes: no caller waits for them, and the next run continues
+//! unfinished work.
 
 use crate::{
     Boot, BootError, Clock, TraceId,
@@ -11,9 +12,9 @@ use serde_json::Value;
 use std::{process::ExitCode, time::Duration};
 use tracing::Instrument as _;
 
-/// Runs a function that a schedule starts: builds it once, then runs it for each call, within the call's time, until
-/// the end. An error makes the call a failed one in Lambda's metrics. The event's content
-/// is passed on to it, and what it answers to Lambda, which the mapping of a stream or queue reads.
+/// Runs a function that a schedule invokes: builds it once, then runs it for each call, within the call's time, until
+/// the end. An error makes the call a failed one in Lambda's metrics. The function gets the event's content. Its answer
+/// is returned to Lambda, where the mapping of a stream or queue reads it.
 pub async fn serve_schedule<F, A: Serialize>(
     build: impl AsyncFnOnce(Boot) -> Result<F, BootError>,
     run: impl AsyncFn(&F, &Value, Duration) -> Result<A>,
@@ -38,7 +39,7 @@ pub async fn serve_schedule<F, A: Serialize>(
     }
 }
 
-/// The time until that time since the epoch: Lambda's deadlines are in real time.
+/// The time left until that time since the epoch: Lambda's deadlines are in real time.
 fn time_until(deadline: Duration) -> Duration {
     let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
     deadline.saturating_sub(now)

@@ -15,8 +15,8 @@ impl Secrets {
         Self(Client::new(config))
     }
 
-    /// The current values of several text secrets, in one call: each connection that is opened at a start costs a
-    /// handshake. An error names a secret and never contains any of its value.
+    /// The current values of several text secrets, in one call: each connection that is opened during a start costs a
+    /// handshake. An error names a secret and never contains any part of its value.
     ///
     /// A role needs `secretsmanager:BatchGetSecretValue`, and `secretsmanager:GetSecretValue` of each (API reference,
     /// `BatchGetSecretValue`).
@@ -36,7 +36,7 @@ impl Secrets {
         let mut texts: [Zeroizing<String>; N] = std::array::from_fn(|_| Zeroizing::default());
         for (text, arn) in texts.iter_mut().zip(arns) {
             let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
-            // They come in any order, and errors come in a separate list.
+            // The values are in any order, and errors are in a separate list.
             let Some((_, value)) = found.iter_mut().find(|(found, _)| found.as_deref() == Some(arn)) else {
                 let errors = answer.errors.as_deref().unwrap_or_default();
                 let error = errors.iter().find(|error| error.secret_id() == Some(arn));
@@ -51,7 +51,7 @@ impl Secrets {
         Ok(texts)
     }
 
-    /// The current value of a text secret. An error names the secret and never contains any of its value.
+    /// The current value of a text secret. An error names the secret and never contains any part of its value.
     pub async fn text(&self, arn: &str) -> Result<Zeroizing<String>> {
         let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
         let request = self.0.get_secret_value().secret_id(arn).version_stage("AWSCURRENT");

@@ -1,7 +1,7 @@
-//! The key in KMS for the secrets that are kept for people: `people` encrypts, `webhooks` and `notices` decrypt.
+//! The KMS key of the secrets that are stored for people: `people` encrypts, `webhooks` and `notices` decrypt.
 //!
-//! Who stores a secret can't read it, and who can read the table can't either. KMS checks the encryption context of each
-//! ciphertext, so one that is moved to another row is refused.
+//! The function that stores a secret can't read it, and access to the table alone is not enough either. KMS checks the
+//! encryption context of each ciphertext, so one that is moved to another row is refused.
 
 use aws_sdk_kms::{
     Client,
@@ -17,11 +17,11 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// The number of secrets that one environment remembers. Beyond it all are forgotten and decrypted again.
+/// The number of secrets that one environment remembers. Beyond it, all are forgotten and decrypted again.
 const MOST_REMEMBERED: usize = 1_000;
 
-/// The key, over a connection that the first call opens. Decrypted secrets are remembered, so that an environment asks KMS
-/// once for each. Whether a secret is still in use is the table's to say, at each use.
+/// The key, over a connection that the first call opens. Decrypted secrets are remembered, so that an environment calls
+/// KMS once for each. The table determines at each use whether a secret is still valid.
 pub struct SecretsKey {
     aws: SdkConfig,
     client: OnceLock<Client>,
@@ -91,14 +91,14 @@ impl SecretsKey {
     }
 }
 
-/// Debug output may reach a log.
+/// `Debug` prints no secret, because its output may reach a log.
 impl fmt::Debug for SecretsKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretsKey(..)")
     }
 }
 
-/// The error of a call: whether it may pass. A throttled call is a 400, which the SDK has retried.
+/// The error of a call, with whether it is temporary. A throttled call is a 400, which the SDK has retried.
 fn failed<E>(doing: &'static str, error: &SdkError<E>) -> Error
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,

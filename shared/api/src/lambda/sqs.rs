@@ -1,4 +1,4 @@
-//! SQS: batches of messages as its event source mapping passes them, and what a function asks of a queue.
+//! SQS: batches of messages as its event source mapping passes them, and the calls of a function to a queue.
 
 use crate::lambda::at_most::at_most;
 use aws_sdk_sqs::{Client, error::DisplayErrorContext};
@@ -14,7 +14,7 @@ pub struct SqsBatch {
     records: Vec<SqsRecord>,
 }
 
-/// A message. Its `Debug` has no body: that is not for the log.
+/// A message. Its `Debug` omits the body, which must not be logged.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SqsRecord {
@@ -73,7 +73,7 @@ impl SqsBatch {
     }
 }
 
-/// An event as the bus passes it on: ours is its `detail` (user guide, "Amazon `EventBridge` events").
+/// An event as the bus passes it on: our own event is its `detail` (user guide, "Amazon `EventBridge` events").
 #[derive(Deserialize)]
 struct FromBus<'a> {
     #[serde(borrow)]
@@ -111,8 +111,8 @@ impl Queue {
         }
     }
 
-    /// Adds a message to a group, of which SQS serves others first where its messages pile up or take long (developer
-    /// guide, "Amazon SQS fair queues").
+    /// Adds a message to a group. If the messages of a group pile up or take long, SQS prefers those of other groups
+    /// (developer guide, "Amazon SQS fair queues").
     pub(crate) async fn send(&self, group: &str, body: String, delay: Option<Duration>) -> Result<()> {
         let delay = delay.map(|delay| delay.secs_to_wait().min(u64::from(LONGEST_DELAY_SECS)));
         let request = self
@@ -129,7 +129,7 @@ impl Queue {
         })
     }
 
-    /// Lets nobody receive a message for so long, from now on, or for as long as SQS can.
+    /// Hides a message from all receivers for `pause` from now on, or for the maximum time of SQS.
     pub(crate) async fn hide(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
         let secs = i32::try_from(pause.secs_to_wait().min(LONGEST_HIDDEN_SECS)).unwrap_or(i32::MAX);
         let hide = self

@@ -124,7 +124,7 @@ impl AuditList {
     }
 }
 
-/// The rows that a query asks for: `agent_id`, `kind`, `from`, `to`, `refused`.
+/// The filter of a query: `agent_id`, `kind`, `from`, `to`, `refused`.
 pub fn audit_filter(query: &mut Query) -> AuditFilter {
     let (from, to) = from_to(query);
     AuditFilter {
@@ -168,7 +168,7 @@ pub fn from_to(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {
     (from, to)
 }
 
-/// A time; of a date, which is one in UTC, its beginning and `of_date` later.
+/// A time. A date, in UTC, becomes its beginning plus `of_date`.
 fn instant(text: &str, of_date: Duration) -> Option<Timestamp> {
     if text.len() == "2026-11-21".len() {
         return Timestamp::parse(&format!("{text}T00:00:00Z")).map(|start| start.after(of_date));

@@ -93,7 +93,7 @@ impl From<&Refusal> for DecisionView {
     }
 }
 
-/// When the call fits; a lower bound where only more entries could tell exactly; `None` when it never does.
+/// The time at which the call fits; a lower bound if only more entries could show it exactly; `None` if it never fits.
 pub(crate) fn instant(fits: RetryAt) -> Option<String> {
     match fits {
         RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),

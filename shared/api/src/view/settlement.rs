@@ -46,7 +46,7 @@ pub struct SettlementRow {
 }
 
 impl SettlementRow {
-    /// A settlement, and what it bought.
+    /// The view of a settlement and its purchase.
     pub fn of(settlement: &Settlement, purchase: &Purchase) -> Self {
         let terms = &settlement.terms;
         Self {

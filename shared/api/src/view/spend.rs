@@ -1,4 +1,4 @@
-//! The JSON of what is used and left of an agent's limits: in its policy, and in a preflight.
+//! The JSON of the used and remaining parts of an agent's limits: in its policy, and in a preflight.
 
 use purser_domain::{Agent, Amount, RuleId, Timestamp, Window};
 use serde::Serialize;
