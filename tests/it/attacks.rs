@@ -146,7 +146,7 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
     };
     let asking = |units| with("payment_requirement", world.offer(units));
     let calls = |method, url| calling(&world, method, url);
-    // One offer has two entries: the cheaper one is evaluated, in either order, and it pays a stranger.
+    // An offer has two entries, in either order. The cheaper one is evaluated, and its payee is a stranger's wallet.
     let mut two = world.offer(PRICE);
     let stranger = offer_v2(&Offered {
         units: PRICE - 1,

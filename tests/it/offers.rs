@@ -272,7 +272,7 @@ async fn store_earlier(world: &World, kind: &str, fingerprint: &Fingerprint) {
     }
 }
 
-/// Sends a body as it is written; the status, whether it is a replay, and the answer as it is written.
+/// Sends this text as the body; returns the status, whether the answer is a replay, and its text.
 async fn post_text(world: &World, agent: &TestAgent, path: &str, body: String) -> (u16, bool, String) {
     let request = world.http.post(format!("{}{path}", world.stack.base_url));
     let answer = request.bearer_auth(&agent.key).body(body).send().await.unwrap();

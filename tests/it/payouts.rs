@@ -347,7 +347,7 @@ async fn settle(State(front): State<Arc<Shared>>, body: Bytes) -> impl IntoRespo
     }
 }
 
-/// A stack whose payouts go through a front, and whose payout addresses need no waiting.
+/// A stack that submits payouts through a [`Front`], and whose payout addresses can be used at once.
 async fn fronted() -> (World, Front) {
     let front = Front::start().await;
     let environment = [("FACILITATOR_URL", front.url.as_str()), ("PAYOUT_DELAY_SECONDS", "0")];

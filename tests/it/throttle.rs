@@ -181,7 +181,7 @@ async fn a_throttled_key_does_not_affect_others() {
     check().await.ok();
 }
 
-/// The cost of a verified key's calls besides the address's counter: one write for each fiftieth of the limit.
+/// The writes that count a verified key's calls, besides the address's counter: one per fiftieth of the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_verified_key_calls_are_counted_in_chunks() {
     const LIMIT: u32 = 600;

@@ -119,7 +119,7 @@ async fn interrupted_evictions_continue_on_the_next_call() {
     };
 
     let before = world.footprint().await;
-    // The preflight's reads are bounded, and fewer than a call has to evict.
+    // The preflight reads a bounded number of entries, fewer than a call would have to evict.
     assert_eq!(world.check(&agent, &large).await.ok()["would_authorize"], true);
     assert_eq!(world.footprint().await, before, "a preflight writes nothing");
     let mut left = before.entries;

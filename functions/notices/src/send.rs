@@ -8,11 +8,11 @@ use purser_domain::{CallResult, Duration, Error, NoticeMessage, NoticeSettings, 
 /// How a message was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// By whoever passes it on.
+    /// Accepted by the mail service or the incoming webhook.
     Taken(CallResult),
     /// Not now: again later, and not before a pause that was asked for.
     Failed(CallResult, Option<Duration>),
-    /// Never: the channel leads nowhere.
+    /// Rejected permanently: the channel's destination does not exist.
     Ended(CallResult),
 }
 
@@ -55,7 +55,7 @@ impl Notices {
             return Ok(Sent::nothing());
         };
         let Some(ciphertext) = shared.table.notice_url(&settings.person, place.url).await? else {
-            // It was replaced meanwhile: the next time it is the other one.
+            // The incoming webhook was replaced meanwhile. The next attempt uses the new one.
             return Ok(Sent::Failed(CallResult::Unreachable, None));
         };
         let of = SecretOf::NoticeUrl {

@@ -5,7 +5,7 @@
 //! its agent's settlements of that time.
 //!
 //! Invariants: the position advances only after all earlier transfers were explained or reported, so no block is left
-//! out however a run ends. A reported outflow has a row, so it is reported once. A settlement that explains an outflow
+//! out however a run ends. A reported outflow is stored, so it is reported once. A settlement that explains an outflow
 //! has its nonce, payee and amount, or was proven to be its payment when it was confirmed. Blocks in which a wallet
 //! has more logs than the node returns are logged as errors and skipped, so that one wallet's flood does not stop the
 //! search for all others.

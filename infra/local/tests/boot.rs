@@ -73,7 +73,7 @@ fn secrets() -> Texts {
     ])
 }
 
-/// The error of a function started like this; `None` if it starts.
+/// The error of a function that is started with these variables and secrets; `None` if it starts.
 async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
     let audit = LogAudit::of_process();
     if let Some(audit) = &audit {

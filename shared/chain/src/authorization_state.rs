@@ -5,8 +5,8 @@
 //! gives no answer stays unknown, and the others are not affected.
 //!
 //! Always true: a transaction counts if its block is the final one or an ancestor of it, which is read at the final
-//! block's hash; it is found by its logs alone. Where the transfers in a block are too many to read, those in the
-//! transaction's receipt are read instead, so a stranger's transfers of nothing can't hide a payment.
+//! block's hash; it is found only by its logs. If the transfers in a block are too many to read, those in the
+//! transaction's receipt are read instead, so zero-value transfers logged by others can't hide a payment.
 //!
 //! Deliberately elsewhere: what follows from it ([`purser_domain::reconcile`]).
 
@@ -337,7 +337,7 @@ impl<'a> Trace<'a> {
                 parts.extend([first, second]);
                 continue;
             }
-            // Without one question what was found would say nothing. The rest stays unknown.
+            // Without an answer to each of them, a use proves nothing. The rest stays unknown.
             if asked && Instant::now() > self.until {
                 return;
             }
@@ -385,7 +385,7 @@ impl<'a> Trace<'a> {
         turns.sort_by_key(|(turn, _)| *turn);
         let (mut refused, mut any_read) = (0_usize, false);
         for some in turns.chunks(AT_ONCE) {
-            // A node that refuses all is not asked without end.
+            // The number of calls to a node that refuses all of them is limited.
             if Instant::now() > self.until || (refused >= MOST_CALLS && !any_read) {
                 return;
             }

@@ -100,7 +100,7 @@ impl Facilitator {
     }
 }
 
-/// Nothing but that it is one.
+/// `Debug` prints no address.
 impl std::fmt::Debug for Facilitator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Facilitator(..)")

@@ -60,13 +60,13 @@ impl KmsKeys {
         self.client.get_or_init(|| Client::new(&self.aws))
     }
 
-    /// A new key for an agent, with a policy of its own; none leaves it to IAM's.
+    /// Creates a key for an agent, with this key policy; without one, IAM policies apply.
     ///
     /// The caller may not change that policy afterwards, which KMS takes for a lockout and refuses unless the check is
     /// bypassed (API reference, `CreateKey`, `BypassPolicyLockoutSafetyCheck`). Nobody is locked out: the policy leaves
     /// its change to the account's IAM policies.
     ///
-    /// It is asked once: of a lost answer the key stays, without an agent, and is found by its tags.
+    /// KMS is called once. If its answer is lost, the key remains without an agent, and is found by its tags.
     pub async fn create(&self, agent: AgentId, stack: &str, policy: Option<&str>) -> Result<KmsKeyId, KmsError> {
         let tag = |key: &str, value: String| Tag::builder().tag_key(key).tag_value(value).build();
         let tags = [tag(STACK_TAG, stack.to_owned()), tag(AGENT_TAG, agent.to_string())];

@@ -2,8 +2,8 @@
 //!
 //! The client is small on purpose. alloy's own writes the address, and with it the API key, into its tracing spans, and
 //! reads answers of any size; and its receipt type knows Ethereum's transaction types only, while a deposit transaction
-//! of the OP Stack (type 0x7e) can settle a payment as well as any other. Here answers are bounded, and only the fields
-//! that are used are read.
+//! of the OP Stack (type 0x7e) can settle a payment as well as any other. This one bounds answers and reads only fields
+//! that are used.
 //!
 //! Always true: an answer counts only if its endpoint was seen to serve the configured chain.
 

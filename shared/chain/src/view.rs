@@ -60,7 +60,7 @@ fn known(hash: &[u8; 32]) -> Option<B256> {
     (*hash != [0; 32]).then(|| B256::new(*hash))
 }
 
-/// Code that returns one word with the block's number, and one with the hash of each ancestor.
+/// EVM code that returns the block's number and the hash of each ancestor, one word each.
 fn code(ancestors: &[Ancestor]) -> Option<Bytes> {
     const NUMBER: u8 = 0x43;
     const SUB: u8 = 0x03;

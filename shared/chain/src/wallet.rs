@@ -165,7 +165,7 @@ pub struct WalletSigner {
 }
 
 impl WalletSigner {
-    /// The wallet of that key.
+    /// The signer of the wallet with this key.
     pub(crate) fn of_key(key: SigningKey) -> Self {
         let address = Address::from_private_key(&key);
         Self { key, address }

@@ -87,9 +87,9 @@ pub struct Session {
     pub seen_at: Timestamp,
     /// The time at which it ends, even if it is in use.
     pub ends_at: Timestamp,
-    /// When the person showed who they are, by the issuer.
+    /// The time of the person's authentication, according to the issuer.
     pub signed_in_at: Timestamp,
-    /// The settings that the sign-in was judged by: under others it counts for nothing.
+    /// The fingerprint of the sign-in settings in effect: under other settings the session is not valid.
     pub terms: Fingerprint,
     /// The browser's `User-Agent`.
     pub user_agent: Option<String>,

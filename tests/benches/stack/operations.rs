@@ -22,7 +22,7 @@ type MakeTurn = dyn Fn(&Place, &TestAgent) -> Turn;
 
 /// The maximum for the required operations, as a multiple of their floors.
 const LIMIT: f64 = 1.15;
-/// The maximum for a replay. It makes the fewest calls, so that what it does itself counts for more.
+/// The maximum for a replay. It makes the fewest calls, so its own work has a larger share.
 const REPLAY_LIMIT: f64 = 1.2;
 
 impl Operation {

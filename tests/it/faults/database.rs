@@ -394,7 +394,7 @@ async fn temporary_database_faults_cause_no_errors() {
         done("it hangs up after it wrote", 2, any, |_| Fate::HangUp),
         done("an answer breaks off", 1, any, |_| Fate::CutOff),
         done("an answer never comes", 1, writes_the_ledger, |_| Fate::Silence),
-        // As many times as the SDK's attempts: the store must find its own rows.
+        // As often as the SDK makes attempts, so the store must recognize its own rows.
         done("answers never come", 3, writes_in_a_transaction, |_| Fate::Silence),
         arrived("every call is slow", every, any, |_| {
             Fate::Wait(Duration::from_millis(300))

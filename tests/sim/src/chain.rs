@@ -89,7 +89,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// How the authorization had ended as of this block, if it had.
+    /// How the authorization ended, if it had ended in this block or before.
     pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
         self.state.ended.get(&(from, nonce)).copied()
     }

@@ -18,7 +18,7 @@ pub(crate) struct Known {
     pub(crate) nonces: NonceKey,
     /// The catalog's payee of each service.
     pub(crate) payees: BTreeMap<String, Address>,
-    /// Agents with an answered freeze, and no unfreezing begun since.
+    /// Agents whose freeze was answered, and for which no unfreeze has begun since.
     pub(crate) frozen: BTreeSet<String>,
     /// The ends of keys set by answered edits, by the last sixteen digits of the key's public half.
     pub(crate) ended: BTreeMap<String, End>,

@@ -172,7 +172,7 @@ fn batches_of(records: &[Value], rng: &mut Rng) -> Vec<Vec<Value>> {
     batches
 }
 
-/// Each table's records by shard: the first shard ends somewhere, and two others continue with half of the agents each.
+/// Each table's records by shard: a first shard, and two child shards that continue with half of the agents each.
 /// A parent comes before its children.
 fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<(String, Vec<Value>)> {
     let mut shards = Vec::new();

@@ -23,7 +23,7 @@ use purser_domain::{AgentId, AgentStatus, Amount, Result, RuleKind, Spend};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Up to so many agents are shown as cards.
+/// The maximum number of agents that are shown as cards.
 pub(crate) const CARDS: usize = 12;
 
 /// The order of the table.
@@ -103,12 +103,12 @@ impl FleetView {
         Paginated::of(found, self.page)
     }
 
-    /// Whether what is asked for is in the agents' records alone.
+    /// Whether the view needs the agents' records.
     fn asks_records(&self) -> bool {
         !self.search.trim().is_empty() || self.status.is_some() || self.order == Order::Name
     }
 
-    /// The page of these agents, which are in order of creation, by what is known without their records.
+    /// The page of these agents, which are in order of creation. It is selected without their records.
     fn page_of_ids(&self, mut ids: Vec<AgentId>, waiting: &Waiting) -> Paginated<AgentId> {
         if self.order != Order::Oldest {
             ids.reverse();

@@ -99,7 +99,7 @@ impl AgentForm {
         self.page(failure.status(), form, problem).await
     }
 
-    /// The page in its current state, where no key was made for `error`. A reload of the page that showed a key sends its
+    /// The current page after `error`, with which no key was created. A reload of the page that showed a key sends its
     /// form again, with the version before that key.
     pub(crate) async fn key_refused(&self, form: Form, error: Error) -> Reply {
         if let ErrorKind::VersionConflict { .. } = error.kind() {

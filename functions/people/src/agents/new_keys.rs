@@ -2,7 +2,7 @@
 
 use purser_chain::KmsKeys;
 
-/// Where the key of a new wallet comes from. This function can use none.
+/// The source of a new wallet's key. This function can't sign with any of the keys.
 pub(crate) enum NewKeys {
     /// The wallet seed, which this function does not have: it numbers the wallets.
     Seed,
@@ -11,7 +11,7 @@ pub(crate) enum NewKeys {
         keys: Box<KmsKeys>,
         /// The deployment's name, by which the roles know its keys.
         stack: String,
-        /// Who may use a key; `None` leaves it to IAM's policies.
+        /// The policy of a new key; `None` leaves access to IAM policies.
         policy: Option<String>,
     },
 }

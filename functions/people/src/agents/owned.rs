@@ -13,7 +13,7 @@ use purser_store::{Backoff, Edited};
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
     agent: Agent,
-    /// Who acts on it. When they showed who they are: an edit that widens takes a recent sign-in.
+    /// The caller, with the time of their sign-in: an edit that widens requires a recent one.
     caller: Caller,
 }
 
@@ -43,21 +43,21 @@ impl Owned {
     }
 }
 
-/// The id in a path; a text that is no id is not found.
+/// The id in a path; an invalid id is `not_found`.
 pub(crate) fn named<T>(id: Option<T>) -> Result<T> {
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 impl People {
-    /// The person's agent with this id. Another's and an unknown one are both not found.
+    /// The person's agent with this id. An agent of another person is `not_found`, like an unknown one.
     pub(crate) async fn own_agent(&self, person: &Caller, id: AgentId) -> Result<Owned> {
         let agent = self.ledger.agent(id).await?;
         let owned = agent.and_then(|agent| Owned::of(person, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// The agent after a change, which takes a recent sign-in where it widens, with its row of the audit log. Where
-    /// `meant` is any version, a change that lost a race is applied again to the newer record until it is stored: so a
+    /// Stores a change of the agent, with its row of the audit log. A change that widens requires a recent sign-in. If
+    /// `meant` is any version, a change that lost a race is applied again to the newer record until it is stored, so a
     /// freeze always wins. A change without effect does not write the record; but it may be the retry of a freeze that
     /// failed between the record and the windows, so the windows are completed before it is answered.
     pub(crate) async fn change(
@@ -114,8 +114,8 @@ impl People {
     }
 }
 
-/// Whether the record now refuses anything it once allowed: only then can the edit that did it have failed before its
-/// windows were shut.
+/// Whether the record refuses anything that it once allowed. Only then may windows be left to fence, by an edit that
+/// failed after it had stored the record.
 fn is_narrowed(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

@@ -59,7 +59,7 @@ async fn show(State(people): State<Arc<People>>, session: PageSession, Path(agen
     Ok(page::answer(&people, &layout, &owned, None).await?)
 }
 
-/// `GET` of a path that only takes forms: redirects to the agent's page.
+/// `GET` of a path to which forms are posted: redirects to the agent's page.
 async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
     let agent = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&paths::agent(agent)))

@@ -17,17 +17,17 @@ use std::sync::Arc;
 /// The longest that an approval can be open: the most that `APPROVAL_TTL_SECONDS` takes (`functions/payments`).
 const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// The number of calls that begin to wait for the verdicts of one agent in a minute. A client that waits all the time makes
+/// The maximum number of waits for approvals of one agent that begin in a minute. A client that always waits begins
 /// three.
 pub(crate) const AGENT_WAITS_PER_MINUTE: u32 = 4;
 
-/// The number of calls that begin to wait in a minute, of all agents of one owner. It is about half of all, so that no owner
-/// takes those of the others.
+/// The maximum number of waits for all agents of one owner that begin in a minute: about half of all, so that no owner
+/// uses up the waits of the others.
 pub(crate) const OWNER_WAITS_PER_MINUTE: u32 = 8;
 
-/// The number of calls that begin to wait in a minute, of all agents together. Each takes an environment of this function for
-/// 20 s at most: 15 a minute take five on average, half of what a new AWS account has. The rest is for people, so waiting
-/// agents keep nobody from deciding, or from freezing one.
+/// The maximum number of waits for all agents that begin in a minute. Each occupies an environment of this function for
+/// at most 20 s: 15 a minute occupy five on average, half of a new AWS account's. The rest is for people, so waiting
+/// agents prevent nobody from deciding an approval or freezing an agent.
 pub(crate) const WAITS_PER_MINUTE: u32 = 15;
 
 /// A person's note on an approval.
@@ -96,9 +96,9 @@ pub(crate) struct ApprovalFilter {
 
 /// The approvals that wait for a person.
 ///
-/// While the person's agents are few, they are found by agent and not among all approvals ever made, so that no agent's
-/// activity hides what another one asks. Of many agents they are found among all that were asked for while an approval
-/// lives: that hides none either, and reads no agent that does not ask.
+/// For a person with few agents, the open approvals of each agent are read, so that one agent's approvals can't hide
+/// those of another. For a person with many agents, all approvals requested within an approval's lifetime are read.
+/// This hides none either, and reads no agent without an approval.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     /// A page of them, oldest first.
@@ -126,8 +126,8 @@ impl Waiting {
 }
 
 impl People {
-    /// Whether one more call may wait for a verdict on this approval. A call that may not is answered at once. An agent that
-    /// has used up its own waits uses up nobody else's, and an owner whose agents have uses up no other owner's.
+    /// Whether one more call may wait for a decision on this approval; otherwise it is answered at once. The limits are
+    /// agent, per owner and for the deployment. A call refused by one of them does not count against the next.
     pub(crate) async fn may_wait(&self, approval: &Approval) -> bool {
         let owner = format!("approval waits of {}", Fingerprint::of_text(&approval.owner));
         let scopes = [
@@ -245,7 +245,7 @@ impl People {
         })
     }
 
-    /// Moves what an agent asked before it was handed over, where that was interrupted.
+    /// Moves the approvals of a handed-over agent to its new owner, if the handover was interrupted before it did so.
     async fn move_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
         for approval in approvals {
             if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
@@ -255,7 +255,7 @@ impl People {
         Ok(())
     }
 
-    /// The agent's approval with this id. Another's and an unknown one are both not found.
+    /// The agent's approval with this id. An approval of another agent is `not_found`, like an unknown one.
     pub(crate) async fn own_approval(&self, owned: Owned, id: ApprovalId) -> Result<OwnApproval> {
         let approval = self.ledger.approval(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);

@@ -1,9 +1,9 @@
-//! `GET /approvals/{id}`: the status of an approval. Another's and an unknown one are both 404.
+//! `GET /approvals/{id}`: the status of an approval. An approval of another agent is 404, like an unknown one.
 //!
 //! The agent polls it with its key; the agent's owner may read the same with their session. The form of the bearer
 //! token shows which of the two the caller claims to be.
 //!
-//! With `wait_seconds` it answers as soon as the approval is no longer pending. Who asks is judged once, before.
+//! With `wait_seconds` it answers as soon as the approval is no longer pending. The caller is checked once, before.
 
 use crate::approvals::view::ApprovalView;
 use crate::caller::Caller;
@@ -79,13 +79,13 @@ async fn decided(people: &People, mut approval: Approval, is_person: bool, wait:
         return Ok(approval);
     }
     let mut reads = interval(BETWEEN_READS);
-    // A slow read takes the place of those that it delays.
+    // Reads that are missed because of a slow read are skipped.
     reads.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let begun = reads.tick().await;
     while is_pending(&approval) {
         let at = reads.tick().await;
         let again = people.ledger.approval(approval.id).await?;
-        // Handed over meanwhile, it is its agent's as before, and no longer its old owner's.
+        // If the agent was handed over meanwhile, the agent still sees the approval; the previous owner no longer does.
         let again = again.filter(|again| !is_person || again.owner == approval.owner);
         approval = again.ok_or(ErrorKind::NotFound)?;
         if at.duration_since(begun) >= wait {

@@ -1,4 +1,4 @@
-//! One approval: where a notice leads to. Open, it can be decided here; else it says how it ended.
+//! The page of one approval, which notices link to. A pending approval can be decided here; else its result is shown.
 
 use crate::agents::owned::named;
 use crate::approvals::operations::ApprovalContext;

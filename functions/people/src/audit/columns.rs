@@ -29,7 +29,7 @@ pub(crate) fn header() -> String {
     line(&COLUMNS.map(str::to_owned))
 }
 
-/// The line of an act.
+/// The CSV line of an act.
 pub(crate) fn row(act: AuditView) -> String {
     let result = if act.error.is_some() { "refused" } else { "done" };
     let members = |members: serde_json::Map<String, serde_json::Value>| {

@@ -1,7 +1,7 @@
 //! The audit log of people's acts: the row of an edit, which is written with it, and the row of an act that was refused.
 //!
 //! An unreadable request, or one that names another person's object, is not an act. Nor is a failure of the service:
-//! its repetition is.
+//! the request that repeats it is.
 
 use crate::caller::Caller;
 use crate::state::People;

@@ -1,5 +1,5 @@
-//! The audit log of a person: what they did, where from, and what they were refused; what operators did to their agents,
-//! and what left wallets unexplained; the same as a CSV file.
+//! The audit log of a person: their acts with the source, their refused acts, operators' acts on their agents,
+//! and unexplained outflows from wallets; the same as a CSV file.
 
 use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
@@ -71,7 +71,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok((status, log_page(&layout, &log)).into_response())
 }
 
-/// `GET /dashboard/audit-log.csv`: the rows of the page's filters, from its first row on. The last line of a full file
+/// `GET /dashboard/audit-log.csv`: the page's filtered rows, from its first row on. The last line of a full file
 /// links to the rest.
 pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// At ten reads for each, this takes some seconds.
@@ -99,7 +99,7 @@ pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession
     Ok(csv::file("purser-audit-log", text, next))
 }
 
-/// The filter and the cursor in a URL, and what is wrong with them. An empty field is no filter; a wrong one is left out.
+/// The filter and the cursor in a URL, and their errors. An empty field is no filter; an invalid one is ignored.
 fn read(uri: &Uri) -> (AuditFilter, Option<Uuid>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let filter = audit_filter(&mut query);

@@ -24,7 +24,7 @@ use uuid::Uuid;
 pub(crate) struct DecisionFacts<'a> {
     pub(crate) transaction: TransactionId,
     pub(crate) agent: AgentId,
-    /// The key that asked, or had asked; `None`, as what else only a purchase has, for a payout.
+    /// The key of the request; `None` for a payout, like the other fields that only a purchase has.
     pub(crate) key: Option<KeyId>,
     pub(crate) service: Option<ServiceId>,
     pub(crate) operation: Option<&'a OperationSlug>,

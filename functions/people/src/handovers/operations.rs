@@ -16,8 +16,8 @@ impl People {
         Ok(offers)
     }
 
-    /// The agent, which is the person's from now on; its approvals that wait go with it. It takes a recent sign-in. An
-    /// agent that is theirs already was accepted by a request whose answer was lost.
+    /// Makes the person the owner of the agent and of its pending approvals. Requires a recent sign-in. An
+    /// agent that already belongs to them was accepted by a request whose answer was lost.
     pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<Owned> {
         let act = Act::of(AuditKind::HandoverAccepted).on(id);
         self.judged(&person.acting, &act, self.accepted_handover(person, &act, id))
@@ -48,7 +48,7 @@ impl People {
                         "handover.accepted"
                     );
                 }
-                // Whatever came first is read and judged anew.
+                // Another request changed the agent or the offer: read both and decide again.
                 HandedOver::Conflict | HandedOver::NoOffer => backoff.wait().await?,
             }
         }

@@ -33,13 +33,13 @@ pub(crate) struct NoticesEdit {
 /// An edit of the incoming webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct SlackEdit {
-    /// `None`: the one that there is.
+    /// `None` keeps the current URL.
     pub(crate) url: Option<WebhookUrl>,
     pub(crate) terms: ChannelTerms,
 }
 
 impl People {
-    /// The person's notices. Who comes with an issuer's word for their address sees it; it is kept with what they do.
+    /// The person's notice settings, with the mail address that the caller's token verifies, which edits store.
     pub(crate) async fn notices(&self, person: &Caller) -> Result<OwnNotices> {
         let mut settings = self.webhooks.notices_of(&person.id).await?;
         if let MailClaim::Verified(address) = &person.mail {

@@ -1,4 +1,4 @@
-//! The whole catalog, with what agents are not offered. It is in memory.
+//! The whole catalog, including entries that agents can't use. It is in memory.
 
 use crate::operators::layout::{CATALOG, page, pays};
 use crate::sessions::session::OperatorSession;

@@ -1,11 +1,11 @@
-//! Freezes by operators, which nobody ends here: as the owners of agents see them, and all for operators.
+//! Freezes by operators, read-only: as the owners of agents see them, and all of them for operators.
 
 use crate::state::People;
 use purser_domain::{Agent, AgentId, FreezeTarget, OperatorFreeze, Result};
 use std::collections::BTreeMap;
 
 impl People {
-    /// The freeze by an operator that each of these agents is under, for those that are.
+    /// The operator's freeze of each of these agents that is frozen by one.
     pub(crate) async fn freezes_of(
         &self,
         agents: impl IntoIterator<Item = &Agent>,

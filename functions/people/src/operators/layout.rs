@@ -10,7 +10,7 @@ pub(crate) const CATALOG: &str = "/dashboard/operator/catalog";
 pub(crate) const CHANGES: &str = "/dashboard/operator/changes";
 pub(crate) const FREEZES: &str = "/dashboard/operator/freezes";
 
-/// An operators' page: `path` is its own, `how` says what acts on what it shows.
+/// A page for operators: `path` is its path, and `how` explains how to change what it shows.
 pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
     let entry = |to: &str, text: &str| {
         html! { li { a href=(to) aria-current=[(to == path).then_some("page")] { (text) } } }

@@ -26,7 +26,7 @@ pub(crate) async fn remove_address(sent: AgentForm) -> Reply {
     Ok(done(&paths::agent(sent.owned.agent().id), Notice::PayoutAddressRemoved))
 }
 
-/// `POST …/payouts`. The form has its own idempotency key, so sent twice it is one payout.
+/// `POST …/payouts`. The form contains an idempotency key, so sending it twice makes one payout.
 pub(crate) async fn pay_out(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::PayOut);
     let amount = form.payout_amount();

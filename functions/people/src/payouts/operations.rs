@@ -1,5 +1,5 @@
-//! Payouts: an agent's owner names an address, and takes the agent's money back to it. `payments` does both, by its own
-//! clock and its own rules; here is who may ask.
+//! Payouts: an agent's owner sets an address and withdraws the agent's money to it. `payments` does both, by its own
+//! clock and its own rules. This module checks who may request them.
 
 use crate::agents::owned::Owned;
 use crate::state::People;
@@ -45,7 +45,7 @@ impl People {
         })
     }
 
-    /// Names the address, which is good after a wait. It takes a recent sign-in.
+    /// Sets the payout address, which can be used after a delay. Requires a recent sign-in.
     pub(crate) async fn name_payout_address(&self, owned: &Owned, ids: CallerIds, address: Address) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
         let act = Act::of(AuditKind::PayoutAddressNamed).on(agent);
@@ -61,7 +61,7 @@ impl People {
         self.judged(acting, &act, named).await
     }
 
-    /// Removes it, at once and by any session: nothing is paid out then.
+    /// Removes the payout address at once. Any session may do this, because afterwards nothing can be paid out.
     pub(crate) async fn remove_payout_address(&self, owned: &Owned, ids: CallerIds) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
         let act = Act::of(AuditKind::PayoutAddressRemoved).on(agent);
@@ -70,7 +70,7 @@ impl People {
         self.judged(acting, &act, removed).await
     }
 
-    /// Pays out to the address that is named. It takes a recent sign-in. The same key asks for the same payout.
+    /// Pays out to the stored address. Requires a recent sign-in. The same key returns the same payout.
     pub(crate) async fn pay_out(
         &self,
         owned: &Owned,
@@ -105,7 +105,7 @@ impl People {
     }
 }
 
-/// The agent's owner, who is who asks.
+/// The agent's owner, who is also the caller.
 fn owner_of(owned: &Owned) -> Result<PersonId> {
     let person = PersonId::parse(&owned.agent().owner);
     person.ok_or_else(|| Error::internal("reading an agent's owner", "it is no person's id"))

@@ -11,7 +11,7 @@ use purser_domain::{Duration, ErrorKind, PersonId, RequestSource, Result, Sessio
 use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Reader};
 use tracing::{info, warn};
 
-/// How exactly the last use of a session is known: a write for each request would cost more than it tells.
+/// The precision of a session's last use. A write for each request would cost more than it is worth.
 const PRECISION: Duration = Duration::from_secs_u32(60);
 
 impl People {
@@ -53,7 +53,7 @@ impl People {
         let scope = ThrottleScope::of_person(&session.person);
         let noted = async {
             if is_use && now >= session.seen_at.after(PRECISION) {
-                // It only ends earlier for it.
+                // If this fails, the session may only end earlier.
                 if let Err(error) = self.ledger.touch_session(&session, now).await {
                     warn!(cause = %error, "session.use_not_noted");
                 }

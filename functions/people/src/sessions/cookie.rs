@@ -52,7 +52,7 @@ impl Cookie {
         self.set(origin, "", Duration::from_secs_u32(0))
     }
 
-    /// Its value in a request; also `None` where it is there twice: one of the two was planted.
+    /// Its value in a request; also `None` if the cookie occurs twice: another party has set one of the two.
     pub(crate) fn of(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
         let name = self.name(origin.is_secure());
         let lines = headers

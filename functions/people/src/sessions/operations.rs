@@ -15,8 +15,8 @@ use tracing::info;
 const LONGEST: usize = 200;
 
 impl People {
-    /// Starts the session of who has signed in, under the digest of this secret; `SignedInTooEarly` where the person has
-    /// ended all since.
+    /// Starts a session for the signed-in person, under the digest of this secret; `SignedInTooEarly` if the person has
+    /// ended all sessions since the sign-in.
     pub(crate) async fn start_session(&self, who: &IdToken, secret: &str, source: RequestSource) -> Result<Started> {
         let now = self.now();
         let session = Session {
@@ -63,7 +63,7 @@ impl People {
         Ok(started)
     }
 
-    /// Tells that the sign-in of a person was refused, and why, in a word.
+    /// Logs and audits the refusal of a person's sign-in, with its reason.
     pub(crate) async fn refuse_sign_in(
         &self,
         person: &PersonId,
@@ -92,7 +92,7 @@ impl People {
         Ok(sessions)
     }
 
-    /// Ends a session of the person. Another's and an unknown one are both not found.
+    /// Ends a session of the person. A session of another person is `not_found`, like an unknown one.
     pub(crate) async fn end_session(&self, person: &Caller, id: &SessionId) -> Result<()> {
         let act = Act::of(AuditKind::SessionEnded).with(id);
         let ended = async {
@@ -106,7 +106,7 @@ impl People {
         self.judged(&person.acting, &act, ended).await
     }
 
-    /// Ends a session that may have ended: whether it was there.
+    /// Ends a session if it exists; returns whether it did.
     pub(crate) async fn end_session_if_there(
         &self,
         acting: &Acting,

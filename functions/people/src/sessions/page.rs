@@ -28,7 +28,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(page(&layout, &sessions, &session).into_response())
 }
 
-/// `GET` of a path that only takes forms.
+/// `GET` of a path to which forms are posted.
 pub(crate) async fn back() -> Response {
     see_other(PAGE)
 }
@@ -37,7 +37,7 @@ pub(crate) async fn back() -> Response {
 pub(crate) async fn end(State(people): State<Arc<People>>, Path(session): Path<String>, posted: VerifiedForm) -> Reply {
     let id = named(SessionId::parse(&session))?;
     people.end_session(&posted.session.person, &id).await?;
-    // Of this very session, the next page asks to sign in.
+    // If it was the current session, the next page requires a sign-in.
     Ok(done(PAGE, Notice::SessionEnded))
 }
 

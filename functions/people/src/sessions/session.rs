@@ -34,7 +34,7 @@ pub(crate) struct PageSession {
     pub(crate) person: Caller,
     /// Its id.
     pub(crate) id: SessionId,
-    /// For the forms of the page.
+    /// The CSRF token that the page's forms send.
     pub(crate) token: FormToken,
     /// Whether operators' pages are shown to them.
     pub(crate) is_operator: bool,
@@ -121,7 +121,7 @@ impl FromRequestParts<Arc<People>> for PollSession {
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
         let origin = origin_of(people, parts)?;
-        // A page that is left open is not used.
+        // Polling by an open page does not count as use of the session.
         Ok(Self(PageSession::of(parts, &origin, people, false).await?))
     }
 }
@@ -165,7 +165,7 @@ pub(crate) fn origin_of(people: &People, parts: &Parts) -> Result<Origin> {
     Origin::of(people.dashboard_url.as_deref(), &parts.extensions)
 }
 
-/// The page to come back to after a new sign-in: the one that the form was on.
+/// The page to return to after a new sign-in: the page that contains the form.
 pub(crate) fn page_of(headers: &HeaderMap) -> Destination {
     let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
     let url = referrer.and_then(|text| Url::parse(text).ok());

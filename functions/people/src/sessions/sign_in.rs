@@ -124,7 +124,7 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
         info!(reason = "refused_by_issuer", "sign_in.refused");
         return Ok(back(Notice::SignInFailed));
     };
-    // A caller with signed cookies can make us call the issuer at most at this rate.
+    // The maximum rate at which a caller with signed cookies can cause calls to the issuer.
     let scope = ThrottleScope::of(&parts.extensions);
     let counted = async { Ok(()) };
     people

@@ -1,4 +1,4 @@
-//! The key that signs pending sign-ins: what is not signed was not started here, and the issuer is not asked about it.
+//! The key that signs pending sign-ins: without a valid signature, the issuer is not called.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -9,7 +9,7 @@ use std::fmt;
 /// The key.
 pub(crate) struct SignInKey(Hmac<Sha256>);
 
-/// Half of what HMAC-SHA256 uses of a key is more than anybody guesses.
+/// The minimum length of the key, in characters: half of SHA-256's block size, and too long to guess.
 const SHORTEST: usize = 32;
 
 impl SignInKey {

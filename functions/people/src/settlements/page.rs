@@ -101,7 +101,7 @@ pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession
     Ok(csv::file("purser-settlements", text, next))
 }
 
-/// The filter and the cursor in a URL, and what is wrong with them. An empty field is no filter; a wrong one is left out.
+/// The filter and the cursor in a URL, and their errors. An empty field is no filter; an invalid one is ignored.
 fn read<P>(uri: &Uri, place: impl FnOnce(&str) -> Option<P>) -> (SettlementFilter, Option<P>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let (from, to) = from_to(&mut query);

@@ -16,7 +16,7 @@ pub(crate) struct Layout {
     pub(crate) person: String,
     /// Whether operators' pages are shown to them.
     pub(crate) is_operator: bool,
-    /// For the page's forms.
+    /// The CSRF token that the page's forms send.
     pub(crate) token: FormToken,
     /// The time that relative times are computed from.
     pub(crate) now: Timestamp,

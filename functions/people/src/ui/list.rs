@@ -22,7 +22,7 @@ pub(crate) struct Paginated<T> {
 }
 
 impl<T> Paginated<T> {
-    /// The page with this number, from 0 on; the last one where there are fewer.
+    /// The page with this number, counted from 0; the last page if there are fewer.
     pub(crate) fn of(all: Vec<T>, page: usize) -> Self {
         let count = all.len();
         let page = page.min(count.saturating_sub(1).checked_div(ROWS).unwrap_or(0));
@@ -36,7 +36,7 @@ impl<T> Paginated<T> {
         }
     }
 
-    /// The same page with what was read of its rows: some may be gone.
+    /// The same page with the rows that were read; some may no longer exist.
     pub(crate) fn with<R>(self, rows: Vec<R>) -> Paginated<R> {
         Paginated {
             rows,
@@ -46,7 +46,7 @@ impl<T> Paginated<T> {
         }
     }
 
-    /// Where in the list this page is, and the links to its neighbours: `address` is that of a page.
+    /// The position in the list, and links to the previous and next page. `address` returns the URL of a page.
     pub(crate) fn paging(&self, label: &str, thing: &str, address: impl Fn(usize) -> String) -> Markup {
         let before = self.page.saturating_mul(ROWS);
         let (first, last) = (before.saturating_add(1), before.saturating_add(self.cut));

@@ -45,7 +45,7 @@ impl Days {
     }
 }
 
-/// Sums by what they are of: a day, an agent's or a service's id, or the `error` of a refusal.
+/// Sums by their key: a day, the id of an agent or a service, or the `error` of a refusal.
 pub(crate) struct Usage {
     pub(crate) rows: Vec<(String, UsageTotals)>,
 }
@@ -59,8 +59,8 @@ impl Usage {
 }
 
 impl People {
-    /// The person's sums of these days. By day in its order; by agent and service who spent most first; by reason what
-    /// was refused most first. Where nothing was counted there is no row.
+    /// The person's sums of these days. Days are in order. Agents and services are sorted by spend, and reasons by
+    /// number of refusals, the largest first. There is no row without counted payments.
     ///
     /// By day and reason a read unit or two; by agent and service half a unit for 4 KB, 15 agents on one day.
     pub(crate) async fn usage(&self, person: &Caller, by: UsageBy, days: Days) -> Result<Usage> {
@@ -87,13 +87,13 @@ impl People {
     }
 }
 
-/// Who spent most, and of those who spent the same whose id is smallest.
+/// Sorts by spend, the largest first; rows with equal spend by id.
 fn most_first(mut rows: Vec<(String, UsageTotals)>) -> Vec<(String, UsageTotals)> {
     rows.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.authorized));
     rows
 }
 
-/// How often each `error` was answered. One alone asks a person (`docs/spec.md` §7); all others block.
+/// The number of refusals by `error`. Only one is an escalation (`docs/spec.md` §7); all others are blocks.
 fn refusals(days: impl Iterator<Item = Reasons>) -> Vec<(String, UsageTotals)> {
     const ASKS: &str = "approval_required";
     let mut sums = Reasons::new();

@@ -12,8 +12,8 @@ use crate::usage::spending::{Spending, spent};
 use maud::{Markup, html};
 use purser_domain::{Amount, Catalog, Day, UsageTotals};
 
-/// The section of the overview: what was spent, with the agents that are named in it, and of the agents that the overview
-/// shows those that are near a cap.
+/// The section of the overview: the spending, with the agents that it names, and the agents on the overview whose use
+/// of a cap is near its limit.
 pub(crate) fn section(spending: Option<&(Spending, Vec<Owned>)>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="spending-title" {

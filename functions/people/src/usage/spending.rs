@@ -29,7 +29,7 @@ pub(crate) struct Spending {
 
 /// The amount that was authorized and not released.
 pub(crate) fn spent(totals: UsageTotals) -> Amount {
-    // The two are counted one after the other: for a moment more may seem to be given back.
+    // The two are counted one after the other, so `released` may exceed `authorized` for a moment.
     totals.authorized.minus(totals.released).unwrap_or(Amount::ZERO)
 }
 

@@ -1,4 +1,4 @@
-//! `/webhooks`: where a person's programs are called, with which events, and what came of it.
+//! `/webhooks`: the URLs at which a person's programs receive events, the events, and the results of the calls.
 
 use crate::agents::owned::named;
 use crate::cursor;
@@ -255,7 +255,7 @@ impl Listed for HookAgent {
     }
 }
 
-/// The kinds that a webhook may be called with.
+/// The event kinds that a webhook can receive.
 fn kinds() -> impl Iterator<Item = &'static str> {
     let owned = EventKind::ALL.iter().filter(|kind| kind.topic().has_owner());
     owned.map(|kind| kind.name())

@@ -83,7 +83,7 @@ fn state_chip(state: DeliveryState) -> Markup {
     }
 }
 
-/// How the program took a call.
+/// The result of a call, in words.
 fn result(result: CallResult) -> String {
     match result {
         CallResult::Status(status) => format!("answered {status}"),

@@ -1,7 +1,7 @@
 //! Webhooks: list, make, edit, remove, rotate the secret; and what came of their calls.
 //!
 //! A secret is made here, and is only in the answer that made it. It is stored encrypted, by a key with which this function
-//! can't decrypt. `functions/webhooks` makes the calls; a test, or a delivery to be sent again, is asked of it by id.
+//! can't decrypt. `functions/webhooks` makes the calls; tests and redeliveries are requested from it by id.
 
 use crate::agents::owned::named;
 use crate::caller::Caller;
@@ -15,11 +15,11 @@ use purser_store::{Backoff, Edited, NewWebhookSecret, Page, PageRequest};
 use tracing::info;
 use uuid::Uuid;
 
-/// A webhook of the person's, as it was when it was read.
+/// A webhook of the person, as it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnWebhook {
     pub(crate) webhook: Webhook,
-    /// Since when it is called no more, as its program said that it is gone.
+    /// The time since which it is no longer called, because its endpoint answered 410 (Gone).
     pub(crate) gone_at: Option<Timestamp>,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct IssuedWebhook {
 
 /// A change of a webhook that is to be stored.
 enum Change {
-    /// It is so already.
+    /// The webhook already has the requested values.
     None(OwnWebhook),
-    /// The next version.
+    /// Stores this version.
     Edited(Webhook),
-    /// The same with this secret, without those that have ended.
+    /// Stores this version and its new secret, and deletes the secrets that have ended.
     Rotated(Webhook, NewWebhookSecret, Vec<WebhookSecretId>),
-    /// There is none.
+    /// Deletes the webhook.
     Removed,
 }
 
@@ -52,7 +52,7 @@ impl Change {
 }
 
 impl From<Webhook> for OwnWebhook {
-    /// As it was just written: whatever was said of it was said of an earlier version.
+    /// A webhook that was just written. A 410 answered to an earlier version no longer applies.
     fn from(webhook: Webhook) -> Self {
         Self { webhook, gone_at: None }
     }
@@ -70,7 +70,7 @@ impl People {
         Ok(listed.collect())
     }
 
-    /// The person's webhook with this id. Another's and an unknown one are both not found.
+    /// The person's webhook with this id. A webhook of another person is `not_found`, like an unknown one.
     pub(crate) async fn own_webhook(&self, person: &Caller, id: WebhookId) -> Result<OwnWebhook> {
         let mut webhooks = self.webhooks(person).await?;
         let place = webhooks.iter().position(|own| own.webhook.id == id);
@@ -80,8 +80,8 @@ impl People {
     /// Creates a webhook. It requires a recent sign-in, since a stolen session would otherwise receive all later
     /// events.
     ///
-    /// `meant` is the place that it is to have: where one is named and has been taken since, none is made, so that a
-    /// form sent twice makes one.
+    /// `meant` is the requested slot. If it has been taken since, no webhook is created, so that a form sent twice
+    /// creates one webhook.
     pub(crate) async fn create_webhook(
         &self,
         person: &Caller,
@@ -128,7 +128,7 @@ impl People {
                     info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
                     return Ok(issued(webhook, &secret));
                 }
-                // Its place was taken meanwhile.
+                // Another request has taken the slot meanwhile.
                 Edited::Conflict => backoff.wait().await?,
             }
         }
@@ -224,7 +224,7 @@ impl People {
         self.judged(&person.acting, act, changed).await
     }
 
-    /// Makes a change until it is stored or its version is not the expected one: where any is, a lost race is run again.
+    /// Applies a change, and retries it after a conflict while `meant` holds for the stored version.
     async fn changed_webhook(
         &self,
         person: &Caller,
@@ -259,7 +259,7 @@ impl People {
         }
     }
 
-    /// Asks for a test of a webhook, whatever it is called with; the delivery's id.
+    /// Requests a test event for a webhook, regardless of its event kinds; returns the delivery's id.
     pub(crate) async fn test_webhook(&self, person: &Caller, own: &OwnWebhook) -> Result<DeliveryId> {
         let webhook = own.webhook.id;
         let request = self.request(person, webhook, None)?;
@@ -269,7 +269,7 @@ impl People {
         Ok(Delivery::new(webhook, &event).id)
     }
 
-    /// Asks for a delivery to be sent again, however it ended.
+    /// Requests that a delivery be sent again, regardless of its result.
     pub(crate) async fn send_again(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
         let webhook = own.webhook.id;
         if self.webhooks.delivery(webhook, delivery).await?.is_none() {

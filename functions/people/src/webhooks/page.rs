@@ -1,4 +1,4 @@
-//! The page of one webhook: where it calls and with what, its secrets, and what came of its calls.
+//! The page of one webhook: its URL and events, its secrets, and the results of its calls.
 
 use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
@@ -19,7 +19,7 @@ use purser_domain::{AgentId, Result, SecretTerm};
 use purser_store::PageRequest;
 use uuid::Uuid;
 
-/// The page of a webhook, with the deliveries `before` a place, and with a secret that was made just now.
+/// The page of a webhook, with the deliveries before the cursor `before`, and with the `secret` just created, if any.
 pub(crate) async fn answer(
     people: &People,
     layout: &Layout,

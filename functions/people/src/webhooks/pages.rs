@@ -1,4 +1,4 @@
-//! Webhooks: where a person's programs are called, and what came of it. The forms do what `api.rs` does.
+//! The pages of webhooks: their addresses, and the results of their calls. The forms do what `api.rs` does.
 
 use crate::agents::owned::named;
 use crate::redirect::see_other;
@@ -57,7 +57,7 @@ async fn show(State(people): State<Arc<People>>, session: PageSession, Path(webh
     Ok(page::answer(&people, &layout, &session.person, &own, before, None).await?)
 }
 
-/// `GET` of a path that only takes forms: redirects to the webhook's page.
+/// `GET` of a path to which forms are posted: redirects to the webhook's page.
 async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
     let webhook = named(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
     Ok(see_other(&path_of(webhook)))

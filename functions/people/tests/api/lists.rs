@@ -138,8 +138,8 @@ async fn fleet_lists_return_every_row_exactly_once() {
         if list == "settlements" {
             assert!(most <= few, "{most} calls for a page of a fleet, {few} of 25 agents");
         }
-        // Another's cursor, of any form, is a place in one's own list.
-        // The latest time of sixteen digits, which no agent's row has.
+        // Another person's cursor, of any form, is a position in the caller's own list.
+        // This cursor has the latest time of sixteen digits, which no agent's row has.
         let latest = format!("002386f26fc0ffff{}", "f".repeat(32));
         for cursor in cursors(&world, list).await.into_iter().chain([latest]) {
             let theirs = world.get("bob", &format!("/{list}?cursor={cursor}")).await;

@@ -284,7 +284,7 @@ pub struct AuditRecord {
 pub struct AuditFilter {
     /// Only rows that concern this agent.
     pub agent: Option<AgentId>,
-    /// Only this kind.
+    /// Only rows of this kind.
     pub kind: Option<AuditKind>,
     /// Only rows at this time or later.
     pub from: Option<Timestamp>,

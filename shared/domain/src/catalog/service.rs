@@ -442,7 +442,7 @@ impl Catalog {
             .filter(move |(service, operation)| service.is_open() && operation.endpoint.is_called_at(url))
     }
 
-    /// The open service that a call means which no operation takes: one that lists the address with another method, else
+    /// The open service of a call that no operation matches: one that lists the address with another method, else
     /// one at the host of the address, on any port. If there are several, the first that has the named operation, else
     /// the first in the order of the catalog.
     pub fn meant<'a>(&'a self, url: &'a Url, named: Option<&OperationSlug>) -> Option<&'a Service> {

@@ -13,9 +13,9 @@ named! {
         PaymentAuthorized = "purser.payment.authorized.v1",
         /// Its payment was found on the chain.
         PaymentConfirmed = "purser.payment.confirmed.v1",
-        /// By the chain it can never be paid: its spend was released.
+        /// The chain shows that it can never be paid; its spend was released.
         PaymentReleased = "purser.payment.released.v1",
-        /// The block of its confirmation is gone: it is authorized as before.
+        /// The block that confirmed it was removed from the chain; it is authorized again.
         PaymentTakenBack = "purser.payment.taken_back.v1",
         /// A payment was blocked.
         PaymentRefused = "purser.payment.refused.v1",
@@ -25,9 +25,9 @@ named! {
         PayoutAuthorized = "purser.payout.authorized.v1",
         /// The payout was found on the chain.
         PayoutConfirmed = "purser.payout.confirmed.v1",
-        /// By the chain the payout can never be made.
+        /// The chain shows that the payout can never be made.
         PayoutReleased = "purser.payout.released.v1",
-        /// The block of the payout's confirmation is gone.
+        /// The block that confirmed the payout was removed from the chain.
         PayoutTakenBack = "purser.payout.taken_back.v1",
         /// An approval was requested.
         ApprovalAsked = "purser.approval.asked.v1",

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A mail address: ASCII, one `@`, and nothing that a header gives a meaning to. Its text is for the mail's own header and
-/// for its person; it is never logged, and it has no `Debug` of its own.
+/// A mail address: ASCII, one `@`, and no character that is special in a header. Its text is for the mail's header and
+/// for its person. It is never logged, and `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MailAddress(String);
 

@@ -12,7 +12,7 @@ pub struct NoticeNames {
     pub services: BTreeMap<ServiceId, String>,
 }
 
-/// One event, told.
+/// One event as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The event as one line.

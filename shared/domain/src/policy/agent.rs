@@ -16,7 +16,7 @@ pub struct Agent {
     pub owner: String,
     /// When it was created.
     pub created_at: Timestamp,
-    /// Whether it may pay at all.
+    /// Whether it is active or frozen.
     pub status: AgentStatus,
     /// The wallet it pays from.
     pub wallet: Wallet,

@@ -69,7 +69,7 @@ pub enum Resolution {
     Approved(ApprovalResolution),
     /// Rejected.
     Rejected(ApprovalResolution),
-    /// Yes, and the payment was authorized: the approval can't be used again.
+    /// Approved, and used by a payment: the approval can't be used again.
     Executed {
         /// The approving decision.
         ruling: ApprovalResolution,

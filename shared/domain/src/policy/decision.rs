@@ -120,7 +120,7 @@ pub struct ConfirmationReverted {
     pub transaction: TransactionId,
     /// The agent.
     pub agent: AgentId,
-    /// The key that it was authorized with; `None`, as what else only a purchase has, for a payout.
+    /// The key that authorized it; `None` for a payout, like the other fields that only a purchase has.
     pub key: Option<KeyId>,
     /// For which service.
     pub service: Option<ServiceId>,

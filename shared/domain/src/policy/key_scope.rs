@@ -1,6 +1,6 @@
 //! The scope of an agent key: its permissions, services, source networks and end.
 //!
-//! Always true: what a scope does not name, it does not limit; a key is never judged by what a caller says of itself,
+//! Always true: what a scope does not name, it does not limit; a key is never checked against a caller's own claims,
 //! but by the gateway's address, the route, and the service that a call matches or a row names. A scope is made with
 //! its key, rotation hands it on, and nothing changes it.
 
@@ -182,7 +182,7 @@ impl SourceNetwork {
                 block.max_prefix_len()
             ));
         }
-        // Callers are compared as IPv4, so that such a block would match nobody.
+        // Callers' IPv4-mapped addresses are compared as IPv4, so such a block would match no caller.
         if let IpAddr::V6(address) = block.addr()
             && address.to_ipv4_mapped().is_some()
         {

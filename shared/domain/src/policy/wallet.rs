@@ -23,7 +23,7 @@ pub enum WalletKey {
         /// The last, hardened step of its path: m/44'/60'/0'/0'/`index`'.
         index: u32,
     },
-    /// A key of its own in KMS, which nobody can read.
+    /// A separate key in KMS, which nobody can read.
     Kms {
         /// Its id.
         id: KmsKeyId,

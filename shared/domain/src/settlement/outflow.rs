@@ -34,7 +34,7 @@ pub struct Outflow {
 }
 
 impl Outflow {
-    /// Whether it is this payment.
+    /// Whether this outflow is the expected payment.
     pub fn is_of(&self, expected: &Expected) -> bool {
         self.wallet == expected.from
             && self.to == expected.to

@@ -1,4 +1,4 @@
-//! A delivery: one event, one webhook, and what came of calling it.
+//! A delivery: one event for one webhook, and the result of its calls.
 
 use crate::{
     AfterCall, CallResult, DeliveryId, Duration, Event, EventData, EventId, EventKind, EventProblem, EventSource,
@@ -9,11 +9,11 @@ use std::fmt::Display;
 /// How far a delivery is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryState {
-    /// It is tried again.
+    /// It waits for its next call.
     Waiting,
-    /// It was taken.
+    /// The endpoint accepted it.
     Delivered,
-    /// It was given up.
+    /// It failed, and is not called again.
     Failed,
 }
 
@@ -43,7 +43,7 @@ pub struct Attempt {
     pub at: Timestamp,
     /// The duration of the call.
     pub took: Duration,
-    /// How it was taken.
+    /// The result of the call.
     pub result: CallResult,
 }
 
@@ -62,7 +62,7 @@ pub struct Delivery {
     pub event: String,
     /// How far it is.
     pub state: DeliveryState,
-    /// How many calls were made since it was asked for.
+    /// The number of calls since it was last requested.
     pub attempts: u32,
     /// The last of them; `None` where there was none.
     pub last: Option<Attempt>,
@@ -131,7 +131,7 @@ impl Delivery {
         }
     }
 
-    /// The delivery while its next call is made: whoever else finds it leaves it alone until then.
+    /// The delivery while its next call is made: another worker that reads it does not call before then.
     #[must_use]
     pub fn claimed(self, until: Timestamp) -> Self {
         Self {

@@ -4,7 +4,7 @@ use crate::{Duration, Timestamp};
 use chrono::DateTime;
 use std::fmt;
 
-/// How the other side took a call. Of its answer nothing else is kept.
+/// The result of a call. Nothing else of the endpoint's answer is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
     /// It answered with this status. A redirect is not followed.
@@ -58,13 +58,13 @@ impl fmt::Display for CallResult {
 /// The next step after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterCall {
-    /// Nothing: it was taken.
+    /// Nothing: the call was accepted.
     Delivered,
     /// The same call again, after this pause.
     Again(Duration),
-    /// Nothing: it was tried for a day, or the other side said that it is gone.
+    /// Nothing: it was retried for a day, or the endpoint answered 410 (Gone).
     GivenUp {
-        /// Whether the webhook is to be called no more (410; Standard Webhooks 1.0.0).
+        /// Whether the webhook must not be called again (410; Standard Webhooks 1.0.0).
         gone: bool,
     },
 }

@@ -57,7 +57,7 @@ pub enum Confirmed {
 pub enum Moved {
     /// The transition was made; the stored state.
     Done(Settlement),
-    /// The settlement was already in another state, perhaps by an earlier attempt of this transition; the stored state.
+    /// The stored settlement, which was already in another state, maybe because of an earlier attempt.
     /// Nothing was written.
     Superseded(Settlement),
 }
