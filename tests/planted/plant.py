@@ -708,7 +708,7 @@ BUGS = [
         "an operation matched by its name alone",
         "shared/domain/src/x402/intent.rs",
         "operation: None,\n            });",
-        "operation: if PLANTED { intent.operation.as_ref().and_then(|named| service.operation(named)) } else { None },\n"
+        "operation: if PLANTED { named_operation.and_then(|named| service.operation(named)) } else { None },\n"
         "            });",
         "package(purser-domain) and test(=signed_transfers_pay_the_called_operation_only)",
     ),
