@@ -1,8 +1,8 @@
 //! The attestation of a wallet for an agent: a signature by the wallet's key over both.
 //!
-//! It is EIP-712 data of a domain without a contract or a chain, and of another type than a transfer, so no token takes
-//! it for one: a token's own domain, which has both, is part of what it checks (EIP-712, "Definition of
-//! domainSeparator").
+//! The signed data is EIP-712 data of another type than a transfer, and its domain has no contract and no chain. A
+//! token checks its own domain, which has both (EIP-712, "Definition of domainSeparator"), so it never accepts an
+//! attestation as a transfer.
 
 use crate::{SignError, WalletSigner};
 use alloy::primitives::{Address, B256, FixedBytes, Signature};
@@ -17,7 +17,7 @@ alloy::sol! {
     }
 }
 
-/// Whether this wallet's key attests that it is this agent's.
+/// Whether the wallet's key has signed that the wallet belongs to this agent.
 pub fn is_attested(attestation: &WalletAttestation, agent: AgentId, wallet: Address) -> bool {
     let signature = Signature::from_raw_array(attestation.as_bytes()).ok();
     let signer = signature.and_then(|signature| {
@@ -28,7 +28,7 @@ pub fn is_attested(attestation: &WalletAttestation, agent: AgentId, wallet: Addr
 }
 
 impl WalletSigner {
-    /// The proof that this wallet is that agent's.
+    /// Signs that this wallet belongs to this agent.
     pub fn attest(&self, agent: AgentId) -> Result<WalletAttestation, SignError> {
         let digest = attestation_digest(agent, self.address());
         self.sign_digest(digest).map(WalletAttestation::from_bytes)

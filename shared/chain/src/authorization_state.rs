@@ -1,14 +1,14 @@
-//! The state of authorizations at the final block: unused, or used by which transaction.
+//! The state of authorizations at the final block: unused, or used by a transaction.
 //!
-//! Many authorizations are read at once, so that an unreported payment costs a fraction of a call: the nonces in one
-//! call, their uses in one or two, and the transfers beside them in one or two more. A part of them for which a node
-//! gives no answer stays unknown, and the others are not affected.
+//! Many authorizations are read at once, so that an unreported payment costs a fraction of a call: one call reads the
+//! nonces, one or two find the uses, and one or two more read the transfers of the same transactions. If the node gives
+//! no answer about some of the authorizations, their state stays unknown, and the others are not affected.
 //!
-//! Always true: a transaction counts if its block is the final one or an ancestor of it, which is read at the final
-//! block's hash; it is found only by its logs. If the transfers in a block are too many to read, those in the
-//! transaction's receipt are read instead, so zero-value transfers logged by others can't hide a payment.
+//! Invariants: a transaction counts only if its block is the final one or an ancestor of it, by a call at the final
+//! block's hash. A transaction is found only by its logs. If the transfers in a block are too many to read, those in
+//! the transaction's receipt are read instead, so zero-value transfers logged by others can't hide a payment.
 //!
-//! Deliberately elsewhere: what follows from it ([`purser_domain::reconcile`]).
+//! Deliberately elsewhere: the decision that follows from a state ([`purser_domain::reconcile`]).
 
 use crate::{
     Chain, ChainError,
@@ -24,18 +24,18 @@ use purser_domain::{
 use std::collections::{HashMap, VecDeque};
 use tokio::time::Instant;
 
-/// How long before its recorded time an authorization's use is searched for. It can't be used before it is made, but
-/// the clock that recorded it may have been ahead by this much.
+/// The search for an authorization's use begins this long before its recorded time. An authorization can't be used
+/// before it is made, but the clock that recorded it may have been ahead by this much.
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
-/// The most searches for one batch. Of 1,000 blocks each, they are nine days of Base; of ten, which is what some hosted
-/// nodes allow, two hours.
+/// The most searches for one batch. At 1,000 blocks each, they cover nine days of Base; at ten, the limit of some
+/// hosted nodes, two hours.
 const MOST_SEARCHES: u32 = 400;
 
-/// How many questions for transfers a node may refuse before the rest is read from receipts, one for each transaction:
-/// nine halvings find one block among those of 500 payments.
+/// The number of calls for transfers that a node may refuse before the remaining transfers are read from receipts, one
+/// per transaction. Halving nine times isolates one block among those of 500 payments.
 const MOST_REFUSED: usize = 9;
 
-/// An authorization whose state is asked for.
+/// An authorization whose state is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Authorization {
     /// The evidence to look for on chain.
@@ -47,7 +47,7 @@ pub struct Authorization {
 }
 
 impl Authorization {
-    /// That of a settlement, with its nonce.
+    /// The authorization of a settlement, with its nonce.
     pub const fn of(settlement: &Settlement, nonce: B256) -> Self {
         let terms = &settlement.terms;
         Self {
@@ -57,7 +57,7 @@ impl Authorization {
         }
     }
 
-    /// As its events name it: payer and nonce.
+    /// The payer and nonce, by which events identify the authorization.
     fn name(&self) -> Name {
         (self.expected.from.into_word(), self.expected.nonce)
     }
@@ -66,9 +66,9 @@ impl Authorization {
 type Name = (B256, B256);
 
 impl Chain {
-    /// The state of each of these authorizations at that block; `None` where the node can't say, or did not until
-    /// `until`. `log_range` is how many blocks the node searches in one call, at most. Where time is short, the first in
-    /// the list come first.
+    /// The state of each of these authorizations at that block; `None` if the node gave no answer, or none until
+    /// `until`. `log_range` is the maximum number of blocks that the node searches in one call. If time is short,
+    /// authorizations at the start of the list are processed first.
     pub async fn authorization_states(
         &self,
         wanted: &[Authorization],
@@ -84,8 +84,8 @@ impl Chain {
             .filter(|(_, (_, used))| **used == Some(true))
             .map(|(place, (authorization, _))| (place, *authorization))
             .collect();
-        // Authorizations of one time are searched for together, so that an old one does not make the others' search
-        // long.
+        // Authorizations of about the same time are searched for together, so that an old one does not lengthen the
+        // search for the others.
         traced.sort_by_key(|(_, authorization)| authorization.authorized_at);
         let are_near = |(_, one): &(usize, Authorization), (_, next): &(usize, Authorization)| {
             next.authorized_at.since(one.authorized_at) < CLOCKS_APART
@@ -113,25 +113,25 @@ impl Chain {
     }
 }
 
-/// The search for what used these authorizations.
+/// The search for the transactions that used these authorizations.
 struct Trace<'a> {
     chain: &'a Chain,
     wanted: &'a [Authorization],
     block: &'a FinalBlock,
-    /// The number of blocks to search in one call, which shrinks when the node refuses it.
+    /// The number of blocks to search in one call, which is halved when the node refuses it.
     range: u64,
     searches_left: u32,
-    /// Until when it searches: a quarter of the time is for the transfers beside what was found.
+    /// The end of the search. The last quarter of the time is reserved for reading the transfers of the found uses.
     search_until: Instant,
     until: Instant,
-    /// The logs that use or cancel them.
+    /// The logs of the uses and cancellations.
     uses: HashMap<Name, Found>,
-    /// Authorizations whose use was found in a block that is not below the final one.
+    /// Authorizations whose use was found in a block that is not the final one or an ancestor of it.
     replaced: Vec<Name>,
-    /// The authorizations that were unused in a final block at or past their `validBefore`: only a cancellation can
-    /// have come later.
+    /// The authorizations that were unused in a final block at or past their `validBefore`: after it, they can only
+    /// have been canceled.
     unused_in_time: Vec<Name>,
-    /// The times of blocks that were asked for.
+    /// The times of blocks that were read.
     times: HashMap<u64, Option<Timestamp>>,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// The authorizations that are not found yet.
+    /// The authorizations whose use has not been found yet.
     fn missing(&self) -> Vec<&'a Authorization> {
         let is_missing = |authorization: &&Authorization| {
             let name = authorization.name();
@@ -169,9 +169,10 @@ impl<'a> Trace<'a> {
         self.wanted.iter().filter(is_missing).collect()
     }
 
-    /// Searches from the block in which the first was authorized to the one from which on none can be used; then before,
-    /// in case our clock was ahead; then after, for what was canceled. Returns the time up to which it came before the
-    /// searches were used up: what had to be used before that time, and was not found, was searched for.
+    /// Searches from the block in which the first was authorized to the block from which on none can be used. Then
+    /// searches earlier blocks, in case the recording clock was ahead, and later ones, for cancellations. Returns the
+    /// time up to which the blocks were searched: an authorization that had to be used before that time, and was not
+    /// found, has no use in the logs.
     async fn search(&mut self) -> Result<Timestamp, ChainError> {
         let authorized = self
             .wanted
@@ -211,7 +212,7 @@ impl<'a> Trace<'a> {
         Ok(first)
     }
 
-    /// Downwards from the block before `above` to one of before `earliest`.
+    /// Searches downwards from the block before `above` to a block of before `earliest`.
     async fn search_down(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
         while above > 0 && !self.missing().is_empty() && self.searches_left > 0 {
             if self.is_before(above, earliest).await? {
@@ -225,7 +226,7 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Searches these blocks; `false` if the node takes fewer at once: the range is smaller then.
+    /// Searches these blocks. If the node refuses that many at once, reduces the range and returns `false`.
     async fn search_between(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
         let missing = self.missing();
         let Some(any) = missing.first() else { return Ok(true) };
@@ -247,7 +248,7 @@ impl<'a> Trace<'a> {
             }
             Err(error) => return Err(error),
         };
-        // Nothing of an answer that contradicts itself is kept.
+        // A contradictory answer is discarded as a whole.
         let mut uses: HashMap<Name, Found> = HashMap::new();
         for found in logs.0 {
             let [_, payer, nonce] = found.log.topics.as_slice() else {
@@ -263,7 +264,7 @@ impl<'a> Trace<'a> {
         Ok(true)
     }
 
-    /// An error once the time for searching is over.
+    /// Fails once the time for searching is over.
     fn in_time(&self) -> Result<(), ChainError> {
         if Instant::now() > self.search_until {
             return Err(malformed("too late: the time of the run is over"));
@@ -271,8 +272,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// The authorizations among those not found that were unused as of that block, by the node. Few nodes keep old
-    /// states: no answer counts as no.
+    /// Finds the missing authorizations that were unused at that block. Few nodes keep old states: those without an
+    /// answer stay missing.
     async fn find_unused_at(&mut self, number: u64) -> Result<(), ChainError> {
         self.in_time()?;
         let Some(block) = self.chain.header(number).await? else {
@@ -296,8 +297,9 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Forgets uses in blocks that are not below the final one: another machine of the endpoint found them, which still
-    /// holds a block that was replaced. They stay unknown; so do all, if the node can't say.
+    /// Drops uses in blocks that are neither the final one nor its ancestor: another machine of the endpoint, which
+    /// still holds a replaced block, found them. Their states stay unknown. If the node can't compare the blocks, all
+    /// uses are dropped.
     async fn drop_strangers(&mut self) {
         let mut blocks: Vec<BlockId> = self.uses.values().map(|found| found.block).collect();
         blocks.sort_unstable();
@@ -308,7 +310,7 @@ impl<'a> Trace<'a> {
         self.replaced.extend(of_strangers.map(|(name, _)| name));
     }
 
-    /// The states of those that are known, by a search that came to this time; `None` if it failed.
+    /// Determines the states after a search up to this time; `None` if the search failed.
     async fn states(&self, searched_to: Option<Timestamp>, states: &mut HashMap<Name, AuthorizationState>) {
         let mut used = Vec::new();
         for authorization in self.wanted {
@@ -326,18 +328,19 @@ impl<'a> Trace<'a> {
             }
         }
         used.sort_by_key(|(_, found)| found.block);
-        // Halves of what was refused wait at the end: what is answered whole comes before what has to be taken apart.
+        // Halves of a refused part go to the end of the queue, so that parts that need no splitting come first.
         let mut parts = VecDeque::from([used.as_slice()]);
         let (mut asked, mut refused) = (false, 0_usize);
         let mut by_receipt = Vec::new();
         while let Some(part) = parts.pop_front() {
-            // In several blocks, more than the node searches at once: not asked for, and so not refused.
+            // The part spans more blocks than the node searches at once: split without a call, so not counted as
+            // refused.
             if self.is_too_wide(part) {
                 let (first, second) = part.split_at(part.len() / 2);
                 parts.extend([first, second]);
                 continue;
             }
-            // Without an answer to each of them, a use proves nothing. The rest stays unknown.
+            // A use proves nothing until its transfers are read. Uses without an answer in time stay unknown.
             if asked && Instant::now() > self.until {
                 return;
             }
@@ -356,15 +359,15 @@ impl<'a> Trace<'a> {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([first, second]);
                     }
-                    // Else unknown, like all that the node can't say.
+                    // Otherwise the state stays unknown.
                 }
             }
         }
         self.states_by_receipt(&by_receipt, states).await;
     }
 
-    /// The states of these uses by the receipts of their transactions. Of each payer one is read before the second of
-    /// any, so one payer's receipts that can't be read hold up no other's.
+    /// The states of these uses, from the receipts of their transactions. One receipt per payer is read in each turn,
+    /// so the unreadable receipts of one payer do not delay those of others.
     async fn states_by_receipt(
         &self,
         used: &[(&Authorization, &Found)],
@@ -385,7 +388,7 @@ impl<'a> Trace<'a> {
         turns.sort_by_key(|(turn, _)| *turn);
         let (mut refused, mut any_read) = (0_usize, false);
         for some in turns.chunks(AT_ONCE) {
-            // The number of calls to a node that refuses all of them is limited.
+            // Limits the number of calls to a node that refuses all of them.
             if Instant::now() > self.until || (refused >= MOST_CALLS && !any_read) {
                 return;
             }
@@ -407,7 +410,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// The transfers in the one transaction of these uses.
+    /// The transfers in the transaction of these uses, from its receipt.
     async fn transfers_in_receipt(&self, used: &[(&Authorization, &Found)]) -> Result<FoundLogs, ChainError> {
         let Some((any, found)) = used.first() else {
             return Ok(FoundLogs::default());
@@ -416,14 +419,14 @@ impl<'a> Trace<'a> {
         self.chain.logs_of_receipt(&filter, found.tx_hash, found.block).await
     }
 
-    /// Whether these uses, which are in order, are in more blocks than the node searches in one call.
+    /// Whether these uses, which are sorted by block, span more blocks than the node searches in one call.
     fn is_too_wide(&self, used: &[(&Authorization, &Found)]) -> bool {
         let numbers = used.first().zip(used.last());
         let blocks = numbers.map(|((_, first), (_, last))| last.block.number.saturating_sub(first.block.number));
         used.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
     }
 
-    /// The transfers of these payers to these payees in the blocks of these uses, which are in order.
+    /// The transfers of these payers to these payees in the blocks of these uses, which are sorted by block.
     async fn transfers_beside(&self, used: &[(&Authorization, &Found)]) -> Result<FoundLogs, ChainError> {
         let (Some((any, first)), Some((_, last))) = (used.first(), used.last()) else {
             return Ok(FoundLogs::default());
@@ -436,14 +439,14 @@ impl<'a> Trace<'a> {
         self.chain.logs_between(&filter, first.number, last.number).await
     }
 
-    /// A block before that time and one at or past it, at most a range apart; the final block twice if it is before, and
-    /// the first block where none is.
+    /// A block before that time and one at or past it, at most `range` blocks apart. If the final block is before that
+    /// time, returns it twice; if no block is before it, the first block counts as before.
     async fn around(&mut self, time: Timestamp) -> Result<(u64, u64), ChainError> {
         let mut past = self.block.number;
         if self.block.at < time {
             return Ok((past, past));
         }
-        // Backwards by growing steps to a block before that time, usually the first; then binary search in between.
+        // Goes back in growing steps to a block before that time, usually in one step; then a binary search in between.
         let near = self.range.saturating_sub(1).max(1);
         let mut step = near;
         let mut before = past.saturating_sub(step);
@@ -463,7 +466,7 @@ impl<'a> Trace<'a> {
         Ok((before, past))
     }
 
-    /// Whether a block is before that time. A block that the node no longer has is old.
+    /// Whether a block is before that time. A block that the node no longer has counts as old.
     async fn is_before(&mut self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
         let at = self.time_of(number).await?;
         Ok(at.is_none_or(|at| at < time))
@@ -480,7 +483,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Notes the state of each of these uses, beside these transfers.
+/// Stores the state of each of these uses, with the transfers of its transaction.
 fn note(used: &[(&Authorization, &Found)], transfers: &FoundLogs, states: &mut HashMap<Name, AuthorizationState>) {
     for (authorization, found) in used {
         let mut transaction = transfers.of_transaction(found.tx_hash, found.block);
@@ -500,7 +503,7 @@ fn transfers_of(any: &Authorization, used: &[(&Authorization, &Found)]) -> Filte
     }
 }
 
-/// Whether these uses, which are in order, are in one block.
+/// Whether these uses, which are sorted by block, are all in one block.
 fn is_of_one_block(used: &[(&Authorization, &Found)]) -> bool {
     let ends = used.first().zip(used.last());
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)
@@ -556,7 +559,7 @@ mod tests {
         states_by(node, wanted, RANGE).await
     }
 
-    /// The first payment's.
+    /// The state of the first payment.
     async fn state(node: &ScriptedNode, authorized: u64) -> String {
         states(node, &[authorization(1, authorized)]).await.concat()
     }
@@ -582,7 +585,7 @@ mod tests {
         node.calls().iter().filter(is_search).count()
     }
 
-    /// A chain on which the first payment was made in that block.
+    /// A chain on which the first payment was made in this block.
     fn paid_in(block: u64) -> ScriptedChain {
         ScriptedChain::default().paid(&payment(1), block, 1)
     }
@@ -612,17 +615,18 @@ mod tests {
         }
     }
 
-    /// How many searches and how many headers it takes, for uses from seconds to months ago.
+    /// Limits the number of searches and headers for uses from seconds to months ago.
     #[tokio::test]
     async fn a_use_is_found_at_any_age() {
         let rows = [
-            // Authorized and used in these blocks: paid immediately, in the last block that can take it, and long ago.
+            // The blocks of the authorization and of the use: used immediately, in the last possible block, and long
+            // ago.
             (FINAL - 20, FINAL - 19, 1, 1),
             (FINAL - 40, FINAL - 40 + 29, 1, 1),
             (FINAL - 5_000, FINAL - 4_999, 1, 6),
             (3_000, 3_029, 1, 20),
             (0, 0, 1, 20),
-            // The clock that recorded it was half an hour ahead.
+            // The clock that recorded the authorization was half an hour ahead.
             (FINAL - 20, FINAL - 920, 1, 1),
             (FINAL - 20, FINAL - 1_700, 2, 1),
         ];
@@ -668,7 +672,7 @@ mod tests {
 
     #[tokio::test]
     async fn payments_in_one_transaction_have_distinct_logs() {
-        // Payments of one payer to one payee, the second twice as long ago as the others.
+        // Payments of one payer to one payee, authorized at intervals of twelve blocks.
         let wanted = [0, 12, 24].map(|number| authorization(number, FINAL - 20 - number));
         let node = wanted
             .iter()
@@ -682,7 +686,7 @@ mod tests {
         assert_eq!(node.count("eth_getLogs"), 2);
     }
 
-    /// Anybody may have the token log a transfer of nothing from any payer to any payee.
+    /// Anybody can make the token log a zero-value transfer from any payer to any payee.
     #[tokio::test]
     async fn transfers_of_nothing_change_nothing() {
         let spammed = |chain: ScriptedChain, block, transaction| {
@@ -729,7 +733,7 @@ mod tests {
         assert_eq!(transaction.logs.len(), 1);
     }
 
-    /// A cancellation after a day without reconciliation.
+    /// The authorization was canceled after a day without reconciliation.
     #[tokio::test]
     async fn late_cancellations_are_found_by_state_or_logs() {
         let (authorized, canceled) = (FINAL - 50_000, FINAL - 7_000);
@@ -737,7 +741,7 @@ mod tests {
         let node = chain().serve().await;
         assert_eq!(state(&node, authorized).await, "unused");
         assert!(searches(&node) <= 3, "{}", searches(&node));
-        // A node that does not keep states that old refuses; then the logs are searched.
+        // A node that does not keep such old states refuses the call; then the logs are searched.
         let pruned = |method: &str, params: &Value| {
             let is_old = method == "eth_call" && params[1]["blockHash"] != json!(hash_of(FINAL));
             is_old.then_some(Reply::Refused(-32_000))
@@ -758,12 +762,12 @@ mod tests {
         }
     }
 
-    /// On a node that searches ten blocks at once, so that the searches are used up in between.
+    /// The node searches ten blocks at once, so the search runs out of calls before it is done.
     #[tokio::test]
     async fn an_unfinished_search_is_unknown_instead_of_untraced() {
         let wanted = [6_000, 4_500, 3_000, 1_500].map(|age| authorization(age, FINAL - age));
         let paid = |chain: ScriptedChain, one: &Authorization, block| chain.paid(&one.expected, block, block);
-        // The first one's use is where nobody searches.
+        // The first use is in a block that is not searched.
         let chain = paid(ScriptedChain::default(), &wanted[0], 10);
         let chain = paid(chain, &wanted[1], FINAL - 4_499);
         let chain = paid(chain, &wanted[2], FINAL - 2_999);
@@ -774,7 +778,7 @@ mod tests {
         assert_eq!(searches(&node), 400);
     }
 
-    /// A node that answers a search, or the question for the transfers beside, with these logs.
+    /// A node that answers the search for uses, or the call for the transfers, with these logs.
     async fn with_logs(of_search: bool, logs: Value) -> ScriptedNode {
         let changed = move |method: &str, params: &Value| {
             (method == "eth_getLogs" && searches_uses(params) == of_search).then(|| Reply::Result(logs.clone()))
@@ -845,7 +849,7 @@ mod tests {
 
     #[tokio::test]
     async fn failing_nodes_are_not_asked_for_smaller_ranges() {
-        // Without an answer the same call is made once more.
+        // A call without an answer is repeated once.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");
             let gone = move |method: &str, _: &Value| (method == "eth_getLogs").then(|| answer.clone());
@@ -867,7 +871,7 @@ mod tests {
         assert!(searches(&node) <= 12, "{}", searches(&node));
     }
 
-    /// If receipts are available, all payments are known by them.
+    /// If receipts are available, the states of all payments are known.
     #[tokio::test]
     async fn transfer_lookups_stop_after_too_many_refusals() {
         let refused = |with_receipts: bool| {
@@ -892,7 +896,7 @@ mod tests {
         let receipts = node.count("eth_getTransactionReceipt");
         assert!(receipts <= MOST_CALLS + AT_ONCE, "{receipts}");
 
-        // By receipts all are known.
+        // With receipts, all states are known.
         let node = chain.serve_except(refused(true)).await;
         assert!(
             states(&node, &wanted)
@@ -903,7 +907,7 @@ mod tests {
         assert_eq!(node.count("eth_getTransactionReceipt"), 500);
     }
 
-    /// In each block of one payer's payments there are more transfers than a node returns, and its receipts are as large.
+    /// Each block with payments of one payer has more transfers than a node returns, and its receipts are as large.
     #[tokio::test]
     async fn flooded_blocks_do_not_hide_other_payments() {
         let of_flooder = |number: u64| authorization(4 * number, FINAL - 200 + number);
@@ -936,7 +940,7 @@ mod tests {
         assert!(asked(&node).len() <= 130, "{}", asked(&node).len());
     }
 
-    /// A machine of the endpoint that still holds a block that was replaced.
+    /// A machine of the endpoint still holds a replaced block.
     #[tokio::test]
     async fn a_view_of_a_replaced_block_is_unknown() {
         let beside = |method: &str, params: &Value| {
@@ -963,13 +967,13 @@ mod tests {
         let (chain, wanted) = many(5);
         let node = chain.serve_except(one_block).await;
         assert_eq!(states(&node, &wanted).await, all_paid(5));
-        // The search; all, two and three, one and two of the three; then each.
+        // The search; the calls for all five, for the two halves, and for the halves of three; then one per payment.
         assert_eq!(node.count("eth_getLogs"), 1 + 4 + 5);
     }
 
     #[tokio::test]
     async fn one_unreadable_payment_leaves_the_others_known() {
-        // The transfers in the block of one are more than is read.
+        // The block of one payment has more transfers than are read.
         let bad = hash_of(FINAL - 499 + 6);
         let too_many = move |method: &str, params: &Value| {
             let filter = &params[0];
@@ -984,7 +988,7 @@ mod tests {
         "unknown".clone_into(&mut known[2]);
         assert_eq!(states(&node, &wanted).await, known);
 
-        // The call for the nonce of one failed.
+        // The call for one of the nonces fails.
         let one_fails = |method: &str, params: &Value| {
             let calls = calls_of_multicall(params);
             let result = |number: usize| Result3 {
@@ -999,7 +1003,7 @@ mod tests {
         assert_eq!(states(&node, &wanted).await, known);
     }
 
-    /// Each search takes a second here.
+    /// Each search takes a second.
     #[tokio::test(start_paused = true)]
     async fn results_found_before_the_deadline_are_kept() {
         let wanted = [
@@ -1025,7 +1029,7 @@ mod tests {
         assert_eq!(within(60).await, ["paid by 0, log 1", "paid by 1, log 1", "unused"]);
     }
 
-    /// Each of these calls takes a second here, and there are dozens to make.
+    /// Each of these calls takes a second, and there are dozens of them.
     #[tokio::test(start_paused = true)]
     async fn when_time_is_over_nothing_more_is_asked() {
         for slow in ["eth_call", "eth_getBlockByNumber", "eth_getLogs"] {
@@ -1047,7 +1051,7 @@ mod tests {
             });
             let started = Instant::now();
             let until = started + std::time::Duration::from_secs(3);
-            // By ranges of ten blocks.
+            // The node searches ten blocks at once.
             chain.authorization_states(&wanted, &final_block(), 10, until).await;
             assert!(started.elapsed().as_secs() <= 5, "{slow}: {:?}", started.elapsed());
         }

@@ -1,4 +1,4 @@
-//! The balances of many wallets as of one block (`multicall.rs`).
+//! The balances of many wallets at one block (`multicall.rs`).
 
 use crate::{
     Chain,
@@ -15,8 +15,8 @@ alloy::sol! {
 }
 
 impl Chain {
-    /// The balance of each of these wallets in the network's token in that block; `None` if the node gives no answer,
-    /// or would be asked after `until`.
+    /// The balance of each of these wallets in the network's token at that block; `None` if the node gives no answer,
+    /// or if `until` is over before the call.
     pub async fn balances(&self, wallets: &[Address], block: &FinalBlock, until: Instant) -> Vec<Option<Amount>> {
         let token = self.network.token().address;
         let question = |account: &Address| call_of(token, balanceOfCall { account: *account }.abi_encode());
@@ -25,8 +25,8 @@ impl Chain {
     }
 }
 
-/// A balance; more than [`Amount::MAX`] counts as that. An address without code answers zero bytes, which must not be
-/// read as a balance of zero.
+/// Parses a balance. Values above [`Amount::MAX`] are read as that maximum. An address without code returns zero bytes,
+/// which must not be read as a balance of zero.
 pub(crate) fn units(word: &[u8]) -> Option<Amount> {
     let word: [u8; 32] = word.try_into().ok()?;
     let units = u64::try_from(U256::from_be_bytes(word)).ok();
@@ -41,7 +41,7 @@ mod tests {
     use serde_json::json;
     use std::time::Duration;
 
-    /// The reading, splitting and refusal of answers is tested with the nonces (`nonces.rs`).
+    /// The parsing, splitting and refusal of answers is tested with the nonces (`nonces.rs`).
     #[tokio::test]
     async fn balances_of_many_wallets_take_one_call() {
         let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();

@@ -1,4 +1,4 @@
-//! Blocks: the newest final one, any by its number, and whether one is final.
+//! Blocks: the newest final block, a block by its number, and whether a block is final.
 
 use crate::{
     Chain, ChainError,
@@ -11,22 +11,22 @@ use serde_json::json;
 
 const METHOD: &str = "eth_getBlockByNumber";
 
-/// Where a block stands.
+/// Whether a block is on the chain, and final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It is on the chain, and final.
     Final,
-    /// Its number is not deep enough.
+    /// It is not deep enough to be final.
     NotFinal {
-        /// How many blocks are missing.
+        /// The number of confirmations that are missing.
         missing: u64,
     },
-    /// Another block of its number is on the chain.
+    /// Another block with its number is on the chain.
     Replaced,
 }
 
 impl Chain {
-    /// The newest final block. Each call asks the node again which chain it serves.
+    /// The newest final block. Each call checks the chain id of the node again.
     pub async fn final_block(&self) -> Result<FinalBlock, ChainError> {
         let (right, last) = tokio::join!(self.verify_chain_id(), self.final_number_and_hash());
         right?;
@@ -40,7 +40,7 @@ impl Chain {
         Ok(block)
     }
 
-    /// The number of the newest final block, and its hash where the EVM of the newest block knows it.
+    /// The number of the newest final block, and its hash if the EVM of the newest block can return it.
     async fn final_number_and_hash(&self) -> Result<(u64, Option<B256>), ChainError> {
         // The newest block's own depth is 1.
         let below = self.finality.confirmations.saturating_sub(1);
@@ -48,20 +48,20 @@ impl Chain {
             return Ok((self.head().await?.saturating_sub(below), None));
         }
         let view = self.view(&[Ancestor::Below(below)], json!("latest")).await?;
-        // On a chain shorter than that, the first block: it is on every fork.
+        // On a chain shorter than the depth, the first block counts as final: it is on every fork.
         let hash = view.ancestors.first().copied().flatten();
         Ok((view.number.saturating_sub(below), hash))
     }
 
-    /// Where a block stands: by its depth below the newest block and its hash, which one call reads together. At a depth
-    /// of one, and of more than the EVM knows hashes of, its hash is compared with the one that the node has at its
-    /// number.
+    /// Whether a block is final, by its depth below the newest block and its hash, both read in one call. If the
+    /// required depth is one, or the block is deeper than the EVM's hashes reach, its hash is compared with that of the
+    /// node's block with its number.
     pub(crate) async fn standing(&self, block: BlockId) -> Result<Standing, ChainError> {
         if self.finality.confirmations == 1 {
             return self.standing_at_number(block).await;
         }
         let view = self.view(&[Ancestor::Number(block.number)], json!("latest")).await?;
-        // The newest block has depth 1; 0 if the node is behind the one that knew the block.
+        // The newest block has depth 1. The depth is 0 if the node is behind the one that returned the block.
         let above = view.number.checked_sub(block.number);
         let depth = above.and_then(|above| above.checked_add(1)).unwrap_or(0);
         let missing = self.finality.confirmations.saturating_sub(depth);
@@ -87,8 +87,8 @@ impl Chain {
         })
     }
 
-    /// Of these blocks, those that are not ancestors of `last`, or `last` itself. Blocks that are more than [`ANCESTORS`]
-    /// below are not compared.
+    /// The blocks that are neither `last` nor an ancestor of it. Blocks more than [`ANCESTORS`] below `last` are not
+    /// compared.
     pub(crate) async fn not_below(&self, blocks: &[BlockId], last: &FinalBlock) -> Result<Vec<BlockId>, ChainError> {
         let mut strangers = Vec::new();
         let mut compared = Vec::new();
@@ -111,7 +111,7 @@ impl Chain {
         Ok(strangers)
     }
 
-    /// The block of this number, on the chain that the node holds to be canonical; `None` if the node does not have it.
+    /// The block with this number on the node's canonical chain; `None` if the node does not have it.
     pub async fn block(&self, number: u64) -> Result<Option<BlockId>, ChainError> {
         let header = self.header(number).await?;
         Ok(header.map(|FinalBlock { number, hash, .. }| BlockId { number, hash }))
@@ -161,7 +161,7 @@ mod tests {
             found
         };
         assert_eq!(check(HEAD, FINAL).await, final_block());
-        // On a chain shorter than that, the first one.
+        // On a chain shorter than the depth, the first block is returned.
         check(CONFIRMATIONS, 1).await;
         check(CONFIRMATIONS - 1, 0).await;
         check(2, 0).await;

@@ -1,16 +1,17 @@
 //! Balances, and whether a transaction is the authorized payment, in a final block.
 //!
-//! A block is final at the configured depth, counted from the node's newest block. The same call that reads the newest
-//! block's number proves that the transaction's block is its ancestor (`view.rs`), so a block that was replaced is never
-//! final, whichever machine of an endpoint answers. Until then the answer is [`Evidence::Pending`]: neither a payment nor
-//! a mismatch counts while a reorganization may still undo it. Nothing is waited for here: the answer says how many
-//! blocks are missing.
+//! A block is final at the configured depth, counted from the node's newest block. The call that reads the newest
+//! block's number also proves that the transaction's block is its ancestor (`view.rs`), so a replaced block is never
+//! final, even if the machines of an endpoint disagree. Before that the evidence is [`Evidence::Pending`]: neither a
+//! payment nor a mismatch counts while a reorganization may still undo it. Nothing waits here: the evidence contains
+//! the number of missing blocks.
 //!
-//! Evidence is the logs of the transaction's block, by its hash: those of the token with our payer, and our nonce or
-//! payee. If these are too many to read, because strangers logged transfers of nothing between the same two in that
-//! block, the logs in the transaction's receipt are read instead.
+//! The evidence consists of logs of the transaction's block, read by its hash: those of the token with our payer, and
+//! our nonce or payee. If these are too many to read, because others logged zero-value transfers between the same two
+//! wallets in that block, the logs in the transaction's receipt are read instead.
 //!
-//! Deliberately elsewhere: what the payment must look like ([`match_transfer`]), and what follows from the answer.
+//! Deliberately elsewhere: the logs that a payment must have ([`match_transfer`]), and the decision that follows from
+//! the evidence.
 
 use crate::{
     ChainError,
@@ -29,42 +30,41 @@ use purser_domain::{
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
-/// How deep a block must be to be final.
+/// The depth at which a block is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finality {
-    /// The number of blocks from the transaction's own to the newest, both included; 0 counts as 1.
+    /// The number of blocks from the transaction's block to the newest, both included; 0 counts as 1.
     pub confirmations: u64,
 }
 
-/// How long one call to an endpoint may take, from connecting to the last byte; where there are two, a call may take
-/// twice that. A hosted node answers in 20 to 200 ms: this allows for one slow answer within the time that a caller
-/// waits.
+/// The timeout of one call to an endpoint, from connecting to the last byte. With two endpoints, a call may take twice
+/// that. A hosted node answers in 20 to 200 ms, so this allows for one slow answer within the time that a caller waits.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The chain's evidence about one transaction and one authorized payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// It is the payment, and final.
+    /// The transaction is the payment, and final.
     Final(Transfer),
-    /// It is not the payment, and that is final.
+    /// The transaction is not the payment, and that is final.
     Mismatch {
-        /// The block that it is in.
+        /// The transaction's block.
         block: BlockId,
-        /// Why it is not.
+        /// The reason that it is not the payment.
         mismatch: Mismatch,
     },
     /// Not known yet.
     Pending(Pending),
 }
 
-/// Why it is not known yet.
+/// The reason that the evidence is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// The node knows no block with it: the transaction is not mined yet, or does not exist.
+    /// The node knows no block that contains the transaction: it is not mined yet, or does not exist.
     NotMined,
     /// Its block is not deep enough.
     NotFinal {
-        /// How many blocks are missing.
+        /// The number of missing blocks.
         missing: u64,
     },
 }
@@ -78,7 +78,7 @@ impl Pending {
         }
     }
 
-    /// How many blocks to wait for before asking again makes sense.
+    /// The number of blocks after which a new call makes sense.
     pub const fn blocks_to_wait(self) -> u64 {
         match self {
             Self::NotMined => 1,
@@ -87,7 +87,7 @@ impl Pending {
     }
 }
 
-/// One chain, read through one endpoint, or two of which the second is asked when the first fails.
+/// One chain, read through one endpoint, or through two, of which the second is called when the first fails.
 #[derive(Debug)]
 pub struct Chain {
     pub(crate) network: Network,
@@ -96,7 +96,8 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The network's chain through the one or two endpoints in the RPC secret, over this client. Nothing is called yet.
+    /// The network's chain, read over this client through the one or two endpoints in the RPC secret. Makes no call
+    /// yet.
     pub fn new(
         http: SharedHttpConnector,
         network: Network,
@@ -113,12 +114,12 @@ impl Chain {
         })
     }
 
-    /// The network's chain through this node.
+    /// The network's chain, read through this node.
     pub fn of_node(network: Network, node: Arc<dyn Node>, finality: Finality) -> Self {
         Self::over(network, Rpc::new(network.chain_id(), node), finality)
     }
 
-    /// The network's chain through these two nodes.
+    /// The network's chain, read through these two nodes.
     pub fn of_nodes(network: Network, [first, second]: [Arc<dyn Node>; 2], finality: Finality) -> Self {
         Self::over(network, Rpc::with_second(network.chain_id(), first, second), finality)
     }
@@ -130,7 +131,7 @@ impl Chain {
         Self { network, finality, rpc }
     }
 
-    /// The same chain through each endpoint alone: what gives money back is done only if all of them agree.
+    /// The same chain through each endpoint alone: releases and reverts require that all of them agree.
     pub fn witnesses(&self) -> Vec<Self> {
         let witness = |rpc| Self::over(self.network, rpc, self.finality);
         self.rpc.each().map(witness).collect()
@@ -148,12 +149,12 @@ impl Chain {
         })
     }
 
-    /// The chain's present evidence about a transaction that is named as an authorized payment: one call for one that
-    /// is not mined, three in two rounds for a payment, and a fourth to find out why a transaction without our logs is
-    /// not one. A payment more than [`ANCESTORS`](crate::view) blocks deep, or with too many logs to read, takes a
-    /// fourth one too.
+    /// The chain's evidence about a transaction that was reported as an authorized payment. Takes one call if the
+    /// transaction is not mined, three in two rounds for a payment, and a fourth to find out why a transaction without
+    /// our logs is not the payment. A payment more than [`ANCESTORS`](crate::view) blocks deep, or in a block with too
+    /// many logs to read, also takes a fourth.
     ///
-    /// One endpoint answers all of them. If a call fails, the other endpoint is asked for the whole proof.
+    /// One endpoint answers all calls of a proof. If a call fails, the whole proof is repeated with the other endpoint.
     pub async fn verify_transfer(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
         let proof = |rpc| {
             let chain = Self::over(self.network, rpc, self.finality);
@@ -176,7 +177,7 @@ impl Chain {
         match standing? {
             Standing::Final => {}
             Standing::NotFinal { missing } => return Ok(Evidence::Pending(Pending::NotFinal { missing })),
-            // The node that knew the transaction still holds a block that was replaced.
+            // The machine that returned the transaction still holds a replaced block.
             Standing::Replaced => return Ok(Evidence::Pending(Pending::NotMined)),
         }
         let logs = match logs {
@@ -194,13 +195,13 @@ impl Chain {
         })
     }
 
-    /// Warms up before the first request: opens the connection, and asks which chain the node serves. A failure, or a
-    /// wrong chain, is logged, and the next call asks again.
+    /// Opens the connection and checks the node's chain id before the first request. A failure or a wrong chain is
+    /// logged, and the next call checks again.
     pub async fn warm_up(&self) {
         self.rpc.warm_up().await;
     }
 
-    /// Asks the node which chain it serves, even if that was checked before.
+    /// Checks the node's chain id, even if it was checked before.
     pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
         self.rpc.verify().await
     }
@@ -212,8 +213,7 @@ impl Chain {
             .map(|Quantity(number)| number)
     }
 
-    /// The block that a transaction is in, if it is in one. A node finds a transaction by its hash on the chain that it
-    /// holds to be canonical alone.
+    /// The block that contains the transaction, if any. A node finds transactions by hash only on its canonical chain.
     async fn block_of(&self, tx_hash: TxHash) -> Result<Option<BlockId>, ChainError> {
         const METHOD: &str = "eth_getTransactionByHash";
         let asked = json!([tx_hash.b256()]);
@@ -225,7 +225,7 @@ impl Chain {
             .map_err(|what| ChainError::Malformed { method: METHOD, what })
     }
 
-    /// Whether a transaction in a block has failed, by its receipt; one that the node doesn't know has not.
+    /// Whether a mined transaction failed, according to its receipt. Without a receipt, it counts as not failed.
     async fn has_failed(&self, tx_hash: TxHash) -> Result<bool, ChainError> {
         const METHOD: &str = "eth_getTransactionReceipt";
         let receipt: Option<WireReceipt> = self.rpc.call(METHOD, json!([tx_hash.b256()])).await?;
@@ -251,14 +251,14 @@ mod tests {
     use tokio::sync::Barrier;
 
     const BLOCK: u64 = 100;
-    /// The newest block in which `BLOCK` is final.
+    /// The number of the first newest block at which `BLOCK` is final.
     const DEEP: u64 = BLOCK + CONFIRMATIONS - 1;
 
     fn expected() -> Expected {
         payment(1)
     }
 
-    /// A chain on which the third transaction of a block is our payment, and just final.
+    /// A chain on which the third transaction of a block is our payment, and has just become final.
     fn paid() -> ScriptedChain {
         let others = ScriptedChain::default()
             .paid(&payment(13), BLOCK, 5)
@@ -268,7 +268,7 @@ mod tests {
         chain
     }
 
-    /// That chain, except for one method.
+    /// The same answers, except for one method.
     fn except(method: &'static str, answer: Reply) -> impl FnMut(&str, &Value) -> Option<Reply> + Clone + Send {
         move |called, _| (called == method).then(|| answer.clone())
     }
@@ -277,12 +277,12 @@ mod tests {
         paid().serve_except(except(method, answer)).await
     }
 
-    /// A newest block, and the hash of its ancestor, as words.
+    /// The number of a newest block and the hash of its ancestor, as words.
     fn viewed(head: u64, hash: u64) -> Value {
         json!(Bytes::from([word(head), word(hash)].concat()))
     }
 
-    /// The evidence in words, or the error as the log would show it.
+    /// The evidence as text, or the error as it is logged.
     async fn evidence(node: &ScriptedNode) -> String {
         match chain_at(&node.url).verify_transfer(&expected(), tx_hash(1)).await {
             Ok(Evidence::Final(transfer)) => {
@@ -315,7 +315,7 @@ mod tests {
             (with_head(alone(), DEEP), "paid by log 1"),
             (with_head(alone(), u64::MAX), "paid by log 1"),
             (
-                // The sum that the payer paid this payee in one transaction.
+                // The total of several payments to this payee in one transaction.
                 ScriptedChain::default()
                     .transferred(&expected(), 5, BLOCK, 1)
                     .paid(&payment(13), BLOCK, 1)
@@ -337,7 +337,7 @@ mod tests {
                 with_head(ScriptedChain::default().paid(&less, BLOCK, 1), DEEP - 2),
                 "transaction_not_final: 2",
             ),
-            // Another payment, and ours by another transaction of the same block.
+            // Another payment, and our payment in another transaction of the same block.
             (
                 ScriptedChain::default()
                     .paid(&payment(13), BLOCK, 1)
@@ -372,7 +372,7 @@ mod tests {
             let node = paid_except(method, Reply::Result(answer)).await;
             assert_eq!(evidence(&node).await, outcome, "{method}");
         }
-        // A receipt that is gone says nothing.
+        // A missing receipt proves nothing.
         let chain = ScriptedChain::default().failed(BLOCK, 1);
         let gone = except("eth_getTransactionReceipt", Reply::Result(Value::Null));
         assert_eq!(
@@ -405,7 +405,7 @@ mod tests {
         check(less, &stranger).await;
     }
 
-    /// Each of the second round's calls is answered once both have come.
+    /// The calls of the second round are answered only once both have been received.
     #[tokio::test(start_paused = true)]
     async fn newest_block_and_logs_are_fetched_concurrently() {
         let both = Arc::new(Barrier::new(2));
@@ -440,13 +440,13 @@ mod tests {
         assert_eq!(*params, json!([filter]));
     }
 
-    /// The newest block is deep enough, but its ancestor of that number is another one than the transaction's.
+    /// The newest block is deep enough, but its ancestor with that number is not the transaction's block.
     #[tokio::test]
     async fn a_payment_in_a_replaced_block_is_unconfirmed() {
         let replaced = Reply::Result(viewed(DEEP, 0x5a));
         let node = paid_except("eth_call", replaced).await;
         assert_eq!(evidence(&node).await, "transaction_not_mined: 1");
-        // At one confirmation, and more than 256 blocks deep, the node's block of its number is compared.
+        // At one confirmation, or more than 256 blocks deep, the node's block with that number is compared.
         let other = json!({"hash": word(0x5a), "number": quantity(BLOCK), "timestamp": "0x1"});
         let other = except("eth_getBlockByNumber", Reply::Result(other));
         let mut old = paid();
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(shown, Evidence::Pending(Pending::NotMined));
     }
 
-    /// The first endpoint still holds a block that was replaced, and can't say what the newest one is.
+    /// The first endpoint still holds a replaced block, and can't return its newest block.
     #[tokio::test]
     async fn a_failed_over_proof_restarts_from_scratch() {
         let behind = paid_except("eth_call", Reply::Status(503)).await;
@@ -479,7 +479,7 @@ mod tests {
         }
     }
 
-    /// Anybody may have the token log a transfer of nothing from any payer to any payee.
+    /// Anybody can make the token log a zero-value transfer from any payer to any payee.
     #[tokio::test]
     async fn the_receipt_proves_payments_in_overfull_blocks() {
         for refusal in [too_large(), Reply::Refused(-32_005), Reply::Status(413)] {
@@ -487,7 +487,7 @@ mod tests {
             assert_eq!(evidence(&node).await, "paid by log 4");
             assert_eq!(node.count("eth_getTransactionReceipt"), 1);
         }
-        // The receipt is another transaction's, or of another block, or has other logs.
+        // The receipt is that of another transaction or block, or has other logs.
         let receipt = paid().answer("eth_getTransactionReceipt", &json!([tx_hash(1).b256()]));
         let other = json!(B256::repeat_byte(0x78));
         let wrong = [
@@ -517,7 +517,7 @@ mod tests {
         value
     }
 
-    /// The logs that answer for our payment, with one member changed.
+    /// The logs of our payment, with one member changed.
     fn logs(pointer: &str, new: Value) -> Reply {
         let Expected {
             token, from, to, nonce, ..
@@ -617,7 +617,7 @@ mod tests {
             let shown = format!("{method} {answer:.200?}");
             assert_eq!(evidence(&paid_except(method, answer).await).await, outcome, "{shown}");
         }
-        // Logs that are another transaction's are in the block, but not our payment.
+        // Logs of another transaction of the block do not prove our payment.
         let node = paid_except(LOGS, logs("/2/transactionHash", other.clone())).await;
         assert_eq!(evidence(&node).await, "authorization_not_used");
         let node = paid_except(LOGS, logs("/3/transactionHash", other.clone())).await;
@@ -677,7 +677,7 @@ mod tests {
             .find(|(method, _)| method == "eth_call")
             .unwrap()
             .1;
-        // The selector of balanceOf(address), and the address as one word.
+        // The selector of `balanceOf(address)`, and the address as one word.
         let data = format!("0x70a08231{}{}", "00".repeat(12), "20".repeat(20));
         assert_eq!(
             call,
@@ -712,7 +712,7 @@ mod tests {
         assert_eq!(wrong.count("eth_chainId"), 2);
     }
 
-    /// A failed check of the chain id is repeated by the first call.
+    /// The first call repeats a failed check of the chain id.
     #[tokio::test]
     async fn calls_await_warm_up_or_repeat_it() {
         let node = paid().serve().await;
@@ -781,7 +781,7 @@ mod tests {
         check(BLOCK, None).await;
     }
 
-    /// A failed witness does not fall back to the other node.
+    /// If a witness fails, the other node is not called instead.
     #[tokio::test]
     async fn each_node_is_a_separate_witness() {
         let one = paid().serve().await;
@@ -799,7 +799,7 @@ mod tests {
             }
             assert_eq!(heard, balances);
         }
-        // A witness does not speak for another.
+        // A failed witness is not replaced by the other.
         let chain = Chain::new(
             http(),
             NETWORK,

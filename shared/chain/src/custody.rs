@@ -1,6 +1,6 @@
 //! The wallets' keys, in one of two custodies: derived from the seed, or held by KMS.
 //!
-//! Always true: only [`Custody::signer`] returns a [`Signer`] to other crates, and only for a wallet whose key gives the
+//! Invariant: only [`Custody::signer`] returns a [`Signer`] to other crates, and only for a wallet whose key has the
 //! stored address and has attested the agent.
 
 use crate::attestation::{attestation_digest, is_attested};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Custody {
     keys: Keys,
-    /// The attestations that were verified: recovering a signer costs as much as a signature.
+    /// The attestations that were verified. Verifying one costs as much as a signature.
     verified: Mutex<HashSet<(AgentId, Address, WalletAttestation)>>,
 }
 
@@ -28,15 +28,15 @@ enum Keys {
     Kms(Box<KmsKeys>),
 }
 
-/// The number of verified attestations at which all are dropped: about 128 KiB.
+/// The number of verified attestations at which all are dropped (about 128 KiB).
 const MOST_VERIFIED: usize = 1024;
 
-/// A key whose wallet is to be attested.
+/// The key of a new wallet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewKey {
-    /// The seed's, with this last step.
+    /// A key derived from the seed, with this last step.
     Seed(u32),
-    /// One in KMS.
+    /// A key in KMS.
     Kms(KmsKeyId),
 }
 
@@ -46,10 +46,10 @@ pub enum CustodyError {
     /// The wallet's key is in the other custody.
     #[error("the wallet's key is in another custody")]
     OtherCustody,
-    /// The wallet's address is not its key's.
+    /// The stored address is not that of the key.
     #[error("the key's wallet is {derived}, and the agent's is {stored}")]
     OtherWallet {
-        /// Where the key leads.
+        /// The address of the key.
         derived: Address,
         /// The agent's stored address.
         stored: Address,
@@ -57,27 +57,27 @@ pub enum CustodyError {
     /// The wallet's key has not attested this agent.
     #[error("wallet {wallet} is not attested for agent {agent}")]
     NotAttested {
-        /// The agent that is to pay.
+        /// The paying agent.
         agent: AgentId,
         /// The stored address.
         wallet: Address,
     },
-    /// The stored public key is none.
+    /// The stored public key is invalid.
     #[error("the wallet's public key is not on the curve")]
     PublicKey,
-    /// The seed derives no such wallet.
+    /// The seed can't derive the wallet.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Nothing was signed.
+    /// The signature could not be made.
     #[error(transparent)]
     Sign(#[from] SignError),
-    /// KMS did not answer as it should.
+    /// The call to KMS failed, or its answer is invalid.
     #[error(transparent)]
     Kms(#[from] KmsError),
 }
 
 impl CustodyError {
-    /// Whether another try may succeed.
+    /// Whether a retry may succeed.
     pub const fn may_pass(&self) -> bool {
         matches!(self, Self::Kms(KmsError::Unavailable(_)))
     }
@@ -120,7 +120,7 @@ impl Custody {
         Self { keys, verified }
     }
 
-    /// The keys in KMS, if this custody has them there.
+    /// The keys in KMS, if this custody uses KMS.
     pub fn kms(&self) -> Option<&KmsKeys> {
         match &self.keys {
             Keys::Seed(_) => None,
@@ -154,7 +154,7 @@ impl Custody {
         }
     }
 
-    /// Whether the wallet's attestation is by its own key and of this agent.
+    /// Whether the wallet's attestation is a signature by its own key for this agent.
     fn has_attested(&self, agent: AgentId, wallet: &Wallet) -> bool {
         let claim = (agent, wallet.address, wallet.attestation);
         let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ impl Custody {
         is_attested
     }
 
-    /// The wallet of a new key. Asks KMS for the key's public half.
+    /// The wallet of a new key. Reads the public key from KMS if the key is there.
     pub async fn new_wallet(&self, key: NewKey) -> Result<NewWallet<'_>, CustodyError> {
         let (key, signer) = match (&self.keys, key) {
             (Keys::Seed(seed), NewKey::Seed(index)) => (WalletKey::Seed { index }, Key::Seed(seed.wallet(index)?)),
@@ -222,8 +222,8 @@ impl Signer<'_> {
         }
     }
 
-    /// Signs a transfer of the network's token from this wallet: r, s, and v as 27 or 28, as the token takes them. The
-    /// seed's signatures of one transfer are the same bytes, those of KMS are not.
+    /// Signs a transfer of the network's token from this wallet: r, s, and v as 27 or 28, the form that the token
+    /// accepts. Two signatures of one transfer are equal with the seed, but differ with KMS.
     pub async fn sign(
         &self,
         network: Network,
@@ -259,7 +259,7 @@ mod tests {
             wallet.attest(agent(number)).await.unwrap()
         };
         let (first, second) = (attested(1, 1).await, attested(2, 2).await);
-        // Twice: the second answer is from memory.
+        // Twice: the second result comes from memory.
         for _ in 0..2 {
             assert_eq!(custody.signer(agent(1), &first).unwrap().address(), first.address);
             let wallet = first.address;

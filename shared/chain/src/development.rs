@@ -1,11 +1,11 @@
-//! Detecting a development node, for settings that must never be on where money is real.
+//! Detects a development node, for settings that must never be used with real money.
 
 use crate::{Chain, ChainError};
 use serde_json::json;
 
 impl Chain {
-    /// Whether each endpoint is a local chain that its owner can rewrite: Anvil or Hardhat, by the client version it
-    /// answers with (`web3_clientVersion`). A hosted node of a real chain is neither.
+    /// Whether each endpoint is a local chain that its owner can rewrite: Anvil or Hardhat, according to its client
+    /// version (`web3_clientVersion`). A hosted node of a real chain is neither.
     pub async fn is_development_node(&self) -> Result<bool, ChainError> {
         for endpoint in self.rpc.each() {
             let version: String = endpoint.call("web3_clientVersion", json!([])).await?;

@@ -1,35 +1,35 @@
-//! Why a call to the node failed. The texts are for the log.
+//! Why a call to the node failed. The texts are only for the log.
 //!
-//! No error contains the RPC's address: hosted nodes carry their API key in it.
+//! No error contains the RPC's address, because the addresses of hosted nodes contain an API key.
 
-/// The call failed, or the answer makes no sense. It says nothing about any payment.
+/// The call failed, or its answer is invalid. This proves nothing about any payment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// The configured address is unusable; it is not repeated here.
+    /// The configured address is invalid. The error does not contain it.
     #[error(
         "the RPC secret must be one https address or two different ones; http is for Base Sepolia, on this machine or a \
          private network"
     )]
     Address,
-    /// No complete answer came in time.
+    /// No complete answer was received in time.
     #[error("`{method}` got no answer")]
     Unreachable {
         /// The JSON-RPC method.
         method: &'static str,
-        /// Why, without the address.
+        /// The cause, without the address.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The HTTP answer was not a success.
+    /// The HTTP status of the answer is not a success.
     #[error("`{method}` was answered with HTTP status {status}")]
     Status {
         /// The JSON-RPC method.
         method: &'static str,
-        /// The status: 429 where the node throttles.
+        /// The status; 429 if the node throttles.
         status: u16,
     },
-    /// The node refused the call. Its message is left out, since some nodes repeat the address in it.
+    /// The node refused the call. Its message is left out, because some nodes repeat the address in it.
     #[error("`{method}` was refused with JSON-RPC code {code}")]
     Refused {
         /// The JSON-RPC method.
@@ -37,15 +37,15 @@ pub enum ChainError {
         /// The code.
         code: i64,
     },
-    /// The answer is not of the form that the method has.
+    /// The answer does not have the form that the method requires.
     #[error("`{method}` was answered with {what}")]
     Malformed {
         /// The JSON-RPC method.
         method: &'static str,
-        /// The difference.
+        /// The deviation from that form.
         what: &'static str,
     },
-    /// The answer is larger than what is read of one.
+    /// The answer exceeds the size limit.
     #[error("`{method}` was answered with more bytes than the limit")]
     TooLarge {
         /// The JSON-RPC method.
@@ -56,20 +56,20 @@ pub enum ChainError {
     WrongChain {
         /// The configured chain id.
         expected: u64,
-        /// The node's.
+        /// The chain id of the node.
         found: u64,
     },
 }
 
 impl ChainError {
-    /// Whether the same question may be answered in smaller parts: nodes limit the size of requests and answers, the gas
-    /// of a call and the blocks of a search, each in its own words. A node that throttles, or that can't be reached, does
-    /// not answer parts either.
+    /// Whether a split request may succeed: nodes limit the size of requests and answers, the gas of a call and the
+    /// blocks of a search, each with different errors. A node that throttles, or that can't be reached, does not answer
+    /// smaller requests either.
     pub(crate) const fn may_pass_in_parts(&self) -> bool {
         matches!(self, Self::Malformed { .. }) || self.is_of_size()
     }
 
-    /// Whether the node may have refused the question for its size, or the answer was too large to read.
+    /// Whether the node may have refused the request because of its size, or the answer was too large to read.
     pub(crate) const fn is_of_size(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::TooLarge { .. } => true,

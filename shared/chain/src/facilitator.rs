@@ -1,8 +1,8 @@
-//! The x402 facilitator that payouts are submitted through, so that a wallet needs no gas.
+//! The x402 facilitator that submits payouts, so that a wallet needs no gas.
 //!
-//! Invariants: its address is https, except on Base Sepolia for this machine or a private network. A public
-//! facilitator is called only at public addresses. A call ends in time, and reads a limited part of the answer. A
-//! facilitator can make the signed transfer and no other; its answer is no proof.
+//! Invariants: its address is https, except on Base Sepolia for this machine or a private network. A public facilitator
+//! is called only at public addresses. Calls have a timeout, and answers a size limit. A facilitator can make only the
+//! signed transfer, and its answer is no proof.
 
 use crate::{ChainError, http_node::is_near};
 use aws_smithy_runtime_api::client::{
@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use url::Url;
 
-/// How long an answer may take: it waits for the transaction, some blocks of two seconds. The function has fifteen, and
-/// so has the one that asks it.
+/// The timeout of a call. The facilitator answers after the transaction is mined, which takes some blocks of two
+/// seconds. The function that calls it, and the one that invokes that function, each have fifteen seconds.
 const LONGEST_CALL: Duration = Duration::from_secs(8);
-/// An answer has some hundred bytes.
+/// The size limit of an answer. Answers have some hundred bytes.
 const MAX_ANSWER_BYTES: usize = 16 * 1024;
 
 /// A facilitator.
@@ -29,14 +29,14 @@ pub struct Facilitator {
     settle: String,
 }
 
-/// An address that no facilitator may have.
+/// The address is not allowed for a facilitator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be an https address of the public internet, without user, password, query or fragment")]
 pub struct FacilitatorAddressError;
 
 impl Facilitator {
-    /// The facilitator at this address. `near` calls this machine and private networks, `outward` public addresses only;
-    /// `is_public` judges an address before its name is resolved.
+    /// The facilitator at this address. `near` is the client for this machine and private networks, `outward` the one
+    /// for public addresses. `is_public` checks an address before its name is resolved.
     pub fn new(
         network: Network,
         address: &str,
@@ -68,7 +68,7 @@ impl Facilitator {
         })
     }
 
-    /// Submits a transfer (x402 v2, `POST /settle`), with the answer's reason where it has one.
+    /// Submits a transfer (x402 v2, `POST /settle`). Also returns the answer's reason, if it has one.
     pub async fn settle(&self, request: &Value) -> (Submission, Option<String>) {
         match timeout(LONGEST_CALL, self.post(request)).await {
             Ok(Ok(body)) => Submission::of_answer(&body),
@@ -83,7 +83,7 @@ impl Facilitator {
         }
     }
 
-    /// The body of the answer, whatever its status: a refusal has one too.
+    /// The body of the answer, regardless of its status: a refusal has a body too.
     async fn post(&self, request: &Value) -> Result<Vec<u8>, ChainError> {
         const METHOD: &str = "settle";
         let failed = |source| ChainError::Unreachable { method: METHOD, source };
@@ -92,7 +92,7 @@ impl Facilitator {
         post.set_uri(self.settle.clone()).map_err(|_| ChainError::Address)?;
         let headers = post.headers_mut();
         headers.insert("content-type", "application/json");
-        // One from the pool may have died while the environment was frozen, and this call is not repeated.
+        // A pooled connection may have died while the environment was frozen, and this call is not repeated.
         headers.insert("connection", "close");
         let response = self.http.call(post).await.map_err(|error| failed(error.into()))?;
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;

@@ -1,7 +1,8 @@
 //! A node over HTTP, and the addresses in the RPC secret.
 //!
 //! Every call is a read, so a call without a complete answer is repeated once, on a new connection: a pooled one may
-//! have died while the environment was frozen. Complete answers are never repeated here, not even a refusal or a 429.
+//! have died while the environment was frozen. Calls with a complete answer are never repeated here, not even after a
+//! refusal or a 429.
 
 use crate::{
     ChainError,
@@ -23,25 +24,25 @@ use std::{error::Error as StdError, pin::pin, time::Duration};
 use tokio::time::timeout;
 use url::{Host, Url};
 
-/// The largest answer that is read: some 25,000 logs, which is more transfers of one payer to one payee than a block
-/// holds.
+/// The size limit of an answer: some 25,000 logs, which is more transfers from one payer to one payee than fit into a
+/// block.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 /// A node over HTTP.
 pub struct HttpNode {
     http: SharedHttpConnector,
-    /// Without user and password.
+    /// The address without user and password.
     url: String,
     /// The user and password of the address, as a header (RFC 7617).
     authorization: Option<String>,
     timeout: Duration,
 }
 
-/// Which connection a request is sent on.
+/// The connection on which a request is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Connection {
     Pooled,
-    /// A new one, for this request alone.
+    /// A new connection, for this request alone.
     Own,
 }
 
@@ -50,7 +51,7 @@ impl HttpNode {
     pub fn new(http: SharedHttpConnector, url: &str, timeout: Duration) -> Result<Self, ChainError> {
         let mut url = parse(url)?;
         let authorization = basic(&url)?;
-        // Neither fails where there is a host.
+        // Neither fails if the URL has a host.
         let bare = url.set_username("").and_then(|()| url.set_password(None));
         bare.map_err(|()| ChainError::Address)?;
         url.set_fragment(None);
@@ -69,8 +70,8 @@ impl HttpNode {
         }
     }
 
-    /// The first complete answer of two attempts. The second is made when the first has failed, or half of the time is
-    /// over; the first may still answer then, as a slow node does.
+    /// The first complete answer of two attempts. The second attempt starts when the first has failed, or when half of
+    /// the time is over; in the latter case the first may still answer.
     async fn attempts(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
         let (mut pooled, connection) = (
             self.request(request, Connection::Pooled)?,
@@ -83,8 +84,8 @@ impl HttpNode {
             Ok(answer) => return answer,
             Err(_late) => None,
         };
-        // Else the pool gives it out again: HTTP/2 shares one connection among all calls until the system gives it up,
-        // which takes a quarter of an hour.
+        // Otherwise the pool would reuse the connection: HTTP/2 shares one connection among all calls until the
+        // operating system closes it, after a quarter of an hour.
         if let Some(connection) = connection.get() {
             connection.poison();
         }
@@ -120,7 +121,7 @@ impl HttpNode {
         let headers = post.headers_mut();
         headers.insert("content-type", "application/json");
         if connection == Connection::Own {
-            // RFC 9110, section 7.6.1. The client of `shared/api` takes none from its pool then.
+            // RFC 9110, section 7.6.1. The client of `shared/api` then takes no connection from its pool.
             headers.insert("connection", "close");
         }
         if let Some(authorization) = &self.authorization {
@@ -138,8 +139,8 @@ impl Node for HttpNode {
 
 /// The addresses in the RPC secret's text, separated by white space: one, or two that differ.
 ///
-/// They are https. Without TLS whoever is on the way could answer for the node, so http is for development alone: for
-/// Base Sepolia, on this machine or, as containers reach it, on a private network.
+/// They must be https: without TLS, anyone on the network path could answer for the node. Plain http is allowed only
+/// for development: for Base Sepolia, on this machine or, for containers, on a private network.
 pub(crate) fn addresses(network: Network, text: &str) -> Result<(&str, Option<&str>), ChainError> {
     let mut words = text.split_ascii_whitespace();
     let (Some(first), second, None) = (words.next(), words.next(), words.next()) else {
@@ -176,7 +177,7 @@ pub(crate) fn is_near(url: &Url) -> bool {
     }
 }
 
-/// The user and the password in an address, as a header value; `None` where it holds neither.
+/// The user and password of an address as a header value; `None` if it has neither.
 fn basic(url: &Url) -> Result<Option<String>, ChainError> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
@@ -216,7 +217,7 @@ mod tests {
         },
     };
 
-    /// The answer of a call, or the error's text. Half of the time suffices for an answer.
+    /// The result of a call, or the error's text. Half of the timeout is enough for an answer.
     async fn asked(node: &HttpNode) -> String {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_blockNumber", "params": []});
         match node.exchange("eth_blockNumber", &request).await {
@@ -229,7 +230,7 @@ mod tests {
         HttpNode::new(http(), &node.url, Duration::from_secs(1)).unwrap()
     }
 
-    /// A node that does this with its first call, and answers the others.
+    /// A node that replies this way to its first call, and normally to the others.
     async fn at_first(reply: Reply) -> ScriptedNode {
         let mut first = Some(reply);
         ScriptedNode::start(move |_, _| first.take().unwrap_or(Reply::Result(json!(7)))).await
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!((node.count("eth_blockNumber"), node.connections()), (2, 2));
     }
 
-    /// A client on whose pooled connections nothing arrives; it notes whether they were taken out of the pool.
+    /// A client whose pooled connections receive nothing. It records whether they were removed from the pool.
     #[derive(Debug)]
     struct DeadPool(Arc<AtomicBool>);
 
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(asked(&over(&node)).await, "7");
     }
 
-    /// A test network may also have a local address with plain HTTP.
+    /// On a test network, plain HTTP to a local address is also allowed.
     #[test]
     fn one_or_two_https_node_addresses_are_accepted() {
         use Network::{Base, BaseSepolia};

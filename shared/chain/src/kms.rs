@@ -1,7 +1,7 @@
-//! Wallets whose keys are in KMS: one of secp256k1 for each agent, which signs digests and which nobody can read.
+//! Wallets whose keys are in KMS: one secp256k1 key per agent, which signs digests and can't be exported.
 //!
-//! KMS signs with a random number each time (FIPS 186-5), so two signatures of one digest differ, and half of them
-//! have the high `s` that tokens refuse (EIP-2). Its answer is read strictly, normalized, and returned only if it
+//! KMS signs with a new random number each time (FIPS 186-5), so two signatures of one digest differ, and half of them
+//! have the high `s` that tokens refuse (EIP-2). A signature is parsed strictly, normalized, and returned only if it
 //! recovers the wallet's address.
 
 use alloy::primitives::{Address, B256, Signature};
@@ -23,30 +23,30 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Why KMS did not do what it was asked.
+/// Why a call to KMS failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KmsError {
-    /// Throttled, unreachable or failing for now: another try may succeed.
+    /// KMS throttles, can't be reached or fails temporarily: a retry may succeed.
     #[error("KMS can't be asked now: {0}")]
     Unavailable(String),
-    /// The key is gone, disabled or not for us, or the request is wrong.
+    /// The key is missing, disabled or not accessible, or the request is invalid.
     #[error("KMS refuses: {0}")]
     Refused(String),
-    /// It answered something that is no key or signature of this wallet's.
+    /// The answer is not a valid key or signature of this wallet.
     #[error("KMS answered {0}")]
     Answer(&'static str),
 }
 
-/// The keys, over a connection that the first call opens: most environments of a function need none.
+/// The keys in KMS. The connection is opened by the first call, because most environments of a function need none.
 pub struct KmsKeys {
     aws: SdkConfig,
     client: OnceLock<Client>,
 }
 
-/// The tag of every wallet's key with the name of its stack, by which roles know it.
+/// The tag of every wallet's key that contains the name of its stack, by which IAM policies allow the key's use.
 pub const STACK_TAG: &str = "purser-stack";
 
-/// The tag of every wallet's key with its agent's id, by which people find one that no agent has.
+/// The tag of every wallet's key that contains its agent's id. By it, people find keys that no agent uses.
 pub const AGENT_TAG: &str = "purser-agent";
 
 impl KmsKeys {
@@ -62,9 +62,9 @@ impl KmsKeys {
 
     /// Creates a key for an agent, with this key policy; without one, IAM policies apply.
     ///
-    /// The caller may not change that policy afterwards, which KMS takes for a lockout and refuses unless the check is
-    /// bypassed (API reference, `CreateKey`, `BypassPolicyLockoutSafetyCheck`). Nobody is locked out: the policy leaves
-    /// its change to the account's IAM policies.
+    /// The caller can't change that policy afterwards. KMS considers this a lockout and refuses the call unless the
+    /// check is bypassed (API reference, `CreateKey`, `BypassPolicyLockoutSafetyCheck`). Nobody is locked out: the
+    /// policy lets the account's IAM policies allow changes to it.
     ///
     /// KMS is called once. If its answer is lost, the key remains without an agent, and is found by its tags.
     pub async fn create(&self, agent: AgentId, stack: &str, policy: Option<&str>) -> Result<KmsKeyId, KmsError> {
@@ -92,7 +92,7 @@ impl KmsKeys {
         id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
     }
 
-    /// The public half of a new key.
+    /// The public key of a new key.
     pub async fn public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
         let ask = || self.client().get_public_key().key_id(key.to_string()).send();
         let answer = of_new_key(ask).await?;
@@ -102,14 +102,14 @@ impl KmsKeys {
             .ok_or(KmsError::Answer("no key of secp256k1"))
     }
 
-    /// The signature of a digest by that key: r, s, and v as 27 or 28, such that it recovers this address.
+    /// The signature of a digest by this key: r, s, and v as 27 or 28, from which this address is recovered.
     pub(crate) async fn sign(&self, key: KmsKeyId, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
         let answer = self.ask_to_sign(key, digest).send().await;
         let answer = answer.map_err(|error| told(&error, KmsSignError::is_key_unavailable_exception))?;
         signature_in(&answer, address, digest)
     }
 
-    /// The same by a new key, which may not be usable yet.
+    /// As [`Self::sign`], for a new key, which may not be usable yet.
     pub(crate) async fn sign_by_new_key(
         &self,
         key: KmsKeyId,
@@ -135,24 +135,24 @@ fn signature_in(answer: &SignOutput, address: Address, digest: B256) -> Result<[
     recoverable(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
 }
 
-/// Nothing of the account: debug output may reach a log.
+/// `Debug` prints nothing about the account, because its output may be logged.
 impl fmt::Debug for KmsKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KmsKeys(..)")
     }
 }
 
-/// Making a key takes longer than using one.
+/// The timeout for creating a key, which takes longer than using one.
 const CREATING: Duration = Duration::from_secs(5);
 
-/// The waits between tries to use a new key, which mostly becomes usable within a second.
+/// The delays before retries with a new key, which usually becomes usable within a second.
 const NEW_KEY_WAITS: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(900),
 ];
 
-/// The answer of a new key. Where the key is not usable yet, asks again after each wait, and then returns
+/// Calls KMS for a new key. If the key is not usable yet, retries after each delay, and then returns
 /// [`KmsError::Unavailable`].
 async fn of_new_key<T, E, F>(ask: impl Fn() -> F) -> Result<T, KmsError>
 where
@@ -171,8 +171,8 @@ where
     }
 }
 
-/// Whether this may end by itself where the key is new: the key is unknown for a moment (KMS developer guide, "Eventual
-/// consistency"), and the tags that let a role use it take up to five minutes to hold ("ABAC for AWS KMS").
+/// Whether the error of a new key is temporary: the key is unknown for a moment (KMS developer guide, "Eventual
+/// consistency"), and the tags that let a role use it take up to five minutes to take effect ("ABAC for AWS KMS").
 fn is_not_yet<E: ProvideErrorMetadata>(error: &E) -> bool {
     matches!(
         error.code(),
@@ -180,8 +180,8 @@ fn is_not_yet<E: ProvideErrorMetadata>(error: &E) -> bool {
     )
 }
 
-/// The meaning of an error; `passes` decides for the operation's own errors, and the status for others: a throttled
-/// call is 400, which the SDK has retried.
+/// Converts an error. `passes` decides whether an error of the operation is temporary; for all others, the code and the
+/// status decide. A throttled call has status 400, and the SDK has already retried it.
 fn told<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -209,7 +209,7 @@ where
     }
 }
 
-/// The point in a `SubjectPublicKeyInfo` (RFC 5480 §2), which for this curve has one DER form: this, and the point.
+/// The point in a `SubjectPublicKeyInfo` (RFC 5480 §2). For this curve its only DER form is this prefix and the point.
 fn public_key_of(der: &[u8]) -> Option<PublicKey> {
     const BEFORE: [u8; 23] = [
         0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
@@ -229,7 +229,8 @@ pub fn address_of(key: &PublicKey) -> Option<Address> {
     Some(Address::from_public_key(&key))
 }
 
-/// The signature in a strict DER form, with the low `s`, and with the parity by which it recovers this address.
+/// Parses a signature in strict DER form, and returns it with the low `s` and with the parity that recovers this
+/// address.
 fn recoverable(der: &[u8], address: Address, digest: B256) -> Option<[u8; 65]> {
     let signature = DerSignature::from_der(der).ok()?;
     let signature = signature.normalize_s().unwrap_or(signature);
@@ -319,7 +320,7 @@ mod tests {
         let kms = purser_testkit::Kms::default();
         let keys = keys_at(&kms.serve().await);
         let agent = AgentId::from_uuid(uuid::Uuid::from_u128(1));
-        // As many uses are refused as there are waits.
+        // The number of refusals equals the number of delays.
         kms.refuse_new_keys(3);
         let key = keys.create(agent, "stack", Some("{}")).await.unwrap();
         let public_key = keys.public_key(key).await.unwrap();

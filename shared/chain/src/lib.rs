@@ -3,32 +3,32 @@
 //! | file | one line |
 //! |---|---|
 //! | `wallet.rs` | the seed, and each agent's wallet derived from it |
-//! | `custody.rs` | who holds the wallets' keys: the seed, or KMS |
-//! | `kms.rs` | keys in KMS: made, asked for their public half, signed with |
+//! | `custody.rs` | the custody of the wallets' keys: the seed, or KMS |
+//! | `kms.rs` | keys in KMS: creation, public keys, signatures |
 //! | `signer.rs` | EIP-3009 transfers signed under the pinned token's EIP-712 domain |
-//! | `attestation.rs` | the proof that a wallet is an agent's |
+//! | `attestation.rs` | the proof that a wallet belongs to an agent |
 //! | `nonce.rs` | the nonce of a payment, derived from its settlement |
 //! | `chain.rs` | balances, and whether a transaction is the authorized payment, in a final block |
-//! | `blocks.rs` | the newest final block, and any by its number |
+//! | `blocks.rs` | the newest final block, and a block by its number |
 //! | `view.rs` | the newest block and hashes of its ancestors, in one call |
-//! | `multicall.rs` | questions to contracts, many in one call |
-//! | `balances.rs` | what many wallets hold |
+//! | `multicall.rs` | many calls of contracts in one RPC call |
+//! | `balances.rs` | the balances of many wallets |
 //! | `nonces.rs` | whether many nonces are used |
 //! | `logs.rs` | logs of the token, in one block or in a range |
-//! | `outflows.rs` | what left wallets, in a range of blocks |
+//! | `outflows.rs` | transfers out of wallets, in a range of blocks |
 //! | `authorization_state.rs` | the state of many authorizations at the final block |
-//! | `rpc.rs` | JSON-RPC: the endpoints that are asked, and the fields that are read |
+//! | `rpc.rs` | JSON-RPC: the endpoints, and the fields that are read |
 //! | `http_node.rs` | a node over HTTP, and the addresses in the RPC secret |
 //! | `facilitator.rs` | submitting a signed transfer through an x402 facilitator |
 //! | `development.rs` | detecting a local node |
 //! | `error.rs` | why a call to the node failed |
 //! | `scripted_chain.rs` | a chain in memory, for the tests |
 //!
-//! The signed bytes are a function of the terms, including the nonce, so the chain accepts one of two signatures. The
-//! RPC node belongs to somebody else: its answers are checked, and a nonsensical answer is an error, never evidence.
+//! A signature depends only on the terms, including the nonce, so the chain accepts at most one of two signatures. The
+//! RPC node belongs to a third party: its answers are checked, and an invalid answer is an error, never evidence.
 //!
-//! Deliberately elsewhere: what must be seen on chain ([`purser_domain::match_transfer`]), where settlements are stored
-//! (`shared/store`), and the answers to callers (`shared/api`).
+//! Deliberately elsewhere: the logs that a payment must have ([`purser_domain::match_transfer`]), the storage of
+//! settlements (`shared/store`), and the answers to callers (`shared/api`).
 
 #![cfg_attr(
     test,

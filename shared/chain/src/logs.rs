@@ -1,7 +1,7 @@
-//! Logs of the token: those of one block by its hash, of a range of blocks, and of one transaction by its receipt.
+//! Logs of the token: of one block by its hash, of a range of blocks, and of one transaction by its receipt.
 //!
-//! Always true: every log that is returned was asked for (token, event, payer, and nonce or payee if these matter; block),
-//! and was not removed; an answer with any other log is an error.
+//! Invariant: every returned log matches the request (token, event, payer, block, and nonce or payee if the filter has
+//! any), and was not removed. An answer with any other log is an error.
 
 use crate::{
     Chain, ChainError,
@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 
 const METHOD: &str = "eth_getLogs";
 
-/// Which logs: one of each list. Nodes take up to a thousand values at a place.
+/// The requested logs: each topic must have one of the listed values. Nodes accept up to a thousand values per topic.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     /// The contract.
     pub(crate) token: Address,
     /// The event, by the hash of its signature.
     pub(crate) events: Vec<B256>,
-    /// The first indexed argument of our events: who pays.
+    /// The first indexed argument of our events: the payer.
     pub(crate) payers: Vec<B256>,
-    /// The second one: the nonce or, of a transfer, the payee. Empty for any.
+    /// The second indexed argument: the nonce or, for a transfer, the payee. Empty for any.
     pub(crate) nonces_or_payees: Vec<B256>,
 }
 
-/// A log, and where it is.
+/// A log, with its transaction and block.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) tx_hash: TxHash,
@@ -90,8 +90,8 @@ impl Chain {
             .await
     }
 
-    /// The logs of one transaction, which is in this block, by its receipt. The receipt has all that the transaction
-    /// logged; what the filter does not ask for is left out.
+    /// The logs of one transaction in this block, from its receipt. The receipt contains all logs of the transaction;
+    /// those that don't match the filter are dropped.
     pub(crate) async fn logs_of_receipt(
         &self,
         filter: &Filter,

@@ -1,11 +1,10 @@
-//! Questions to contracts, many in one call.
+//! Calls of contracts, many of them in one RPC call.
 //!
-//! They are asked by `Multicall3`, a contract that is at the same address on nearly every chain; on one without it, such
-//! as a fresh local one, each is asked alone. Always true: all are asked at the hash of one block (EIP-1898). So all
-//! answers are about the block whose time is compared, and a node that does not have that block on its chain can't
-//! answer.
+//! They go through `Multicall3`, a contract that has the same address on nearly every chain. On a chain without it,
+//! such as a fresh local one, each is a separate RPC call. Invariant: all are made at the hash of one block (EIP-1898).
+//! So all answers are about the block whose time is compared, and a node without that block on its chain can't answer.
 //!
-//! Deliberately elsewhere: the questions, and how their answers are read (`nonces.rs`, `balances.rs`).
+//! Deliberately elsewhere: the calls, and the parsing of their answers (`nonces.rs`, `balances.rs`).
 
 use crate::{Chain, ChainError};
 use alloy::primitives::{Address, Bytes, address};
@@ -27,24 +26,25 @@ alloy::sol! {
         bytes returnData;
     }
 
-    /// `Multicall3`, of which every call may fail alone.
+    /// The method of `Multicall3` in which each call may fail separately.
     function aggregate3(Call3[] calls) returns (Result3[] returnData);
 }
 
-/// `Multicall3` (mds1/multicall3, "Deployments").
+/// The address of `Multicall3` (mds1/multicall3, "Deployments").
 const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
-/// How many questions one call has: 256 kB of request, and some 4 million gas where nodes allow 30 and more.
+/// The number of contract calls in one RPC call: 256 kB of request and some 4 million gas, where nodes allow at least
+/// 30 million.
 pub(crate) const IN_ONE_CALL: usize = 500;
-/// How many calls one list of questions may take in all, where a node refuses large ones: then the rest stays unknown,
-/// and a later run asks again.
+/// The most RPC calls for one list, if a node refuses large ones. The rest stays unknown, and a later run tries it
+/// again.
 pub(crate) const MOST_CALLS: usize = 64;
 
-/// How many are asked side by side where each takes a call: what a hosted node allows one client.
+/// The number of concurrent RPC calls if each contract call takes one: the number that hosted nodes allow one client.
 pub(crate) const AT_ONCE: usize = 8;
 
 const METHOD: &str = "eth_call";
 
-/// A question to a contract.
+/// A call of a contract.
 pub(crate) fn call_of(target: Address, data: Vec<u8>) -> Call3 {
     Call3 {
         target,
@@ -54,8 +54,8 @@ pub(crate) fn call_of(target: Address, data: Vec<u8>) -> Call3 {
 }
 
 impl Chain {
-    /// The answer to each of these calls as of that block, read by `read`; `None` if the node gives no answer, or
-    /// would be asked after `until`.
+    /// The answer to each of these calls at that block, parsed by `read`; `None` if the node gives no answer, or if
+    /// `until` is over before the call.
     pub(crate) async fn ask<T: Send>(
         &self,
         calls: &[Call3],
@@ -66,7 +66,7 @@ impl Chain {
         let mut answers = Vec::with_capacity(calls.len());
         let mut made = 0_usize;
         for chunk in calls.chunks(IN_ONE_CALL) {
-            // Halves of what was refused wait here, the first one on top.
+            // Halves of a refused part wait here, the first half on top.
             let mut parts = vec![chunk];
             while let Some(part) = parts.pop() {
                 if Instant::now() > until {
@@ -115,7 +115,7 @@ impl Chain {
         answers
     }
 
-    /// By one call; `None` where the chain has no `Multicall3`.
+    /// Makes these calls in one RPC call; `None` if the chain has no `Multicall3`.
     async fn aggregate<T>(
         &self,
         calls: &[Call3],
@@ -124,7 +124,7 @@ impl Chain {
     ) -> Result<Option<Vec<Option<T>>>, ChainError> {
         let all = aggregate3Call { calls: calls.to_vec() };
         let answer = self.call_at(MULTICALL, all.abi_encode().into(), block).await?;
-        // An address without code answers zero bytes.
+        // An address without code returns zero bytes.
         if answer.is_empty() {
             return Ok(None);
         }

@@ -2,7 +2,8 @@
 //!
 //! EIP-3009 lets the payer choose any 32 bytes. A derived nonce binds the transfer on chain to the one settlement that
 //! authorized it, and a settlement that is signed twice has the same nonce, so the chain can spend it only once. The
-//! derivation has a key, so settlement ids alone let nobody recognize our payments or use up a nonce in advance.
+//! derivation uses a secret key, so nobody can recognize our payments or use up a nonce in advance from settlement ids
+//! alone.
 
 use crate::KeyError;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -10,8 +11,8 @@ use purser_domain::{B256, NoncePrefix, SettlementId};
 use sha2::Sha256;
 use std::fmt;
 
-/// The secret that nonces are derived with. It must outlive every open settlement: another key gives other nonces, and
-/// the payments made with the old one would not be recognized.
+/// The secret from which nonces are derived. It must outlive every open settlement: with another key, the payments made
+/// with the old nonces are not recognized.
 #[derive(Clone)]
 pub struct NonceKey(Hmac<Sha256>);
 
@@ -19,10 +20,10 @@ pub struct NonceKey(Hmac<Sha256>);
 const DOMAIN: &[u8] = b"purser/nonce/v1\0";
 
 impl NonceKey {
-    /// The shortest key, in characters: 32 random ones hold at least 128 bits even as hexadecimal digits.
+    /// The minimum length of the key, in characters: 32 random ones have at least 128 bits even as hexadecimal digits.
     pub const MIN_CHARS: usize = 32;
 
-    /// The key that is this text, unchanged.
+    /// The key with these characters, unchanged.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
         if text.chars().count() < Self::MIN_CHARS {
             return Err(KeyError::Nonce);
@@ -32,8 +33,8 @@ impl NonceKey {
             .map_err(|_| KeyError::Nonce)
     }
 
-    /// The nonce that a settlement was made with; an error if that was done with another key: then nothing may be
-    /// signed for it, or concluded from the chain.
+    /// The nonce of an existing settlement. Fails if it was derived with another key: then nothing may be signed for
+    /// the settlement, or concluded from the chain.
     pub fn nonce_again(&self, settlement: SettlementId, prefix: NoncePrefix) -> Result<B256, KeyError> {
         let nonce = self.nonce(settlement);
         if NoncePrefix::of(nonce) == prefix {
@@ -43,7 +44,7 @@ impl NonceKey {
         }
     }
 
-    /// The nonce of a new settlement: HMAC-SHA-256 over its sixteen bytes.
+    /// The nonce of a new settlement: HMAC-SHA-256 over the sixteen bytes of its id.
     pub fn nonce(&self, settlement: SettlementId) -> B256 {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
@@ -52,7 +53,7 @@ impl NonceKey {
     }
 }
 
-/// Nothing of the key: debug output may reach a log.
+/// `Debug` prints nothing of the key, because its output may be logged.
 impl fmt::Debug for NonceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("NonceKey(..)")

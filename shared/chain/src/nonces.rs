@@ -14,8 +14,8 @@ alloy::sol! {
 }
 
 impl Chain {
-    /// Whether each of these authorizations is used, or canceled, as of that block; `None` where the node can't say, or
-    /// would be asked after `until`.
+    /// Whether each of these authorizations is used or canceled at that block; `None` if the node gives no answer, or
+    /// if `until` is over before the call.
     pub(crate) async fn are_used(&self, wanted: &[&Expected], block: &FinalBlock, until: Instant) -> Vec<Option<bool>> {
         let calls: Vec<Call3> = wanted.iter().map(|expected| question(expected)).collect();
         self.ask(&calls, flag, block, until).await
@@ -30,7 +30,7 @@ fn question(expected: &Expected) -> Call3 {
     call_of(expected.token, call.abi_encode())
 }
 
-/// A `bool` of Solidity. An address without code answers zero bytes, which must not be read as "unused".
+/// Parses a `bool` of Solidity. An address without code returns zero bytes, which must not be read as "unused".
 fn flag(word: &[u8]) -> Option<bool> {
     let (last, zeros) = word.split_last()?;
     let is_word = word.len() == 32 && zeros.iter().all(|byte| *byte == 0);
@@ -56,7 +56,7 @@ mod tests {
         (0..count).map(payment).collect()
     }
 
-    /// A chain on which every third one is used, and the one after it at a block that is not final.
+    /// A chain on which every third payment is used, and the one after it in a block that is not final.
     fn every_third_used(payments: &[Expected]) -> ScriptedChain {
         let used = (0..).zip(payments).filter(|(number, _)| number % 3 < 2);
         used.fold(ScriptedChain::default(), |chain, (number, payment)| {
@@ -74,7 +74,7 @@ mod tests {
         chain_at(&node.url).are_used(&wanted, &final_block(), in_an_hour).await
     }
 
-    /// The selector of authorizationState(address,bytes32), and both as words.
+    /// The selector of `authorizationState(address,bytes32)`, and both arguments as words.
     fn data(payment: &Expected) -> String {
         let digits = |text: String| text.trim_start_matches("0x").to_owned();
         let (payer, nonce) = (payment.from.into_word().to_string(), payment.nonce.to_string());
@@ -98,7 +98,7 @@ mod tests {
             json!({"blockHash": hash_of(FINAL), "requireCanonical": true})
         );
         assert_eq!(params[0]["to"], "0xca11bde05977b3631167028862be2a173976ca11");
-        // The selector of aggregate3((address,bool,bytes)[]).
+        // The selector of `aggregate3((address,bool,bytes)[])`.
         assert!(params[0]["data"].as_str().unwrap().starts_with("0x82ad56cb"));
         let parts = calls_of_multicall(params);
         assert_eq!(parts.len(), 499);
@@ -153,7 +153,7 @@ mod tests {
         ] {
             assert_eq!(one(Reply::Result(json!(answer))).await, [None], "{answer}");
         }
-        // A node that does not have that block on its chain.
+        // The node does not have that block on its chain.
         assert_eq!(one(Reply::Refused(-32_001)).await, [None]);
         assert_eq!(one(Reply::Status(503)).await, [None]);
     }
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Then each is asked for alone: here the node has no answer to that.
+    /// Each nonce is then read separately, which this node does not answer.
     #[tokio::test]
     async fn malformed_multicall_answers_are_ignored() {
         let unused = || result(true, word(0));
@@ -229,7 +229,7 @@ mod tests {
                 move |_: &str, params: &Value| (calls_of_multicall(params).len() > 100).then(|| refusal.clone());
             let node = every_third_used(&payments).serve_except(limited).await;
             assert_eq!(are_used(&node, &payments).await, thirds(400), "{shown}");
-            // The whole, its halves, and their halves.
+            // One call for all, two for the halves, and four for their halves.
             assert_eq!(asked(&node).len(), 7, "{shown}");
         }
     }
@@ -245,7 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn throttled_or_unanswered_multicalls_are_not_split() {
-        // Without an answer the same call is made once more.
+        // A call without an answer is repeated once.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");
             let node = ScriptedChain::default()

@@ -1,12 +1,12 @@
-//! The outflows of wallets in a range of blocks, searched for all wallets at once by their transfers and the
-//! authorizations that they used.
+//! The outflows of wallets in a range of blocks. One search finds the transfers of many wallets and the authorizations
+//! that they used.
 //!
-//! Anybody may make the token log transfers of zero from any wallet, more than a node returns for a block. Only the
-//! wallet's key can add to the authorizations that it used. Where there are too many transfers, these uses are read
-//! alone, and their transfers from the receipts of their transactions. So a flood does not hide what was signed with
-//! the wallet's key.
+//! Anybody can make the token log zero-value transfers from any wallet, more than a node returns for a block. Only the
+//! wallet's key can use an authorization. If there are too many transfers, only the uses of authorizations are searched
+//! for, and their transfers are read from the receipts of their transactions. So a flood does not hide transfers that
+//! were signed with the wallet's key.
 //!
-//! Deliberately elsewhere: which of it a settlement explains (`functions/reconcile`).
+//! Deliberately elsewhere: the comparison of outflows with settlements (`functions/reconcile`).
 
 use crate::{
     Chain, ChainError,
@@ -19,15 +19,15 @@ use purser_domain::{AUTHORIZATION_USED, BlockId, Log, Outflow, TRANSFER, TxHash,
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-/// How many wallets one call asks for: nodes take up to a thousand values at a place, and an answer may be 16 MiB.
+/// The number of wallets per call: nodes accept up to a thousand values per topic, and an answer may have 16 MiB.
 const WALLETS_IN_ONE_CALL: usize = 500;
-/// How many calls one search may take for each noisy wallet: then the rest of its blocks is given up.
+/// The most calls of one search for each noisy wallet. After that, the remaining blocks are not searched for it.
 const MOST_OF_ONE: usize = 16;
 /// The most receipts that one search reads for each noisy wallet. At 200 ms for eight of them, they take 13 seconds.
 const MOST_RECEIPTS: usize = 500;
 
-/// Blocks in which a wallet's logs are more than the node returns. The outflows found there are those of the
-/// authorizations that it used.
+/// Blocks in which a wallet has more logs than the node returns. Only the outflows of the authorizations that it used
+/// were found there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsearched {
     /// The wallet.
@@ -88,7 +88,7 @@ impl Chain {
             wallets.iter().partition(|wallet| noisy.contains(*wallet));
         let mut logs = FoundLogs::default();
         let mut unsearched = Vec::new();
-        // Halves of what was refused wait here.
+        // Halves of a refused part wait here.
         let mut parts: Vec<&[Address]> = together.chunks(WALLETS_IN_ONE_CALL).collect();
         while let Some(wallets) = parts.pop() {
             if Instant::now() > until {
@@ -96,7 +96,7 @@ impl Chain {
             }
             match self.moved(Part { wallets, first, last }, ALL).await {
                 Ok(found) => logs.0.extend(found.0),
-                // Fewer blocks first: what was found in them stays right.
+                // First reduces the number of blocks: the logs already found in them stay valid.
                 Err(error) if first < last && error.may_pass_in_parts() => {
                     last = first.midpoint(last);
                     parts.push(wallets);
@@ -167,11 +167,12 @@ impl Chain {
         }))
     }
 
-    /// Asks again for a part that the node refused: what was found, and whether that is all. `None` if there was not
-    /// enough time.
+    /// Searches again in a part that the node refused. Returns the logs, and whether they are complete; `None` if time
+    /// ran out.
     ///
-    /// The uses of authorizations alone show whether there are too many transfers: the node returns those, because
-    /// strangers can't add to them. If it refuses these too, the node is at fault, and no block may be given up for that.
+    /// A search for the uses of authorizations alone shows whether there are too many transfers: the node can return
+    /// the uses, because others can't add to them. If the node refuses this search too, it is faulty, and no block may
+    /// be skipped.
     async fn again_if_noisy(
         &self,
         part: Part<'_>,
@@ -192,9 +193,9 @@ impl Chain {
         Ok(found.map(|found| (found, false)))
     }
 
-    /// The logs of the wallets in the transactions of these uses, in the order of blocks, at most as many transactions
-    /// as are left; `None` if there was not enough time. A receipt that is larger than what is read is left out: the
-    /// blocks are reported as unsearched anyway.
+    /// The logs of the wallets in the transactions of these uses, in the order of blocks, for at most `left`
+    /// transactions; `None` if time ran out. A receipt that exceeds the size limit is skipped, because the blocks are
+    /// reported as unsearched anyway.
     async fn in_receipts(
         &self,
         part: Part<'_>,
@@ -263,7 +264,7 @@ mod tests {
             .transferred(&payment(1), 0, FINAL - 9, 4)
     }
 
-    /// Every outflow up to the final block, by as many searches as it takes.
+    /// All outflows up to the final block, found in one or more searches.
     async fn all(node: &ScriptedNode, wallets: &[Address], range: u64) -> Vec<(u64, String, bool)> {
         let chain = chain_at(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(all(&node, &wallets(4), 1_000).await, expected());
         let searches = |node: &ScriptedNode| asked(node).iter().filter(|(method, _)| method == "eth_getLogs").count();
         assert_eq!(searches(&node), 2);
-        // A stranger's wallet, and none.
+        // A wallet without outflows, and no wallet.
         let node = moved().serve().await;
         assert_eq!(all(&node, &[Address::repeat_byte(1)], 1_000).await, []);
         assert_eq!(all(&node, &[], 1_000).await, []);
@@ -375,7 +376,7 @@ mod tests {
         assert!(asked(&node).len() <= 20, "{}", asked(&node).len());
     }
 
-    /// The refusals of a node where there are more transfers of zero from this wallet in every block than it returns.
+    /// The refusals of a node when every block has more zero-value transfers from this wallet than it returns.
     fn flood(wallet: Address) -> impl Fn(&str, &Value) -> Option<Reply> + Send + Sync + 'static {
         move |method, params| {
             let topics = &params[0]["topics"];
@@ -411,7 +412,7 @@ mod tests {
         others.sort_unstable();
         assert_eq!(found, others);
         assert_eq!(noisy, BTreeSet::from([flooded]));
-        // Its blocks, all of them and each once.
+        // All of the wallet's blocks, each of them once.
         unsearched.sort_by_key(|one| one.first);
         let mut next = FINAL - 1_000;
         for one in &unsearched {

@@ -1,11 +1,11 @@
-//! JSON-RPC: the endpoints that are asked, and the fields that are read.
+//! JSON-RPC: the endpoints, and the fields that are read.
 //!
-//! The client is small on purpose. alloy's own writes the address, and with it the API key, into its tracing spans, and
-//! reads answers of any size; and its receipt type knows Ethereum's transaction types only, while a deposit transaction
-//! of the OP Stack (type 0x7e) can settle a payment as well as any other. This one bounds answers and reads only fields
+//! alloy's own client is not used: it writes the address, and with it the API key, into its tracing spans, and reads
+//! answers of any size. Its receipt type supports only Ethereum's transaction types, although a deposit transaction of
+//! the OP Stack (type 0x7e) can also settle a payment. This client limits the size of answers and reads only the fields
 //! that are used.
 //!
-//! Always true: an answer counts only if its endpoint was seen to serve the configured chain.
+//! Invariant: an answer counts only if its endpoint was found to serve the configured chain.
 
 use crate::ChainError;
 use alloy::primitives::{Address, B256, Bytes};
@@ -24,36 +24,36 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long the second endpoint is asked first after the first did not answer: a call to a dead endpoint takes all of
-/// its time, and a request makes several.
+/// How long the second endpoint is preferred after the first has failed. A call to a dead endpoint takes the whole
+/// timeout, and a request makes several calls.
 const REST: Duration = Duration::from_secs(30);
 
 /// The called service: a node over HTTP, or the simulation's chain (`tests/sim`).
 ///
-/// Its errors hold no address.
+/// Its errors contain no address.
 pub trait Node: Send + Sync {
-    /// Sends one request and returns the bytes of its reply, at most as many as are read of one.
+    /// Sends one request and returns the bytes of its reply, up to the size limit.
     fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a>;
 }
 
 /// The reply to one request.
 pub type Exchange<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ChainError>> + Send + 'a>>;
 
-/// Calls of a chain's endpoints: one, or two of which the second is asked when the first fails.
+/// The endpoints of a chain: one, or two, of which the second is called when the first fails.
 pub(crate) struct Rpc {
     first: Arc<Endpoint>,
     second: Option<Arc<Endpoint>>,
-    /// Until when the second is asked first.
+    /// The end of the time in which the second endpoint is preferred.
     rest: Mutex<Option<Instant>>,
 }
 
 impl Rpc {
-    /// One endpoint of the chain with that id.
+    /// One endpoint, of the chain with this id.
     pub(crate) fn new(chain_id: u64, node: Arc<dyn Node>) -> Self {
         Self::of(Endpoint::new(FIRST, chain_id, node), None)
     }
 
-    /// Two endpoints of it.
+    /// Two endpoints of the chain with this id.
     pub(crate) fn with_second(chain_id: u64, first: Arc<dyn Node>, second: Arc<dyn Node>) -> Self {
         let second = Endpoint::new(SECOND, chain_id, second);
         Self::of(Endpoint::new(FIRST, chain_id, first), Some(second))
@@ -67,7 +67,7 @@ impl Rpc {
         }
     }
 
-    /// Each endpoint, alone.
+    /// A client for each endpoint alone.
     pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
         let endpoints = [Some(&self.first), self.second.as_ref()];
         endpoints
@@ -76,19 +76,19 @@ impl Rpc {
             .map(|endpoint| Self::of(Arc::clone(endpoint), None))
     }
 
-    /// Calls one method.
+    /// Calls a method.
     pub(crate) async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
         let request = &json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
         self.at_one(|endpoint| async move { endpoint.checked_call(method, request).await })
             .await
     }
 
-    /// Asks which chain is served, even if that was checked before.
+    /// Checks the chain id, even if it was checked before.
     pub(crate) async fn verify(&self) -> Result<(), ChainError> {
         self.at_one(|endpoint| async move { endpoint.verify().await }).await
     }
 
-    /// Does `work` with one endpoint alone; if that fails, all of it again with the other one.
+    /// Runs `work` with one endpoint only; if that fails, runs all of it again with the other one.
     pub(crate) async fn alone<T, F>(&self, work: impl Fn(Self) -> F) -> Result<T, ChainError>
     where
         F: Future<Output = Result<T, ChainError>>,
@@ -107,14 +107,14 @@ impl Rpc {
         }
     }
 
-    /// Opens a connection to the first endpoint, and makes its check. A failure is logged, and made up for by the next
-    /// call.
+    /// Opens a connection to the first endpoint and checks its chain id. A failure is logged, and the next call checks
+    /// again.
     pub(crate) async fn warm_up(&self) {
         let _alone = self.first.checking.lock().await;
         let _logged = self.first.ask_chain_id().await;
     }
 
-    /// The endpoint to ask, and the one to ask when it fails.
+    /// The endpoint to call first, and the one to call if it fails.
     fn order(&self) -> (&Arc<Endpoint>, Option<&Arc<Endpoint>>) {
         match &self.second {
             None => (&self.first, None),
@@ -123,7 +123,7 @@ impl Rpc {
         }
     }
 
-    /// The answer of another endpoint, after this failure of the first one.
+    /// The answer of the other endpoint, called after this failure of the first.
     fn answer_of<T>(
         &self,
         other: &Endpoint,
@@ -137,7 +137,7 @@ impl Rpc {
                 }
                 Ok(answer)
             }
-            // Its code may tell the caller what to ask for instead.
+            // Its code may show the caller how to change the request.
             Err(refusal @ ChainError::Refused { .. }) => Err(refusal),
             Err(_) => Err(failure),
         }
@@ -153,8 +153,9 @@ impl Rpc {
     }
 }
 
-/// An answer, or the failure for which the other endpoint is asked. Any failure counts: a refusal may be of this node's
-/// limits, or of blocks that it does not have. But a wrong chain is wrong settings, which nothing must hide.
+/// The final result, or the failure and the other endpoint to call. Any failure counts: a refusal may be due to this
+/// node's limits, or to blocks that it does not have. But a wrong chain is a configuration error, which must not be
+/// hidden.
 fn falls_over<T>(
     answer: Result<T, ChainError>,
     other: Option<&Arc<Endpoint>>,
@@ -167,15 +168,15 @@ fn falls_over<T>(
 
 /// One endpoint.
 struct Endpoint {
-    /// For the log, which must not have its address.
+    /// The name in the log, which must not contain the address.
     name: &'static str,
     chain_id: u64,
     node: Arc<dyn Node>,
-    /// Whether it was seen to serve that chain. Never reset.
+    /// Whether the endpoint was found to serve this chain. Never reset.
     is_verified: AtomicBool,
-    /// Locked while it is asked.
+    /// Locked during the check.
     checking: tokio::sync::Mutex<()>,
-    /// How many checks have failed.
+    /// The number of failed checks.
     failures: AtomicU32,
 }
 
@@ -191,8 +192,8 @@ impl Endpoint {
         })
     }
 
-    /// Checks once that it serves the right chain: another chain's answers would be about other money. Concurrent calls
-    /// make one check and share its failure.
+    /// Checks the chain id once: answers of another chain would be about other money. Concurrent calls make one check
+    /// and share its failure.
     async fn check(&self) -> Result<(), ChainError> {
         if self.is_verified.load(Relaxed) {
             return Ok(());
@@ -212,7 +213,7 @@ impl Endpoint {
         self.counted_check().await
     }
 
-    /// Asks it, even if that was checked before.
+    /// Checks the chain id, even if it was checked before.
     async fn verify(&self) -> Result<(), ChainError> {
         let _alone = self.checking.lock().await;
         self.counted_check().await
@@ -239,13 +240,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends one request. Its answer counts only if the endpoint's chain is the right one.
+    /// Sends one request. Its answer counts only if the endpoint serves the configured chain.
     async fn checked_call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
         let (right, answer) = tokio::join!(self.check(), self.call(method, request));
         right.and(answer)
     }
 
-    /// Sends one request. Its result is unverified until the endpoint's chain is.
+    /// Sends one request. The caller must check that the endpoint serves the configured chain.
     async fn call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
         let answer = self.answer(method, request).await;
         if let Err(error) = &answer {
@@ -275,7 +276,7 @@ impl Endpoint {
         serde_json::from_value(result).map_err(|_| malformed("a result of another shape"))
     }
 
-    /// One log line for each failed call. The texts hold no address.
+    /// Logs one line for each failed call, without the address.
     fn log(&self, error: &ChainError) {
         let cause = StdError::source(error).map(|cause| tracing::field::display(Causes(cause)));
         tracing::warn!(endpoint = self.name, %error, cause, "rpc.failed");
@@ -289,14 +290,14 @@ const SECOND: &str = "second";
 /// Each HTTP request carries one call, so one id is enough.
 const ID: u64 = 1;
 
-/// Shows nothing of the address: it may hold an API key.
+/// `Debug` does not print the address: it may contain an API key.
 impl fmt::Debug for Rpc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Rpc(..)")
     }
 }
 
-/// A number on the wire: `0x` and hexadecimal digits (execution API, "Quantities").
+/// A number in JSON-RPC: `0x` and hexadecimal digits (execution API, "Quantities").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quantity(pub(crate) u64);
 
@@ -313,7 +314,7 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
-/// The members of a block that determine its time.
+/// The fields of a block that are read.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireHeader {
     pub(crate) hash: B256,
@@ -322,7 +323,7 @@ pub(crate) struct WireHeader {
     pub(crate) timestamp: Quantity,
 }
 
-/// The members of a log.
+/// The fields of a log that are read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireLog {
@@ -338,7 +339,7 @@ pub(crate) struct WireLog {
 }
 
 impl WireLog {
-    /// The log as domain values, with its transaction and its block.
+    /// The log as domain values, with its transaction and block.
     pub(crate) fn into_log(self) -> (TxHash, BlockId, Log) {
         let block = BlockId {
             number: self.block_number.0,
@@ -355,7 +356,7 @@ impl WireLog {
     }
 }
 
-/// The members of a transaction. A pending transaction has no block.
+/// The fields of a transaction that are read. A pending transaction has no block.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireTransaction {
@@ -365,7 +366,7 @@ pub(crate) struct WireTransaction {
 }
 
 impl WireTransaction {
-    /// The block that the transaction is in; an error when it is not the requested one.
+    /// The block that contains the transaction; an error if the transaction is not the requested one.
     pub(crate) fn into_block(self, asked: TxHash) -> Result<Option<BlockId>, &'static str> {
         if self.hash != asked.b256() {
             return Err("another transaction");
@@ -377,13 +378,13 @@ impl WireTransaction {
     }
 }
 
-/// The part of a receipt that is read for its logs.
+/// The logs of a receipt.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireReceiptLogs {
     pub(crate) logs: Vec<WireLog>,
 }
 
-/// The members of a receipt.
+/// The fields of a receipt that show whether the transaction failed.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireReceipt {
@@ -392,7 +393,7 @@ pub(crate) struct WireReceipt {
 }
 
 impl WireReceipt {
-    /// Whether the transaction failed; an error when the receipt is not the requested one.
+    /// Whether the transaction failed; an error if the receipt is not that of the requested transaction.
     pub(crate) fn has_failed(&self, asked: TxHash) -> Result<bool, &'static str> {
         if self.transaction_hash != asked.b256() {
             return Err("the receipt of another transaction");
@@ -422,7 +423,7 @@ pub(crate) mod tests {
 
     const CHAIN: u64 = 84_532;
 
-    /// A node of the right chain that does this with every other call.
+    /// A node of the right chain that gives this reply to every call except for the chain id.
     async fn node(reply: Reply) -> ScriptedNode {
         of_chain("0x14a34", reply).await
     }
@@ -435,7 +436,7 @@ pub(crate) mod tests {
         .await
     }
 
-    /// A node on which all of this happens, its check too.
+    /// A node that gives this reply to every call, including the chain id.
     async fn failing(reply: Reply) -> ScriptedNode {
         ScriptedNode::start(move |_, _| reply.clone()).await
     }
@@ -458,7 +459,7 @@ pub(crate) mod tests {
         [CHAIN_ID, "eth_blockNumber"].map(|method| node.count(method))
     }
 
-    /// Its chain id is checked first.
+    /// The chain id of the second endpoint is checked first.
     #[tokio::test]
     async fn the_second_endpoint_takes_over_after_a_failure() {
         let one = Reply::Result(json!(1));
@@ -476,7 +477,7 @@ pub(crate) mod tests {
             assert_eq!(asked(&over(&first, &second)).await, answer, "{reply:?}");
             assert_eq!(counts(&second), asked_second, "{reply:?}");
         }
-        // Nothing of the first answers, not even its check.
+        // The first endpoint answers no call, not even for the chain id.
         for reply in [Reply::HangUp, Reply::Status(429)] {
             let (first, second) = (failing(reply).await, node(Reply::Result(json!(2))).await);
             assert_eq!(asked(&over(&first, &second)).await, "2");
@@ -491,7 +492,7 @@ pub(crate) mod tests {
         let elsewhere = of_chain("0x2105", wrong).await;
         let said = asked(&over(&down, &elsewhere)).await;
         assert_eq!(said, "`eth_chainId` was answered with HTTP status 503");
-        // Nor does another hide the wrong settings.
+        // The other endpoint does not hide the wrong configuration, either.
         assert_eq!(asked(&over(&elsewhere, &node(right).await)).await, WRONG);
     }
 
@@ -537,12 +538,12 @@ pub(crate) mod tests {
         }
     }
 
-    /// It is called earlier if the other endpoint fails.
+    /// The failed endpoint is called earlier if the other one fails.
     #[tokio::test(start_paused = true)]
     async fn a_failed_endpoint_rests_before_its_next_call() {
         let (first, second) = (Switched::new(1), Switched::new(2));
         let rpc = Rpc::with_second(CHAIN, first.clone(), second.clone());
-        // Asks three times, and says how often each endpoint was called.
+        // Makes three calls, and returns how often each endpoint was called.
         let thrice = async |answer: &str| {
             for _ in 0..3 {
                 assert_eq!(asked(&rpc).await, answer);
@@ -552,7 +553,7 @@ pub(crate) mod tests {
         assert_eq!(thrice("1").await, (3, 0));
         first.switch(false);
         assert_eq!(thrice("2").await, (1, 3));
-        // The first is back, and asked again when its time is over, or when the second fails before.
+        // The first endpoint works again, and is called when its rest is over, or earlier if the second fails.
         first.switch(true);
         assert_eq!(thrice("2").await, (0, 3));
         tokio::time::advance(REST).await;

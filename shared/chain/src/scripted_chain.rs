@@ -1,4 +1,4 @@
-//! The chain in memory of `purser-testkit`, as this crate reads it: for the tests.
+//! The in-memory chain of `purser-testkit`, read with this crate, for the tests.
 
 use crate::{Authorization, Chain, ChainError, Exchange, Finality, HttpNode, Node, rpc::tests::http};
 use futures_util::future::BoxFuture;
@@ -8,7 +8,7 @@ use purser_testkit::{Reply, ScriptedNode};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The `number`th payment, of a minute, authorized when that block was mined.
+/// The authorization of the payment with this number, made at the time of this block and valid for a minute.
 pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
     let authorized_at = time_of(block);
     Authorization {
@@ -18,7 +18,7 @@ pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
     }
 }
 
-/// The blocks that a call of `eth_getLogs` searches: one if it names the block by its hash.
+/// The number of blocks that a call of `eth_getLogs` searches: one if it names the block by its hash.
 pub(crate) fn blocks_searched(params: &Value) -> u64 {
     match &params[0]["blockHash"] {
         Value::Null => number(&params[0]["toBlock"]) - number(&params[0]["fromBlock"]) + 1,
@@ -26,17 +26,17 @@ pub(crate) fn blocks_searched(params: &Value) -> u64 {
     }
 }
 
-/// Whether a call of `eth_getLogs` is the search for uses: else it is for the transfers beside them.
+/// Whether a call of `eth_getLogs` searches for uses; otherwise it is for transfers.
 pub(crate) fn searches_uses(params: &Value) -> bool {
     params[0]["topics"][0] == json!([AUTHORIZATION_USED, AUTHORIZATION_CANCELED])
 }
 
-/// More than is read of an answer.
+/// An answer above the size limit.
 pub(crate) fn too_large() -> Reply {
     Reply::Body(" ".repeat(16 * 1024 * 1024 + 1))
 }
 
-/// The calls about the chain, except for its id.
+/// The calls other than for the chain id.
 pub(crate) fn asked(node: &ScriptedNode) -> Vec<(String, Value)> {
     let mut calls = node.calls();
     calls.retain(|(method, _)| method != "eth_chainId");
@@ -49,7 +49,7 @@ pub(crate) fn chain_at(url: &str) -> Chain {
     chain_of(Arc::new(node))
 }
 
-/// The chain read without a network: each call is answered once its `pause` is over.
+/// The chain, read without a network: each call is answered once its `pause` is over.
 pub(crate) fn chain_in_memory(
     chain: ScriptedChain,
     pause: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,

@@ -1,8 +1,8 @@
 //! Signing a transfer: EIP-3009 `TransferWithAuthorization`, hashed by EIP-712 under the pinned token's domain.
 //!
-//! Only the domain type [`TransferAuthorization`] with the network's own token is signed, and no text of a provider.
-//! Signatures with the seed are deterministic (RFC 6979): signing twice gives the same bytes. Signatures of KMS are
-//! not (`kms.rs`). Both are for the same nonce, which the token accepts once.
+//! Only the domain type [`TransferAuthorization`] with the network's own token is signed, never data of a provider.
+//! Signatures with the seed are deterministic (RFC 6979): signing twice gives the same bytes. Signatures with KMS are
+//! not (`kms.rs`). Both have the same nonce, which the token accepts once.
 
 use crate::WalletSigner;
 use alloy::primitives::{Address, B256, Signature, U256, keccak256};
@@ -22,7 +22,7 @@ alloy::sol! {
     }
 }
 
-/// Why nothing was signed.
+/// Why a transfer was not signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
     /// The payment is from another wallet: the seed or the stored address is wrong.
@@ -30,16 +30,17 @@ pub enum SignError {
     OtherWallet {
         /// The address that the seed derives.
         derived: Address,
-        /// The payer that the payment names.
+        /// The payer of the payment.
         from: Address,
     },
-    /// The curve arithmetic failed, which no input is known to cause.
+    /// The curve arithmetic failed. No input is known to cause this.
     #[error("the signature could not be made")]
     Signature,
 }
 
 impl WalletSigner {
-    /// Signs a transfer of the network's token from this wallet: r, s, and v as 27 or 28, as the token takes them.
+    /// Signs a transfer of the network's token from this wallet: r, s, and v as 27 or 28, the form that the token
+    /// accepts.
     pub fn sign(&self, network: Network, authorization: &TransferAuthorization) -> Result<[u8; 65], SignError> {
         let (derived, from) = (self.address(), authorization.from);
         if derived != from {
@@ -48,7 +49,7 @@ impl WalletSigner {
         self.sign_digest(transfer_digest(network, authorization))
     }
 
-    /// Signs a digest of this crate's making: r, s, and v as 27 or 28.
+    /// Signs a digest that this crate computed: r, s, and v as 27 or 28.
     pub(crate) fn sign_digest(&self, digest: B256) -> Result<[u8; 65], SignError> {
         let signature = self
             .key
@@ -72,7 +73,7 @@ pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthoriz
     keccak256([&[0x19, 0x01], separator(network).as_slice(), message.as_slice()].concat())
 }
 
-/// The hash of the struct's type, which alloy would make for every transfer.
+/// The hash of the struct's type, which alloy would compute for every transfer.
 static TYPE_HASH: LazyLock<B256> =
     LazyLock::new(|| keccak256(TransferWithAuthorization::eip712_encode_type().as_bytes()));
 
@@ -105,7 +106,7 @@ mod tests {
     use purser_domain::{Amount, Timestamp};
     use serde_json::Value;
 
-    /// Made with viem, and accepted by the reference facilitator.
+    /// Test vectors made with viem, and accepted by the reference facilitator.
     fn vectors() -> Vec<(Network, Value)> {
         let vectors: Vec<Value> = serde_json::from_str(include_str!("../testdata/eip3009.json")).unwrap();
         assert_eq!(vectors.len(), Network::ALL.len());
@@ -126,7 +127,7 @@ mod tests {
         }
     }
 
-    /// The accounts that Anvil and Hardhat print at start.
+    /// The accounts that Anvil and Hardhat print at startup.
     fn wallet(number: usize) -> WalletSigner {
         let keys = [
             "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",

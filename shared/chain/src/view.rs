@@ -1,32 +1,32 @@
 //! The newest block and hashes of its ancestors, read in one call.
 //!
-//! A hosted endpoint may answer each call from another machine, one of which may still hold a block that was replaced. So
-//! the number of the newest block, and the hash of an older one, prove nothing together if two calls read them. Here one
-//! `eth_call` of code without an address reads both: the EVM returns the number of its block (`NUMBER`) and the hashes of
-//! that block's own ancestors (`BLOCKHASH`).
+//! The machines of a hosted endpoint may disagree: each call may reach another one, and one of them may still hold a
+//! replaced block. So the number of the newest block and the hash of an older one prove nothing together if they are
+//! read in two calls. Here one `eth_call` of code without an address reads both: the EVM returns the number of its
+//! block (`NUMBER`) and the hashes of that block's ancestors (`BLOCKHASH`).
 //!
-//! Deliberately elsewhere: what follows for a payment (`chain.rs`) and for a run (`blocks.rs`).
+//! Deliberately elsewhere: the conclusions for a payment (`chain.rs`) and for a run (`blocks.rs`).
 
 use crate::{Chain, ChainError};
 use alloy::primitives::{B256, Bytes, U256};
 use serde_json::{Value, json};
 
 const METHOD: &str = "eth_call";
-/// How many ancestors of its block the EVM knows.
+/// The number of ancestors whose hashes the EVM can return.
 pub(crate) const ANCESTORS: u64 = 256;
 /// The most ancestors that one call reads: all of them.
 pub(crate) const MOST: usize = 256;
 
-/// Which ancestor to read.
+/// The ancestor to read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ancestor {
-    /// The block of this number.
+    /// The block with this number.
     Number(u64),
-    /// The block that is this many below the one in which the call runs.
+    /// The block this many blocks below the one in which the call runs.
     Below(u64),
 }
 
-/// A block and its ancestors, as one node holds them.
+/// A block and its ancestors, as one node has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     /// The number of the block in which the call ran.

@@ -1,12 +1,12 @@
 //! The seed, and each agent's wallet derived from it.
 //!
-//! One seed holds every wallet (BIP-32), so there is one secret to keep and to back up, and a wallet is a number. The
-//! address stored beside that number is compared before anything is signed, so a replaced seed is noticed there and not
-//! by failed transfers.
+//! One seed derives every wallet (BIP-32), so there is one secret to keep and to back up, and a wallet is stored as a
+//! number. The address stored with that number is compared before anything is signed, so a replaced seed is detected
+//! before any transfer fails.
 //!
-//! Every step of the path is hardened: a wallet's key that leaked then gives away no other, whatever public key leaks
-//! with it (BIP-32, "Implications"). So there is no public half that addresses follow from; `attestation.rs` has what
-//! stands in its place. The derivation is our own since no library's wipes what it goes through.
+//! Every step of the path is hardened, so a leaked wallet key reveals no other key, even together with public keys
+//! (BIP-32, "Implications"). So addresses can't be derived from a public key; attestations take the place of that check
+//! (`attestation.rs`). The derivation is implemented here, because no library wipes its intermediate values.
 
 use alloy::primitives::{Address, hex};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -17,37 +17,37 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Why a secret can't be used. The secret is not repeated.
+/// Why a key can't be used. The error does not contain the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The seed's text has another form.
+    /// The text of the seed is malformed.
     #[error("the wallet seed must be 64 to 128 hexadecimal digits, two for each byte")]
     Seed,
-    /// There is no such wallet: the index is 2^31 or more, or BIP-32 skips it (about once in 2^127).
+    /// The wallet can't be derived: the index is 2^31 or more, or BIP-32 skips it (about once in 2^127).
     #[error("wallet {0} can't be derived")]
     Wallet(u32),
     /// The nonce key is too short.
     #[error("the nonce key must have at least 32 characters")]
     Nonce,
-    /// The nonce key is another one than the payment was made with.
+    /// The payment's nonce was derived with another nonce key.
     #[error("the nonce key is not the one that this payment's nonce was derived with")]
     NonceChanged,
 }
 
-/// The secret that all wallets are derived from. Of the seed only the key of m/44'/60'/0'/0' is kept, one step above
-/// the wallets: a wallet then takes one derivation, and the memory holds no more than wallets need. Derived wallets are
-/// kept, since a derivation costs as much as a signature. All are overwritten when they are dropped.
+/// The secret from which all wallets are derived. Only the key of m/44'/60'/0'/0' is kept, one step above the wallets:
+/// a wallet then takes one derivation, and the memory holds only what wallets need. Derived wallets are cached, since a
+/// derivation costs as much as a signature. All keys are overwritten when they are dropped.
 pub struct WalletSeed {
     accounts: Node,
     derived: Mutex<HashMap<u32, Arc<WalletSigner>>>,
 }
 
-/// How many derived wallets are kept; at that number all are dropped. A wallet takes some 100 bytes. Whoever reads this
-/// memory has the seed's key as well, so fewer wallets would protect nothing.
+/// The number of cached wallets at which all are dropped. A wallet takes some 100 bytes. An attacker who reads this
+/// memory has the seed's key as well, so a smaller cache would protect nothing.
 const MOST_DERIVED: usize = 1_000;
 
-/// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), but with the last step hardened, as
-/// the wallets' own are.
+/// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), but with hardened last steps, like
+/// those of the wallets.
 const ACCOUNTS: [u32; 4] = [44, 60, 0, 0];
 
 /// BIP-32 counts hardened steps from 2^31.
@@ -76,7 +76,7 @@ impl WalletSeed {
         if let Some(wallet) = derived().get(&index) {
             return Ok(Arc::clone(wallet));
         }
-        // Without the lock, so that no other agent's call waits for the derivation.
+        // Without the lock, so that the derivation delays no other agent's call.
         let node = self.accounts.hardened(index).ok_or(KeyError::Wallet(index))?;
         let wallet = Arc::new(node.signer().ok_or(KeyError::Wallet(index))?);
         let mut derived = derived();
@@ -88,14 +88,14 @@ impl WalletSeed {
     }
 }
 
-/// Nothing of the seed: debug output may reach a log.
+/// `Debug` prints nothing of the seed, because its output may be logged.
 impl fmt::Debug for WalletSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WalletSeed(..)")
     }
 }
 
-/// A private key of BIP-32 with its chain code. It is overwritten when it is dropped.
+/// A private key of BIP-32 with its chain code. Overwritten when dropped.
 struct Node {
     key: Zeroizing<[u8; 32]>,
     chain_code: Zeroizing<[u8; 32]>,
@@ -109,7 +109,7 @@ impl Node {
         Some(root)
     }
 
-    /// The child `step`', `None` where there is none (BIP-32, "Private parent key → private child key").
+    /// The child `step`'; `None` if it does not exist (BIP-32, "Private parent key → private child key").
     fn hardened(&self, step: u32) -> Option<Self> {
         let number = step.checked_add(HARDENED)?.to_be_bytes();
         let mut child = Self::of_mac(self.chain_code.as_slice(), &[&[0], self.key.as_slice(), &number])?;
@@ -152,13 +152,13 @@ impl Node {
     }
 }
 
-/// The key as a number, unless it is zero or beyond the curve's order.
+/// The key as a number; `None` if it is zero or not below the curve's order.
 fn scalar(key: &[u8; 32]) -> Option<Scalar> {
     let number: Option<Scalar> = Scalar::from_repr((*key).into()).into();
     number.filter(|number| !bool::from(number.is_zero()))
 }
 
-/// One wallet's key. It signs transfers of the pinned tokens and its own attestation, and nothing else.
+/// The key of one wallet. It signs only transfers of the pinned tokens and its own attestation.
 pub struct WalletSigner {
     pub(crate) key: SigningKey,
     address: Address,
@@ -177,7 +177,7 @@ impl WalletSigner {
     }
 }
 
-/// The address alone.
+/// `Debug` prints only the address.
 impl fmt::Debug for WalletSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("WalletSigner").field(&self.address()).finish()
@@ -197,7 +197,7 @@ mod tests {
     // Their `Debug` is written by hand above.
     static_assertions::assert_not_impl_any!(WalletSeed: PartialEq, fmt::Display);
     static_assertions::assert_not_impl_any!(WalletSigner: PartialEq, fmt::Display);
-    // Wiped when dropped, as a `Node` is.
+    // Wiped when dropped, like a `Node`.
     static_assertions::assert_impl_all!(SigningKey: zeroize::ZeroizeOnDrop);
 
     fn told(node: &Node) -> (String, String) {
