@@ -262,7 +262,7 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
         refused(&world, &agent, "the price ratchets", &asking(price), TOO_DEAR).await;
     }
 
-    // The service whose window counts is determined by the called operation, not by the service that the request names.
+    // The window that counts is that of the called operation's service, not of the service that the request names.
     let paid = world.authorize(&agent, &honest()).await.ok();
     let receipt = format!("/x402/settlements/{}", paid["settlement_id"].as_str().unwrap());
     let receipt = world.get(&agent, &receipt).await.ok();

@@ -397,8 +397,8 @@ fn required_members_in_openapi_have_documented_slugs() {
     assert_eq!(missing, ["payment_response_header"]);
 }
 
-/// What no schema says: what x402 says of requirements and proofs, that an allowlist has at least one vendor, and that a
-/// policy is written in one of two ways.
+/// Whether no schema excludes the value although it is invalid: members that x402 defines, an empty allowlist of
+/// vendors, and a policy that is written in both of its forms.
 fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     let is_vendor_list = whole.body["kind"] == "vendor_allowlist" && at.is_empty();
     let is_beside = !at.starts_with("/policy") && !["/service_id", "/enabled"].contains(&at) && !value.is_null();
@@ -407,7 +407,7 @@ fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     is_vendor_list || is_twice || is_of_x402
 }
 
-/// Every right value of every member, one at a time. The wrong ones are in the next test.
+/// Sends every valid value of every member, one at a time. The next test sends invalid ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_allowed_by_body_schemas_are_accepted() {
     let ground = Ground::new().await;
@@ -421,7 +421,7 @@ async fn values_allowed_by_body_schemas_are_accepted() {
             }
             let answer = ground.send(whole, &with(&whole.body, &at, value.clone())).await;
             if let (201, Some(id)) = (answer.status, answer.body["webhook_id"].as_str()) {
-                // A person has ten at most.
+                // A person can have at most ten webhooks, so this one is deleted.
                 let path = format!("/webhooks/{id}");
                 let request = ground.world.persons_request(&ground.owner, Method::DELETE, &path);
                 World::send(request.header("if-match", "*")).await.ok();
@@ -444,7 +444,7 @@ fn route_of<'a>(whole: &Whole, routes: &'a [Route]) -> &'a Route {
     route.unwrap()
 }
 
-/// The body with this value at a place.
+/// The body with this value at this pointer.
 fn with(body: &Value, at: &str, value: Value) -> Value {
     let mut changed = body.clone();
     if at.is_empty() {
@@ -463,7 +463,7 @@ async fn query_schemas_match_the_accepted_values() {
     let ground = Ground::new().await;
     let document = Document::read();
     let (_, approval) = &ground.named[1];
-    // Nothing is waited for.
+    // Rejects the approval, so that no call waits for it.
     let reject = ground.agent.path(&format!("/approvals/{approval}/reject"));
     let rejected = ground
         .world
@@ -513,13 +513,14 @@ async fn invalid_body_members_are_reported_by_path() {
         let schema = document.body(&route_of(whole, &routes).operation);
         for (at, value) in document.wrong(schema, "", &whole.body) {
             let is_not_judged = at.starts_with("/payment_requirement") || at.starts_with("/payment_response_header");
-            // Of a webhook's agents, one that is named again counts once.
+            // If a webhook names an agent twice, the agent counts once.
             let counts_once = at == "/agents" && value.as_array().is_some_and(|agents| agents.len() > 1);
             if at.is_empty() || is_not_judged || counts_once {
                 continue;
             }
             let answer = ground.send(whole, &with(&whole.body, &at, value.clone())).await;
-            // How many entries a list has may be judged by the operation, after the version; and a long one is too large.
+            // The length of a list may be checked by the operation, after the version; a very long list exceeds the
+            // body limit.
             if [412, 413].contains(&answer.status) && value.is_array() {
                 continue;
             }
@@ -564,7 +565,7 @@ async fn invalid_body_members_are_reported_by_path() {
         let now = ground.world.rows_of(table).await;
         assert_eq!(now.changes_since(before), Vec::<String>::new());
     }
-    // Nothing else was wrong with these requests.
+    // The unchanged bodies are accepted, so nothing else was wrong with these requests.
     for whole in &ground.wholes {
         let answer = ground.send(whole, &whole.body).await;
         assert_ne!(answer.status, 400, "{} {}: {}", whole.method, whole.route, answer.body);

@@ -570,7 +570,7 @@ async fn invalid_provider_terms_are_refused_before_payment() {
     ));
     assert!(matches!(payer.get("nowhere").await.unwrap_err(), PayError::Request(_)));
 
-    // Terms that anybody could offer, and a ceiling: Purser decides.
+    // The terms are valid for the client, but above the request's ceiling: Purser refuses them.
     let stingy = Request::new(Method::GET, weather(&world)).ceiling(Usdc::from_units(PRICE - 1));
     match payer.send(stingy).await.unwrap_err() {
         PayError::Refused { refusal } => assert_eq!(refusal.slug, Slug::AmountExceedsMax),

@@ -229,7 +229,8 @@ async fn agents_are_created_only_with_attested_wallets() {
     make().await.created();
 }
 
-/// The policies of the template let a role use a key by its tags, which hold some minutes after the key was made.
+/// The policies of the template let a role use a key by its tags, which take effect some minutes after the key was
+/// created.
 #[tokio::test(flavor = "multi_thread")]
 async fn delayed_keys_are_reused_by_the_next_agent() {
     let world = World::with(Options {
@@ -249,7 +250,8 @@ async fn delayed_keys_are_reused_by_the_next_agent() {
         World::send(request.json(&json!({"name": "errands"}))).await
     };
     let known = kms.tags();
-    // Four uses in one request: three waits, and the last refusal is the answer. So for the public key, then the signature.
+    // To read the public key, each request makes four attempts with three delays. Eight of the nine refusals end the
+    // first two requests; the third request reads the key, but can't sign.
     kms.refuse_new_keys(9);
     for _ in 0..2 {
         let refused = make(&DEMO_OWNER).await.refused(503, "temporarily_unavailable");
@@ -258,7 +260,7 @@ async fn delayed_keys_are_reused_by_the_next_agent() {
     kms.fail("Sign", "AccessDeniedException");
     make(&DEMO_OWNER).await.refused(503, "temporarily_unavailable");
     kms.behave();
-    // Another person's agent takes it.
+    // Another person's agent gets this key.
     let made = make(&DEMO_STRANGER).await.created();
     let agent = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();
     let (key, _) = key_of(&world, agent).await;
@@ -266,7 +268,7 @@ async fn delayed_keys_are_reused_by_the_next_agent() {
     tags.retain(|id, _| !known.contains_key(id));
     assert_eq!(tags.keys().collect::<Vec<_>>(), [&key], "one key was made");
     assert_eq!(tags[&key]["purser-agent"], agent.to_string());
-    // The next agent has a key of its own.
+    // The next agent gets a key of its own.
     kms.refuse_new_keys(0);
     let made = make(&DEMO_OWNER).await.created();
     let other = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();

@@ -39,7 +39,7 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::SecondOperatorRequired => "second_operator_required",
         ErrorKind::CrossSiteRequest => "cross_site_request",
         ErrorKind::Refused(refusal) => section_of_reason(&refusal.reason),
-        // It has the sections of its reasons, which are those of a refused payment.
+        // Documented in the sections of its reasons, which are those of a refused payment.
         ErrorKind::UnpaidRefused(refusal) => section_of_reason(&refusal.reason),
         ErrorKind::PayoutRefused(_) => "payout_refused",
         ErrorKind::ServiceNotFound => "service_not_found",
@@ -371,7 +371,7 @@ fn the_slugs_of_mcp_are_in_its_source() {
 /// Every word like `retry_at` or `catalog_payee:…` on `docs/errors.md`.
 #[test]
 fn the_catalogue_has_no_word_that_nothing_produces() {
-    // Of OpenID Connect.
+    // A parameter of OpenID Connect.
     let mut known = BTreeSet::from(["max_age".to_owned()]);
     described_words(
         &serde_json::from_str(&text_of("docs/openapi.json")).unwrap(),
@@ -402,7 +402,7 @@ fn the_catalogue_has_no_word_that_nothing_produces() {
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
-/// The pages that are written here: all but the contract.
+/// The pages of the documentation, except for the specification.
 fn pages() -> Vec<(PathBuf, String)> {
     let files = written_files().into_iter();
     let pages =
@@ -412,7 +412,7 @@ fn pages() -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// A slug stands behind its status: ``404 `not_found` ``, ``401 `invalid_session`, `invalid_agent_key` ``.
+/// A slug follows its status: ``404 `not_found` ``, ``401 `invalid_session`, `invalid_agent_key` ``.
 #[test]
 fn documented_slugs_exist_in_the_error_catalogue() {
     let mut known: BTreeSet<String> = catalogue().into_keys().chain(slugs_of_mcp()).collect();
@@ -433,7 +433,7 @@ fn documented_slugs_exist_in_the_error_catalogue() {
     }
 }
 
-/// A row that is there twice is what a careless merge leaves.
+/// A careless merge leaves duplicate rows.
 #[test]
 fn a_table_has_one_row_for_each_name() {
     for (file, text) in pages() {
@@ -453,7 +453,7 @@ fn a_table_has_one_row_for_each_name() {
     }
 }
 
-/// A number that comes back is what a careless merge leaves.
+/// A careless merge leaves duplicate numbers.
 #[test]
 fn a_numbered_list_counts_from_one() {
     for (file, text) in pages() {

@@ -185,7 +185,7 @@ async fn a_required_payment_identifier_is_added_and_kept() {
     let proof = json!({"payment_response_header": proof});
     confirmed(world.complete(&agent, settlement, &proof).await);
 
-    // An id that is there is kept, whatever it is: the provider compares it.
+    // An existing id is kept, whatever its form, because the provider compares it.
     for own in ["order-2026-11-23-0001", "order-1"] {
         let mut asked = asked.clone();
         asked["idempotency_key"] = fresh_key().into();
@@ -201,7 +201,7 @@ async fn repeated_authorize_calls_return_one_settlement() {
     let world = World::start().await;
     let agent = world.demo();
     let url = format!("{}/weather", world.stack.providers.provider_url);
-    // Another offer of the same terms, as of a provider that puts a nonce into each.
+    // Another offer with the same terms, from a provider that puts a new nonce into each offer.
     let mut request = body(requirement(&world, &url).await, &url);
     request["payment_requirement"]["extensions"] = json!({"sign-in-with-x": {"info": {"nonce": fresh_key()}}});
     request["payment_requirement"]["resource"]["description"] = json!("an hour ago");
@@ -220,7 +220,7 @@ async fn repeated_authorize_calls_return_one_settlement() {
     let newest = world.authorize(&agent, &request).await.ok();
     assert_eq!(newest["settlement_id"], first.body["settlement_id"]);
 
-    // The provider takes the header that is written for its newest offer.
+    // The provider accepts the header that was made for its newest offer.
     let payment = &newest["payment"];
     let send = || {
         world

@@ -940,7 +940,7 @@ fn free(service: &str, operation: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_of_a_provider_evades_governance() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
-    // Whatever is called answers, and asks for no payment.
+    // Every call is answered, without a request for payment.
     *provider.script.lock().unwrap() = Some(|_| Some(Response::new(Body::from("data"))));
     let buyer = agent(&world, SpendPolicy::permissive()).await;
     let host = Host::of(&world, &buyer);
@@ -1094,7 +1094,7 @@ async fn stalled_providers_and_busy_keys_are_isolated() {
     let limits = [("CALLS_PER_KEY", "2"), ("CALLS_PER_PROVIDER", "3")];
     let limits = limits.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let (world, provider, _) = hostile(BTreeMap::from(limits)).await;
-    // The head of the answer comes, and its body never does.
+    // The head of the answer arrives, but its body never does.
     *provider.script.lock().unwrap() = Some(|_| Some(silence()));
     let (first, second) = (
         agent(&world, SpendPolicy::permissive()).await,
@@ -1126,7 +1126,8 @@ async fn stalled_providers_and_busy_keys_are_isolated() {
     };
     let [one, two] = [stalled(0), stalled(0)];
     reached(2).await;
-    // The key has its calls; it still reads. Another key, and another provider, are answered.
+    // The key has reached its limit of concurrent calls, but can still read. Calls with another key, or to another
+    // provider, are answered.
     let call = free("lab-weather", "hostile.free");
     busy(0, call.clone(), "call_service", "agent key").await;
     let check = free("lab-weather", "hostile.weather");
@@ -1139,7 +1140,7 @@ async fn stalled_providers_and_busy_keys_are_isolated() {
     reached(3).await;
     busy(1, call.clone(), "call_service", "provider").await;
     hosts[1].call("call_service", other).await.unwrap();
-    // What has ended is given back.
+    // Ended calls release their slots.
     for call in [one, two, three] {
         assert_eq!(call.await.unwrap().unwrap()["answer"]["cut"], "too_slow");
     }
@@ -1172,7 +1173,7 @@ async fn a_lease_is_one_calls_until_it_ends() {
     leases.end(second).await.unwrap();
     let second = taken("a").await;
     world.pass(20);
-    // The lease of the killed call has ended. Its late end doesn't end the next one.
+    // The lease of the killed call has expired. Ending it late does not end the next lease.
     let next = taken("a").await;
     leases.end(killed).await.unwrap();
     assert_eq!(full_for("a").await, 10);
@@ -1207,7 +1208,7 @@ async fn common_paths_and_accept_headers_are_served() {
     }
 }
 
-/// Draws arguments from the schema of a tool, by the habits of hosts.
+/// Draws arguments from the schema of a tool, in the forms that hosts use.
 struct Drawn(u64);
 
 impl Drawn {
@@ -1286,7 +1287,7 @@ impl Drawn {
                 drawn.insert(name, self.value(&property));
             }
         }
-        // What the descriptions say beyond the schema.
+        // Rules in the descriptions that the schema does not express.
         let takes_key = schema["properties"]["idempotency_key"].is_object();
         if takes_key && drawn.get("approval_id").is_some_and(|id| !id.is_null()) {
             drawn.insert("idempotency_key".to_owned(), json!("k"));

@@ -1,5 +1,5 @@
-//! Offers as providers write them: what may differ between two calls of one purchase, what is echoed, and what nothing
-//! depends on. The parsing itself is tested in `shared/domain/src/x402`.
+//! Offers as providers write them: the differences between two calls of one purchase, the members that are echoed, and
+//! those that have no effect. The parsing itself is tested in `shared/domain/src/x402`.
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const REUSED: &str = "idempotency_key_reused_for_different_request";
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
-/// What a provider may put around the same terms: a change of its requirement.
+/// Variations of a requirement that keep its terms.
 fn variations(world: &World, units: u64) -> Vec<(&'static str, Value)> {
     let offered = |units| Offered {
         units,
@@ -98,7 +98,7 @@ fn signed(answer: &Value) -> &Value {
     &answer["payment"]["payload"]["payload"]["authorization"]
 }
 
-/// The answer is the first one's payment, in a header for this offer.
+/// Asserts that the answer has the first answer's payment, in a header for this offer.
 fn is_again(first: &Value, again: &Answer, requirement: &Value, why: &str) {
     assert_eq!(again.status, 200, "{why}: {}", again.body);
     assert_eq!(again.headers["idempotent-replayed"], "true", "{why}");
@@ -107,7 +107,7 @@ fn is_again(first: &Value, again: &Answer, requirement: &Value, why: &str) {
     echoes(&again.body, requirement, why);
 }
 
-/// The header is written for this offer: its version, its entry, and what is around it.
+/// Asserts that the header is written for this offer: its version, its entry, and its other members.
 fn echoes(answer: &Value, requirement: &Value, why: &str) {
     let payload = &answer["payment"]["payload"];
     assert_eq!(payload["x402Version"], requirement["x402Version"], "{why}");
@@ -134,7 +134,7 @@ async fn offers_with_equal_terms_are_one_request() {
         let again = world.authorize(&agent, &with(&body, &requirement)).await;
         is_again(&first, &again, &requirement, why);
     }
-    // A fresh key takes each of them too, and a preflight's key holds them together.
+    // A fresh key also accepts each of them, and they are one request under a preflight's key.
     let preflight = fresh_key();
     for (why, requirement) in variations(&world, 5_000) {
         let mut anew = with(&body, &requirement);
@@ -148,7 +148,7 @@ async fn offers_with_equal_terms_are_one_request() {
         }
     }
 
-    // What is judged or signed is the request.
+    // A change of a member that is evaluated or signed makes another request.
     let other = |pointer: &str, value: Value| {
         let mut body = body.clone();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
@@ -297,7 +297,8 @@ async fn json_at_its_edges_is_echoed_unaltered() {
     let header = String::from_utf8(header).unwrap();
     assert!(header.contains(&format!("\"extensions\":{edges}")), "{header}");
     assert!(header.contains(r#""description":"\ud83d""#), "{header}");
-    // Not judged, so another number is the same request; in what is judged there is no replacement.
+    // These members are not evaluated, so other numbers make the same request. In evaluated members, such values are
+    // refused.
     let again = text.replace("617", "618").replace("1e999", "2e999");
     let (status, is_replay, again) = post_text(&world, &agent, "/x402/authorize", again).await;
     assert!(status == 200 && is_replay, "{again}");
@@ -377,7 +378,7 @@ async fn a_payment_response_confirms_however_it_is_written() {
     }
 }
 
-/// A provider fetches the page that the call names, whatever the agent declares beside it.
+/// A provider fetches the page in the call's URL, regardless of the target that the agent declares.
 #[tokio::test(flavor = "multi_thread")]
 async fn declared_targets_must_match_the_call() {
     let world = World::still().await;
@@ -422,7 +423,7 @@ async fn declared_targets_must_match_the_call() {
         let told = fetch(query).await.refused(403, "domain_not_allowed");
         assert_eq!(told["hostname"], host, "{query}");
     }
-    // Without a list nothing is compared.
+    // Without an allowlist of domains, nothing is compared.
     world.enable(&agent, "lab-scrape", SpendPolicy::permissive()).await;
     fetch("?url=www.evil.test").await.ok();
 }

@@ -1,14 +1,14 @@
-//! Values drawn from the schemas of the OpenAPI document: right ones with the habits of hosts (every property filled,
-//! `null`, integers such as `5.0`, texts of the full length outside ASCII, empty texts and lists), and wrong ones, each
-//! of which one keyword of the schema excludes.
+//! Values drawn from the schemas of the OpenAPI document: valid ones in the forms that hosts use (every property
+//! filled, `null`, integers such as `5.0`, non-ASCII texts of the full length, empty texts and lists), and invalid
+//! ones, each of which is excluded by one keyword of the schema.
 //!
-//! What a schema can't say (that a service is in the catalog, that an entry is not named twice elsewhere) is taken from
-//! the whole body that a draw begins with.
+//! Conditions that a schema can't express (a service must be in the catalog, an entry must not occur twice) are met by
+//! the complete body from which a draw begins.
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// The document, for its references.
+/// The document, to resolve its references.
 pub(crate) struct Document(Value);
 
 /// A place in a body, and a value for it.
@@ -24,7 +24,7 @@ impl Document {
         self.resolved(&operation["requestBody"]["content"]["application/json"]["schema"])
     }
 
-    /// Right texts and wrong ones for a query parameter.
+    /// Valid and invalid texts for a query parameter.
     pub(crate) fn parameter(&self, schema: &Value) -> (Vec<String>, Vec<String>) {
         let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let right = self.right(schema, "", &Value::Null).into_iter().map(|(_, value)| value);
@@ -35,7 +35,7 @@ impl Document {
                 .as_object()
                 .is_some_and(|keywords| !keywords.contains_key("pattern"))
         };
-        // Any text is right where there is only a type.
+        // If the schema has only a type, any text is valid.
         if choices
             .iter()
             .any(|choice| types(choice) == ["string"] && is_free(choice) && choice["format"].is_null())
@@ -82,7 +82,7 @@ impl Document {
             .find(|choice| is_tagged(choice))
     }
 
-    /// All right values for one place or below it, of which `own` is one.
+    /// All valid values at or below this place, including `own`.
     pub(crate) fn right(&self, schema: &Value, at: &str, own: &Value) -> Vec<Draw> {
         let mut draws = vec![];
         for choice in self.choices(schema) {
@@ -130,7 +130,7 @@ impl Document {
         draws
     }
 
-    /// Wrong values for one place or below it: each is excluded by one keyword.
+    /// Invalid values at or below this place, each excluded by one keyword.
     pub(crate) fn wrong(&self, schema: &Value, at: &str, own: &Value) -> Vec<Draw> {
         let choices = self.choices(schema);
         let allowed: Vec<&str> = choices.iter().flat_map(|choice| types(choice)).collect();
@@ -211,7 +211,7 @@ fn types(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// The right values of one type for one place, besides `own` and objects.
+/// The valid values of one type at this place, besides `own` and objects.
 fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
     match kind {
         "null" => vec![Value::Null],
@@ -228,7 +228,7 @@ fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
             numbers.flat_map(both).collect()
         }
         "string" => texts(schema).into_iter().map(Value::String).collect(),
-        // What a list has is often a name.
+        // The entries of a list are often names.
         "array" if schema["minItems"].is_null() => vec![json!([])],
         "array" => Vec::new(),
         "object" if schema["properties"].is_null() => vec![json!({})],
@@ -237,7 +237,7 @@ fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
     }
 }
 
-/// Texts of a schema; none of one that says nothing about names of things that have to exist.
+/// Texts of a schema; none for a schema of names that must exist.
 pub(crate) fn texts(schema: &Value) -> Vec<String> {
     const LETTERS: [&str; 3] = ["x", "\u{e9}", "\u{1f4a1}"];
     let own = |texts: &[&str]| -> Vec<String> { texts.iter().map(|text| (*text).to_owned()).collect() };
@@ -264,7 +264,7 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
                 "0x90f79bf6eb2c4f870365e785982e1f101e93b906",
             ]);
         }
-        // The entries of lists.
+        // The formats of list entries.
         Some("cidr" | "host-pattern") => return Vec::new(),
         Some(other) => panic!("a text of the format {other}"),
         None => {}
@@ -278,7 +278,7 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
     }
     let place = "0".repeat(32);
     match pattern {
-        // Full lengths, in characters of one to four bytes; and nothing at all, where nothing else is said.
+        // Texts of the full length, in characters of one to four bytes; and the empty text, if it is not excluded.
         ""
         | "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
         | "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"

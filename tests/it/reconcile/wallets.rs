@@ -158,7 +158,7 @@ async fn concurrent_wallet_checks_report_once_and_resume() {
         agents.push(agent(&world, 1).await);
     }
     world.stack.chain.mine(DEEP).await.unwrap();
-    // Without time left, nothing begins.
+    // Without time left, no check begins.
     world.stack.reconcile.look_at_wallets(Duration::ZERO).await.unwrap();
     assert_eq!(levels(&world).await, 0);
     // Interrupted after the third agent.
