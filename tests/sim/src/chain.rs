@@ -278,7 +278,7 @@ impl Chain {
         self.head().state.balances.get(&of).copied().unwrap_or(0)
     }
 
-    /// How the authorization has ended as of the newest block, if it has.
+    /// How the authorization ended, if it had ended in the newest block or before.
     pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
         self.head().fate(from, nonce)
     }

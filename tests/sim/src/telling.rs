@@ -35,7 +35,7 @@ pub(crate) fn owner() -> PersonId {
 /// Sums by attribute.
 type Sums = BTreeMap<String, u64>;
 
-/// The events and sums that the writes so far must lead to.
+/// The expected events and sums of all writes so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// The number of events, by type and by the id of the subject.

@@ -61,7 +61,7 @@ async fn at_once(ledger: &purser_store::Ledger, requests: Vec<Request>, now: pur
     running.join_all().await
 }
 
-/// The number of answers that `wanted` accepts.
+/// The number of answers that match `wanted`.
 fn count(answers: &[Answer], wanted: impl Fn(&Answer) -> bool) -> usize {
     answers.iter().filter(|answer| wanted(answer)).count()
 }

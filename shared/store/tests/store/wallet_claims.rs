@@ -41,7 +41,7 @@ async fn agents_from_before_the_claims_get_theirs() {
     assert_eq!(claimed(first, 2).await, WalletClaim::OtherAgent);
     assert_eq!(claimed(second, 9).await, WalletClaim::OtherWallet);
     assert_eq!(claimed(first, 1).await, WalletClaim::Granted);
-    // A wallet that is claimed is no second agent's, whatever it attests.
+    // A claimed wallet can't belong to a second agent, whatever it attests.
     let done = ledger.claim_wallets(|_| true).await.unwrap();
     assert_eq!((done.claimed, done.refused), (3, vec![third]));
 }
