@@ -165,7 +165,7 @@ impl Notices {
     }
 }
 
-/// Whether an event is dropped although the person wants it: it is a day old, or its question is closed.
+/// Logs an event that is dropped although the person wants it: it is a day old, or its question is closed.
 pub(crate) fn log_too_late(person: &PersonId, event: &Event) {
     tracing::warn!(
         %person,

@@ -1,16 +1,16 @@
-//! How a message was taken.
+//! The result of sending a message.
 
 use crate::Notices;
 use axum::http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 use purser_api::Called;
 use purser_domain::{CallResult, Duration, Error, NoticeMessage, NoticeSettings, Result, SecretOf, WebhookUrl};
 
-/// How a message was taken.
+/// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// Accepted by the mail service or the incoming webhook.
     Taken(CallResult),
-    /// Not now: again later, and not before a pause that was asked for.
+    /// Failed for now: retried later, and not before the pause that the recipient requested, if any.
     Failed(CallResult, Option<Duration>),
     /// Rejected permanently: the channel's destination does not exist.
     Ended(CallResult),
@@ -28,8 +28,8 @@ impl Sent {
         Self::Taken(CallResult::Status(204))
     }
 
-    /// Of an incoming webhook: Slack answers so where it, its app or its channel is gone (Slack, "Sending messages using
-    /// incoming webhooks").
+    /// The result of a call of an incoming webhook. Slack answers this way if the webhook, its app or its channel no
+    /// longer exists (Slack, "Sending messages using incoming webhooks").
     const fn of_webhook(called: Called) -> Self {
         match called.result {
             result if result.is_success() => Self::Taken(result),
