@@ -21,10 +21,10 @@ async fn payment_counting_stays_within_capacity_limits() {
             fleet.name, counted.write, counted.read, counted.records_of_a_batch, counted.hottest
         );
         assert!(counted.write <= fleet.limit, "{words}");
-        // One for each part of the agents, whose rows fill a transaction. An owner with 1,000 payments a second has one
-        // batch a second, so 32 units, of the 1,000 that a partition takes.
+        // One write for each part of the agents, because the rows of a part fill a transaction. An owner with 1,000
+        // payments a second has one batch a second, so 32 of the 1,000 units that a partition takes.
         assert!(counted.hottest <= 16, "{words}");
-        // Each agent's owner is read once for a batch.
+        // The owner of each agent is read once per batch.
         assert!(counted.read <= 200, "{words}");
     }
 }

@@ -35,13 +35,13 @@ use std::time;
 use tokio::sync::Notify;
 
 const BUS: &str = "purser";
-/// More than any test needs until its fault is over.
+/// The number of calls after which a fault has ended in every test.
 const TRIES: u32 = 5;
 const TIME: time::Duration = time::Duration::from_secs(30);
-/// The shard of each table's stream, unless a test has several.
+/// The shard of each table's stream, in tests with one shard.
 const SHARD: &str = "shardId-00000001";
 
-/// The function over a database with streams and a bus, each behind a proxy; and what writes the tables.
+/// The function, a database with streams and a bus, each behind a proxy; and the stores that write the tables.
 struct World {
     emulator: Emulator,
     ledger: Ledger,
@@ -73,7 +73,7 @@ fn agent(version: u64, status: AgentStatus) -> Agent {
 }
 
 impl World {
-    /// With an agent of [`owner`], which may spend 1,000 a day and asks above 100.
+    /// Starts a world with an agent of [`owner`], which may spend 1,000 a day and needs an approval above 100.
     async fn start() -> Self {
         let (emulator, streams) = Emulator::with_streams().await;
         let bus = EventBus::new(BUS);
@@ -146,8 +146,8 @@ impl World {
         assert!(matches!(moved.await.unwrap(), Moved::Done(_)));
     }
 
-    /// Payments that end in every way, one of them confirmed twice, one block and one escalation that is approved and
-    /// used.
+    /// Makes payments with every result, one of them confirmed twice; one block; and one escalation that is approved
+    /// and used.
     async fn live(&self) {
         let confirmed = self.paid(10, "confirmed").await;
         self.confirm(confirmed, 1, at(10)).await;
@@ -184,12 +184,12 @@ impl World {
         self.events.call(&event, TIME).await.ok()
     }
 
-    /// Passes a batch as the mapping does that counts.
+    /// Passes a batch to the function as the counting mapping does.
     async fn count(&self, shard: &str, batch: &[Value]) -> Option<Value> {
         self.call(counting(batch, shard)).await
     }
 
-    /// Passes a batch as both mappings do; what the one that publishes gets as its answer.
+    /// Passes a batch to the function as both mappings do; returns the answer to the publishing mapping.
     async fn pass(&self, batch: &[Value]) -> Option<Value> {
         self.count(SHARD, batch).await?;
         self.call(json!({"Records": batch})).await
@@ -199,13 +199,13 @@ impl World {
         self.streams.deliver(TRIES, |event| self.call(event)).await
     }
 
-    /// Everything that the streams have, at once.
+    /// All records of the streams so far.
     fn records(&self) -> Vec<Vec<Value>> {
         let batches = std::iter::from_fn(|| Some(self.streams.next_batches()).filter(|batches| !batches.is_empty()));
         batches.flatten().collect()
     }
 
-    /// The published events, each once, in the order of the bus.
+    /// The published events without duplicates, in the order of the bus.
     fn told(&self) -> Vec<Event> {
         let mut seen = BTreeSet::new();
         let mut events = Vec::new();
@@ -242,7 +242,7 @@ impl World {
         sums
     }
 
-    /// Asserts that the published and counted sums are the ledger's.
+    /// Asserts that the published and counted sums equal those of the ledger.
     async fn assert_told_and_counted(&self) {
         let settlements = self.ledger.settlements(sample::agent_id(1), None, 100).await.unwrap();
         let units = |is: fn(&SettlementState) -> bool| -> u64 {
@@ -290,7 +290,7 @@ async fn each_fact_is_published_once_without_secrets() {
     world.assert_told_and_counted().await;
     assert!(world.told().iter().all(|event| event.owner() == Some(&owner())));
     let text = format!("{:?}", world.bus.taken());
-    // The digest of the sample's key, as a row has it and in hexadecimal; what a person wrote to the agent.
+    // The digest of the sample's key, in Base64 and in hexadecimal; and texts that a person wrote for the agent.
     for secret in ["CQkJCQkJ", "09090909", "no body of mine", "lab.example"] {
         assert!(!text.contains(secret), "{secret}");
     }
@@ -313,7 +313,7 @@ async fn repeated_batches_publish_the_same_event_ids() {
     for batch in &batches {
         world.count(SHARD, batch).await.unwrap();
     }
-    // Of the tables the last first; each batch twice, then its records one by one.
+    // The last table's batches first; each batch twice, then its records one by one.
     for batch in batches.iter().rev() {
         let doubled: Vec<&Value> = batch.iter().chain(batch).collect();
         world.call(json!({"Records": doubled})).await.unwrap();
@@ -332,7 +332,7 @@ async fn replayed_records_of_a_shard_are_counted_once() {
     let batches = world.records();
     for batch in &batches {
         world.call(json!({"Records": batch})).await.unwrap();
-        // Records one by one, then in threes from the middle, doubled, and whole.
+        // Single records, then groups of three from the middle, then doubled, then the whole batch.
         for record in batch {
             world.count(SHARD, std::slice::from_ref(record)).await.unwrap();
         }
@@ -346,7 +346,7 @@ async fn replayed_records_of_a_shard_are_counted_once() {
         }
     }
     world.assert_told_and_counted().await;
-    // Much later: the checkpoints remain.
+    // Much later, the checkpoints still exist.
     world.clock.store(at(3 * 86_400).micros(), SeqCst);
     for batch in &batches {
         world.count(SHARD, batch).await.unwrap();
@@ -354,7 +354,7 @@ async fn replayed_records_of_a_shard_are_counted_once() {
     world.assert_told_and_counted().await;
 }
 
-/// A window may end without records, and a checkpoint is read in vain where nothing is counted.
+/// A window may end without records, and reading a checkpoint is useless if nothing is counted.
 #[tokio::test]
 async fn a_window_that_ends_without_records_counts_nothing() {
     let world = World::start().await;
@@ -380,7 +380,7 @@ async fn records_of_split_shards_are_counted_once() {
             children[index % 2].push(record.clone());
         }
         let [one, other] = &children;
-        // The parent's answer is lost, and it comes again when its children have begun.
+        // The answer for the parent is lost, so it is delivered again after its children have begun.
         world.count("parent", parent).await.unwrap();
         for (child, records) in [("other", other), ("one", one), ("one", one)] {
             if !records.is_empty() {
@@ -416,7 +416,8 @@ async fn batches_at_once_are_counted_once() {
     world.assert_told_and_counted().await;
 }
 
-/// More rows than a transaction takes: each is counted once, however often the first transactions' batch comes again.
+/// A batch changes more rows than a transaction can write. Each is counted once, even if the batch is repeated after
+/// its first transactions.
 #[tokio::test]
 async fn batches_beyond_the_transaction_limit_are_counted_once() {
     let world = World::start().await;
@@ -439,7 +440,7 @@ async fn batches_beyond_the_transaction_limit_are_counted_once() {
         .collect();
     let table = UsageTable::new(client(&world.proxies[0].url), USAGE);
     let now = at(3_600);
-    // Killed after each of its transactions in turn, until none is left to count.
+    // Killed after each of its transactions in turn, until all are counted.
     let mut killed = 0;
     loop {
         let (mut is_done, kill) = (false, Arc::new(Notify::new()));
@@ -480,7 +481,7 @@ async fn batches_beyond_the_transaction_limit_are_counted_once() {
     }
 }
 
-/// Kills the function at the n-th moment of its calls, whichever these are, and delivers everything again.
+/// Kills the function at the n-th moment of its calls, and delivers everything again.
 #[tokio::test]
 async fn events_survive_a_kill_at_any_step() {
     let mut killed_at = 0;
@@ -512,7 +513,7 @@ async fn events_survive_a_kill_at_any_step() {
         for proxy in &world.proxies {
             proxy.behave();
         }
-        // The batches that come again are split otherwise.
+        // The repeated batches have other boundaries.
         for batch in batches {
             for records in batch.chunks(batch.len().div_ceil(2).max(1)) {
                 let answer = world.pass(records).await.unwrap();
@@ -561,7 +562,7 @@ async fn what_the_bus_refused_is_what_comes_again() {
     for batch in world.records() {
         world.count(SHARD, &batch).await.unwrap();
         let mut rest = batch;
-        // Each call publishes two more entries, and repeats none.
+        // Each call publishes two more entries and repeats none.
         loop {
             let answer = world.call(json!({"Records": rest})).await.unwrap();
             let Some(first) = answer["batchItemFailures"][0]["itemIdentifier"].as_str() else {
@@ -628,7 +629,7 @@ async fn an_unreadable_row_is_set_aside() {
     let agent = sample::agent_id(1);
     let (settlement, decision) = (format!("S#{agent} poison"), format!("A#{agent} poison"));
     assert_eq!(keys, ["", &settlement, &decision, "SVC#poison"].into());
-    // They are gone, so that the ledger can be compared.
+    // Deletes the unreadable rows, so that the ledger can be compared.
     for (table, pk) in [(LEDGER, format!("S#{agent}")), (DECISIONS, format!("A#{agent}"))] {
         let delete = world.emulator.client.delete_item().table_name(table);
         delete
@@ -656,7 +657,7 @@ async fn only_unused_approvals_publish_an_expiry_event() {
         told.filter(|event| event.kind() == EventKind::ApprovalExpired)
             .collect()
     };
-    // A payment may still be written at the approval's end, so the event is published when no payment can be.
+    // A payment may still be written when the approval ends, so the event is published only once none can be written.
     for (after, count) in [(0, 0), (119, 0), (120, 1), (121, 1)] {
         world.clock.store(end.after(sample::secs(after)).micros(), SeqCst);
         world
@@ -678,7 +679,7 @@ async fn only_unused_approvals_publish_an_expiry_event() {
     assert_eq!(world.bus.taken().len(), before, "it is looked at once");
 }
 
-/// More unreadable reminders than a page has: keys that are none, and approvals that are none.
+/// There are more unreadable reminders than a page has: invalid keys and invalid approvals.
 #[tokio::test]
 async fn unreadable_reminders_do_not_block_others() {
     let world = World::start().await;
@@ -763,7 +764,7 @@ async fn freeze_events_reach_the_affected_owner() {
             by: OperatorName::parse("op").unwrap(),
             at: at(0),
         };
-        // Written anew it is the same freeze.
+        // Writing the same freeze again publishes no new event.
         for _ in 0..2 {
             world.ledger.freeze(&freeze, &sample::audit()).await.unwrap();
         }
@@ -847,7 +848,7 @@ async fn catalog_edits_publish_openings_payees_and_prices() {
     );
 }
 
-/// A service of which an operation is to pay another payee from that time on.
+/// A service with an operation that pays another payee from this time on.
 fn delayed(slug: &str, n: u128, from: Timestamp) -> purser_domain::Service {
     let mut service = sample::service(sample::service_id(n), slug);
     for operation in &mut service.operations {
@@ -864,7 +865,7 @@ fn delayed(slug: &str, n: u128, from: Timestamp) -> purser_domain::Service {
     service
 }
 
-/// A withdrawn change is not; a later edit publishes no second event.
+/// A withdrawn change is not published, and a later edit publishes no second event.
 #[tokio::test]
 async fn delayed_changes_are_published_once_effective() {
     let world = World::start().await;
@@ -872,7 +873,7 @@ async fn delayed_changes_are_published_once_effective() {
     let put = async |service: &purser_domain::Service| {
         catalog.put(service, &sample::audit()).await.unwrap();
     };
-    // The stream's records have the time of this machine.
+    // The stream's records have this machine's time.
     let now = Clock::system().now();
     let from = now.after(sample::secs(3_600));
     let next_of = |service: &purser_domain::Service| purser_domain::Service {
@@ -911,7 +912,7 @@ async fn delayed_changes_are_published_once_effective() {
         assert_eq!(swept.is_err(), after == 120, "{after}");
         assert_eq!(told(EventKind::ServicePayeeChanged).len(), count, "{after}");
     }
-    // The edit that comes after it tells the same.
+    // A later edit publishes the same event.
     let mut later = next_of(&next_of(&shops[2].1)).at(from);
     later.name = "another name".to_owned();
     put(&later).await;
@@ -954,8 +955,8 @@ async fn checkpoints_expire_after_a_week_but_totals_remain() {
     );
 }
 
-/// `events/events/ledger-stream.json`: what a mapping passes, for tools that call the built function. Its agent is in no
-/// ledger, so a function of its own sets it aside; here its owner is known.
+/// `events/events/ledger-stream.json` is a batch as a mapping passes it, for tools that call the built function. Its
+/// agent is in no ledger, so a separately running function sets it aside; in this test its owner is known.
 #[tokio::test]
 async fn a_recorded_batch_is_told_as_it_was() {
     let recorded = include_str!("../../../events/events/ledger-stream.json");
@@ -969,7 +970,7 @@ async fn a_recorded_batch_is_told_as_it_was() {
 }
 
 impl World {
-    /// Counts all days anew: as a program of operators does, which reads the streams.
+    /// Recounts all days, as an operators' program that reads the streams does.
     async fn recount(
         &self,
         batches: &[Vec<Value>],
@@ -993,7 +994,7 @@ impl World {
         recount.run(read).await
     }
 
-    /// All sums, as they are stored.
+    /// All stored sums.
     async fn stored_sums(&self) -> BTreeMap<(String, String), BTreeMap<String, AttributeValue>> {
         let rows = scan(&self.emulator.client, USAGE, None).await.into_iter();
         let text =
@@ -1003,7 +1004,7 @@ impl World {
             .collect()
     }
 
-    /// Makes the sums wrong: of each kind one row is lost, and one that belongs to nothing is there.
+    /// Corrupts the sums: removes every other row, and adds one that belongs to nothing.
     async fn spoil(&self) {
         for ((pk, sk), _) in self.stored_sums().await.into_iter().step_by(2) {
             let delete = self.emulator.client.delete_item().table_name(USAGE);
@@ -1108,7 +1109,7 @@ async fn a_killed_recount_resumes_and_suspends_counting() {
     assert!(killed_at > 10, "only {killed_at} moments");
 }
 
-/// Another run has taken it over: what this one still sends is refused.
+/// Another run has taken the recount over, so further writes of this one are refused.
 #[tokio::test]
 async fn a_recount_that_was_taken_over_writes_nothing() {
     let world = World::start().await;

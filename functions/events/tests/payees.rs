@@ -1,4 +1,4 @@
-//! When a payee may be paid, by what `events` attests of the catalog's rows, whoever wrote them.
+//! The time from which a payee may be paid, as `events` attests it from the catalog's rows, whoever wrote them.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -26,7 +26,7 @@ const DAY: u32 = 24 * HOUR;
 
 struct World {
     emulator: Emulator,
-    /// Between the function and the emulator.
+    /// The proxy between the function and the emulator.
     proxy: Proxy,
     streams: Streams,
     events: Events,
@@ -39,7 +39,7 @@ fn at(secs: u32) -> Timestamp {
 }
 
 impl World {
-    /// With the delays of a deployment: a day, and an hour for what a second operator accepts.
+    /// Starts a world with the delays of a deployment: a day, and an hour for changes that a second operator accepts.
     async fn start() -> Self {
         let (emulator, streams) = Emulator::with_streams().await;
         let bus = EventBus::new("purser");
@@ -77,7 +77,7 @@ impl World {
         self.clock.store(at(secs).micros(), SeqCst);
     }
 
-    /// Writes the service's row and passes the stream's records on. Returns the records.
+    /// Writes the service's row, passes the stream's records to the function, and returns them.
     async fn write(&self, service: &Service) -> Vec<Value> {
         let put = self.emulator.catalog();
         put.put(service, &sample::audit()).await.unwrap();
@@ -203,7 +203,7 @@ async fn an_accepted_payee_waits_for_one_hour() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
-    // The record comes two seconds after the edit.
+    // The record is processed two seconds after the edit.
     world.set_clock(2);
     let waits = edited(&first, will_pay(0xe1, at(DAY)));
     world.write(&waits).await;
@@ -213,7 +213,7 @@ async fn an_accepted_payee_waits_for_one_hour() {
     let accepted = edited(&waits, |operation| *operation = operation.at(at(DAY)));
     world.write(&accepted).await;
     assert_eq!(world.age(&accepted, 100).await, PayeeAge::Young(at(100 + HOUR)));
-    // A time that is no delay is not believed.
+    // A time in the catalog that is shorter than the delay has no effect.
     world.set_clock(200);
     let hurried = edited(&accepted, will_pay(0xe2, at(201)));
     world.write(&hurried).await;
@@ -226,7 +226,7 @@ async fn a_reopened_service_counts_as_changed() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
-    // It denies that it was open.
+    // The edited row says that the service was not open.
     let mut closed = edited(&first, |_| {});
     closed.curated = false;
     world.write(&closed).await;
@@ -234,7 +234,7 @@ async fn a_reopened_service_counts_as_changed() {
     opened.curated = true;
     world.write(&opened).await;
     assert_eq!(world.age(&opened, 0).await, PayeeAge::Young(at(DAY)));
-    // Its row is deleted and written anew.
+    // The row is deleted and written again.
     let key = AttributeValue::S(format!("SVC#{}", first.id));
     let delete = world.emulator.client.delete_item().table_name(CATALOG).key("pk", key);
     delete.send().await.unwrap();
@@ -269,7 +269,7 @@ async fn a_new_service_with_a_known_call_waits() {
     let other = rival(3, 0xe1);
     world.write(&other).await;
     assert_eq!(world.age(&other, 0).await, PayeeAge::Young(at(DAY)));
-    // Every service that lists the call gives it up, without a trace in its row.
+    // Every service that lists the call removes it, and its row shows no trace of it.
     for service in [&first, &same_payee, &other] {
         let mut empty = edited(service, |_| {});
         empty.operations.clear();
@@ -284,7 +284,7 @@ async fn a_new_service_with_a_known_call_waits() {
     assert_eq!(world.age(&unrelated, 2 * DAY).await, PayeeAge::Old);
 }
 
-/// Later, an operator can ask for it, by rule or at once.
+/// Later, an operator can request the attestation, by rule or at once.
 #[tokio::test]
 async fn only_the_first_run_attests_the_existing_catalog() {
     let world = World::start().await;
@@ -299,7 +299,7 @@ async fn only_the_first_run_attests_the_existing_catalog() {
     assert_eq!(world.age(&first, 0).await, PayeeAge::Old);
     assert_eq!(world.age(&drafted, 0).await, PayeeAge::Unattested);
 
-    // Its records are lost.
+    // The stream records of this edit are lost.
     let changed = edited(&first, pays(0xe1));
     world.emulator.catalog().put(&changed, &sample::audit()).await.unwrap();
     world.call(json!({})).await;
@@ -325,7 +325,7 @@ async fn a_removed_call_that_another_service_lists_waits() {
         let mut empty = edited(service, |_| {});
         empty.operations.clear();
         world.write(&empty).await;
-        // Its row is deleted, too.
+        // The row is deleted, too.
         let key = AttributeValue::S(format!("SVC#{}", service.id));
         let delete = world.emulator.client.delete_item().table_name(CATALOG).key("pk", key);
         delete.send().await.unwrap();
@@ -342,10 +342,10 @@ async fn a_removed_call_that_another_service_lists_waits() {
     pays(0xe1)(&mut other.operations[0]);
     world.write(&other).await;
     assert_eq!(world.age(&other, 30 * DAY).await, PayeeAge::Young(at(31 * DAY)));
-    // A time is what raises the alarm of a service that opens.
+    // The attested time raises the alarm for a service that opens.
     let attested = world.usage.attested(other.id).await.unwrap().unwrap();
     assert_eq!(attested.changes_since(None).count(), 1);
-    // A call may move with its payee.
+    // A call may move to another service with its payee.
     let moved = with_call_of(2, &second);
     world.write(&moved).await;
     assert_eq!(world.age(&moved, 30 * DAY).await, PayeeAge::Old);
@@ -367,7 +367,7 @@ async fn a_batch_reads_the_attested_services_once() {
     let one = reads(1..2).await;
     assert_eq!(one, 4, "a query for each partition");
     assert_eq!(reads(2..12).await, one);
-    // Within a batch, too, a service that opens is compared with those before it.
+    // Within a batch, too, a service that opens is compared with the services before it.
     let rivals = [20, 21].map(|n| {
         let mut rival = shop(n);
         rival.operations[0].endpoint = Endpoint::parse("https://rivals.example/pay").unwrap();
@@ -385,7 +385,7 @@ async fn a_batch_reads_the_attested_services_once() {
     assert!(ages.contains(&PayeeAge::Young(at(DAY))), "{ages:?}");
 }
 
-/// A partition of attested payees and nothing of usage: `payments` may read these alone.
+/// `payments` may read only the partitions of attested payees, which contain no usage data.
 #[tokio::test]
 async fn attested_payees_have_partitions_of_their_own() {
     let world = World::begun().await;

@@ -130,7 +130,7 @@ impl World {
         self.micros.fetch_add(secs * 1_000_000, SeqCst);
     }
 
-    /// A person whose issuer told their address.
+    /// A person whose issuer has verified their address.
     async fn person(&self, name: &str) -> PersonId {
         let id = person(name);
         let address = MailAddress::parse(&format!("{name}@example.com")).unwrap();
@@ -187,18 +187,18 @@ impl World {
         agent
     }
 
-    /// An event happens, and comes from the bus.
+    /// Sends an event as the bus does.
     fn happen(&self, event: &Event) {
         let from_bus = json!({"version": "0", "detail-type": event.kind().name(), "detail": event.to_json()});
         self.sqs.send(EVENTS, &from_bus.to_string());
     }
 
-    /// Passes on what is visible, until nothing is.
+    /// Processes visible messages until none is left.
     async fn run(&self) {
         work(&self.sqs, &self.notices).await;
     }
 
-    /// The same, some time later.
+    /// As [`Self::run`], after `secs` seconds.
     async fn run_after(&self, secs: i64) {
         self.pass(secs);
         self.run().await;
@@ -267,7 +267,7 @@ fn event(
     .unwrap()
 }
 
-/// An approval of an owner's agent: that it was asked for, or how it ended.
+/// An event about an approval of an owner's agent: its request or its result.
 fn approval(kind: EventKind, n: u128, owner: &PersonId, agent: AgentId, at: Timestamp) -> Event {
     let id = Uuid::from_u128(n);
     let data = EventData::new()
@@ -355,7 +355,7 @@ async fn approval_requests_reach_only_the_agents_owner() {
         "{texts:?}"
     );
     assert_eq!(world.left(), 0);
-    // Kinds that were not chosen, and Bob's events, are not sent to anybody else.
+    // Kinds that were not chosen are not sent, and neither are Bob's events.
     world.happen(&approval(EventKind::ApprovalDecided, 7, &ann, agent.id, world.now()));
     world.happen(&frozen(&bob, sample::agent_id(2), 1, world.now()));
     world.run().await;
@@ -390,7 +390,7 @@ async fn approval_requests_are_batched_and_deduplicated() {
         );
         assert!(text_of(mail).contains("And 5 more."));
     }
-    // Told again a while later, too.
+    // The event is delivered again later, too.
     world.happen(&asked[0]);
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
@@ -450,7 +450,7 @@ async fn urgent_notices_are_sent_before_older_ones() {
     assert_eq!(mails.len(), 1);
     let text = text_of(&mails[0]);
     assert!(text.starts_with("An agent of yours was frozen"), "{text}");
-    // The rest follows.
+    // The remaining notices follow.
     world.run_after(GATHERING_SECS).await;
     world.run_after(BETWEEN_SECS).await;
     assert_eq!((world.mails_to("ann").len(), world.left()), (2, 0));
@@ -554,7 +554,7 @@ async fn undelivered_notices_are_retried_for_a_day() {
     }
     assert!(world.ses.mails().is_empty() && world.left() > 0);
     world.ses.behave();
-    // The pause after the fourth failure.
+    // After the pause that follows the fourth failure.
     world.run_after(2 * 3_600).await;
     let mails = world.mails_to("ann");
     assert_eq!(mails.len(), 1);
@@ -599,7 +599,7 @@ async fn permanently_failing_channels_are_disabled() {
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
     assert!(world.ses.mails().is_empty() && incoming.texts().is_empty());
-    // A test is sent all the same; once it arrives, all is.
+    // A test is sent nevertheless. Once it arrives, all waiting notices are sent.
     let request = |n| NoticeRequest {
         person: ann.clone(),
         id: DeliveryId::at(world.now(), [n; 8]),
@@ -658,7 +658,7 @@ async fn service_changes_notify_owners_who_enabled_the_service() {
             .unwrap();
         assert_eq!(stored, Edited::Stored);
     }
-    // More people than a message goes through.
+    // There are more people than one message covers.
     for n in 0..200 {
         world.person(&format!("p{n}")).await;
     }
@@ -713,7 +713,7 @@ fn authority(url: &str) -> &str {
     url.trim_start_matches("http://").split('/').next().unwrap()
 }
 
-/// Lets the function work on what is in the queues, and kills it at that step; how many steps it reached.
+/// Lets the function process the queues and kills it at this step; returns the number of steps that it reached.
 async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let steps: Arc<Mutex<Vec<Moment>>> = Arc::default();
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
@@ -772,7 +772,8 @@ async fn notices_survive_a_kill_at_any_step() {
     }
 }
 
-/// `events/notices/what-happened.json`: what the queue's mapping passes, for tools that call the built function.
+/// `events/notices/what-happened.json` is a batch as the queue's mapping passes it, for tools that call the built
+/// function.
 #[tokio::test]
 async fn a_recorded_batch_is_taken() {
     let recorded = include_str!("../../../events/notices/what-happened.json");

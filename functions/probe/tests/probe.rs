@@ -1,6 +1,6 @@
-//! The probe with an emulated DynamoDB and providers on loopback: which calls a run makes, and what it records.
-//! Scheduling is tested in `shared/domain/src/catalog/probe.rs`, and over HTTP in `tests/it/operators.rs`;
-//! the addresses that it may call in `src/call.rs`.
+//! The probe with an emulated DynamoDB and providers on loopback: the calls of a run, and the stored results.
+//! Scheduling is tested in `shared/domain/src/catalog/probe.rs`, and over HTTP in `tests/it/operators.rs`; the allowed
+//! addresses in `src/call.rs`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -127,7 +127,7 @@ impl World {
         Timestamp::from_micros(self.micros.load(Ordering::SeqCst)).unwrap()
     }
 
-    /// How often the provider was called since the last call.
+    /// The number of calls that the provider received since the last time that this was read.
     fn calls(&self) -> usize {
         self.provider.calls.swap(0, Ordering::SeqCst)
     }

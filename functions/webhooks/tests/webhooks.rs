@@ -1,5 +1,5 @@
-//! The webhooks with an emulated DynamoDB and SQS, and receivers on loopback that verify calls by the official library:
-//! who is called with what, how often, and what is left in the queues. The pauses are tested in
+//! The webhooks with an emulated DynamoDB and SQS, and receivers on loopback that verify calls with the official
+//! library: the recipients and contents of calls, their number, and the remaining messages. The pauses are tested in
 //! `shared/domain/src/webhook/retry.rs`.
 
 #![expect(
@@ -41,12 +41,12 @@ use uuid::Uuid;
 const EVENTS: &str = "events";
 const REQUESTS: &str = "requests";
 const DELIVERIES: &str = "deliveries";
-/// SQS delays no message for longer.
+/// The longest delay of a message that SQS supports.
 const LONGEST_DELAY_SECS: i64 = 900;
-/// How long a call may take here.
+/// The timeout of a call in these tests.
 const LONGEST_CALL: Duration = Duration::from_millis(600);
 const BUDGET: Duration = Duration::from_secs(30);
-/// For how long a message is hidden when nobody says how long.
+/// The default visibility timeout of a message.
 const VISIBILITY_SECS: i64 = 180;
 
 /// The answer of a receiver.
@@ -57,7 +57,7 @@ enum Answers {
     Hangs,
 }
 
-/// A person's program.
+/// A person's webhook endpoint.
 #[derive(Clone)]
 struct Receiver {
     url: String,
@@ -81,13 +81,13 @@ impl Call {
         Event::parse(&self.body).unwrap()
     }
 
-    /// Whether the official library takes it, as of now.
+    /// Whether the official library verifies the call at the current time.
     fn is_verified_with(&self, secret: &str) -> bool {
         let library = standardwebhooks::Webhook::new(secret).unwrap();
         library.verify(&self.body, &self.headers).is_ok()
     }
 
-    /// Whether the official library signs it the same, whatever its time is.
+    /// Whether the official library computes the same signature, regardless of the call's time.
     fn is_signed_with(&self, secret: &str) -> bool {
         let library = standardwebhooks::Webhook::new(secret).unwrap();
         let header = |name: &str| self.headers[name].to_str().unwrap();
@@ -140,7 +140,7 @@ async fn received(State(receiver): State<Receiver>, headers: HeaderMap, body: By
     }
 }
 
-/// A database, the queues, and the function, of which the time stands still.
+/// A database, the queues, and the function with a stopped clock.
 struct World {
     emulator: Emulator,
     table: WebhooksTable,
@@ -154,7 +154,7 @@ struct World {
 }
 
 impl World {
-    /// A world whose function may call these receivers, though they are on this machine.
+    /// Starts a world whose function may call these receivers, although they are on this machine.
     async fn start(receivers: &[&Receiver]) -> Self {
         let emulator = Emulator::start().await;
         let now = Arc::new(AtomicI64::new(Clock::system().now().micros()));
@@ -190,7 +190,7 @@ impl World {
         self.micros.fetch_add(secs * 1_000_000, SeqCst);
     }
 
-    /// Stores a webhook of a person; its secret.
+    /// Stores a webhook of a person; returns it with its secret.
     async fn webhook(
         &self,
         person: &str,
@@ -226,7 +226,7 @@ impl World {
         (webhook, text)
     }
 
-    /// A new secret of a webhook, as it is stored and as its person has it.
+    /// A new secret of a webhook, in its stored form and in the form that the person has.
     fn secret(&self, person: &PersonId, webhook: WebhookId, byte: u8) -> (NewWebhookSecret, String) {
         let (id, secret) = (
             WebhookSecretId::from_uuid(Uuid::new_v4()),
@@ -241,7 +241,7 @@ impl World {
         (NewWebhookSecret { id, secret: stored }, secret.text().to_string())
     }
 
-    /// An event happens, and comes from the bus.
+    /// Sends an event as the bus does.
     fn happen(&self, event: &Event) {
         let from_bus = json!({
             "version": "0", "id": Uuid::new_v4().to_string(), "detail-type": event.kind().name(),
@@ -251,7 +251,7 @@ impl World {
         self.sqs.send(EVENTS, &from_bus.to_string());
     }
 
-    /// Runs the sweep as the schedule does, and passes on what is visible, until nothing is.
+    /// Runs the sweep as the schedule does, and processes visible messages until none is left.
     async fn run(&self) {
         let scheduled = include_str!("../../../events/webhooks/every-minute.json");
         let scheduled: Value = serde_json::from_str(scheduled).unwrap();
@@ -278,12 +278,12 @@ impl World {
         deliveries[0].clone()
     }
 
-    /// The messages of deliveries, hidden or not.
+    /// The number of messages in the queue of deliveries, hidden or not.
     fn waiting(&self) -> usize {
         self.sqs.bodies(DELIVERIES).len()
     }
 
-    /// The rows of long pauses.
+    /// The number of rows for long pauses.
     async fn paused(&self) -> usize {
         let mut count = 0;
         for part in PERSON_PARTS {
@@ -315,7 +315,7 @@ fn agent(n: u128) -> AgentId {
     AgentId::from_uuid(Uuid::from_u128(n))
 }
 
-/// The freeze of an agent, number `n`, told to its owner.
+/// The event of freeze number `n` of an agent, for its owner.
 fn frozen(owner: &str, of: AgentId, n: u64, at: Timestamp) -> Event {
     let kind = EventKind::AgentFrozen;
     let id = EventId::of(kind, &[&of, &n]);
@@ -399,7 +399,7 @@ async fn failed_calls_are_retried_for_about_a_day() {
             assert_eq!((n, delivery.state), (7, DeliveryState::Failed));
             break;
         };
-        // A short pause is a delayed message, a long one a row; neither is in flight.
+        // A short pause is a delayed message, and a long one a row; neither is in flight.
         let pause = i64::try_from(next_at.since(world.now()).secs_to_wait()).unwrap();
         let in_row = usize::from(pause > LONGEST_DELAY_SECS);
         assert_eq!(
@@ -408,7 +408,7 @@ async fn failed_calls_are_retried_for_about_a_day() {
             "{result}"
         );
         assert_eq!(world.sqs.in_flight(DELIVERIES), 0);
-        // Not a second earlier.
+        // No call is made earlier.
         world.pass(pause - 2);
         world.run().await;
         assert_eq!(receiver.calls().len(), n + 1, "{result}");
@@ -422,7 +422,7 @@ async fn failed_calls_are_retried_for_about_a_day() {
         "what was given up waits no more"
     );
     assert!(elsewhere.calls().is_empty());
-    // Each under the same id, signed anew.
+    // Every call has the same id and a new signature.
     let calls = receiver.calls();
     let ids: BTreeSet<String> = calls.iter().map(Call::id).collect();
     let times: BTreeSet<_> = calls
@@ -463,7 +463,7 @@ async fn failing_webhooks_do_not_delay_other_people() {
     let world = World::start(&[&dead, &other]).await;
     let (_, bobs_secret) = world.webhook("bob", 0, &other.url, |_| {}).await;
     dead.answer(Answers::With(503, "retry-after", "21600".to_owned()));
-    // SQS's limit is 120,000; each round has more deliveries than this one.
+    // SQS's limit of messages in flight is 120,000. Each round has more deliveries than the limit set here.
     world.sqs.limit_in_flight(DELIVERIES, 20);
     for round in 0..4_u64 {
         let mut hooks = Vec::new();
@@ -480,7 +480,7 @@ async fn failing_webhooks_do_not_delay_other_people() {
             (0, 0),
             "round {round}"
         );
-        // Bob's call is made at once, in every round.
+        // Bob's call is made at once in every round.
         world.happen(&frozen("bob", agent(2), round, world.now()));
         world.run().await;
         let calls = other.calls();
@@ -517,7 +517,7 @@ async fn waiting_deliveries_are_limited_per_person() {
         world.run().await;
         event
     };
-    // All but one of those that may wait.
+    // Fills the person's waiting deliveries up to one below the limit.
     for n in 1..Delivery::MOST_WAITING {
         let id = DeliveryId::from_uuid(Uuid::from_u128(n.into()));
         assert!(world.table.wait(&person("ann"), id, world.now()).await.unwrap());
@@ -532,10 +532,10 @@ async fn waiting_deliveries_are_limited_per_person() {
     let too_many = happen("ann", 2).await;
     assert_eq!(state(&first, &too_many).await, (DeliveryState::Failed, 1));
     assert_eq!(world.waiting(), 1, "nothing of it is in the queue");
-    // Another person's may wait.
+    // A delivery of another person may still wait.
     let event = happen("bob", 3).await;
     assert_eq!(state(&bobs, &event).await, (DeliveryState::Waiting, 1));
-    // A webhook made again has no room of its own; one's own has some again when a delivery has ended.
+    // A recreated webhook has no additional room. The person has room again once a delivery has ended.
     world.table.remove(&first, &sample::audit()).await.unwrap();
     let (again, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
     let event = happen("ann", 4).await;
@@ -561,7 +561,7 @@ async fn failed_sweeps_lose_no_delivery() {
     world.happen(&frozen("ann", agent(1), 1, world.now()));
     world.run().await;
     assert_eq!(world.paused().await, 1);
-    // It is the first of its part, and can't be read.
+    // The unreadable row is the first of its part.
     let part = person("ann").as_str().chars().next().unwrap();
     let key = |name: &str, text: String| (name.to_owned(), AttributeValue::S(text));
     let put = world.emulator.client.put_item().table_name(WEBHOOKS);
@@ -573,10 +573,10 @@ async fn failed_sweeps_lose_no_delivery() {
     world.run().await;
     assert_eq!((world.paused().await, receiver.calls().len()), (2, 1));
     world.sqs.behave();
-    // Two runs at once send twice, and call once.
+    // Two concurrent sweeps send two messages, and one call is made.
     tokio::join!(world.webhooks.sweep(BUDGET), world.webhooks.sweep(BUDGET));
     world.run().await;
-    // The message that found the other's claim comes again, and finds that all is done.
+    // The message that found the delivery claimed is received again, and has nothing to do.
     world.pass(VISIBILITY_SECS);
     world.run().await;
     assert_eq!(
@@ -586,7 +586,7 @@ async fn failed_sweeps_lose_no_delivery() {
     assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Delivered);
 }
 
-/// A takeover of `people` can put anything into the queue of requests.
+/// A compromised `people` can put anything into the queue of requests.
 #[tokio::test]
 async fn events_in_the_request_queue_are_never_signed() {
     let receiver = Receiver::start().await;
@@ -620,7 +620,7 @@ async fn events_in_the_request_queue_are_never_signed() {
     }
     assert!(receiver.calls().is_empty());
     assert_eq!(world.sqs.set_aside(REQUESTS).len(), bodies.len());
-    // The request itself is a test, and its event is one that `webhooks` makes.
+    // The original request is for a test, and `webhooks` itself makes the test's event.
     world.sqs.send(REQUESTS, &request.text());
     world.run().await;
     assert_eq!(receiver.calls()[0].event().kind(), EventKind::WebhookTest);
@@ -651,7 +651,7 @@ async fn disabled_or_removed_webhooks_receive_no_retries() {
     world.run().await;
     assert_eq!((off.calls().len(), removed.calls().len(), world.waiting()), (1, 1, 0));
     assert_eq!(world.delivery(&off_hook).await.state, DeliveryState::Failed);
-    // Its secret went with it.
+    // The secret was deleted with the webhook.
     let ids: Vec<_> = removed_hook.secrets.iter().map(|term| term.id).collect();
     assert!(world.table.secrets(removed_hook.id, &ids).await.unwrap().is_empty());
 }
@@ -703,7 +703,7 @@ async fn duplicate_events_are_not_delivered_again() {
     world.run().await;
     assert_eq!(receiver.calls().len(), 1);
 
-    // The queue hands one message to two environments.
+    // The queue delivers one message to two environments.
     let other = DeliveryMessage {
         of: DeliveryOf::Event(frozen("ann", agent(1), 2, world.now())),
         ..message
@@ -752,7 +752,7 @@ async fn hanging_webhooks_do_not_delay_other_calls() {
     let began = Instant::now();
     let answer = world.webhooks.run(batch.clone(), BUDGET).await.unwrap();
     world.sqs.delete_done(DELIVERIES, &batch, Some(&answer));
-    // All at once: none waited for another's timeout.
+    // The calls are concurrent: none waited for another's timeout.
     assert!(quick.calls()[0].at.duration_since(began) < LONGEST_CALL);
     assert!(began.elapsed() < LONGEST_CALL * 3, "{:?}", began.elapsed());
     assert_eq!((slow.calls().len(), quick.calls().len(), world.waiting()), (8, 1, 8));
@@ -773,7 +773,7 @@ async fn deliveries_are_sent_again_on_request() {
             id: DeliveryId::at(world.now(), [n; 8]),
             again,
         };
-        // Twice, as SQS may.
+        // Sent twice, as SQS may deliver a message twice.
         for _ in 0..2 {
             world.sqs.send(REQUESTS, &request.text());
             world.run().await;
@@ -786,7 +786,7 @@ async fn deliveries_are_sent_again_on_request() {
     let unknown = DeliveryId::at(world.now(), [2; 8]);
     assert_eq!(ask(2, Some(unknown)).await, 2);
     assert_eq!(ask(3, None).await, 3);
-    // Another person's event is never sent, whoever puts it into the queue.
+    // Another person's event is never sent, even if its message is in the queue.
     let message = DeliveryMessage {
         person: person("ann"),
         webhook: webhook.id,
@@ -800,7 +800,7 @@ async fn deliveries_are_sent_again_on_request() {
 #[tokio::test]
 async fn private_addresses_are_never_called() {
     let receiver = Receiver::start().await;
-    // Nothing is allowed.
+    // This function may call no local receiver.
     let world = World::start(&[]).await;
     let port = receiver.authority().split(':').next_back().unwrap().to_owned();
     let urls = [
@@ -892,14 +892,14 @@ async fn secrets_are_decrypted_once_and_calls_await_kms() {
     world.run().await;
     assert_eq!((receiver.calls().len(), world.kms.asked().len()), (4, 1));
     assert!(receiver.calls().iter().all(|call| call.is_signed_with(&secret)));
-    // A secret that was ended signs nothing, though it is remembered.
+    // The secret of a removed webhook signs nothing, although it is cached.
     world.table.remove(&webhook, &sample::audit()).await.unwrap();
     happen(5);
     world.run().await;
     assert_eq!(receiver.calls().len(), 4);
 }
 
-/// Everything that a webhook's delivery leaves: no secret, no signature, nothing of an answer.
+/// Everything that a webhook's delivery stores or logs: no secret, no signature, no part of an answer.
 #[tokio::test]
 async fn the_delivery_log_contains_no_secret_data() {
     let receiver = Receiver::start().await;
@@ -928,10 +928,10 @@ async fn the_delivery_log_contains_no_secret_data() {
     }
 }
 
-/// The calls of one batch, each by its number.
+/// The calls of one batch, each with the moment at which it can be killed.
 type Steps = Arc<Mutex<Vec<(String, Moment)>>>;
 
-/// Lets the function work on what is in the queues, and kills it at that step; how many steps it reached.
+/// Lets the function process the queues and kills it at this step; returns the number of steps that it reached.
 async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let steps: Steps = Arc::default();
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
@@ -991,13 +991,13 @@ async fn killed_runs_call_a_webhook_once_or_twice() {
             world.happen(&event);
             killed_at(&world, Some(step)).await;
             let before = called();
-            // Hidden until the queue shows it again; by then a failed call's pause is over too.
+            // The message is hidden until its visibility timeout; by then, the pause after a failed call is over too.
             receiver.answer(Answers::Status(200));
             for _ in 0..4 {
                 world.pass(VISIBILITY_SECS);
                 world.run().await;
             }
-            // Once more than it was taken: a failed call is no delivery.
+            // One more call than before the kill if the calls failed, because a failed call delivers nothing.
             let least = if answers == 200 { before.max(1) } else { before + 1 };
             let calls = called();
             assert!(
@@ -1032,7 +1032,8 @@ async fn a_queue_or_database_that_fails_loses_nothing() {
     assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Delivered);
 }
 
-/// `events/webhooks/what-happened.json`: what the queue's mapping passes, for tools that call the built function.
+/// `events/webhooks/what-happened.json` is a batch as the queue's mapping passes it, for tools that call the built
+/// function.
 #[tokio::test]
 async fn a_recorded_batch_calls_its_owners_webhook() {
     let recorded = include_str!("../../../events/webhooks/what-happened.json");

@@ -16,13 +16,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, atomic::AtomicI64};
 use std::time::Duration;
 
-/// Who makes the payments, and what counting one may cost.
+/// The agents and owners of the payments, and the limit on the cost of counting one payment.
 pub(crate) struct Fleet {
-    /// Its name.
     pub(crate) name: &'static str,
     agents: u64,
     owners: u64,
-    /// The most hundredths of a write unit for a payment.
+    /// The maximum write units per payment, in hundredths.
     pub(crate) limit: u64,
 }
 
@@ -31,9 +30,10 @@ pub(crate) const FLEETS: [Fleet; 5] = [
     fleet("10 agents of one owner", 10, 1, 10),
     fleet("100 agents of one owner", 100, 1, 50),
     fleet("100 agents of 100 owners", 100, 100, 60),
-    // A second of an owner with 1,000 payments a second: each is alone in its agent's row.
+    // One second of an owner with 1,000 payments a second: each payment is the only one in its agent's row.
     fleet("1,000 agents of one owner", 1_000, 1, 220),
-    // Each payment is alone in its two rows, of the owner's day and of its agent. A row in a transaction costs two units.
+    // Each payment is the only one in its two rows, that of the owner's day and that of its agent. A row in a
+    // transaction costs two units.
     fleet("1,000 agents of 1,000 owners", 1_000, 1_000, 430),
 ];
 
@@ -48,24 +48,24 @@ const fn fleet(name: &'static str, agents: u64, owners: u64, limit: u64) -> Flee
 
 /// The measured units.
 pub(crate) struct Counted {
-    /// The records of a batch, on average.
+    /// The average number of records in a batch.
     pub(crate) records_of_a_batch: u64,
-    /// Write units for each payment, in hundredths.
+    /// The write units per payment, in hundredths.
     pub(crate) write: u64,
-    /// Read units for each payment, in hundredths.
+    /// The read units per payment, in hundredths.
     pub(crate) read: u64,
-    /// The most writes of one row of sums for each batch.
+    /// The most writes of one row of sums in a batch.
     pub(crate) hottest: usize,
 }
 
-/// Each is authorized, and confirmed at once: two records.
+/// The number of payments. Each is authorized and confirmed at once, which makes two records.
 const PAYMENTS: u64 = 2_000;
-/// The mapping's `BatchSize`, and Lambda's limit of an event.
+/// The mapping's `BatchSize`, and Lambda's size limit of an event.
 const MOST_RECORDS: usize = 2_000;
 const MOST_BYTES: usize = 6_000_000;
 const SHARD: &str = "shardId-00000001";
 
-/// Counts the fleet's payments in full batches, as they are at 100 payments a second: 2,000 records in ten seconds.
+/// Counts the fleet's payments in full batches, as at 100 payments a second: 2,000 records in ten seconds.
 pub(crate) async fn measure(fleet: &Fleet) -> Counted {
     let (emulator, streams) = Emulator::with_streams().await;
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
@@ -88,7 +88,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Counted {
         };
         ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     }
-    // One payment, of which all others are copies.
+    // One payment, which is copied to make all others.
     let (agent, service) = (sample::agent_id(1), sample::service_id(1));
     let enabled = sample::enabled(service, 1_000, 100);
     ledger.put_policy(agent, &enabled, &sample::audit()).await.unwrap();
@@ -142,7 +142,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Counted {
         }
     }
 
-    // Nothing is cheap because it was left out.
+    // All payments were counted, so the cost is not low because of omissions.
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
     let day = Day::of(sample::start());
     let mut sum = Amount::ZERO;

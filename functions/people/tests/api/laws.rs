@@ -6,12 +6,12 @@ use purser_testkit::sample::{OWNER, service_id};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// A name that breaks out of every context that forgets to escape it.
+/// A name with markup for every context in which a page might fail to escape it.
 pub(crate) const HOSTILE: &str = "\"><script>alert('1')</script>&amp;</textarea>";
 
 #[track_caller]
 pub(crate) fn hold(html: &str, path: &str) {
-    // No text becomes markup, and nothing needs what the content security policy forbids.
+    // No text becomes markup, and the page uses nothing that the content security policy forbids.
     for forbidden in [
         "<script>alert",
         "&amp;</textarea>",
@@ -25,7 +25,7 @@ pub(crate) fn hold(html: &str, path: &str) {
     }
     assert!(html.matches("<script").count() <= 1, "{path}");
 
-    // A form that changes something carries the token.
+    // Every form that changes something contains the CSRF token.
     for form in html.split("<form").skip(1) {
         let (head, rest) = form.split_once('>').unwrap();
         let method = if rest.starts_with("<input type=\"hidden\" name=\"form_token\"") {
@@ -36,7 +36,7 @@ pub(crate) fn hold(html: &str, path: &str) {
         assert!(head.contains(method), "{path}: {head}");
     }
 
-    // Every id is unique, and every reference has its target.
+    // Every id is unique, and the target of every reference exists.
     let values = |begin: &str| -> Vec<String> {
         let parts = html.split(begin).skip(1);
         parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()
@@ -112,7 +112,7 @@ async fn dashboard_pages_escape_hostile_names() {
         let seen = owner.get(page).await;
         assert!(seen.html.contains(text), "{page}: {}", seen.html);
     }
-    // A wrong value is shown again.
+    // An invalid value is shown again.
     let policy = format!("{agent_page}/services/{}", service_id(1));
     let typed = [
         ("version", "2"),

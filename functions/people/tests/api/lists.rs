@@ -1,4 +1,4 @@
-//! Lists over all agents as JSON: every row once, and what a page reads does not grow with the fleet.
+//! Lists over all agents as JSON: every row is listed once, and the reads of a page don't grow with the fleet.
 
 use crate::support::World;
 use purser_testkit::authorize::Answer as Told;
@@ -17,7 +17,7 @@ impl World {
         agents
     }
 
-    /// A page of a list, and how many calls to the database it took.
+    /// A page of a list, and its number of database calls.
     async fn page(&self, path: &str, cursor: Option<&str>) -> (Value, usize) {
         let sign = if path.contains('?') { '&' } else { '?' };
         let cursor = cursor
@@ -28,7 +28,7 @@ impl World {
         (page, self.proxy.calls().take().len())
     }
 
-    /// The rows of all pages, and the most calls that one of them took.
+    /// The rows of all pages, and the most database calls of a page.
     async fn all(&self, path: &str, rows: &str) -> (Vec<Vec<Value>>, usize) {
         let (mut pages, mut most, mut cursor) = (Vec::new(), 0, None::<String>);
         loop {
@@ -44,7 +44,7 @@ impl World {
     }
 }
 
-/// The first two cursors of a list: within the first part of a fleet, and where the second begins.
+/// The first two cursors of a list: one within the first part of a fleet, and the start of the second part.
 async fn cursors(world: &World, list: &str) -> [String; 2] {
     let path = format!("/{list}?limit=30");
     let next = |page: &Value| page["next_cursor"].as_str().unwrap().to_owned();
@@ -81,7 +81,7 @@ async fn agents_are_listed_oldest_first_page_by_page() {
             "{wrong}"
         );
     }
-    // Another's cursor is a place in one's own list.
+    // Another person's cursor is a position in the caller's own list.
     let (page, _) = world.page("/agents?limit=1", None).await;
     let theirs = world
         .get(
@@ -113,7 +113,7 @@ async fn fleet_lists_return_every_row_exactly_once() {
     let times = |page: &[Value], name: &str| -> Vec<String> {
         page.iter().map(|row| row[name].as_str().unwrap().to_owned()).collect()
     };
-    // Of 25 all are merged, newest first.
+    // With 25 agents, the rows of all agents are merged, newest first.
     let (pages, few) = world.all("/settlements?limit=30", "settlements").await;
     let merged = times(&pages.concat(), "authorized_at");
     assert!(merged.is_sorted_by(|one, other| one > other) && pages.len() == 2);
@@ -145,7 +145,7 @@ async fn fleet_lists_return_every_row_exactly_once() {
             let theirs = world.get("bob", &format!("/{list}?cursor={cursor}")).await;
             assert_eq!(theirs.ok()["count"], 0, "{cursor}");
         }
-        // One agent's are as before.
+        // The list of a single agent is unchanged.
         let (pages, _) = world.all(&format!("/{list}?agent_id={}", agents[50]), list).await;
         assert_eq!(pages.concat().len(), 1);
     }

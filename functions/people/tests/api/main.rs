@@ -1,7 +1,7 @@
 //! The group's API and pages over HTTP: an in-process database, and sessions signed by a test issuer.
 //!
-//! The API is tested for all functions together: `tests/it/people`, `access.rs` and `isolation.rs`. Here are the tests
-//! that need a database that stops half-way, and the tests of the pages and their forms.
+//! The API is tested for all functions together: `tests/it/people`, `access.rs` and `isolation.rs`. This crate tests
+//! failures of the database in the middle of an operation, and the pages and their forms.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -1,4 +1,4 @@
-//! Operators' pages: to whom they are shown, what they tell, and that nothing is done by them.
+//! The pages for operators: who may see them, what they show, and that they change nothing.
 
 use crate::support::World;
 use crate::support::browser::Browser;
@@ -15,7 +15,7 @@ const PAGES: [&str; 3] = [
 ];
 const SETTINGS: [(&str, &str); 2] = [("OPERATOR_CLAIM", "groups"), ("OPERATOR_VALUE", "operators")];
 
-/// The browser of somebody whose tokens have these claims.
+/// A browser that has signed in with these claims.
 async fn with_claims<'a>(world: &'a World, who: &str, claims: serde_json::Value) -> Browser<'a> {
     *world.issuer.claims.lock().unwrap() = claims;
     let browser = world.browser(who).await;
@@ -44,7 +44,7 @@ async fn operator_pages_require_the_operator_claim() {
     assert!(!ann.get("/dashboard").await.html.contains("operator"));
     assert_eq!(operator.get("/dashboard/operator").await.leads(), PAGES[0]);
 
-    // The claim counts for nothing where no setting names it, nor does a session of before the setting.
+    // The claim has no effect if no setting names it, nor does a session from before the setting.
     let plain = World::start().await;
     let mut claims_it = with_claims(&plain, "ada", groups).await;
     assert_eq!(claims_it.get(PAGES[0]).await.status, 404);
@@ -123,7 +123,7 @@ async fn operator_pages_show_catalog_pending_changes_and_freezes() {
     }
 }
 
-/// A session that is stolen changes nothing of these pages.
+/// A stolen session can't change anything on these pages.
 #[tokio::test]
 async fn operator_pages_are_read_only() {
     let world = World::with(&SETTINGS).await;

@@ -1,4 +1,4 @@
-//! The pages: who may see them, their headers, and what their forms do.
+//! The pages: who may see them, their headers, and the effects of their forms.
 
 use crate::support::World;
 use crate::support::browser::{Browser, answer, asked};
@@ -20,7 +20,7 @@ impl World {
         agent["version"].to_string()
     }
 
-    /// The owner's agent with a payment that waits, and its approval.
+    /// Creates an agent of the owner with a payment that waits for approval; returns both ids.
     async fn waiting(&self) -> (String, String) {
         let agent = self.agent(OWNER).await;
         let path = format!("/agents/{agent}/services/lab");
@@ -181,7 +181,7 @@ async fn a_new_key_is_shown_only_once() {
         )
         .await;
     rotated.is(200, "Copy it now");
-    // A revocation sends no version, so it can't be too late.
+    // A revocation needs no version, so it can't conflict.
     let revoked = owner.post(&page, &format!("{keys}/{key}/revoke"), &[]).await;
     assert_eq!(revoked.leads(), format!("{page}?notice=key_revoked"));
     let listed = world.get(OWNER, &format!("/agents/{agent}/keys")).await.ok();
@@ -208,7 +208,7 @@ async fn limited_keys_are_created_exactly_as_requested() {
     };
     let before = version().await;
     let limited = ("limited", "yes");
-    // No box at all is a mistake, and never means everything.
+    // If no box is checked, the form is invalid; it never means that everything is allowed.
     let wrong = [
         ("version", before.as_str()),
         limited,
@@ -310,7 +310,7 @@ async fn invalid_policy_forms_save_nothing() {
         "enabled_operations": ["lab.current"], "allowed_domains": ["example.com"],
     });
     assert_eq!((&changed["policy"], &changed["version"]), (&policy, &json!(2)));
-    // The form of a page that was opened before.
+    // The form of an outdated page is refused.
     owner.post(&page, &form, &right).await.is(412, "changed elsewhere");
     let after = world.get(OWNER, &format!("/agents/{agent}/services/lab")).await.ok();
     assert_eq!(after, changed);
@@ -338,7 +338,7 @@ async fn services_can_be_disabled_and_reenabled() {
         .await;
     assert_eq!(on.leads(), format!("{page}?notice=service_enabled"));
 
-    // `shed` is in the catalog and not in the curated set.
+    // `shed` is in the catalog, but not in the curated set.
     let shed = lab.replace("000000000001", "000000000003");
     let fields = [
         ("service_id", shed.as_str()),
@@ -489,7 +489,7 @@ async fn pending_approvals_appear_and_are_decided_once() {
     let (agent, approval) = world.waiting().await;
     let (status, tag, html) = watched(&mut owner, &tag).await;
     assert_eq!(status, 200);
-    // "5 min ago" is the script's to keep true: the passing of time alone sends nothing again.
+    // The script updates "5 min ago", so the list is not sent again because time passes.
     world.advance(300);
     assert_eq!(watched(&mut owner, &tag).await.0, 304);
     for text in [
@@ -582,7 +582,7 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
         .unwrap();
     assert_eq!(ids(&owner.get(live).await.html), second.0);
 
-    // Decided on the second page, the person stays on the second page.
+    // After a decision on the second page, the person stays on that page.
     let approval = &second.0[0];
     let action = format!("/dashboard/agents/{}/approvals/{approval}/approve", agents[0]);
     let action = [
@@ -705,7 +705,7 @@ async fn decisions_are_filtered_and_invalid_filters_are_reported() {
         ),
         ("?from=2026-11-21&to=2026-11-20", "To: must not be before from."),
     ] {
-        // The filters that were understood stay, and no row is shown that was not asked for.
+        // The valid filters are kept, and no row outside the filters is shown.
         let seen = owner.get(&format!("/dashboard/decisions{query}&result=block")).await;
         seen.is(400, problem);
         seen.is(400, "Nothing is shown until the filters are corrected.");
@@ -912,7 +912,7 @@ async fn payout_addresses_become_usable_after_their_delay() {
     for (fields, words) in rows {
         owner.post(&page, &pay, &fields).await.is(400, words);
     }
-    // Longer ago than a payout takes: the person signs in once more.
+    // The sign-in is too old for a payout, so the person signs in again.
     world.advance(900);
     let seen = owner.post(&page, &pay, &[amount, confirmed, key]).await;
     assert!(
@@ -945,7 +945,7 @@ async fn payout_addresses_become_usable_after_their_delay() {
     seen.is(200, "Payouts are not available");
 }
 
-/// The texts that are in a page, of these.
+/// Those of these texts that the page contains.
 fn has<'a>(html: &str, texts: &[&'a str]) -> Vec<&'a str> {
     texts.iter().copied().filter(|text| html.contains(text)).collect()
 }
@@ -965,7 +965,7 @@ async fn fleets_can_be_searched_sorted_and_paged() {
         .edit(OWNER, "PATCH", &format!("/agents/{asking}"), freeze)
         .await
         .ok();
-    // As long as an approval waits it is shown.
+    // A pending approval is shown until it expires.
     world.advance(86_300);
 
     let mut owner = world.browser(OWNER).await;
@@ -992,7 +992,7 @@ async fn fleets_can_be_searched_sorted_and_paged() {
         let (_, table) = seen.html.split_once("dl class=\"card totals\"").unwrap();
         assert_eq!(has(table, &names), shown, "{query}");
         seen.is(200, "<dt>Agents</dt><dd>31</dd>");
-        // Names and states are read where they are asked for.
+        // Names and states are read only if the query needs them.
         let reads_all = ["q=", "status=f", "sort=name"].iter().any(|part| query.contains(part));
         let frozen = if reads_all {
             "1"
@@ -1007,7 +1007,7 @@ async fn fleets_can_be_searched_sorted_and_paged() {
         .get("/dashboard?q=agent&sort=oldest")
         .await
         .is(200, "/dashboard?q=agent&amp;sort=oldest&amp;page=2");
-    // With this many agents, one must be chosen, by its id.
+    // With this many agents, one agent must be chosen by its id.
     for list in ["settlements", "decisions"] {
         let path = format!("/dashboard/{list}");
         let seen = owner.get(&path).await;
@@ -1105,7 +1105,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
     edit(agent, "", json!({"name": "=SUM(A1),\"x\""})).await;
     edit(other, "/services/lab", json!({"max_per_call_units": 1_234_567})).await;
     let mut ids = Vec::new();
-    // More than is read at once.
+    // More rows than are read at once.
     for n in 0..103 {
         world.advance(1);
         let Told::Allowed(id) = world.pay(agent, 1_000_000 + n, &format!("key {n}")).await else {
@@ -1135,7 +1135,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
         ids.collect()
     };
 
-    // Agent by agent, each agent's newest first.
+    // The agents follow one another, each with its newest rows first.
     let newest: Vec<String> = ids.iter().rev().cloned().collect();
     let all = [newest.clone(), vec![last.clone()]].concat();
     let lines = file("/dashboard/settlements.csv".to_owned()).await;
@@ -1153,7 +1153,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
         (format!("agent_id={other}&status=&from=&to="), vec![last.clone()]),
         ("status=confirmed".to_owned(), vec![]),
         (format!("from={day}"), vec![last.clone()]),
-        // Where a file went on.
+        // The position at which a file continues.
         (format!("cursor={}", simple(other)), vec![last.clone()]),
         (
             format!("cursor={}{}", simple(agent), simple(&ids[2])),
@@ -1180,7 +1180,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
         lines[104..]
     );
 
-    // The links have what the page shows; nobody else reads any of it.
+    // The links have the page's filters, and nobody else can read the files.
     for (path, wrong) in [("settlements", "status=paid"), ("decisions", "result=paid")] {
         let page = owner.get(&format!("/dashboard/{path}?agent_id={other}&to={day}")).await;
         page.is(200, &format!("href=\"/dashboard/{path}.csv?agent_id={other}&amp;to="));
@@ -1243,7 +1243,7 @@ async fn the_overview_shows_thirty_days_of_spending() {
         let agent = AgentId::parse(agent).unwrap();
         let record = world.ledger.agent(agent).await.unwrap().unwrap();
         let at = Day::of(world.now()).minus(days_ago).start();
-        // A shard for each count: sequence numbers are compared within one.
+        // One shard for each count, because sequence numbers are compared within a shard.
         let shard = Shard {
             table: "LedgerTable".to_owned(),
             id: format!("{agent} {service} {days_ago} {what:?}"),
@@ -1266,13 +1266,13 @@ async fn the_overview_shows_thirty_days_of_spending() {
         (&first, 1, 3, Counted::Blocked("policy_blocked".to_owned())),
         (&first, 1, 3, Counted::Escalated("approval_required".to_owned())),
         (&second, 2, 29, Counted::Authorized(units(7_000_000))),
-        // Too long ago, and another's.
+        // Older than the shown period, and of another owner.
         (&second, 2, 30, Counted::Authorized(units(40_000_000))),
         (&stranger, 1, 0, Counted::Authorized(units(80_000_000))),
     ] {
         count(agent, service, days_ago, what).await;
     }
-    // Where nothing was paid there is no picture of it.
+    // If nothing was paid, no chart is shown.
     world
         .browser("bob")
         .await
@@ -1312,7 +1312,7 @@ async fn the_overview_shows_thirty_days_of_spending() {
         let [before, after] = order(texts);
         assert!(before < after, "{texts:?}: {section}");
     }
-    // It is for looking at: without it everything else is shown.
+    // Without the usage data, everything else is still shown.
     let world = world.elsewhere(&[("USAGE_TABLE", "NoSuchTable")]).await;
     let seen = world.browser(OWNER).await.get("/dashboard").await;
     seen.is(200, "can’t be shown at the moment");

@@ -1,4 +1,5 @@
-//! Sessions: when they end, that an end holds everywhere at once, what takes a recent sign-in, and who is entitled.
+//! Sessions: when they end, that an end takes effect everywhere at once, which acts require a recent sign-in, and who
+//! is entitled.
 
 use crate::support::World;
 use crate::support::browser::{answer, asked};
@@ -22,7 +23,7 @@ async fn ended_sessions_are_refused_immediately_in_every_environment() {
     let listed = world.get("ann", "/sessions").await.ok();
     assert_eq!(listed["count"], 1);
     let id = listed["sessions"][0]["session_id"].as_str().unwrap();
-    // The listed values open no session.
+    // The listed values can't be used as a session.
     let (person, secret) = ann.cookies["purser-session"].split_once('.').unwrap();
     assert!(!listed.to_string().contains(secret));
     let mut by_id = world.stranger();
@@ -71,7 +72,7 @@ async fn ending_all_sessions_invalidates_cookies_and_tokens() {
             (401, &json!("invalid_session"))
         );
     }
-    // A sign-in that the issuer saw before revives nothing, however late it is finished.
+    // A sign-in at the issuer from before the end creates no session, however late it is completed.
     let before = world.now().secs() - 10;
     *world.issuer.claims.lock().unwrap() = json!({"auth_time": before});
     let revived = under_way.get(&answer("ann", &question)).await;
@@ -79,7 +80,7 @@ async fn ending_all_sessions_invalidates_cookies_and_tokens() {
     assert!(under_way.cookies.is_empty());
     *world.issuer.claims.lock().unwrap() = json!({});
 
-    // Nobody else's ended, and the person signs in anew.
+    // Other people's sessions remain, and the person can sign in again.
     let mut browser = world.stranger();
     browser.cookies = bob;
     browser.get("/dashboard").await.is(200, "bob");
@@ -93,7 +94,7 @@ async fn ending_all_sessions_invalidates_cookies_and_tokens() {
 async fn sessions_end_when_idle_and_at_maximum_age() {
     let world = World::with(&[("SESSION_IDLE_MINUTES", "30"), ("SESSION_HOURS", "2")]).await;
     let mut ann = world.browser("ann").await;
-    // The script's polls are no use, and each page is.
+    // The script's polls do not count as use, but each page view does.
     for _ in 0..3 {
         world.advance(20 * 60);
         assert_eq!(ann.get("/dashboard/approvals/waiting").await.status, 200);
@@ -167,7 +168,7 @@ async fn subjects_of_different_issuers_are_different_people() {
     assert_eq!(seen.status, 404, "{}", seen.body);
     let listed = other.call_with(&token, "GET", "/agents", None, None).await.ok();
     assert_eq!(listed["count"], 0);
-    // And a token of it counts for nothing here.
+    // A token of the other issuer is refused here.
     let refused = world.call_with(&token, "GET", "/agents", None, None).await;
     assert_eq!(refused.status, 401);
 }
@@ -193,7 +194,7 @@ async fn forged_sign_ins_never_reach_the_issuer() {
         let seen = browser.get(&answer("ann", question)).await;
         assert_eq!(seen.leads(), "/dashboard/sign-in?notice=sign_in_stale", "{cookie}");
     }
-    // Too late, though it is signed.
+    // The signed cookie has expired.
     browser.cookies.insert("purser-sign-in".to_owned(), signed);
     world.advance(600);
     let seen = browser.get(&answer("ann", &question)).await;
@@ -260,7 +261,7 @@ async fn widening_json_edits_require_a_recent_sign_in() {
         path(&below.replace("{rule}", rule["rule_id"].as_str().unwrap()))
     };
 
-    // Ten minutes after the sign-in; the token itself is as new as can be.
+    // More than ten minutes after the sign-in; the token itself is new.
     world.advance(700);
     let before = world.now().secs() - 600;
     let old = world
@@ -307,7 +308,7 @@ async fn widening_json_edits_require_a_recent_sign_in() {
         assert!(matches!(done.status, 200 | 201), "{method} {below}: {}", done.body);
     }
 
-    // A second before the ten minutes, all of it may be done.
+    // Just before the ten minutes are over, all of these acts are allowed.
     let fresh = world
         .issuer
         .token_with("ann", world.now(), &json!({"auth_time": before + 1}));
@@ -338,7 +339,7 @@ async fn widening_forms_redirect_to_a_new_sign_in() {
     let start = format!("/dashboard/sign-in/start?next={next}&again=yes");
     ann.get(refused.leads()).await.is(200, &start.replace('&', "&amp;"));
 
-    // Issuers that sign in a known person without asking: by an old `auth_time`, or by none.
+    // Issuers that don't ask a known person to sign in again: they return an old `auth_time`, or none.
     for claims in [json!({"auth_time": world.now().secs() - 600}), json!({})] {
         *world.issuer.claims.lock().unwrap() = claims;
         let question = asked(&ann.get(&start).await);
@@ -354,7 +355,7 @@ async fn widening_forms_redirect_to_a_new_sign_in() {
     *world.issuer.claims.lock().unwrap() = json!({"auth_time": world.now().secs()});
     assert_eq!(ann.sign_in("ann", &start).await.leads(), page);
     ann.post(&page, &keys, &[("version", "1")]).await.is(200, "Copy it now");
-    // The new session took the old one's place.
+    // The new session replaced the old one.
     let mut old = world.stranger();
     old.cookies = first;
     assert_eq!(old.get("/dashboard").await.leads(), SIGN_IN);
@@ -434,7 +435,7 @@ async fn sessions_are_listed_and_ended_by_form() {
     assert_eq!(phones[0]["user_agent"].as_str().unwrap().len(), 200);
     let id = phones[0]["session_id"].as_str().unwrap();
 
-    // Another person finds nothing there.
+    // For another person the session does not exist.
     let end = format!("/dashboard/sessions/{id}/end");
     let mut bob = world.browser("bob").await;
     assert_eq!(bob.post("/dashboard/sessions", &end, &[]).await.status, 404);

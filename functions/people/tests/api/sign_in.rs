@@ -1,4 +1,5 @@
-//! Sign-in and sign-out: only the browser that started a sign-in finishes it, and it ends at our pages.
+//! Sign-in and sign-out: only the browser that started a sign-in can finish it, and it leads only to Purser's own
+//! pages.
 
 use crate::support::World;
 use crate::support::browser::{self, Browser, ORIGIN, answer};
@@ -50,7 +51,7 @@ async fn sign_in_responses_are_bound_to_the_browser() {
     let mut attacker = world.stranger();
     let theirs = asked(&mut attacker, "").await;
 
-    // The attacker's whole answer, in a browser without a pending sign-in, and in one with another.
+    // The attacker's complete answer, in a browser without a pending sign-in, and in one with a different sign-in.
     let mut victim = world.stranger();
     assert_eq!(
         victim.get(&answer("eve", &theirs)).await.leads(),
@@ -120,7 +121,7 @@ async fn a_session_ends_by_signing_out() {
     assert!(ann.cookies.is_empty());
     ann.get(out.leads()).await.is(200, "You have signed out.");
 
-    // A copy of the cookie is worth nothing now.
+    // A copy of the cookie is now invalid.
     ann.cookies = copy;
     assert_eq!(ann.get("/dashboard").await.leads(), "/dashboard/sign-in");
 }
@@ -133,7 +134,7 @@ async fn a_cookie_that_is_no_session_is_none() {
     let twice = format!("{token}; purser-session={token}");
     browser.cookies.insert("purser-session".to_owned(), twice);
     assert_eq!(browser.get("/dashboard").await.leads(), "/dashboard/sign-in");
-    // Over plain HTTP the cookie has the plain name, and a session in the header opens no page.
+    // Over plain HTTP the cookie has its name without a prefix, and a session token in the header opens no page.
     let bearer = format!("Bearer {token}");
     let seen = world
         .stranger()

@@ -1,5 +1,5 @@
-//! The pages of webhooks: what their forms do is what the API does (`tests/it/people/webhooks.rs`), and a secret is on one
-//! page.
+//! The pages of webhooks: their forms do the same as the API (`tests/it/people/webhooks.rs`), and a secret is shown on
+//! one page only.
 
 use crate::laws::HOSTILE;
 use crate::support::World;
@@ -26,7 +26,7 @@ async fn world_with_queue() -> (World, Sqs) {
     (world, sqs)
 }
 
-/// The form on the list's page that makes a webhook, sent with these fields.
+/// Submits the form on the list's page that creates a webhook, with these fields.
 async fn create(browser: &mut Browser<'_>, fields: &[(&str, &str)]) -> Seen {
     let place = browser.get(PAGE).await.input("place");
     let fields = [fields, &[("place", &place)]].concat();
@@ -38,7 +38,7 @@ fn secret_of(seen: &Seen) -> &str {
     rest.split('<').next().unwrap()
 }
 
-/// The person's webhooks, by the API.
+/// The person's webhooks, read through the API.
 async fn listed(world: &World) -> Vec<Value> {
     let listed = world.get(OWNER, "/webhooks").await.ok();
     listed["webhooks"].as_array().unwrap().clone()
@@ -135,7 +135,7 @@ async fn webhooks_can_be_edited_disabled_and_removed() {
         (&webhook["kinds"], &webhook["agents"], &webhook["version"]),
         (&json!(["purser.approval.asked.v1"]), &json!([agent]), &json!(2))
     );
-    // The page of before.
+    // The form of an outdated page is refused.
     owner
         .post(&page, &format!("{page}/edit"), &narrow)
         .await

@@ -1,4 +1,4 @@
-//! A browser, as far as the pages can see: cookies and forms; redirects are not followed automatically.
+//! A browser with cookies and forms, as the pages can observe it. Redirects are not followed automatically.
 
 use super::World;
 use crate::laws;
@@ -25,7 +25,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Where it redirects to.
+    /// The target of the redirect.
     #[track_caller]
     pub(crate) fn leads(&self) -> &str {
         assert_eq!(self.status, 303, "{}", self.html);
@@ -38,7 +38,7 @@ impl Seen {
         assert!(self.html.contains(text), "no `{text}` in {}", self.html);
     }
 
-    /// The value of the first input of that name.
+    /// The value of the first input with this name.
     #[track_caller]
     pub(crate) fn input(&self, name: &str) -> String {
         let (_, rest) = self.html.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// The browser of somebody who has signed in.
+    /// The browser of a person who has signed in.
     pub(crate) async fn browser(&self, who: &str) -> Browser<'_> {
         let mut browser = self.stranger();
         let back = browser.sign_in(who, "/dashboard/sign-in/start").await;
@@ -71,14 +71,14 @@ pub(crate) fn asked(seen: &Seen) -> BTreeMap<String, String> {
     url.query_pairs().into_owned().collect()
 }
 
-/// The issuer's answer for `who`, to these parameters.
+/// The issuer's answer for `who` to a request with these parameters.
 pub(crate) fn answer(who: &str, asked: &BTreeMap<String, String>) -> String {
     let (state, nonce, challenge) = (&asked["state"], &asked["nonce"], &asked["code_challenge"]);
     format!("/dashboard/callback?code={who}.{nonce}.{challenge}&state={state}")
 }
 
 impl Browser<'_> {
-    /// Signs in by way of that path, and returns what the callback answers.
+    /// Signs in through this path, and returns the answer of the callback.
     pub(crate) async fn sign_in(&mut self, who: &str, start: &str) -> Seen {
         let asked = asked(&self.get(start).await);
         self.get(&answer(who, &asked)).await
@@ -88,7 +88,7 @@ impl Browser<'_> {
         self.send(Method::GET, path, &[], String::new()).await
     }
 
-    /// A form of the page at `on`, with that page's token.
+    /// Posts a form of the page at `on`, with that page's token.
     pub(crate) async fn post(&mut self, on: &str, path: &str, fields: &[(&str, &str)]) -> Seen {
         let token = self.get(on).await.input("form_token");
         let fields = fields.iter().copied().chain([("form_token", token.as_str())]);

@@ -13,14 +13,14 @@ pub(crate) struct Issuer {
     pub(crate) url: String,
     key: Arc<Signer>,
     micros: Arc<AtomicI64>,
-    /// How often a code was redeemed, or tried to be.
+    /// The number of times that a code was sent to the token endpoint.
     pub(crate) redeemed: Arc<AtomicU32>,
-    /// More claims of every token that is redeemed.
+    /// Additional claims of every issued token.
     pub(crate) claims: Arc<Mutex<Value>>,
 }
 
 impl Issuer {
-    /// An issuer with that clock.
+    /// Starts an issuer with this clock.
     pub(crate) async fn start(micros: Arc<AtomicI64>) -> Self {
         let key = Arc::new(Signer::es256("k"));
         let stand_in = TestIssuer::start(&[&key]).await;
@@ -33,7 +33,7 @@ impl Issuer {
         };
         let redeemer = issuer.clone();
         stand_in.set(|script| {
-            // It has no sessions of its own, so sign-out ends at our page.
+            // The issuer has no sessions, so sign-out ends at Purser's page.
             script.discovery["end_session_endpoint"].take();
             script.token = Box::new(move |form| redeemer.redeem(form));
         });
@@ -63,12 +63,12 @@ impl Issuer {
         (status, body.to_string())
     }
 
-    /// A session of that person, which expires in an hour.
+    /// An ID token of this person, which expires in an hour.
     pub(crate) fn token(&self, sub: &str, now: Timestamp) -> String {
         self.token_with(sub, now, &json!({}))
     }
 
-    /// The same with more claims.
+    /// An ID token with additional claims.
     pub(crate) fn token_with(&self, sub: &str, now: Timestamp, more: &Value) -> String {
         self.signed(sub, now, None, more)
     }

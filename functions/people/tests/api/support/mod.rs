@@ -1,4 +1,4 @@
-//! The group with a database of its own, a stand-in issuer, and a chain that can't be reached.
+//! The group with a separate database, a stand-in issuer, and a chain that can't be reached.
 
 pub(crate) mod browser;
 mod issuer;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
-/// The seed of all wallets here.
+/// The seed of all wallets in these tests.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
 pub(crate) struct World {
@@ -77,17 +77,18 @@ fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
 }
 
 impl World {
-    /// Three services: `lab` and `maps` in the curated set, `shed` not. Tomorrow `maps.current` pays somebody else.
+    /// Starts a world with three services: `lab` and `maps` are in the curated set, `shed` is not. From tomorrow on,
+    /// `maps.current` pays another payee.
     pub(crate) async fn start() -> Self {
         Self::behind(ProxyConfig::default()).await
     }
 
-    /// The same, with more variables.
+    /// As [`Self::start`], with additional variables.
     pub(crate) async fn with(more: &[(&'static str, &str)]) -> Self {
         Self::made(ProxyConfig::default(), more).await
     }
 
-    /// The same, with a proxy with that configuration between the group and its database.
+    /// As [`Self::start`], with a proxy of this configuration between the group and its database.
     pub(crate) async fn behind(config: ProxyConfig) -> Self {
         Self::made(config, &[]).await
     }
@@ -124,7 +125,7 @@ impl World {
             assert_eq!(catalog.put(&service, &sample::audit()).await.unwrap(), Listed::Stored);
         }
         let env = [
-            // The clock does not move, so a whole test is within one minute.
+            // The clock stands still, so all requests of a test are in one minute.
             ("THROTTLE_PER_MINUTE", "100000"),
             ("NETWORK", "base-sepolia"),
             ("OIDC_ISSUER", &issuer.url),
@@ -150,7 +151,7 @@ impl World {
         }
     }
 
-    /// The same world by another environment of the function: over the same database, with nothing else in common.
+    /// Another environment of the function, which shares only the database.
     pub(crate) async fn elsewhere(&self, more: &[(&'static str, &str)]) -> Self {
         let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
         let env: Vec<_> = self.env.iter().cloned().chain(more).collect();
@@ -174,7 +175,7 @@ impl World {
         self.micros.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 
-    /// A call as that person, with an `If-Match` version.
+    /// Calls a route as this person, with this `If-Match` version.
     pub(crate) async fn call(
         &self,
         who: &str,
@@ -187,7 +188,7 @@ impl World {
         self.call_with(&token, method, path, if_match, body).await
     }
 
-    /// A call with that ID token.
+    /// Calls a route with this ID token.
     pub(crate) async fn call_with(
         &self,
         token: &str,
@@ -216,12 +217,12 @@ impl World {
         self.call(who, "GET", path, None, None).await
     }
 
-    /// A write with any version.
+    /// Writes regardless of the version.
     pub(crate) async fn edit(&self, who: &str, method: &str, path: &str, body: Value) -> Answer {
         self.call(who, method, path, Some("*"), Some(body)).await
     }
 
-    /// The agent asks to pay this amount to `lab`, with this idempotency key.
+    /// Requests a payment of this amount to `lab` as the agent, with this idempotency key.
     pub(crate) async fn pay(&self, agent: &str, amount: u64, key: &str) -> Told {
         let agent = AgentId::parse(agent).unwrap();
         let payment = Payment {
@@ -231,7 +232,7 @@ impl World {
         authorize(&self.ledger, &payment, self.now()).await.unwrap()
     }
 
-    /// A new agent of that person.
+    /// Creates an agent of this person.
     pub(crate) async fn agent(&self, who: &str) -> String {
         let agent = self
             .call(who, "POST", "/agents", None, Some(json!({"name": "buyer"})))
