@@ -838,7 +838,7 @@ BUGS = [
         "a payment signed anew each time it is asked for",
         "functions/payments/src/call.rs",
         "let authorization = TransferAuthorization::of(terms, nonce);",
-        "let another = SettlementId::at(self.payments.clock.now(), self.payments.entropy.bytes()?);\n"
+        "let another = purser_domain::SettlementId::at(self.payments.clock.now(), self.payments.entropy.bytes()?);\n"
         "        let nonce = if PLANTED { self.payments.nonce_key.nonce(another) } else { nonce };\n"
         "        let authorization = TransferAuthorization::of(terms, nonce);",
         "package(purser-tests) and "
