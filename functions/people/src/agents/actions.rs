@@ -1,4 +1,4 @@
-//! The forms of an agent: its name, and its freeze.
+//! The forms that rename, freeze and unfreeze an agent.
 
 use crate::agents::form::AgentForm;
 use crate::agents::operations::AgentEdit;
@@ -32,7 +32,7 @@ pub(crate) async fn unfreeze(sent: AgentForm) -> Reply {
     set_status(sent, AgentStatus::Active, Notice::AgentUnfrozen).await
 }
 
-/// No version: a freeze must work immediately, whoever else is editing.
+/// Sends no version: a freeze must take effect at once, even during another person's edit.
 async fn set_status(sent: AgentForm, status: AgentStatus, notice: Notice) -> Reply {
     let edit = AgentEdit {
         name: None,

@@ -101,7 +101,7 @@ purser_api::body! {
 }
 
 impl People {
-    /// The agent as an answer.
+    /// The response with the agent and its version as `ETag`.
     pub(crate) async fn told(&self, agent: &Agent) -> Result<Response> {
         let freeze = self.freeze_of(agent).await?;
         Ok(versioned(agent.version, Json(AgentView::of(agent, freeze.as_ref()))))

@@ -19,10 +19,10 @@ pub(crate) struct AgentPage<'a> {
     pub(crate) balance: Option<Amount>,
     pub(crate) network: Network,
     pub(crate) payouts: Payouts,
-    /// The idempotency key of the payout that the page's form asks for.
+    /// The idempotency key that the page's payout form sends.
     pub(crate) payout_key: String,
-    /// The freeze by an operator that it is under.
+    /// The operator's freeze of the agent, if it is frozen by one.
     pub(crate) freeze: Option<OperatorFreeze>,
-    /// The key that was just created: shown once, on this page.
+    /// The key that was just created. It is shown only once, on this page.
     pub(crate) new_key: Option<String>,
 }

@@ -1,8 +1,9 @@
-//! The agents of a fleet: more than cards can show. Totals, and a table with search, order and pages.
+//! The agents of a fleet, which has more agents than cards can show: totals, and a table with search, sorting and
+//! pages.
 //!
-//! Spending is read only for the agents of a page. So are the records of many agents: the index suffices for the order
-//! of creation and for pending approvals. Only records have names and states, so a search, a filter and the order of
-//! names read all records: a read unit for each agent, at a person's request.
+//! Spending is read only for the agents on a page. If the agents are many, so are their records: the index suffices to
+//! sort by creation time or by pending approvals. Only the records have names and states, so a search, a filter and
+//! sorting by name read all records, at one read unit for each agent.
 
 use crate::agents::owned::Owned;
 use crate::agents::spend::AgentSpend;
@@ -58,7 +59,7 @@ impl Order {
     }
 }
 
-/// The choice of the table: as in the URL, by default all agents, newest first.
+/// The view of the table that the URL selects; by default all agents, newest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FleetView {
     search: String,
@@ -67,7 +68,7 @@ pub(crate) struct FleetView {
     page: usize,
 }
 
-/// One agent with the number of its approvals that wait.
+/// An agent with the number of its pending approvals.
 pub(crate) type Asking = (Arc<Owned>, usize);
 
 impl FleetView {
@@ -83,7 +84,7 @@ impl FleetView {
         }
     }
 
-    /// The page of these agents.
+    /// The page of these agents that the view selects.
     pub(crate) fn page_of(&self, agents: &[Asking]) -> Paginated<Asking> {
         let is_sought = |(owned, _): &&Asking| {
             let agent = owned.agent();
@@ -108,7 +109,7 @@ impl FleetView {
         !self.search.trim().is_empty() || self.status.is_some() || self.order == Order::Name
     }
 
-    /// The page of these agents, which are in order of creation. It is selected without their records.
+    /// The page of these agents that the view selects without their records. `ids` are in order of creation.
     fn page_of_ids(&self, mut ids: Vec<AgentId>, waiting: &Waiting) -> Paginated<AgentId> {
         if self.order != Order::Oldest {
             ids.reverse();
@@ -137,18 +138,18 @@ fn status_named(text: &str) -> Option<AgentStatus> {
         .find(|status| status.name() == text)
 }
 
-/// A fleet: a page of its agents, and its numbers.
+/// A fleet: a page of its agents, and its totals.
 pub(crate) struct Fleet {
     view: FleetView,
-    /// How many agents there are.
+    /// The number of all agents.
     agents: usize,
-    /// How many of them are frozen; `None` where not all were read.
+    /// The number of frozen agents; `None` if not all agents were read.
     frozen: Option<usize>,
     pub(crate) page: Paginated<Asking>,
 }
 
 impl Fleet {
-    /// The rows of the view; some of the person's agents have pending approvals.
+    /// Reads the page that the view selects. `waiting` are the pending approvals of the person's agents.
     pub(crate) async fn read(people: &People, person: &Caller, view: FleetView, waiting: &Waiting) -> Result<Self> {
         let asking = |owned: &Arc<Owned>| (Arc::clone(owned), waiting.count_of(owned.agent().id));
         if waiting.are_many && !view.asks_records() {
@@ -190,7 +191,7 @@ impl std::fmt::Debug for Fleet {
     }
 }
 
-/// The numbers of all agents.
+/// The totals of all agents.
 fn totals(fleet: &Fleet, waiting: usize) -> Markup {
     html! {
         dl.card.totals {
@@ -209,7 +210,7 @@ fn totals(fleet: &Fleet, waiting: usize) -> Markup {
     }
 }
 
-/// Totals, search and table. `spends` are the agents of the page, in its order.
+/// The totals, the search form and the table. `spends` are the agents of the page, in the same order.
 pub(crate) fn section(layout: &Layout, fleet: &Fleet, waiting: usize, spends: &[AgentSpend]) -> Markup {
     let view = &fleet.view;
     let is_filtered = !view.search.is_empty() || view.status.is_some() || view.order != Order::default();
@@ -275,7 +276,8 @@ fn row(layout: &Layout, spend: &AgentSpend, waiting: usize) -> Markup {
     }
 }
 
-/// The use and limit of the cap that is nearest to its limit: of a service's day, or of a budget over all services.
+/// The amount used and the limit of the cap that is closest to being reached: a service's daily cap, or a budget over
+/// all services.
 pub(crate) fn nearest(spend: &AgentSpend) -> Option<(Amount, Amount)> {
     let services = spend.services.iter().filter(|service| service.record.enabled);
     let services = services.map(|service| (service.spent_today.amount, service.record.policy.max_per_day));
@@ -288,7 +290,7 @@ pub(crate) fn nearest(spend: &AgentSpend) -> Option<(Amount, Amount)> {
         });
     let capped = services.chain(budgets).filter(|(_, cap)| !is_no_limit(*cap));
     capped.max_by(|(used, cap), (other_used, other_cap)| {
-        // used / cap, compared without a division.
+        // Compares used / cap without a division.
         let product = |a: &Amount, b: &Amount| u128::from(a.units()).saturating_mul(u128::from(b.units()));
         product(used, other_cap).cmp(&product(other_used, cap))
     })

@@ -1,4 +1,5 @@
-//! A form about one agent, and its answer: the agent's page with a notice, or the form again with its errors.
+//! A form on an agent's page, and the response to it: the agent's page with a notice, or the form again with its
+//! errors.
 
 use crate::agents::owned::{Owned, named};
 use crate::agents::page;
@@ -22,7 +23,6 @@ use std::sync::Arc;
 /// A form that an agent's owner sent from its page.
 pub(crate) struct AgentForm {
     pub(crate) people: Arc<People>,
-    /// The agent.
     pub(crate) owned: Owned,
     pub(crate) posted: VerifiedForm,
     /// The ids of this request, for `payments`.
@@ -54,17 +54,17 @@ impl FromRequest<Arc<People>> for AgentForm {
 }
 
 impl AgentForm {
-    /// The key, service or rule in the path, as `parameter`.
+    /// The id of the key, service or rule in the path's `parameter`.
     pub(crate) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         named(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// The typed values.
+    /// The values that the person entered.
     pub(crate) fn form(&self, name: FormName) -> Form {
         self.posted.form(name)
     }
 
-    /// A redirect to the agent's page with a notice of what was done; or the page with the form and why it failed.
+    /// Redirects to the agent's page with a notice of success, or shows the page with the form and the error.
     pub(crate) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
         match result {
             Ok(_) => Ok(done(&paths::agent(self.owned.agent().id), notice)),
@@ -82,7 +82,7 @@ impl AgentForm {
         self.page(StatusCode::BAD_REQUEST, form, None).await
     }
 
-    /// The page in its current state, with the form that was refused for `error`.
+    /// The page in its current state, with the form that was refused with `error`.
     pub(crate) async fn refused(&self, mut form: Form, error: Error) -> Reply {
         let failure = Failure::from(error);
         let problem = match failure.error().kind() {
@@ -99,8 +99,8 @@ impl AgentForm {
         self.page(failure.status(), form, problem).await
     }
 
-    /// The current page after `error`, with which no key was created. A reload of the page that showed a key sends its
-    /// form again, with the version before that key.
+    /// The page in its current state after `error`, which prevented the creation of a key. Reloading the page that
+    /// showed a new key causes such an error: the browser sends the form again, with the version before that key.
     pub(crate) async fn key_refused(&self, form: Form, error: Error) -> Reply {
         if let ErrorKind::VersionConflict { .. } = error.kind() {
             let status = Failure::from(error).status();

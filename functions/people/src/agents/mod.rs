@@ -1,4 +1,4 @@
-//! Agents: their record, their wallet, their page, and the overview of all.
+//! Agents: their records, wallets and pages, and the overview of all agents.
 
 pub(crate) mod actions;
 pub(crate) mod api;

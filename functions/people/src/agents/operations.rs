@@ -17,31 +17,31 @@ purser_api::body! {
     }
 }
 
-/// The most agents that are read as a whole: their lists are merged, with a query for each agent and page. A person
-/// with more agents chooses one for the lists.
+/// The maximum number of agents of which all are read together: their lists are merged, with one query for each agent
+/// and page. With more agents, a person chooses one agent for the lists.
 pub(crate) const FEW: usize = 25;
 
-/// A cursor in a list of the rows of several agents, newest first. With more than [`FEW`] agents the list has parts of
-/// [`FEW`] agents, in order of creation, so that the reads of a page don't grow with the fleet.
+/// A cursor in a list of several agents' rows, newest first. With more than [`FEW`] agents, the list consists of parts
+/// of [`FEW`] agents each, in order of creation, so that the number of reads for a page does not grow with the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartPlace {
-    /// With which agent the part begins; `None` for the first part.
+    /// The first agent of the part; `None` for the first part.
     pub(crate) first: Option<AgentPlace>,
-    /// Where in the part; `None` for its newest row.
+    /// The cursor in the part; `None` for its newest row.
     pub(crate) before: Option<Uuid>,
 }
 
 /// A part of a person's agents.
 pub(crate) struct Part {
     pub(crate) agents: Vec<AgentId>,
-    /// Which one it is.
+    /// The first agent of this part; `None` for the first part.
     first: Option<AgentPlace>,
-    /// With which agent the next part begins.
+    /// The first agent of the next part.
     next: Option<AgentPlace>,
 }
 
 impl Part {
-    /// The page of the whole list that is this page of the part.
+    /// Converts a page of the part to a page of the whole list.
     pub(crate) fn page<T>(&self, page: Page<T, Uuid>) -> Page<T, PartPlace> {
         let more = page.next.map(|before| PartPlace {
             first: self.first,
@@ -58,24 +58,24 @@ impl Part {
     }
 }
 
-/// The agents of a person of which one can be chosen.
+/// The agents from which a person can choose one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agents {
-    /// The agents that were read: all, oldest first, or of many agents only the chosen one.
+    /// The agents that were read: all, oldest first; if they are many, only the chosen one.
     pub(crate) known: Vec<Owned>,
-    /// Whether there are others.
+    /// Whether the person has more than [`FEW`] agents.
     pub(crate) are_many: bool,
 }
 
 impl Agents {
-    /// The ids of those that were read.
+    /// The ids of the agents that were read.
     pub(crate) fn ids(&self) -> Vec<AgentId> {
         self.known.iter().map(|owned| owned.agent().id).collect()
     }
 }
 
 impl People {
-    /// The person's agents, for one to be chosen; one that already is must be theirs.
+    /// The agents from which the person can choose one. An agent that is already `chosen` must be theirs.
     pub(crate) async fn agents_to_choose(&self, person: &Caller, chosen: Option<AgentId>) -> Result<Agents> {
         let most = FEW.saturating_add(1);
         let ids = self.ledger.ids_of_agents(person.id.as_str(), Some(most)).await?;
@@ -94,13 +94,13 @@ impl People {
         Ok(Agents { known, are_many })
     }
 
-    /// The person's agents among these, in any order.
+    /// The agents with these ids that belong to the person, in any order.
     pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents(ids).await?.into_iter();
         Ok(agents.filter_map(|agent| Owned::of(person, agent)).collect())
     }
 
-    /// Up to `limit` of the person's agents, oldest first, from this cursor on, and the next cursor.
+    /// Up to `most` of the person's agents, oldest first, beginning at the cursor `from`; and the next cursor.
     pub(crate) async fn agents_from(
         &self,
         person: &Caller,
@@ -117,7 +117,7 @@ impl People {
         Ok((agents, next))
     }
 
-    /// The part of the person's agents that begins with this one; or only the agent that is asked for.
+    /// The part of the person's agents that begins with `first`; or only the agent `only`.
     pub(crate) async fn part_of_agents(
         &self,
         person: &Caller,
@@ -145,16 +145,16 @@ impl People {
             .collect())
     }
 
-    /// A new agent with a wallet of its own, no key, and every service of the curated set enabled without limits
+    /// Creates an agent with its own wallet, no key, and every service of the curated set enabled without limits
     /// (`docs/spec.md` §2.6).
     ///
-    /// The services are those of its starting set, which is shared: no row is written for each.
+    /// The services are those of a starting set that agents share, so that no row is written for each service.
     pub(crate) async fn create_agent(&self, person: &Caller, name: &AgentName, ids: CallerIds) -> Result<Owned> {
         const DOING: &str = "creating an agent";
         let edition = self.catalog().await?;
         let open = edition.catalog.services().iter().filter(|service| service.is_open());
         let set = StartingSet::of(open.map(|service| service.id));
-        // Before the wallet: a failure after it would leave a key in KMS that nobody uses.
+        // The set is stored before the wallet is created: a failure after that would leave an unused key in KMS.
         let starting_set = self.ledger.keep_starting_set(&set).await?;
         let (id, wallet) = self.new_wallet(ids).await?;
         let agent = Agent {
@@ -178,7 +178,7 @@ impl People {
         }
     }
 
-    /// The agent, renamed, frozen or unfrozen.
+    /// Renames, freezes or unfreezes an agent.
     pub(crate) async fn edit_agent(&self, owned: Owned, meant: Precondition, edit: &AgentEdit) -> Result<Owned> {
         let change = |agent: Agent| {
             Ok(Agent {

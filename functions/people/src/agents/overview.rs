@@ -1,4 +1,4 @@
-//! The overview: what waits, what the agents have spent in the last 24 hours, and what was refused.
+//! The overview: pending approvals, the agents' spending of the last 24 hours, and refused payments.
 
 use crate::agents::fleet;
 use crate::agents::fleet::{CARDS, Fleet, FleetView};
@@ -40,17 +40,17 @@ use purser_domain::{
 use purser_store::PageRequest;
 use std::sync::Arc;
 
-/// The content of the first page.
+/// The content of the overview.
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
     pub(crate) waiting: Waiting,
-    /// The agents that are shown: all, or a page of a fleet.
+    /// The agents that are shown: all, or one page of a fleet.
     pub(crate) agents: Vec<AgentSpend>,
-    /// Where there are more agents than cards can show.
+    /// The fleet, if there are more agents than cards can show.
     pub(crate) fleet: Option<Fleet>,
     /// The recent spending and the agents that it names; `None` if it can't be read.
     pub(crate) spending: Option<(Spending, Vec<Owned>)>,
-    /// Agents that operators offer to the person.
+    /// Agents that operators offer to hand over to the person.
     pub(crate) offers: Vec<(Handover, Agent)>,
     /// The latest refusals, newest first.
     pub(crate) refused: Vec<LogRow>,
@@ -63,7 +63,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(answer(&people, &session, layout, FleetView::of(&uri)).await?)
 }
 
-/// `GET /dashboard/agents`: the agents are on the overview.
+/// `GET /dashboard/agents`: redirects to the overview, which lists the agents.
 pub(crate) async fn back() -> Response {
     see_other("/dashboard")
 }
@@ -95,7 +95,7 @@ pub(crate) async fn accept(
 }
 
 async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, view: FleetView) -> Result<Response> {
-    /// How many refusals are shown.
+    /// The number of refusals that are shown.
     const REFUSED: u32 = 5;
     let person = &session.person;
     let blocked = DecisionFilter {
@@ -117,7 +117,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
     } else {
         None
     };
-    // Everything else is read of the agents that are shown.
+    // The rest is read only for the agents that are shown.
     let agents: Vec<Owned> = match &fleet {
         Some(fleet) => fleet.page.rows.iter().map(|(owned, _)| Owned::clone(owned)).collect(),
         None => waiting.agents.iter().map(|owned| Owned::clone(owned)).collect(),
@@ -128,7 +128,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
         people.freezes_of(agents.iter().map(Owned::agent)),
     )?;
     let spending = spending(people, person, &waiting).await;
-    // A refusal has its call in its own row.
+    // The row of a refusal contains its call, so no calls have to be read.
     let refused = LogRow::of(refused.items, &Calls::default(), &agents);
     let agents = several(agents, |agent| {
         let people = Arc::clone(people);
@@ -159,7 +159,8 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
     Ok(overview_page(&layout, &overview).into_response())
 }
 
-/// The recent spending, with the agents that it names. The rest of the page does not depend on it.
+/// The recent spending, with the agents that it names; `None` if it can't be read, since the rest of the page does not
+/// depend on it.
 async fn spending(people: &People, person: &Caller, waiting: &Waiting) -> Option<(Spending, Vec<Owned>)> {
     let read: Result<(Spending, Vec<Owned>)> = async {
         let spending = people.spending(person, waiting.are_many).await?;
@@ -279,7 +280,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
     let total = total.fold(Spend::NONE, Spend::plus);
     let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
     let cap_of = |service: &GovernedService| service.record.policy.max_per_day;
-    // Only services with spend or with a limit get a bar.
+    // A bar is shown only for services with spending or with a limit.
     let (mut shown, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
         .services
         .iter()

@@ -1,7 +1,7 @@
 //! Ownership of agents. Every operation on an agent takes an [`Owned`], and only the checks here create one, so nothing
 //! of another owner can be read or written.
 //!
-//! Also here: how an agent's record is changed, on the condition of its expected version.
+//! This module also changes the records of agents, on the condition of the expected version.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -9,31 +9,30 @@ use purser_api::Precondition;
 use purser_domain::{Act, Acting, Agent, AgentId, AgentStatus, AuditChanges, ErrorKind, Result, Timestamp};
 use purser_store::{Backoff, Edited};
 
-/// An agent that was the person's own when it was read.
+/// An agent that belonged to the person when it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
     agent: Agent,
-    /// The caller, with the time of their sign-in: an edit that widens requires a recent one.
+    /// The caller, with the time of their sign-in: an edit that allows the agent more requires a recent one.
     caller: Caller,
 }
 
 impl Owned {
-    /// The agent.
     pub(crate) const fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// When the person signed in.
+    /// The time of the person's sign-in.
     pub(crate) const fn signed_in_at(&self) -> Timestamp {
         self.caller.signed_in_at
     }
 
-    /// Who acts, for the audit log.
+    /// The acting person, for the audit log.
     pub(crate) const fn acting(&self) -> &Acting {
         &self.caller.acting
     }
 
-    /// The agent, if it is the person's.
+    /// The agent, if it belongs to the person.
     pub(crate) fn of(person: &Caller, agent: Agent) -> Option<Self> {
         let is_own = agent.owner == person.id.as_str();
         is_own.then(|| Self {
@@ -43,7 +42,7 @@ impl Owned {
     }
 }
 
-/// The id in a path; an invalid id is `not_found`.
+/// The id in a path; `not_found` if it is invalid.
 pub(crate) fn named<T>(id: Option<T>) -> Result<T> {
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
@@ -56,10 +55,11 @@ impl People {
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Stores a change of the agent, with its row of the audit log. A change that widens requires a recent sign-in. If
-    /// `meant` is any version, a change that lost a race is applied again to the newer record until it is stored, so a
-    /// freeze always wins. A change without effect does not write the record; but it may be the retry of a freeze that
-    /// failed between the record and the windows, so the windows are completed before it is answered.
+    /// Stores a change of the agent, with its row of the audit log. A change that allows the agent more requires a
+    /// recent sign-in. If `meant` is any version, a change that lost a race is applied again to the newer record until
+    /// it is stored, so a freeze always wins. A change without effect does not write the record. It may, however, be
+    /// the retry of a freeze that failed after it had stored the record, so the agent's windows are fenced before the
+    /// response is sent.
     pub(crate) async fn change(
         &self,
         owned: Owned,
@@ -107,15 +107,15 @@ impl People {
                 Edited::Conflict => backoff.wait().await?,
             }
             let newer = self.ledger.agent(next.id).await?;
-            // It may have been handed to another owner meanwhile.
+            // The agent may have been handed over to another owner meanwhile.
             let newer = newer.filter(|newer| newer.owner == agent.owner);
             agent = newer.ok_or(ErrorKind::NotFound)?;
         }
     }
 }
 
-/// Whether the record refuses anything that it once allowed. Only then may windows be left to fence, by an edit that
-/// failed after it had stored the record.
+/// Whether the record may refuse a payment that it once allowed. Only then can windows still have to be fenced, if an
+/// edit failed after it had stored the record.
 fn is_narrowed(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

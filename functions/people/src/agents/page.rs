@@ -1,5 +1,4 @@
-//! The page of one agent: whether it may pay, its services and their policies, its rules, its keys, its wallet, and
-//! payouts.
+//! The page of one agent: its status, services, policies, rules, keys, wallet and payouts.
 
 use crate::agents::contents::AgentPage;
 use crate::agents::owned::Owned;
@@ -34,7 +33,7 @@ pub(crate) async fn answer(
         people.freeze_of(owned.agent()),
         async { Ok(people.balance(owned).await) },
     )?;
-    // By name; services that have left the catalog last.
+    // Sorted by name; services that have left the catalog are last.
     services.sort_by_cached_key(|governed| {
         let service = edition.catalog.by_id(governed.record.service);
         (service.is_none(), service.map(|service| service.name.to_lowercase()))
@@ -139,7 +138,7 @@ fn rename_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     }
 }
 
-/// Freezing sends no version: it must work immediately, whoever else is editing.
+/// Freezing sends no version: it must take effect at once, even during another person's edit.
 fn freeze_button(layout: &Layout, status: AgentStatus, path: &str) -> Markup {
     match status {
         AgentStatus::Active => layout.button(

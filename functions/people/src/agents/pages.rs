@@ -1,4 +1,4 @@
-//! One agent: its page, and what the forms on it do.
+//! The page of one agent, and the routes of its forms.
 
 use crate::agents::owned::named;
 use crate::agents::{actions, page};
@@ -20,7 +20,7 @@ use purser_domain::AgentId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The routes below an agent's address.
+/// The routes below the path of an agent's page.
 pub(crate) fn routes() -> Router<Arc<People>> {
     Router::new()
         .route("/", get(show))
@@ -42,7 +42,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/rules/{rule}/remove", form(rules::actions::remove))
 }
 
-/// An address that forms are sent to.
+/// The routes of a path to which forms are posted.
 pub(crate) fn form<H, T>(handler: H) -> MethodRouter<Arc<People>>
 where
     H: Handler<T, Arc<People>>,

@@ -1,15 +1,14 @@
-//! What an agent has and spends, for the overview.
+//! An agent's services, rules and spending, for the overview.
 
 use crate::agents::owned::Owned;
 use crate::rules::operations::RuleUsage;
 use crate::services::operations::GovernedService;
 use purser_domain::OperatorFreeze;
 
-/// An agent's spend.
 #[derive(Debug)]
 pub(crate) struct AgentSpend {
     pub(crate) agent: Owned,
-    /// The freeze by an operator that it is under.
+    /// The operator's freeze of the agent, if it is frozen by one.
     pub(crate) freeze: Option<OperatorFreeze>,
     /// Every service that was ever enabled.
     pub(crate) services: Vec<GovernedService>,

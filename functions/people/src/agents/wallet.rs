@@ -1,4 +1,4 @@
-//! An agent's wallet: made with the agent, and its balance.
+//! An agent's wallet: its creation, with the agent, and its balance.
 
 use crate::agents::new_keys::NewKeys;
 use crate::agents::owned::Owned;
@@ -11,13 +11,15 @@ use tracing::warn;
 
 const DOING: &str = "making a wallet";
 
-/// When to try again a key that can't be used yet: its tags take from seconds to five minutes to hold.
+/// The seconds after which to retry with a key that can't be used yet. KMS can take up to five minutes until a key's
+/// tags are in effect.
 const NEW_KEY_SECONDS: u64 = 10;
 
 impl People {
-    /// A new agent's id and its wallet, whose key has attested the address. A number whose wallet was not stored in the
-    /// end is never used. A key in KMS that can't be used yet is kept for the next agent, so that repetitions make no
-    /// further keys; any other that was not stored is found by its tags (`docs/operations.md`).
+    /// Creates a new agent's id and its wallet, whose key has attested the address. The number of a wallet that was not
+    /// stored in the end is never used again. A KMS key that can't be used yet is kept for the next agent, so that
+    /// retries create no further keys. Any other key that was not stored can be found by its tags
+    /// (`docs/operations.md`).
     pub(crate) async fn new_wallet(&self, caller: CallerIds) -> Result<(AgentId, Wallet)> {
         let (keys, stack, policy) = match &self.new_keys {
             NewKeys::Seed => {
@@ -49,7 +51,8 @@ impl People {
         Ok(SpareKey { key, agent })
     }
 
-    /// Keeps a key that may be usable later, and returns the error for the caller. Any other is found by its tags.
+    /// Keeps a key that may become usable, and returns the error for the caller. Any other key can be found by its
+    /// tags.
     async fn kept_for_later(&self, spare: SpareKey, error: Error) -> Error {
         if !matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
             return error;
@@ -77,8 +80,7 @@ impl People {
         Ok(AgentId::from_uuid(uuid::Builder::from_random_bytes(bytes).into_uuid()))
     }
 
-    /// The wallet's balance, or `None` while the chain can't be reached, since the rest of the agent can be managed
-    /// without it.
+    /// The wallet's balance; `None` while the chain can't be reached, since the agent can be managed without it.
     pub(crate) async fn balance(&self, owned: &Owned) -> Option<Amount> {
         match self.chain.balance(owned.agent().wallet.address).await {
             Ok(balance) => Some(balance),

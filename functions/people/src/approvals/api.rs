@@ -1,4 +1,4 @@
-//! `/approvals`: what agents ask a person for, and the person's decision.
+//! `/approvals`: approvals that agents request from a person, and the person's decisions.
 
 use crate::agents::owned::named;
 use crate::approvals::operations::{ApprovalContext, ApprovalFilter, Note};
@@ -22,7 +22,7 @@ purser_api::error_responses! {
     pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
     /// The errors of reading an approval.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of a person's word.
+    /// The errors of deciding an approval.
     pub(crate) DecideErrors: 400, 401, 403, 404, 409, 413, 429, 500;
 }
 
@@ -165,7 +165,7 @@ impl VerdictBody {
 }
 
 purser_api::field! {
-    /// The note, unless it is blank.
+    /// A note; `None` if it is blank.
     pub(crate) struct Written(Option<Note>):
     |value| Note::parse(value.as_str().ok_or("must be a text")?),
     json!({"type": "string", "maxLength": NOTE_MAX, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})

@@ -1,4 +1,4 @@
-//! Approvals: what the agents ask a person for, the facts needed to decide, and the decision.
+//! Approvals: payments that agents ask a person to approve, the facts needed to decide, and the decision.
 
 use crate::agents::operations::FEW;
 use crate::agents::owned::Owned;
@@ -14,20 +14,21 @@ use purser_store::{Filter, Page, PageRequest, READS, page};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The longest that an approval can be open: the most that `APPROVAL_TTL_SECONDS` takes (`functions/payments`).
+/// The longest time that an approval can be open: the maximum of `APPROVAL_TTL_SECONDS` (`functions/payments`).
 const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// The maximum number of waits for approvals of one agent that begin in a minute. A client that always waits begins
-/// three.
+/// The maximum number of waits for approvals of one agent that begin in a minute. A client that polls without a pause
+/// begins three.
 pub(crate) const AGENT_WAITS_PER_MINUTE: u32 = 4;
 
 /// The maximum number of waits for all agents of one owner that begin in a minute: about half of all, so that no owner
 /// uses up the waits of the others.
 pub(crate) const OWNER_WAITS_PER_MINUTE: u32 = 8;
 
-/// The maximum number of waits for all agents that begin in a minute. Each occupies an environment of this function for
-/// at most 20 s: 15 a minute occupy five on average, half of a new AWS account's. The rest is for people, so waiting
-/// agents prevent nobody from deciding an approval or freezing an agent.
+/// The maximum number of waits for all agents that begin in a minute. Each occupies an execution environment of this
+/// function for at most 20 s, so 15 a minute occupy five on average: half of the concurrency of a new AWS account. The
+/// other half stays free for people, so waiting agents never keep a person from deciding an approval or freezing an
+/// agent.
 pub(crate) const WAITS_PER_MINUTE: u32 = 15;
 
 /// A person's note on an approval.
@@ -35,8 +36,8 @@ pub(crate) const WAITS_PER_MINUTE: u32 = 15;
 pub(crate) struct Note(String);
 
 impl Note {
-    /// Reads a note. Surrounding space is trimmed, and a blank note is none. Line breaks are its only control
-    /// characters.
+    /// Parses a note. Surrounding white space is removed, and a blank note is `None`. Line breaks are the only control
+    /// characters allowed.
     pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
         let note = text.replace("\r\n", "\n");
         let note = note.trim();
@@ -49,7 +50,6 @@ impl Note {
         Ok((!note.is_empty()).then(|| Self(note.to_owned())))
     }
 
-    /// The note.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -58,63 +58,60 @@ impl Note {
 /// An approval with the facts a person needs to decide.
 #[derive(Clone, Debug)]
 pub(crate) struct ApprovalContext {
-    /// The approval.
     pub(crate) approval: Approval,
-    /// The agent that asks.
+    /// The agent that requested the approval.
     pub(crate) agent: Arc<Owned>,
-    /// The daily cap and its use. `None` for an approval that can no longer lead to a payment, or if the service is
+    /// The daily cap and the amount used. `None` if the approval can no longer lead to a payment, or if the service is
     /// not enabled.
     pub(crate) day: Option<DailyUsage>,
 }
 
-/// An approval, checked to be of the person's own agent.
+/// An approval that was checked to belong to an agent of the person.
 #[derive(Debug)]
 pub(crate) struct OwnApproval {
     owned: Owned,
     approval: Approval,
 }
 
-/// A service's cap on the day, and what counts against it.
+/// The daily cap of a service, and the amount that counts against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DailyUsage {
-    /// The cap.
     pub(crate) cap: Amount,
-    /// The amount used.
     pub(crate) used: Spend,
 }
 
 /// A filter of approvals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApprovalFilter {
-    /// Only this agent's.
+    /// Only approvals of this agent.
     pub(crate) agent: Option<AgentId>,
-    /// Only those with this status now.
+    /// Only approvals that have this status now.
     pub(crate) status: Option<ApprovalStatus>,
-    /// Only those that no longer wait for a person.
+    /// Only approvals that are no longer pending.
     pub(crate) decided: bool,
 }
 
-/// The approvals that wait for a person.
+/// The approvals that are waiting for a person's decision.
 ///
-/// For a person with few agents, the open approvals of each agent are read, so that one agent's approvals can't hide
-/// those of another. For a person with many agents, all approvals requested within an approval's lifetime are read.
-/// This hides none either, and reads no agent without an approval.
+/// For a person with up to [`FEW`] agents, the open approvals of each agent are read, so that one agent's approvals
+/// can't hide those of another. For a person with more agents, all approvals requested within an approval's lifetime
+/// are read. This hides none either, and does not read agents without an approval.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    /// A page of them, oldest first.
+    /// A page of the approvals, oldest first.
     pub(crate) items: Vec<ApprovalContext>,
-    /// The place after which the next page begins.
+    /// The cursor of the next page.
     pub(crate) next: Option<ApprovalPlace>,
-    /// The number of open approvals on all pages, of each agent that has any.
+    /// The number of open approvals of each agent that has any, over all pages.
     pub(crate) counts: BTreeMap<AgentId, usize>,
-    /// Every agent of the person, oldest first; of many only those of the page's approvals.
+    /// All agents of the person, oldest first; if they are many, only the agents of the page's approvals.
     pub(crate) agents: Vec<Arc<Owned>>,
-    /// Whether there are others.
+    /// Whether the person has more than [`FEW`] agents.
     pub(crate) are_many: bool,
 }
 
 impl Waiting {
-    /// The number of open approvals, of all agents.
+    /// The number of open approvals of all agents.
     pub(crate) fn count(&self) -> usize {
         self.counts.values().fold(0, |count, more| count.saturating_add(*more))
     }
@@ -127,7 +124,7 @@ impl Waiting {
 
 impl People {
     /// Whether one more call may wait for a decision on this approval; otherwise it is answered at once. The limits are
-    /// agent, per owner and for the deployment. A call refused by one of them does not count against the next.
+    /// per agent, per owner and per deployment. A call that exceeds one of them does not count against the next.
     pub(crate) async fn may_wait(&self, approval: &Approval) -> bool {
         let owner = format!("approval waits of {}", Fingerprint::of_text(&approval.owner));
         let scopes = [
@@ -177,14 +174,15 @@ impl People {
         })
     }
 
-    /// The approvals that wait for the person, of all their agents or of one: a page of them, from after a place on.
+    /// The approvals that are waiting for the person, of all their agents or of one: the page that begins after a
+    /// cursor.
     pub(crate) async fn waiting(
         &self,
         person: &Caller,
         only: Option<AgentId>,
         after: Option<ApprovalPlace>,
     ) -> Result<Waiting> {
-        /// How many a page shows.
+        /// The number of approvals on a page.
         const SHOWN: usize = 25;
         let now = self.now();
         let whose = person.id.as_str();
@@ -260,7 +258,7 @@ impl People {
         let approval = self.ledger.approval(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);
         let mut approval = own.ok_or(ErrorKind::NotFound)?;
-        // The agent was handed over since it asked.
+        // If the agent was handed over after its request, the approval moves to the new owner.
         self.ledger.move_approval(&approval, &owned.agent().owner).await?;
         approval.owner.clone_from(&owned.agent().owner);
         Ok(OwnApproval { owned, approval })
@@ -271,8 +269,8 @@ impl People {
         self.context_of(own.owned, own.approval).await
     }
 
-    /// The approval after the owner's decision, which is accepted once and only before it expires. To approve a large
-    /// amount takes a recent sign-in.
+    /// Stores the owner's decision. Only one decision is accepted, and only before the approval expires. Approving a
+    /// large amount requires a recent sign-in.
     pub(crate) async fn decide_approval(
         &self,
         own: OwnApproval,
@@ -365,7 +363,7 @@ impl People {
         Ok(contexts.collect())
     }
 
-    /// The day's cap and use, for each of these services that is enabled.
+    /// The daily cap and the amount used, for each of these services that is enabled.
     async fn days(&self, places: BTreeSet<(AgentId, ServiceId)>) -> Result<BTreeMap<(AgentId, ServiceId), DailyUsage>> {
         let scopes: Vec<_> = places
             .iter()

@@ -1,9 +1,9 @@
-//! The approval queue: everything a person has to decide, and the two buttons.
+//! The approval queue: all pending approvals, each with a button to approve and one to reject.
 //!
-//! The list of open approvals is also served alone, as an HTML fragment that the script polls: so a new approval
-//! appears without a reload, rendered by the same code.
+//! The list of open approvals is also served on its own, as an HTML fragment that the page's script polls. A new
+//! approval therefore appears without a reload, rendered by the same code.
 //!
-//! The number of open approvals is always shown for all agents, whatever the filter, so that none is overlooked.
+//! The number of open approvals is always that of all agents, regardless of the filter, so that none is overlooked.
 
 use crate::address::address;
 use crate::agents::form::AgentForm;
@@ -37,7 +37,7 @@ use purser_store::{ApprovalDecision, ApprovalPlace};
 use purser_store::{Page, PageRequest};
 use std::sync::Arc;
 
-/// The queue.
+/// The content of the queue.
 #[derive(Debug)]
 pub(crate) struct ApprovalQueue<'a> {
     /// The filter and position.
@@ -52,7 +52,7 @@ pub(crate) struct ApprovalQueue<'a> {
 /// The filter and position of the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Only this agent's.
+    /// Only approvals of this agent.
     pub(crate) agent: Option<AgentId>,
     /// The open approvals created after this one.
     pub(crate) after: Option<ApprovalPlace>,
@@ -61,7 +61,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Reads the view from a URL; `None` where it is invalid. An empty field is no filter.
+    /// Parses the view in a URL; `None` if it is invalid. An empty field is no filter.
     fn read(uri: &Uri) -> Option<Self> {
         let mut query = Query::of(uri);
         let [agent, after, before] =
@@ -74,7 +74,7 @@ impl View {
         })
     }
 
-    /// This view of the page at `path`.
+    /// The URL of this view of the page at `path`.
     fn address(self, path: &str) -> String {
         let place = |place: Option<ApprovalPlace>| place.map(cursor::write_approval);
         address(
@@ -87,7 +87,7 @@ impl View {
         )
     }
 
-    /// The queue in this view.
+    /// The URL of the queue in this view.
     fn queue(self) -> String {
         self.address(QUEUE)
     }
@@ -106,7 +106,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(answer(&people, &session, layout, view).await?)
 }
 
-/// `GET /dashboard/approvals/waiting`: the list alone, or 304 where the script already has this version.
+/// `GET /dashboard/approvals/waiting`: only the list, or 304 if the script already has this version.
 pub(crate) async fn watch(
     State(people): State<Arc<People>>,
     PollSession(session): PollSession,
@@ -117,7 +117,7 @@ pub(crate) async fn watch(
     let waiting = people.waiting(&session.person, view.agent, view.after);
     let (waiting, edition) = tokio::try_join!(waiting, people.catalog())?;
     let layout = Layout::of(&session, people.now());
-    // The script keeps relative times up to date, so the passing of time alone is no reason to send the list again.
+    // The script updates relative times itself, so the entity tag is computed without them.
     let timeless = Layout::of(&session, Timestamp::EPOCH);
     let tag = entity_tag(&waiting_list(&timeless, &waiting, view, &edition.catalog).into_string());
     let list = waiting_list(&layout, &waiting, view, &edition.catalog);
@@ -175,7 +175,7 @@ const fn too_late(status: ApprovalStatus) -> &'static str {
 }
 
 async fn answer(people: &People, session: &PageSession, layout: Layout, view: View) -> Result<Response> {
-    /// How many decided approvals are shown.
+    /// The number of decided approvals that are shown.
     const DECIDED: u32 = 25;
     let person = &session.person;
     let decided = ApprovalFilter {
@@ -237,8 +237,8 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
     )
 }
 
-/// The filter by agent, where there are several, each with the number of its open approvals. Of many agents it has those
-/// that ask on this page.
+/// The filter by agent, with the number of each agent's open approvals; shown if there are several agents. If they are
+/// many, it lists only the agents with an approval on this page.
 fn by_agent(view: View, waiting: &Waiting) -> Markup {
     let options = waiting.agents.iter().map(|owned| {
         let agent = owned.agent();
@@ -263,7 +263,7 @@ pub(crate) fn live(layout: &Layout, waiting: &Waiting, view: View, catalog: &Cat
     html! { div.live data-live=(address) { (waiting_list(layout, waiting, view, catalog)) } }
 }
 
-/// The list alone: the answer to the script's poll.
+/// Only the list: the response to the script's poll.
 pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let is_part = view.agent.is_some() || view.after.is_some();
     html! {
@@ -337,7 +337,7 @@ pub(crate) fn card(layout: &Layout, waiting: &ApprovalContext, view: View, catal
     }
 }
 
-/// Which payment a button is about, for screen readers.
+/// The payment that a button is for, as text for screen readers.
 fn subject(waiting: &ApprovalContext) -> Markup {
     html! { (crate::ui::money::dollars(waiting.approval.amount)) " of " (waiting.agent.agent().name) }
 }

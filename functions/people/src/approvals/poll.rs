@@ -1,9 +1,10 @@
 //! `GET /approvals/{id}`: the status of an approval. An approval of another agent is 404, like an unknown one.
 //!
-//! The agent polls it with its key; the agent's owner may read the same with their session. The form of the bearer
-//! token shows which of the two the caller claims to be.
+//! The agent polls it with its key. The agent's owner can read it with their session. The format of the bearer token
+//! shows which of the two the caller claims to be.
 //!
-//! With `wait_seconds` it answers as soon as the approval is no longer pending. The caller is checked once, before.
+//! With `wait_seconds`, the response is sent as soon as the approval is no longer pending. The caller is authenticated
+//! once, before the wait.
 
 use crate::approvals::view::ApprovalView;
 use crate::caller::Caller;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// The longest wait, in seconds: the function is given 29, and the gateway gives up at 30.
+/// The longest wait, in seconds. The function times out after 29 s, and the gateway after 30 s.
 const LONGEST_WAIT: u32 = 20;
 /// The time between two reads while a call waits.
 const BETWEEN_READS: Duration = Duration::from_secs(1);
@@ -71,8 +72,8 @@ pub(crate) async fn approval(
     Ok(Json(ApprovalView::at(&approval, people.now())))
 }
 
-/// The approval once it is no longer pending, or as it is after `wait`: one read a second of one row, the last one at
-/// the end.
+/// The approval as soon as it is no longer pending, or after `wait` at the latest. One row is read once a second, the
+/// last time at the end of the wait.
 async fn decided(people: &People, mut approval: Approval, is_person: bool, wait: Duration) -> Result<Approval> {
     let is_pending = |approval: &Approval| approval.status(people.now()) == ApprovalStatus::Pending;
     if !is_pending(&approval) || !people.may_wait(&approval).await {
