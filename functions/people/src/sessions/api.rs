@@ -1,4 +1,5 @@
-//! `/sessions`: where a person is signed in to the pages. An ID token is no session of ours, but ends with all of them.
+//! `/sessions`: a person's sessions on the dashboard. ID tokens are not sessions, but ending all sessions also
+//! invalidates them.
 
 use crate::agents::owned::named;
 use crate::state::People;
@@ -11,9 +12,9 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing sessions, or ending all,.
+    /// The errors of listing sessions, and of ending all sessions.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// The errors of ending one.
+    /// The errors of ending a session.
     pub(crate) EndErrors: 401, 403, 404, 429, 500;
 }
 

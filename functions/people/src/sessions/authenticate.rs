@@ -1,8 +1,9 @@
-//! How callers are authenticated: an ID token or a session to a person (only here and in the sign-in that starts a
-//! session), an agent key to an agent. Each is rate-limited, people by who they are and agents by their IP address.
+//! The authentication of callers: an ID token or a session identifies a person (only here, and in the sign-in that
+//! starts a session), and an agent key identifies an agent. People are rate-limited by their id, and agents by their IP
+//! address.
 //!
-//! A person is verified before they are counted, so that nobody can use up somebody else's limit; nothing is returned for
-//! one whose token or session is not valid.
+//! A person is verified before a request counts against their rate limit, so that no caller can use up another person's
+//! limit. Nothing is returned for a token or session that is not valid.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -15,13 +16,14 @@ use tracing::{info, warn};
 const PRECISION: Duration = Duration::from_secs_u32(60);
 
 impl People {
-    /// The person of this ID token; 401 `invalid_session` for anything else.
+    /// The person that this ID token identifies; 401 `invalid_session` if it is not valid.
     pub(crate) async fn person(&self, presented: (String, RequestSource)) -> Result<Caller> {
         let (person, ()) = self.person_reading(presented, async |_| Ok(())).await?;
         Ok(person)
     }
 
-    /// The person of this ID token, and what `read` reads for them while they are counted. `read` must not write.
+    /// The person that this ID token identifies, and the result of `read`, which runs while the request is counted.
+    /// `read` must not write.
     pub(crate) async fn person_reading<T>(
         &self,
         (token, source): (String, RequestSource),
@@ -43,7 +45,8 @@ impl People {
         Ok((person, found))
     }
 
-    /// The session with this id; 401 `invalid_session` unless it is open. `is_use`: whether that counts as its use.
+    /// The session with this id; 401 `invalid_session` unless it is open. `is_use` is whether the request counts as a
+    /// use of the session.
     pub(crate) async fn open_session(&self, person: &PersonId, id: &SessionId, is_use: bool) -> Result<Session> {
         let now = self.now();
         let session = self.ledger.session(person, id).await?;
@@ -64,8 +67,8 @@ impl People {
         Ok(session)
     }
 
-    /// The agent of this key, whatever the key may do, and what was read for it in the same round trip: authenticated as
-    /// in the agents' groups.
+    /// The agent of this key, regardless of the key's permissions, and the decision inputs that were read in the same
+    /// round trip. The key is authenticated as on the agents' routes.
     pub(crate) async fn agent_reading(
         &self,
         caller: AgentCredentials,

@@ -1,25 +1,25 @@
-//! The two cookies: the session, and a pending sign-in.
+//! The two cookies: that of the session, and that of a pending sign-in.
 //!
-//! Both are for the pages alone: no script reads them, no other site's form carries them (`SameSite=Lax`), and with
-//! HTTPS no plain request does. With HTTPS their names begin with `__Host-`, so that a browser does not accept them
-//! from anybody who speaks plain HTTP in our name, nor from another host of our domain (RFC 6265bis §4.1.3.2). Such a
-//! cookie is for all paths; the API does not look at it.
+//! Only the dashboard uses them. Scripts can't read them, and browsers don't send them with forms of other sites
+//! (`SameSite=Lax`) or, if the dashboard uses HTTPS, over plain HTTP. With HTTPS their names begin with `__Host-`, so
+//! that a browser does not accept them over plain HTTP or from another host of the domain (RFC 6265bis §4.1.3.2). Such
+//! a cookie applies to all paths; the API ignores it.
 
 use crate::sessions::origin::Origin;
 use axum::http::{HeaderMap, HeaderValue, header};
 use purser_domain::{Duration, Error, Result};
 
-/// A cookie of ours.
+/// A cookie of the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cookie {
-    /// Who is signed in, and the secret of their session.
+    /// The signed-in person's id and the secret of their session.
     Session,
     /// The pending sign-in.
     PendingSignIn,
 }
 
-/// Browsers keep a cookie of 4,096 bytes, name and attributes included, and silently drop a longer one (RFC 6265 §6.1).
-/// Name and attributes take some 120.
+/// The maximum length of a value, in bytes. Browsers keep a cookie of up to 4,096 bytes, name and attributes included,
+/// and silently drop a longer one (RFC 6265 §6.1). The name and the attributes take about 120 bytes.
 const LONGEST_VALUE: usize = 3_900;
 
 impl Cookie {
@@ -32,7 +32,8 @@ impl Cookie {
         }
     }
 
-    /// The `Set-Cookie` that sets a value of letters, digits, `-`, `_` and `.` for a duration.
+    /// The `Set-Cookie` header that sets a value for a duration. The value consists of letters, digits, `-`, `_` and
+    /// `.`.
     pub(crate) fn set(self, origin: &Origin, value: &str, age: Duration) -> Result<HeaderValue> {
         let is_plain = value
             .bytes()
@@ -47,12 +48,13 @@ impl Cookie {
         HeaderValue::from_str(&text).map_err(|error| Error::internal("setting a cookie", error))
     }
 
-    /// The `Set-Cookie` that deletes it.
+    /// The `Set-Cookie` header that deletes the cookie.
     pub(crate) fn clear(self, origin: &Origin) -> Result<HeaderValue> {
         self.set(origin, "", Duration::from_secs_u32(0))
     }
 
-    /// Its value in a request; also `None` if the cookie occurs twice: another party has set one of the two.
+    /// The value of the cookie in a request. It is also `None` if the cookie occurs twice, since another party must
+    /// have set one of the two.
     pub(crate) fn of(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
         let name = self.name(origin.is_secure());
         let lines = headers

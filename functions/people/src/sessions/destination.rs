@@ -1,23 +1,22 @@
-//! The page to open after sign-in: the one that was requested, never another site.
+//! The page to open after sign-in: the requested page, and never another site.
 
 use purser_domain::Url;
 
-/// A page of ours, as path and query.
+/// A page of the dashboard, as path and query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination(String);
 
-/// Longer than any URL of our pages.
+/// The maximum length of a destination: longer than the URL of any dashboard page.
 const LONGEST: usize = 512;
 
 impl Destination {
-    /// The overview.
     pub(crate) fn overview() -> Self {
         Self("/dashboard".to_owned())
     }
 
-    /// Reads the path of a page; the overview for everything that is none of our pages.
+    /// Parses the path of a dashboard page; any other text leads to the overview.
     ///
-    /// The text is parsed as browsers parse it, so that nothing is a path here and another host there
+    /// The text is parsed as browsers parse it, so that a text that is a path here is not another host for a browser
     /// (`//evil.example`, `/\evil.example`).
     pub(crate) fn parse(text: &str) -> Self {
         Self::page(text).unwrap_or_else(Self::overview)
@@ -31,7 +30,7 @@ impl Destination {
         let here = Url::parse("https://purser.invalid/").ok()?;
         let url = here.join(text).ok().filter(|url| url.origin() == here.origin())?;
         let is_page = url.path() == "/dashboard" || url.path().starts_with("/dashboard/");
-        // The sign-in and sign-out pages are no destination.
+        // The sign-in and sign-out pages are not destinations.
         let is_way = ["/dashboard/sign-", "/dashboard/callback"]
             .iter()
             .any(|way| url.path().starts_with(way));
@@ -39,12 +38,12 @@ impl Destination {
         (is_page && !is_way).then(|| Self(format!("{}{query}", url.path())))
     }
 
-    /// The value of the `next` parameter: none for the overview, which is the default.
+    /// The value of the `next` parameter; `None` for the overview, which is the default.
     pub(crate) fn as_parameter(&self) -> Option<String> {
         (*self != Self::overview()).then(|| self.0.clone())
     }
 
-    /// Path and query.
+    /// The path and the query.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

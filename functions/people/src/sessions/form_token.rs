@@ -1,24 +1,25 @@
-//! The token that binds a form to its session: with `SameSite` and the `Origin` header, the third guard against CSRF.
+//! The token that binds a form to its session. It is the third protection against CSRF, besides `SameSite` and the
+//! `Origin` header.
 
 use crate::digest::digest;
 use maud::{Markup, html};
 use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;
 
-/// The token of a session, for the forms of its pages.
+/// The form token of a session, which the forms on its pages send.
 #[derive(Clone)]
 pub(crate) struct FormToken(String);
 
 impl FormToken {
-    /// The field's name.
+    /// The name of the form field.
     pub(crate) const FIELD: &str = "form_token";
 
-    /// The token of a session: a hash that does not reveal the session's own token.
+    /// The form token of a session: a hash that does not reveal the session's secret.
     pub(crate) fn of(session: &str) -> Self {
         Self(digest(&[b"purser/dashboard/form/v1\0", session.as_bytes()]))
     }
 
-    /// Whether the body of a form contains this token, exactly once; compared in constant time.
+    /// Whether the body of a form contains this token exactly once. The comparison takes constant time.
     pub(crate) fn is_in(&self, body: &[u8]) -> bool {
         let fields = form_urlencoded::parse(body);
         let mut tokens = fields.filter(|(name, _)| name == Self::FIELD).map(|(_, value)| value);

@@ -1,4 +1,4 @@
-//! Sessions: sign-in, what a form must carry, and the list of open ones.
+//! Sessions: sign-in and sign-out, the protection of forms, and the list of open sessions.
 
 pub(crate) mod api;
 pub(crate) mod authenticate;

@@ -1,4 +1,4 @@
-//! The sessions of a person's browsers: start one, list them, end one or all.
+//! The sessions of a person's browsers: start a session, list the open sessions, and end one or all.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -11,12 +11,12 @@ use purser_store::{Identity, Started};
 use std::cmp::Reverse;
 use tracing::info;
 
-/// The longest name that is kept of what an issuer says.
+/// The maximum length of stored texts, in characters; longer ones are truncated.
 const LONGEST: usize = 200;
 
 impl People {
-    /// Starts a session for the signed-in person, under the digest of this secret; `SignedInTooEarly` if the person has
-    /// ended all sessions since the sign-in.
+    /// Starts a session for the signed-in person. The session's id is the digest of `secret`. Returns
+    /// `SignedInTooEarly` if the person has ended all sessions since the sign-in.
     pub(crate) async fn start_session(&self, who: &IdToken, secret: &str, source: RequestSource) -> Result<Started> {
         let now = self.now();
         let session = Session {
@@ -122,7 +122,8 @@ impl People {
         Ok(was_there)
     }
 
-    /// Ends all sessions of the person, the ID tokens of every sign-in until now included; how many sessions there were.
+    /// Ends all sessions of the person, and invalidates the ID tokens of every sign-in until now. Returns the number of
+    /// sessions ended.
     pub(crate) async fn end_sessions(&self, person: &Caller) -> Result<usize> {
         let act = Act::of(AuditKind::SessionsEnded);
         let entry = self.entry(&person.acting, &act, AuditChanges::default())?;
@@ -132,7 +133,7 @@ impl People {
     }
 }
 
-/// The beginning of a text, of at most [`LONGEST`] characters.
+/// The text, truncated to [`LONGEST`] characters.
 fn bounded(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }

@@ -1,15 +1,16 @@
-//! The pages' origin as browsers know it: the only one that forms may come from and that sign-ins return to.
+//! The origin of the dashboard as browsers see it. Forms are accepted only from it, and sign-ins return only to it.
 
 use axum::http::Extensions;
 use purser_domain::{Error, Result, Url};
 use std::fmt;
 
-/// `https://purser.example` or `http://127.0.0.1:3000`: exactly what a browser sends as `Origin`.
+/// An origin exactly as browsers send it in the `Origin` header, such as `https://purser.example` or
+/// `http://127.0.0.1:3000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(String);
 
 impl Origin {
-    /// The origin of a request: the configured one, else the gateway's own name, which is only served over TLS.
+    /// The configured origin; without one, that of the gateway's host name, which is served only over TLS.
     pub(crate) fn of(configured: Option<&str>, extensions: &Extensions) -> Result<Self> {
         if let Some(origin) = configured {
             return Ok(Self(origin.to_owned()));
@@ -23,7 +24,7 @@ impl Origin {
         origin.ok_or_else(|| Error::internal("finding the address of the pages", "the gateway tells no name"))
     }
 
-    /// Whether it is HTTPS, so that cookies can be `Secure`.
+    /// Whether the origin uses HTTPS, so that cookies can be `Secure`.
     pub(crate) fn is_secure(&self) -> bool {
         self.0.starts_with("https://")
     }

@@ -1,4 +1,4 @@
-//! A person's sessions: where they are signed in, and ending that.
+//! The page of a person's open sessions, where they can end one or all.
 
 use crate::agents::owned::named;
 use crate::redirect::see_other;
@@ -28,7 +28,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(page(&layout, &sessions, &session).into_response())
 }
 
-/// `GET` of a path to which forms are posted.
+/// `GET` of a path to which forms are posted: redirects to the page.
 pub(crate) async fn back() -> Response {
     see_other(PAGE)
 }
@@ -41,7 +41,7 @@ pub(crate) async fn end(State(people): State<Arc<People>>, Path(session): Path<S
     Ok(done(PAGE, Notice::SessionEnded))
 }
 
-/// `POST /dashboard/sessions/end`: ends all, this one included.
+/// `POST /dashboard/sessions/end`: ends all sessions, the current one included.
 pub(crate) async fn end_all(State(people): State<Arc<People>>, request: Request) -> Reply {
     let (parts, body) = request.into_parts();
     let origin = origin_of(&people, &parts)?;

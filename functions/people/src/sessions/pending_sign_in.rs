@@ -1,8 +1,9 @@
-//! A pending sign-in: what is sent to the issuer, and what its answer must match.
+//! A pending sign-in: the values that are sent to the issuer, and that its response must match.
 //!
-//! The answer is bound to the browser by `state` (RFC 6749 §10.12), to the token by `nonce` (OpenID Connect Core
-//! §3.1.2.1) and to us by PKCE (RFC 7636). All three are in one short-lived cookie, so no table keeps sign-ins that
-//! were never finished. It is signed: nobody makes us ask the issuer about a sign-in that was not started here.
+//! `state` binds the response to the browser (RFC 6749 §10.12), `nonce` binds the ID token to the sign-in (OpenID
+//! Connect Core §3.1.2.1), and PKCE binds the code to this function (RFC 7636). All three are in one short-lived
+//! cookie, so no table has to store sign-ins that were never finished. The cookie is signed, so that the issuer is
+//! never called for a sign-in that was not started here.
 
 use crate::sessions::destination::Destination;
 use crate::sessions::sign_in_key::SignInKey;
@@ -18,12 +19,12 @@ pub(crate) struct PendingSignIn {
     nonce: String,
     verifier: String,
     destination: Destination,
-    /// Whether the person has to show anew who they are.
+    /// Whether the issuer must authenticate the person again.
     is_again: bool,
     ends_at: Timestamp,
 }
 
-/// How long a person may take at the issuer.
+/// The maximum time that a person may take at the issuer.
 pub(crate) const LONGEST_SIGN_IN: Duration = Duration::from_secs_u32(600);
 
 const AGAIN: &str = "again";
@@ -42,7 +43,7 @@ impl PendingSignIn {
         })
     }
 
-    /// The cookie's value.
+    /// The value of the cookie, signed with `key`.
     pub(crate) fn to_cookie(&self, key: &SignInKey) -> String {
         let Self {
             state,
@@ -60,7 +61,7 @@ impl PendingSignIn {
         ))
     }
 
-    /// The pending sign-in of a cookie that this key signed, while it lasts.
+    /// The pending sign-in in a cookie's value; `None` unless this key signed it and it has not expired.
     pub(crate) fn from_cookie(value: &str, key: &SignInKey, now: Timestamp) -> Option<Self> {
         let mut parts = key.verified(value)?.split('.');
         let mut secret = || parts.next().filter(|part| part.len() == 43).map(str::to_owned);
@@ -84,8 +85,9 @@ impl PendingSignIn {
         })
     }
 
-    /// The authorization URL at the issuer. Where the person has to show anew who they are, the issuer is asked for that
-    /// twice: some know `prompt`, and `max_age` makes them tell when it was (OpenID Connect Core §3.1.2.1).
+    /// The authorization URL at the issuer. If the issuer must authenticate the person again, both `prompt` and
+    /// `max_age` request it: some issuers support `prompt`, and `max_age` makes them return the time of the
+    /// authentication (OpenID Connect Core §3.1.2.1).
     pub(crate) fn question(&self, endpoint: &Url, client_id: &str, redirect_uri: &str, max_age: Duration) -> Url {
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
         let mut url = endpoint.clone();
@@ -106,12 +108,12 @@ impl PendingSignIn {
         url
     }
 
-    /// Whether the answer's `state` is this browser's.
+    /// Whether the response's `state` belongs to this sign-in.
     pub(crate) fn is_answered_by(&self, state: &str) -> bool {
         self.state.as_bytes().ct_eq(state.as_bytes()).into()
     }
 
-    /// Whether the token's `nonce` is this sign-in's.
+    /// Whether the ID token's `nonce` belongs to this sign-in.
     pub(crate) fn is_meant_by(&self, nonce: Option<&str>) -> bool {
         nonce.is_some_and(|nonce| self.nonce.as_bytes().ct_eq(nonce.as_bytes()).into())
     }
@@ -121,7 +123,7 @@ impl PendingSignIn {
         &self.verifier
     }
 
-    /// Whether the person has to show anew who they are.
+    /// Whether the issuer must authenticate the person again.
     pub(crate) const fn is_again(&self) -> bool {
         self.is_again
     }
@@ -200,7 +202,7 @@ mod tests {
         assert!(again.as_str().ends_with("&prompt=login&max_age=600"), "{again}");
     }
 
-    /// The answer has to have the state, and the ID token the nonce.
+    /// The response must contain the state, and the ID token the nonce.
     #[test]
     fn sign_in_responses_require_matching_state_and_nonce() {
         let [ours, another] = [(); 2].map(|()| pending("", false));

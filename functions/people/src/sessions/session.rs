@@ -1,10 +1,10 @@
-//! Who is signed in: the session of a page, and what a form must carry to act in it.
+//! The session of a page, and the checks of the forms that act in it.
 //!
-//! The cookie has the person and the session's secret, so that one read finds the session under the secret's digest. It
-//! is started in `sign_in.rs`.
+//! The cookie contains the person's id and the session's secret, so that one read finds the session by the secret's
+//! digest. Sessions are started in `sign_in.rs`.
 //!
-//! Always true: a page needs an open session; a form is handled only if it comes from our own origin, with the session's
-//! cookie, and with the form token of this session.
+//! Invariants: a page requires an open session. A form is handled only if it comes from the dashboard's origin, with
+//! the session's cookie and the form token of this session.
 
 use crate::address::address;
 use crate::caller::Caller;
@@ -30,18 +30,19 @@ pub(crate) const SIGN_IN: &str = "/dashboard/sign-in";
 
 /// The session of a page. Without one, the person is redirected to sign in.
 pub(crate) struct PageSession {
-    /// Who it is.
+    /// The signed-in person.
     pub(crate) person: Caller,
-    /// Its id.
+    /// The session's id.
     pub(crate) id: SessionId,
     /// The CSRF token that the page's forms send.
     pub(crate) token: FormToken,
-    /// Whether operators' pages are shown to them.
+    /// Whether the person may open the operators' pages.
     pub(crate) is_operator: bool,
 }
 
 impl PageSession {
-    /// The session of a request; 401 `invalid_session` where none is open. `is_use`: whether that counts as its use.
+    /// The session of a request; 401 `invalid_session` if it has no open session. `is_use` is whether the request
+    /// counts as a use of the session.
     async fn of(parts: &Parts, origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
         let cookie = Cookie::Session
             .of(&parts.headers, origin)
@@ -86,7 +87,7 @@ impl FromRequestParts<Arc<People>> for PageSession {
     }
 }
 
-/// The session of a page for operators. To anybody else there is no such page.
+/// The session of an operators' page, which is 404 for everyone else.
 pub(crate) struct OperatorSession(pub(crate) PageSession);
 
 impl FromRequestParts<Arc<People>> for OperatorSession {
@@ -102,18 +103,18 @@ impl FromRequestParts<Arc<People>> for OperatorSession {
     }
 }
 
-/// The cookie's value for a session: its person and its secret.
+/// The value of a session's cookie: the person's id and the session's secret.
 pub(crate) fn session_cookie(person: &PersonId, secret: &str) -> String {
     format!("{person}.{secret}")
 }
 
-/// The person and the session that a cookie's value names; whether there is such a session is not known.
+/// The ids of the person and the session that a cookie's value names. The session may not exist.
 pub(crate) fn named_by(cookie: &str) -> Option<(PersonId, SessionId)> {
     let (person, secret) = cookie.split_once('.')?;
     Some((PersonId::parse(person)?, SessionId::of(secret)))
 }
 
-/// The session of a polling script. Without one it gets 401, where a page would be redirected to sign in.
+/// The session of a polling script. Without one, the script gets 401, whereas a page would redirect to the sign-in.
 pub(crate) struct PollSession(pub(crate) PageSession);
 
 impl FromRequestParts<Arc<People>> for PollSession {
@@ -126,15 +127,15 @@ impl FromRequestParts<Arc<People>> for PollSession {
     }
 }
 
-/// A form that was sent by one of our own pages, rendered for this session.
+/// A form that was sent from a page of the dashboard that was rendered for this session.
 pub(crate) struct VerifiedForm {
-    /// Who sent it.
+    /// The session that sent the form.
     pub(crate) session: PageSession,
     body: Bytes,
 }
 
 impl VerifiedForm {
-    /// The form's body as sent.
+    /// The form's body as it was received.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
@@ -160,7 +161,7 @@ impl FromRequest<Arc<People>> for VerifiedForm {
     }
 }
 
-/// The origin of a request.
+/// The dashboard's origin for a request.
 pub(crate) fn origin_of(people: &People, parts: &Parts) -> Result<Origin> {
     Origin::of(people.dashboard_url.as_deref(), &parts.extensions)
 }
@@ -177,8 +178,8 @@ fn failed(error: Error) -> Response {
     Failure::from(error).into_response()
 }
 
-/// Redirects a person without a session to sign in, and then back to the page. A typed form is lost then, but is never
-/// sent by another person.
+/// Redirects a person without a session to the sign-in, which leads back to the page. The values entered in a form are
+/// lost, so that another person who signs in can never send them.
 fn to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
     if !matches!(error.kind(), ErrorKind::InvalidSession) {
         return failed(error);
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
-    /// Only a GET request of a dashboard page is remembered, never another site.
+    /// Only a `GET` request for a dashboard page is remembered, never another site.
     #[test]
     fn sign_in_returns_only_to_the_requested_page() {
         let rows = [

@@ -1,10 +1,10 @@
-//! Signing in and out.
+//! Sign-in and sign-out.
 //!
 //! A person signs in at the issuer: the authorization code flow with PKCE (RFC 6749 §4.1, RFC 7636, OpenID Connect Core
-//! §3.1). The result is an ID token, by which a session of our own starts. After sign-in, only our own pages are
-//! redirected to.
+//! §3.1). The result is an ID token, with which a session starts. After sign-in, redirects lead only to pages of the
+//! dashboard.
 //!
-//! An act that requires a recent sign-in leads here again (`again`), and the issuer is asked to authenticate the
+//! An act that requires a recent sign-in leads here again (`again`), and the issuer is requested to authenticate the
 //! person again.
 
 use crate::address::address;
@@ -44,7 +44,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/sign-out", post(sign_out))
 }
 
-/// The URL of the sign-in page, which leads on to `next`.
+/// The URL of the sign-in page, which leads to `next` after sign-in.
 fn sign_in_address(next: &Destination, notice: Notice) -> String {
     address(
         SIGN_IN,
@@ -55,7 +55,7 @@ fn sign_in_address(next: &Destination, notice: Notice) -> String {
     )
 }
 
-/// Leads a person to sign in anew, and then back to the page of their form.
+/// Redirects a person to sign in again, and then back to the page of their form.
 pub(crate) fn again(next: &Destination) -> Response {
     see_other(&sign_in_address(next, Notice::SignInAgain))
 }
@@ -71,7 +71,7 @@ fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N
 async fn ask(uri: Uri) -> Response {
     let mut query = Query::of(&uri);
     let next = Destination::parse(&query.text("next").unwrap_or_default());
-    // After sign-out, an issuer returns the `state` that it was given.
+    // After sign-out, the issuer returns the `state` that it received.
     let notice = query.text("notice").or_else(|| query.text("state"));
     let notice = notice.and_then(|code| Notice::from_code(&code));
     let is_again = matches!(notice, Some(Notice::SignInAgain | Notice::SignInNotAgain));
@@ -100,7 +100,7 @@ async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Respon
     Ok(with_cookies(see_other(question.as_str()), [cookie]))
 }
 
-/// `GET /dashboard/callback`: turns the issuer's answer into a session, or a notice of why it failed.
+/// `GET /dashboard/callback`: starts a session from the issuer's response, or redirects with a notice of the failure.
 async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
     let pending = Cookie::PendingSignIn.of(&parts.headers, &origin);
@@ -124,7 +124,7 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
         info!(reason = "refused_by_issuer", "sign_in.refused");
         return Ok(back(Notice::SignInFailed));
     };
-    // The maximum rate at which a caller with signed cookies can cause calls to the issuer.
+    // Limits the rate at which a caller with signed cookies can cause calls to the issuer.
     let scope = ThrottleScope::of(&parts.extensions);
     let counted = async { Ok(()) };
     people
@@ -145,14 +145,14 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
 enum SignedIn {
     /// A session, with its cookie.
     Session(HeaderValue),
-    /// The person was to show anew who they are, and the issuer did not ask.
+    /// The issuer was requested to authenticate the person again, and did not.
     NotAgain,
-    /// The person has ended all sessions since.
+    /// The person has ended all sessions since the sign-in.
     TooEarly,
 }
 
-/// The session for a code, which takes the place of the browser's present one; 401 `invalid_session` where the code, or
-/// the token it is exchanged for, is not of this sign-in.
+/// Exchanges a code for a new session, which replaces the browser's current one. It fails with 401 `invalid_session` if
+/// the code or its ID token does not belong to this sign-in.
 async fn session(
     people: &People,
     origin: &Origin,
@@ -200,8 +200,8 @@ async fn session(
     }
 }
 
-/// Ends the session of the browser's present cookie, if there is one: nobody will use it again. Should that fail, it ends
-/// by itself.
+/// Ends the session of the browser's current cookie, if any, since it will not be used again. If this fails, the
+/// session expires on its own.
 async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
     let cookie = Cookie::Session.of(&parts.headers, origin);
     let Some((person, id)) = cookie.as_deref().and_then(named_by) else {
@@ -219,17 +219,16 @@ async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
     }
 }
 
-/// `POST /dashboard/sign-out`: ends our session, then the issuer's.
+/// `POST /dashboard/sign-out`: ends the dashboard's session, then that of the issuer.
 ///
-/// The issuer is another site, and `form-action 'self'` allows no form to lead there, not even by redirection; so the
-/// answer is a page that redirects by itself. The form needs a session like every other; without one there is nothing
-/// to end.
+/// The issuer is another site, and `form-action 'self'` prevents forms from leading there, even through a redirect. The
+/// response is therefore a page that redirects on its own. The form requires a session, as every other form does.
 async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: VerifiedForm) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
     let (person, id) = (&form.session.person, &form.session.id);
-    // It may have been ended meanwhile.
+    // The session may have been ended meanwhile.
     people.end_session_if_there(&person.acting, &person.id, id).await?;
-    // Our own session has ended, whether or not the issuer's metadata can be read.
+    // The dashboard's session has ended, even if the issuer's metadata can't be read.
     let metadata = people.sessions.oidc_metadata(people.now()).await.ok();
     let answer = match metadata
         .as_ref()
@@ -243,8 +242,8 @@ async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: Verifie
     Ok(with_cookies(answer, [Cookie::Session.clear(&origin)?]))
 }
 
-/// The URL that ends the issuer's session, with where to return (OpenID Connect RP-Initiated Logout 1.0 §2). Cognito
-/// calls the last parameter `logout_uri`; each issuer ignores the one it does not know.
+/// The URL that ends the issuer's session, with the URL to return to (OpenID Connect RP-Initiated Logout 1.0 §2).
+/// Cognito's name for the last parameter is `logout_uri`; an issuer ignores the name that it does not know.
 fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
     let back = format!("{origin}{SIGN_IN}");
     let mut url = endpoint.clone();
@@ -256,8 +255,8 @@ fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
     url
 }
 
-/// The page for people without a session: one button. `start` is its URL: the redirect to the issuer, which remembers
-/// the requested page.
+/// The page for people without a session, with one button. `start` is the button's URL, which redirects to the issuer
+/// and remembers the requested page.
 pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
     document(
         "Sign in",
@@ -272,8 +271,8 @@ pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
     )
 }
 
-/// The page that redirects to the issuer, so that its session ends with ours. It needs no script, and no form: forms
-/// can't lead to another site.
+/// The page that redirects to the issuer to end its session too. It uses neither a script nor a form, since forms can't
+/// lead to another site.
 pub(crate) fn leaving_page(next: &str) -> Markup {
     html! {
         (DOCTYPE)

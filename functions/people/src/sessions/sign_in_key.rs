@@ -1,4 +1,4 @@
-//! The key that signs pending sign-ins: without a valid signature, the issuer is not called.
+//! The key that signs pending sign-ins. The issuer is not called without a valid signature.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -6,14 +6,14 @@ use purser_domain::{Error, Result};
 use sha2::Sha256;
 use std::fmt;
 
-/// The key.
+/// The HMAC key of pending sign-ins.
 pub(crate) struct SignInKey(Hmac<Sha256>);
 
 /// The minimum length of the key, in characters: half of SHA-256's block size, and too long to guess.
 const SHORTEST: usize = 32;
 
 impl SignInKey {
-    /// The key in a secret.
+    /// Parses the text of a secret.
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let text = text.trim();
         let key = Hmac::new_from_slice(text.as_bytes()).ok();
@@ -29,7 +29,7 @@ impl SignInKey {
         format!("{text}.{mac}")
     }
 
-    /// The text of which the signature is ours; compared in constant time.
+    /// The text without its signature; `None` unless this key signed it. The comparison takes constant time.
     pub(crate) fn verified<'a>(&self, signed: &'a str) -> Option<&'a str> {
         let (text, signature) = signed.rsplit_once('.')?;
         let mut mac = self.0.clone();
@@ -39,7 +39,7 @@ impl SignInKey {
     }
 }
 
-/// Nothing of the key.
+/// `Debug` prints nothing of the key.
 impl fmt::Debug for SignInKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SignInKey(..)")

@@ -1,4 +1,4 @@
-//! The actions of the forms of webhooks, one function each.
+//! The forms of webhooks, one function for each.
 
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
@@ -17,8 +17,8 @@ use purser_api::Reply;
 use purser_domain::{DeliveryId, WebhookTerms};
 use std::sync::Arc;
 
-/// `POST /dashboard/webhooks`. The answer is the page with the secret, since a redirect could not carry it. The form
-/// names the new webhook's place, so that a reload makes no second webhook.
+/// `POST /dashboard/webhooks`. The response is the page with the secret, since a redirect could not carry it. The form
+/// names the slot of the new webhook, so that a reload creates no second webhook.
 pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let person = &posted.session.person;
     let mut form = posted.form(FormName::NewWebhook);
@@ -63,7 +63,7 @@ pub(crate) async fn edit(sent: WebhookForm) -> Reply {
     sent.answer(form, edited, Notice::WebhookSaved).await
 }
 
-/// `POST …/enable`. Also for a webhook that was gone: after an edit it is called again.
+/// `POST …/enable`. It also works for a webhook whose endpoint answered 410 (Gone): after an edit it is called again.
 pub(crate) async fn enable(sent: WebhookForm) -> Reply {
     switch(sent, true, Notice::WebhookEnabled).await
 }
@@ -103,7 +103,8 @@ pub(crate) async fn remove(sent: WebhookForm) -> Reply {
     }
 }
 
-/// `POST …/rotate`: as of [`create`], the answer is the page that shows the secret, and a reload has an old version.
+/// `POST …/rotate`. As with [`create`], the response is the page with the secret. A reload sends an old version and so
+/// rotates nothing.
 pub(crate) async fn rotate(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Plain);
     let Some(meant) = form.version() else {

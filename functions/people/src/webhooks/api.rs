@@ -22,17 +22,17 @@ use utoipa::ToSchema;
 purser_api::error_responses! {
     /// The errors of listing webhooks.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// The errors of reading one.
+    /// The errors of reading a webhook.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of listing its deliveries.
+    /// The errors of listing a webhook's deliveries.
     pub(crate) DeliveriesErrors: 400, 401, 403, 404, 429, 500;
-    /// The errors of making one.
+    /// The errors of creating a webhook.
     pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500;
-    /// The errors of a write on one.
+    /// The errors of replacing a webhook's settings.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-    /// The errors of removing one, or rotating its secret,.
+    /// The errors of removing a webhook, and of rotating its secret.
     pub(crate) ChangeErrors: 400, 401, 403, 404, 412, 428, 429, 500;
-    /// The errors of sending something to one.
+    /// The errors of sending a test event or a delivery to a webhook.
     pub(crate) SendErrors: 401, 403, 404, 429, 500, 503;
 }
 
@@ -210,7 +210,7 @@ pub(crate) struct SentDelivery {
 }
 
 purser_api::field! {
-    /// Where a webhook calls.
+    /// The URL that a webhook calls.
     pub(crate) struct HookUrl(WebhookUrl):
     |value| value.as_str().and_then(WebhookUrl::parse).ok_or_else(|| WebhookUrl::FORM.to_owned()),
     json!({
@@ -223,7 +223,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// A kind of events that has an owner.
+    /// A kind of event that belongs to an owner.
     pub(crate) struct HookKind(EventKind):
     |value| {
         let kind = value.as_str().and_then(EventKind::from_name).filter(|kind| kind.topic().has_owner());
@@ -277,7 +277,7 @@ purser_api::body! {
     }
 }
 
-/// Reads the terms of a webhook. Whether its URL may be called is judged by the operation.
+/// Parses the terms of a webhook. The operation checks whether its URL may be called.
 pub(crate) fn parse_terms(body: &Value) -> purser_domain::Result<WebhookTerms> {
     let body = WebhookBody::parse(body)?;
     let terms = WebhookTerms {

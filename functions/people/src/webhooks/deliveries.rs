@@ -12,10 +12,10 @@ use purser_domain::{CallResult, Delivery, DeliveryState};
 use purser_store::Page;
 use uuid::Uuid;
 
-/// How many rows a page has.
+/// The number of rows on a page.
 pub(crate) const ROWS: u32 = 25;
 
-/// The cursor in a URL. An unknown one is the beginning.
+/// The cursor in a URL; `None`, which is the first page, if it is invalid.
 pub(crate) fn cursor(uri: &Uri) -> Option<Uuid> {
     Query::without_blanks(uri).read("cursor", cursor::read_place, "")
 }

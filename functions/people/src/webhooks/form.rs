@@ -1,4 +1,5 @@
-//! A form about one webhook, and its answer: the webhook's page with a notice, or the form again with its errors.
+//! A form on a webhook's page, and the response to it: the webhook's page with a notice, or the form again with its
+//! errors.
 
 use crate::agents::owned::named;
 use crate::sessions::session::VerifiedForm;
@@ -20,10 +21,9 @@ use purser_domain::{Error, ErrorKind, Result, WebhookId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A form that a webhook's person sent from its page.
+/// A form that a webhook's owner sent from its page.
 pub(crate) struct WebhookForm {
     pub(crate) people: Arc<People>,
-    /// The webhook.
     pub(crate) own: OwnWebhook,
     pub(crate) posted: VerifiedForm,
     path: HashMap<String, String>,
@@ -56,12 +56,12 @@ impl WebhookForm {
         named(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// The typed values.
+    /// The values that the person entered.
     pub(crate) fn form(&self, name: FormName) -> Form {
         self.posted.form(name)
     }
 
-    /// A redirect to the webhook's page with a notice of what was done; or the page with the form and why it failed.
+    /// Redirects to the webhook's page with a notice of success, or shows the page with the form and the error.
     pub(crate) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
         match result {
             Ok(_) => Ok(done(&path_of(self.own.webhook.id), notice)),
@@ -82,13 +82,13 @@ impl WebhookForm {
         .await
     }
 
-    /// The page in its current state, with the form that was refused for `error`.
+    /// The page in its current state, with the form that was refused with `error`.
     pub(crate) async fn refused(&self, form: Form, error: Error) -> Reply {
         let (status, layout) = refused(self.layout(), form, error)?;
         self.page(status, layout).await
     }
 
-    /// The page with a secret that was made just now.
+    /// The page with a secret that was just created.
     pub(crate) async fn show_secret(&self, issued: IssuedWebhook) -> Reply {
         let person = &self.posted.session.person;
         let IssuedWebhook { own, secret } = issued;
@@ -107,7 +107,8 @@ impl WebhookForm {
     }
 }
 
-/// The status and the layout of a page with a form that was refused for `error`; or the failure that is no form's.
+/// The status and the layout of a page with a form that was refused with `error`; or the failure, if the form can't
+/// show it.
 pub(crate) fn refused(layout: Layout, mut form: Form, error: Error) -> Result<(StatusCode, Layout), Failure> {
     let failure = Failure::from(error);
     let problem = match failure.error().kind() {

@@ -1,4 +1,4 @@
-//! The page of all webhooks of a person, and the form that makes one.
+//! The page of a person's webhooks, with the form that creates one.
 
 use crate::agents::operations::Agents;
 use crate::caller::Caller;
@@ -58,7 +58,7 @@ fn row(own: &OwnWebhook) -> Markup {
     }
 }
 
-/// The name of a webhook: its description, or its address.
+/// The name of a webhook: its description, or else its URL.
 pub(crate) fn title(terms: &WebhookTerms) -> String {
     terms.description.clone().unwrap_or_else(|| terms.url.to_string())
 }
@@ -71,7 +71,7 @@ pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {
     }
 }
 
-/// The events of a webhook, in a few words.
+/// A short description of the events that a webhook receives.
 fn told(terms: &WebhookTerms) -> String {
     let kinds = match &terms.kinds {
         None => "all events".to_owned(),

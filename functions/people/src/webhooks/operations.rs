@@ -1,7 +1,8 @@
-//! Webhooks: list, make, edit, remove, rotate the secret; and what came of their calls.
+//! Webhooks: list, create, edit and remove them, rotate their secrets, and list the results of their calls.
 //!
-//! A secret is made here, and is only in the answer that made it. It is stored encrypted, by a key with which this function
-//! can't decrypt. `functions/webhooks` makes the calls; tests and redeliveries are requested from it by id.
+//! Secrets are created here, and each is only in the response that created it. They are stored encrypted, with a key
+//! that this function can't decrypt with. `functions/webhooks` makes the calls; tests and redeliveries are requested
+//! from it by id.
 
 use crate::agents::owned::named;
 use crate::caller::Caller;
@@ -23,14 +24,14 @@ pub(crate) struct OwnWebhook {
     pub(crate) gone_at: Option<Timestamp>,
 }
 
-/// A webhook with its newest secret. It has no `Debug`.
+/// A webhook with its newest secret. It does not implement `Debug`, so that the secret is never logged.
 pub(crate) struct IssuedWebhook {
     pub(crate) own: OwnWebhook,
     /// `whsec_…`, for the person to give to the program.
     pub(crate) secret: String,
 }
 
-/// A change of a webhook that is to be stored.
+/// A change to store for a webhook.
 enum Change {
     /// The webhook already has the requested values.
     None(OwnWebhook),
@@ -77,11 +78,10 @@ impl People {
         named(place.map(|place| webhooks.swap_remove(place)))
     }
 
-    /// Creates a webhook. It requires a recent sign-in, since a stolen session would otherwise receive all later
-    /// events.
+    /// Creates a webhook. Requires a recent sign-in, since a stolen session could otherwise receive all later events.
     ///
-    /// `meant` is the requested slot. If it has been taken since, no webhook is created, so that a form sent twice
-    /// creates one webhook.
+    /// `meant` is the requested slot. If it has been taken since, no webhook is created, so that a form that is sent
+    /// twice creates only one webhook.
     pub(crate) async fn create_webhook(
         &self,
         person: &Caller,
@@ -151,8 +151,8 @@ impl People {
         })
     }
 
-    /// Replaces the address and events of a webhook. A wider choice requires a recent sign-in. An edit without changes
-    /// writes nothing, but with `resumes` a webhook that is gone is called again.
+    /// Replaces the URL and events of a webhook. Another URL or more events require a recent sign-in. An edit without
+    /// changes writes nothing, except that with `resumes` a webhook whose endpoint answered 410 (Gone) is called again.
     pub(crate) async fn edit_webhook(
         &self,
         person: &Caller,
@@ -179,7 +179,7 @@ impl People {
         }
     }
 
-    /// Gives a webhook a new secret, beside which the old one signs for a day. It takes a recent sign-in.
+    /// Gives a webhook a new secret. The old secret also signs for one more day. Requires a recent sign-in.
     pub(crate) async fn rotate_webhook_secret(
         &self,
         person: &Caller,
@@ -204,7 +204,7 @@ impl People {
         }
     }
 
-    /// Removes a webhook, with any session. Its pending deliveries are dropped.
+    /// Removes a webhook and drops its pending deliveries. Does not require a recent sign-in.
     pub(crate) async fn remove_webhook(&self, person: &Caller, own: OwnWebhook, meant: Precondition) -> Result<()> {
         let act = Act::of(AuditKind::WebhookRemoved).with(&own.webhook.id);
         self.change_webhook(person, own, meant, &act, |_| Ok(Change::Removed))
@@ -293,8 +293,8 @@ impl People {
         self.webhooks.deliveries(own.webhook.id, slice).await
     }
 
-    /// The problems of the terms, the address included: an address that the guard of outward calls would refuse is
-    /// refused here, as far as that is known before its name is resolved.
+    /// Refuses a URL that the guard of outgoing calls would refuse, as far as that is known before the host name is
+    /// resolved.
     fn check_url(&self, url: &WebhookUrl) -> Result<()> {
         if self.may_call(url) {
             return Ok(());
@@ -305,13 +305,13 @@ impl People {
         )]))
     }
 
-    /// Whether a URL may be called, as far as it is known before its name is resolved.
+    /// Whether a URL may be called, as far as that is known before the host name is resolved.
     pub(crate) fn may_call(&self, url: &WebhookUrl) -> bool {
         let hosts = &self.webhook_hosts;
         hosts.contains(url.url()) || url.is_https() && hosts.may_call(url.url())
     }
 
-    /// A new secret of a webhook: for its person, and as it is stored.
+    /// Creates a secret of a webhook: in plain text for the person, and encrypted for the store.
     async fn new_webhook_secret(
         &self,
         person: &Caller,

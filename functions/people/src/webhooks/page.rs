@@ -19,7 +19,8 @@ use purser_domain::{AgentId, Result, SecretTerm};
 use purser_store::PageRequest;
 use uuid::Uuid;
 
-/// The page of a webhook, with the deliveries before the cursor `before`, and with the `secret` just created, if any.
+/// The page of a webhook, with the deliveries before the cursor `before`, and with the secret that was just created, if
+/// any.
 pub(crate) async fn answer(
     people: &People,
     layout: &Layout,
@@ -80,7 +81,7 @@ fn head(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
     }
 }
 
-/// A new secret, on the only page that shows it.
+/// The new secret, on the only page that shows it.
 fn shown_once(secret: &str) -> Markup {
     html! {
         section.card.key-once aria-labelledby="new-secret-title" {

@@ -1,4 +1,5 @@
-//! The pages of webhooks: their addresses, and the results of their calls. The forms do what `api.rs` does.
+//! The pages of webhooks, with their URLs and the results of their calls. The forms use the same operations as
+//! `api.rs`.
 
 use crate::agents::owned::named;
 use crate::redirect::see_other;
@@ -33,7 +34,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/{webhook}/deliveries/{delivery}/redeliver", form(actions::redeliver))
 }
 
-/// An address that forms are sent to.
+/// The routes of a path to which forms are posted.
 fn form<H, T>(handler: H) -> MethodRouter<Arc<People>>
 where
     H: Handler<T, Arc<People>>,

@@ -1,4 +1,4 @@
-//! The terms of a webhook, as a form: where it calls, and with which events of which agents.
+//! The form of a webhook's terms: its URL, its event kinds and its agents.
 
 use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
@@ -9,7 +9,7 @@ use purser_domain::{Agent, AgentId, EventKind, WebhookTerms, WebhookUrl};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// The members of a webhook's body in its form.
+/// The members of a webhook's body, each with its form field and label.
 pub(crate) const FIELDS: [FieldOf; 4] = [
     ("url", "url", "URL"),
     ("description", "description", "Description"),
@@ -17,12 +17,12 @@ pub(crate) const FIELDS: [FieldOf; 4] = [
     ("agents", "agent", "Agents"),
 ];
 
-/// Reads the terms of a webhook; `None` leaves at least one problem.
+/// Parses the terms of a webhook; if it returns `None`, the form has at least one problem.
 pub(crate) fn read_terms(form: &mut Form, enabled: bool) -> Option<WebhookTerms> {
     let description = Some(form.text("description")).filter(|text| !text.is_empty());
     let mut body = json!({"url": form.text("url"), "description": description, "enabled": enabled});
     for (member, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
-        // Without a chosen radio button the choice is a mistake, and never means all.
+        // A form without a selected radio button is invalid; it never selects all.
         match form.text(member) {
             "all" => {}
             "some" if form.words(field).next().is_some() => set(&mut body, member, form.distinct_words(field)),
@@ -33,7 +33,7 @@ pub(crate) fn read_terms(form: &mut Form, enabled: bool) -> Option<WebhookTerms>
     form.parsed(parse_terms(&body), &FIELDS)
 }
 
-/// The inputs of a webhook's terms; `present` are those that it has.
+/// The inputs of a webhook's terms, filled with its `present` terms.
 pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, agents: &Agents) -> Markup {
     let kinds = present.and_then(|terms| terms.kinds.as_ref());
     let chosen = present.and_then(|terms| terms.agents.as_ref());
@@ -61,7 +61,7 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
     }
 }
 
-/// Boxes of the person's agents; of many, their ids.
+/// Checkboxes for the person's agents; if they are many, a text field for agent ids.
 fn agent_inputs(inputs: &Inputs<'_>, chosen: Option<&BTreeSet<AgentId>>, agents: &Agents) -> Markup {
     let is_chosen = |id: AgentId| chosen.is_some_and(|chosen| chosen.contains(&id));
     if agents.are_many {
@@ -75,7 +75,7 @@ fn agent_inputs(inputs: &Inputs<'_>, chosen: Option<&BTreeSet<AgentId>>, agents:
         );
     }
     let known: Vec<&Agent> = agents.known.iter().map(Owned::agent).collect();
-    // An agent that was handed over since, or was never this person's.
+    // Agents that were handed over since, or that never belonged to this person.
     let others = chosen
         .into_iter()
         .flatten()
@@ -92,7 +92,7 @@ fn agent_inputs(inputs: &Inputs<'_>, chosen: Option<&BTreeSet<AgentId>>, agents:
     inputs.boxes("agent", "Which agents", "Used only with “Only these”.", &options)
 }
 
-/// `payment taken back`: a kind of events in words.
+/// A kind of event in words, such as `payment taken back`.
 pub(crate) fn words(kind: EventKind) -> String {
     let name = kind.name();
     let name = name.strip_prefix("purser.").unwrap_or(name);
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::ui::form::FormName;
 
-    /// The terms, or the names of the wrong fields.
+    /// The terms, or the names of the invalid fields.
     fn read(body: &str) -> Result<WebhookTerms, Vec<String>> {
         let mut form = Form::of(FormName::NewWebhook, body.as_bytes());
         let terms = read_terms(&mut form, true);
@@ -131,7 +131,7 @@ mod tests {
                 Some("mine".to_owned())
             )
         );
-        // Of a fleet, ids are typed.
+        // With many agents, a person enters ids as text.
         let typed = format!(
             "{url}&kinds=all&agents=some&agent={agent}%0D%0A{}",
             agent.replace('1', "2")
