@@ -8,8 +8,8 @@ use crate::ui::paths;
 use purser_api::{Precondition, Reply};
 use purser_domain::{KeyId, KeyScope};
 
-/// `POST …/keys`. The answer is the page that shows the key, not a redirect: a redirect could not carry the key. A
-/// reload sends the same version again, and so creates no second key.
+/// `POST …/keys`. The response is the page that shows the key, since a redirect could not carry it. A reload sends the
+/// same version again, and so creates no second key.
 pub(crate) async fn create(sent: AgentForm) -> Reply {
     let edition = sent.people.catalog().await?;
     let is_limited = !sent.form(FormName::Plain).text("limited").is_empty();
@@ -45,7 +45,7 @@ pub(crate) async fn rotate(sent: AgentForm) -> Reply {
     }
 }
 
-/// `POST …/keys/{key}/revoke`. No version: a stolen key must end immediately, whoever else is editing.
+/// `POST …/keys/{key}/revoke`. Sends no version: a stolen key must end at once, even during another person's edit.
 pub(crate) async fn revoke(sent: AgentForm) -> Reply {
     let key = sent.named("key", KeyId::parse)?;
     let (owned, _) = sent.people.revoke_key(sent.owned, Precondition::Any, key).await?;

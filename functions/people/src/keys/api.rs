@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/keys`: the agent keys. A secret is only in the answer that created it.
+//! `/agents/{agentId}/keys`: the keys of an agent. A secret is only in the response that created it.
 
 use crate::agents::owned::named;
 use crate::keys::operations::{IssuedKey, ListedKey};
@@ -178,7 +178,7 @@ impl Listed for Reference {
     }
 }
 
-/// Reads and validates a scope. A member that could not be read is not checked further.
+/// Parses and validates a scope. A member that can't be parsed is not checked further.
 pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> purser_domain::Result<KeyScope> {
     let mut problems = Problems::default();
     let asked = NewKeyBody::read(body, Place::Body, &mut problems).map(|body| AskedScope {
@@ -206,7 +206,7 @@ purser_api::body! {
 }
 
 purser_api::field! {
-    /// How long an old key goes on working.
+    /// The time for which an old key keeps working.
     pub(crate) struct Overlap(Duration):
     |value| {
         let longest = Agent::LONGEST_OVERLAP;
@@ -373,7 +373,7 @@ pub(crate) async fn revoke(
     Ok(versioned(version, Json(view)))
 }
 
-/// The id of a key that the agent has. Checked first, so that an unknown key is 404 even if other things are wrong.
+/// The id of one of the agent's keys. It is checked first, so that an unknown key is 404 regardless of other errors.
 fn known_key(agent: &Agent, text: &str) -> purser_domain::Result<KeyId> {
     named(KeyId::parse(text).filter(|id| agent.key(*id).is_some()))
 }

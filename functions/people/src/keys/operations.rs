@@ -1,6 +1,6 @@
-//! Keys: list with their last use, create, rotate, revoke.
+//! Keys: list them with their last use, create, rotate and revoke them.
 //!
-//! A key's secret is only in the answer that created it: the record keeps its digest.
+//! A key's secret is only in the response that created it; the record contains its digest.
 
 use crate::agents::owned::Owned;
 use crate::state::People;
@@ -14,19 +14,17 @@ use tracing::{info, warn};
 /// A key as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedKey {
-    /// The key.
     pub(crate) key: AgentKey,
-    /// Its status.
     pub(crate) status: KeyStatus,
-    /// Its last use, to the minute; `None` where that is not known.
+    /// The last use, to the minute; `None` if it is not known.
     pub(crate) last_used_at: Option<Timestamp>,
 }
 
-/// A key that was just created. It has no `Debug`: `text` is the secret.
+/// A key that was just created. It does not implement `Debug`, since `text` is secret.
 pub(crate) struct IssuedKey {
-    /// The agent with the new key.
+    /// The agent, with the new key.
     pub(crate) agent: Owned,
-    /// Its record.
+    /// The record of the key.
     pub(crate) key: AgentKey,
     /// `gak_pub_…:gak_sec_…`, for the person to give to the agent.
     pub(crate) text: String,
@@ -34,18 +32,18 @@ pub(crate) struct IssuedKey {
 
 /// A new key that replaces an old one.
 pub(crate) struct Rotation {
-    /// The new one.
+    /// The new key.
     pub(crate) issued: IssuedKey,
-    /// The old one, with its end time.
+    /// The old key, with the time at which it ends.
     pub(crate) replaced: AgentKey,
 }
 
 impl People {
-    /// The agent's keys, newest first: all that work, and those that ended recently.
+    /// The agent's keys, newest first: all active keys, and those that ended recently.
     pub(crate) async fn keys(&self, owned: &Owned) -> Result<Vec<ListedKey>> {
         let (agent, now) = (owned.agent(), self.now());
         let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
-        // The last use is a hint: keys can be managed without it.
+        // The last use is only a hint, and keys can be managed without it.
         let used = self
             .authenticator
             .key_uses
@@ -75,7 +73,7 @@ impl People {
         issued(agent, new)
     }
 
-    /// Replaces a key by a new one of its scope; the old one works for `overlap` longer.
+    /// Replaces a key with a new one that has the same scope. The old key keeps working for `overlap`.
     pub(crate) async fn rotate_key(
         &self,
         owned: Owned,
@@ -99,7 +97,7 @@ impl People {
         })
     }
 
-    /// Ends a key immediately and permanently. An ended key stays as it is.
+    /// Ends a key at once and permanently. A key that has already ended is not changed.
     pub(crate) async fn revoke_key(&self, owned: Owned, meant: Precondition, id: KeyId) -> Result<(Owned, AgentKey)> {
         let now = self.now();
         let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refused);
@@ -110,7 +108,7 @@ impl People {
     }
 }
 
-/// The key as it was stored: a rotated one has the scope of the one before.
+/// The new key as it was stored, which after a rotation has the scope of the old key.
 fn issued(agent: Owned, new: NewKey) -> Result<IssuedKey> {
     let key = agent.agent().key(new.record.id).cloned().ok_or(ErrorKind::NotFound)?;
     Ok(IssuedKey {

@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/rules`: limits of an agent over all its services.
+//! `/agents/{agentId}/rules`: the limits of an agent over all its services.
 
 use crate::agents::owned::Owned;
 use crate::agents::owned::named;
@@ -200,7 +200,7 @@ purser_api::body! {
 }
 
 purser_api::field! {
-    /// How long an authorization counts against a budget.
+    /// The time for which an authorization counts against a budget.
     pub(crate) struct Window(Duration):
     |value| {
         let window = seconds(value).ok_or("must be a whole number of seconds")?;
@@ -241,7 +241,7 @@ impl From<RuleBody> for RuleKind {
     }
 }
 
-/// Reads and validates a rule. A member that could not be read is not checked further.
+/// Parses and validates a rule. A member that can't be parsed is not checked further.
 pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
     let mut problems = Problems::default();
     let rule = RuleBody::read(body, Place::Body, &mut problems).map(RuleKind::from);
@@ -391,7 +391,7 @@ pub(crate) async fn remove(
     Ok(versioned(version, Json(removed)))
 }
 
-/// The id of a rule that the agent has. Checked first, so that an unknown rule is 404 even if other things are wrong.
+/// The id of one of the agent's rules. It is checked first, so that an unknown rule is 404 regardless of other errors.
 fn known_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
     named(RuleId::parse(text).filter(known))

@@ -1,4 +1,4 @@
-//! Rules: list with the use of budgets, add, replace, remove.
+//! Rules: list them with the use of budgets, add, replace and remove them.
 
 use crate::agents::owned::Owned;
 use crate::state::People;
@@ -11,9 +11,8 @@ use purser_domain::{
 /// A rule as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleUsage {
-    /// The rule.
     pub(crate) rule: Rule,
-    /// The amount used, if it is a budget.
+    /// The amount used of a budget; `None` for other rules.
     pub(crate) used: Option<Spend>,
 }
 
@@ -22,7 +21,7 @@ pub(crate) struct RuleUsage {
 pub(crate) struct CheckedRule(RuleKind);
 
 impl CheckedRule {
-    /// Checks a rule.
+    /// Checks a rule against the catalog.
     pub(crate) fn check(kind: RuleKind, catalog: &Catalog) -> Result<Self, Vec<Problem>> {
         let problems = kind.problems(catalog);
         if problems.is_empty() {
@@ -32,7 +31,6 @@ impl CheckedRule {
         }
     }
 
-    /// The rule.
     pub(crate) const fn kind(&self) -> &RuleKind {
         &self.0
     }
@@ -52,7 +50,7 @@ impl People {
         Ok(usages.collect())
     }
 
-    /// Adds a rule; returns it with its id.
+    /// Adds a rule, and returns it with its id.
     pub(crate) async fn add_rule(
         &self,
         owned: Owned,
@@ -65,7 +63,7 @@ impl People {
         Ok((self.change(owned, meant, act, add).await?, id))
     }
 
-    /// Replaces a rule by another of the same kind.
+    /// Replaces a rule with another of the same kind.
     pub(crate) async fn replace_rule(
         &self,
         owned: Owned,

@@ -1,4 +1,4 @@
-//! An agent's rules: four kinds, each shown as a sentence and edited in place.
+//! The rules on an agent's page: four kinds, each shown as a sentence and edited in place.
 
 use crate::agents::contents::AgentPage;
 use crate::rules::api::parse_rule;
@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use purser_domain::{Amount, Catalog, Category, Duration, RuleKind, Service, ServiceSlug, Vendor};
 use serde_json::json;
 
-/// The members of a rule's body in its form.
+/// The members of a rule's body, each with its form field and label.
 const FIELDS: [FieldOf; 7] = [
     ("categories", "category", "Categories"),
     ("limit_units", "limit", "Budget"),
@@ -23,7 +23,7 @@ const FIELDS: [FieldOf; 7] = [
     ("", "vendors", "Vendors"),
 ];
 
-/// Reads a rule; `None` leaves at least one problem.
+/// Parses a rule; if it returns `None`, the form has at least one problem.
 pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRule> {
     let Some(kind) = RuleForm::from_name(form.text("kind")) else {
         form.wrong("", "The form does not name a kind of rule. Reload the page.");
@@ -244,7 +244,7 @@ fn categories(chosen: &[Category]) -> Vec<BoxOption> {
     Category::ALL.iter().map(option).collect()
 }
 
-/// The agent's own services, and those that the rule names besides.
+/// The agent's enabled services, and the other services that the rule names.
 fn service_options(page: &AgentPage<'_>, chosen: &[ServiceSlug]) -> Vec<BoxOption> {
     let own = page.services.iter().filter(|governed| governed.record.enabled);
     let own = own.filter_map(|governed| page.catalog.by_id(governed.record.service));

@@ -1,8 +1,9 @@
-//! `/agents/{agentId}/services`: what an agent may spend on which service.
+//! `/agents/{agentId}/services`: the services that an agent may pay, with their policies.
 //!
-//! Enabling writes the whole record: what the body leaves out takes its column default, whatever was there before. So
-//! it needs no version; if one is sent, it must match. An edit keeps the fields that it leaves out. Either body has the
-//! policy's fields beside its own, or under `policy`, as the record is read.
+//! Enabling a service writes the whole record: a field that the body omits gets its column default, regardless of the
+//! existing record. It therefore requires no version, but a version that is sent must match. An edit keeps the fields
+//! that the body omits. In both bodies, the policy's fields are either at the top level, or under `policy`, as in
+//! responses.
 
 use crate::request::{created, version_or_any, with_version};
 use crate::services::operations::{EnableService, GovernedService, ServiceEdit, named_service};
@@ -139,7 +140,7 @@ impl ServiceView {
         }
     }
 
-    /// By slug; services that have left the catalog last.
+    /// Sorts by slug; services that have left the catalog are last.
     fn sort_key(&self) -> (bool, Option<&str>, &str) {
         (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
     }
@@ -207,7 +208,7 @@ purser_api::body! {
     }
 }
 
-/// The members of a policy, of any body.
+/// The policy of any body that has its members.
 macro_rules! policy {
     ($body:ident) => {
         PolicyEdit {
@@ -224,7 +225,7 @@ macro_rules! policy {
     };
 }
 
-/// The policy of a body: under `policy`, or beside it.
+/// The policy of a body: under `policy`, or at the top level.
 macro_rules! either_policy {
     ($body:ident) => {
         match $body.policy {
@@ -234,8 +235,8 @@ macro_rules! either_policy {
     };
 }
 
-/// Refuses bodies whose parsed form is ambiguous: a policy in both places, or a `null` of `allowed_domains`.
-/// (`enabled_operations` may be `null`, for all.)
+/// Refuses ambiguous bodies: those with a policy in both places, and those with `null` for `allowed_domains`.
+/// (`enabled_operations` may be `null`, which means all.)
 fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
     let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     let beside = PolicyBody::NAMES.iter().find(|name| has("policy") && has(name));
@@ -253,7 +254,7 @@ fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
     }
 }
 
-/// The policy's problems, each where the body has it.
+/// The policy's problems, each at the path of its member in the body.
 fn problems_of(body: &Value, policy: &PolicyEdit, service: Option<&Service>) -> Vec<Problem> {
     let mut problems = policy.problems(service);
     if body.get("policy").is_some_and(Value::is_object) {
@@ -264,8 +265,8 @@ fn problems_of(body: &Value, policy: &PolicyEdit, service: Option<&Service>) -> 
     problems
 }
 
-/// Reads the body that enables a service. An unknown service is no problem of the body (its operations can't be checked
-/// either); it is answered as not found.
+/// Parses the body that enables a service. An unknown service is not a problem of the body, and its operations can't be
+/// checked; the operation returns `not_found`.
 pub(crate) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableService> {
     let mut problems = Problems::default();
     refuse_ambiguity(body, &mut problems);
@@ -281,7 +282,7 @@ pub(crate) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableServ
     problems.finish(enable)
 }
 
-/// Reads an edit of a service's record; `service` is its entry in the catalog, if it still has one.
+/// Parses an edit of a service's record; `service` is its entry in the catalog, if it still has one.
 pub(crate) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<ServiceEdit> {
     let mut problems = Problems::default();
     refuse_ambiguity(body, &mut problems);

@@ -1,6 +1,6 @@
-//! The catalog for people: what agents can buy, what it costs, how far it was checked, and which agents may.
+//! The catalog for people: the services with their prices and trust status, and the agents that have them enabled.
 //!
-//! The catalog is in memory. Policies are read of the one agent that is chosen, or of all while they are few.
+//! The catalog is in memory. Policies are read for the chosen agent, or for all agents if they are few.
 
 use crate::agents::fleet::CARDS;
 use crate::agents::operations::Agents;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/catalog";
 
-/// The filters in a URL. Unknown ones are ignored.
+/// The filters in a URL. Unknown values are ignored.
 #[derive(Clone, Debug, Default)]
 struct View {
     search: String,
@@ -70,14 +70,14 @@ impl View {
     }
 }
 
-/// Which agents have each service enabled.
+/// The agents that have each service enabled.
 type Enabled = BTreeMap<ServiceId, Vec<Owned>>;
 
 /// One page of the catalog.
 struct Shown<'a> {
     view: &'a View,
     agents: &'a Agents,
-    /// `None` where there are too many agents, and none was chosen.
+    /// `None` if there are many agents and none was chosen.
     enabled: Option<Enabled>,
     services: Paginated<&'a Service>,
     network: Network,

@@ -1,4 +1,4 @@
-//! An agent's services, with their policies, and the catalog as people see it.
+//! An agent's services with their policies, and the catalog page.
 
 pub(crate) mod actions;
 pub(crate) mod api;

@@ -1,6 +1,6 @@
-//! Services on an agent: list with their spend, enable, edit, disable.
+//! The services of an agent: list them with their spending, enable, edit and disable them.
 //!
-//! A record's version counts its edits, starting at one; version zero means that there is no record.
+//! A record's version is the number of its edits and starts at one; version zero means that no record exists.
 
 use crate::agents::owned::Owned;
 use crate::state::People;
@@ -14,32 +14,31 @@ use purser_store::{AuditEntry, Backoff, Edited};
 /// A service to enable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnableService {
-    /// The service as it was named: slug or UUID.
+    /// The slug or UUID of the service, as it was sent.
     pub(crate) service: String,
-    /// The differences from the column defaults.
+    /// The fields that differ from the column defaults.
     pub(crate) policy: PolicyEdit,
 }
 
 /// New values for some fields of a service's record on an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceEdit {
-    /// Whether payments are allowed at all.
+    /// Whether any payment is allowed.
     pub(crate) enabled: Option<bool>,
-    /// Its caps and scopes.
+    /// The changed fields of the policy.
     pub(crate) policy: PolicyEdit,
 }
 
-/// A service's record on an agent, and the spend that counts against its cap on the day.
+/// An agent's record of a service, and the spending that counts against its daily cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GovernedService {
-    /// The record.
     pub(crate) record: EnabledService,
-    /// The amount that was authorized less than 24 hours ago and not released.
+    /// The amount that was authorized in the last 24 hours and not released.
     pub(crate) spent_today: Spend,
 }
 
 impl GovernedService {
-    /// The remaining amount.
+    /// The remaining amount of the daily cap.
     pub(crate) fn remaining_today(&self) -> Amount {
         self.record.policy.max_per_day.above(self.spent_today.amount)
     }
@@ -48,33 +47,32 @@ impl GovernedService {
 /// The result of enabling a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enabling {
-    /// The record.
     pub(crate) service: GovernedService,
-    /// Whether there was none before.
+    /// Whether the record was created.
     pub(crate) is_new: bool,
 }
 
 impl People {
-    /// Every service's record on the agent, disabled ones included.
+    /// The agent's records of all services, disabled ones included.
     pub(crate) async fn services(&self, owned: &Owned) -> Result<Vec<GovernedService>> {
         let records = self.ledger.enabled_services(owned.agent()).await?;
         self.with_spend(owned, records).await
     }
 
-    /// One service's record on the agent.
+    /// The agent's record of one service.
     pub(crate) async fn service(&self, owned: &Owned, id: ServiceId) -> Result<GovernedService> {
         let record = self.record(owned, id).await?;
         self.one_with_spend(owned, record).await
     }
 
-    /// The id of a service that has a record on the agent. Checked first, so that an unknown one is 404 even if other
-    /// things are wrong.
+    /// The id of a service of which the agent has a record. It is checked first, so that an unknown service is 404
+    /// regardless of other errors.
     pub(crate) async fn known_service(&self, owned: &Owned, id: ServiceId) -> Result<ServiceId> {
         Ok(self.record(owned, id).await?.service)
     }
 
-    /// Enables the service with the column defaults except for the given fields, whatever its record contains; only
-    /// services that are open. Without a change nothing is written.
+    /// Enables an open service with the given fields, and the column defaults for the rest, regardless of its existing
+    /// record. If nothing changes, nothing is written.
     pub(crate) async fn enable_service(
         &self,
         owned: &Owned,
@@ -137,7 +135,7 @@ impl People {
         }
     }
 
-    /// The record with some fields replaced. Without a change nothing is written.
+    /// Replaces some fields of the record. If nothing changes, nothing is written.
     pub(crate) async fn edit_service(
         &self,
         owned: &Owned,
@@ -193,7 +191,7 @@ impl People {
         }
     }
 
-    /// Refuses a record that widens the one before to who has not signed in recently.
+    /// Requires a recent sign-in if the record allows the agent more than the one `before`.
     fn may_widen(&self, owned: &Owned, before: Option<&EnabledService>, now: &EnabledService) -> Result<()> {
         if now.widens(before) {
             self.limits.recently(owned.signed_in_at(), self.now())?;
@@ -201,7 +199,7 @@ impl People {
         Ok(())
     }
 
-    /// The row of the audit log for this record in place of the one before.
+    /// The row of the audit log for replacing the record `before` with this one.
     fn policy_entry(
         &self,
         owned: &Owned,
@@ -240,8 +238,8 @@ impl People {
     }
 }
 
-/// The service that a path names by slug or UUID. A record outlives its service's catalog entry, and is then found only
-/// by UUID.
+/// The service that a path names by slug or UUID. A record remains after its service has left the catalog, and is then
+/// found only by UUID.
 pub(crate) fn named_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.by_reference(reference).map(|service| service.id);
     let id = id.or_else(|| ServiceId::parse(reference));

@@ -1,11 +1,11 @@
-//! The form of a spend policy: caps in dollars, which operations, which domains.
+//! The form of a spend policy: caps in dollars, operations and domains.
 
 use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
 use maud::{Markup, html};
 use purser_domain::{Amount, OperationSlug, Service, SpendPolicy};
 use serde_json::{Value, json};
 
-/// The members of a policy's body in its form.
+/// The members of a policy's body, each with its form field and label.
 pub(crate) const FIELDS: [FieldOf; 6] = [
     ("service_id", "service_id", "Service"),
     ("max_per_call_units", "max_per_call", "Cap per call"),
@@ -19,8 +19,8 @@ pub(crate) const FIELDS: [FieldOf; 6] = [
     ("allowed_domains", "allowed_domains", "Allowed domains"),
 ];
 
-/// The form's policy as a JSON body, whose parser finds the problems that are not added here. Without a `service` (it
-/// has left the catalog), the operations stay as they were.
+/// The form's policy as a JSON body, whose parser finds the problems that are not added here. Without a `service`,
+/// which has then left the catalog, the operations are not changed.
 pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
     let no_limit = SpendPolicy::permissive();
     let mut cap = |field, label, none| form.cap(field, label, none).map(Amount::units);
@@ -47,7 +47,7 @@ pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
     body
 }
 
-/// The inputs of a policy of `service`, which is `None` before it has been chosen.
+/// The inputs of a policy for `service`, which is `None` before a service is chosen.
 pub(crate) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: Option<&Service>) -> Markup {
     html! {
         div.caps {
@@ -58,7 +58,7 @@ pub(crate) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service:
         }
         @match service {
             Some(service) => (operation_inputs(inputs, present, service)),
-            // The service is still to be chosen; the operations can be limited once it is enabled.
+            // No service is chosen yet; its operations can be limited after it is enabled.
             None => input type="hidden" name="operations" value="all";,
         }
         @if service.is_none_or(fetches) {
@@ -75,7 +75,7 @@ fn domains(policy: &SpendPolicy) -> Vec<String> {
     policy.allowed_domains.iter().map(ToString::to_string).collect()
 }
 
-/// Whether any operation has a target URL that the domains limit.
+/// Whether any operation has a target URL, to which the allowed domains apply.
 fn fetches(service: &Service) -> bool {
     let mut operations = service.operations.iter();
     operations.any(|operation| operation.fetches_target(service.category))
@@ -113,7 +113,7 @@ mod tests {
     use crate::services::api::parse_edit;
     use crate::ui::form::FormName;
 
-    /// The policy that the form makes of the permissive one, for `lab-weather`, or the names of the wrong fields.
+    /// The policy to which the form changes the permissive policy of `lab-weather`, or the names of the invalid fields.
     fn read(body: &str) -> Result<SpendPolicy, Vec<String>> {
         let mut form = Form::of(FormName::Enable, body.as_bytes());
         let catalog = catalog();

@@ -1,4 +1,4 @@
-//! An agent's services: what each may cost, edited in place.
+//! The services on an agent's page: their policies, edited in place.
 
 use crate::agents::contents::AgentPage;
 use crate::services::operations::GovernedService;
@@ -117,7 +117,7 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
     }
 }
 
-/// The operations that can't be paid, so that a person does not look for the cause in the policy.
+/// The operations that can't be paid, shown so that a person does not look for the cause in the policy.
 fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
     let of_it = service.operations.iter();
     let of_it: Vec<_> = of_it
@@ -143,7 +143,7 @@ fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
     }
 }
 
-/// The limits of a policy other than amounts.
+/// The limits of a policy other than its amounts.
 fn scope(policy: &SpendPolicy) -> Markup {
     html! {
         @if let Some(operations) = &policy.enabled_operations {
