@@ -1,5 +1,5 @@
-//! `/decisions`: the decision log. An allow is built from its settlement, which keeps its checks; its latency is not
-//! kept.
+//! `/decisions`: the decision log. An allow is built from its settlement, which contains its checks but not its
+//! latency.
 
 use crate::agents::owned::named;
 use crate::cursor;
@@ -185,7 +185,7 @@ pub(crate) async fn list(
     }))
 }
 
-/// The service that a list is filtered by; one that has left the catalog is found by UUID only.
+/// The service by which a list is filtered. A service that has left the catalog is found only by UUID.
 fn filtered_service(catalog: &Catalog, reference: &str) -> purser_domain::Result<ServiceId> {
     let id = catalog.by_reference(reference).map(|service| service.id);
     id.or_else(|| ServiceId::parse(reference))

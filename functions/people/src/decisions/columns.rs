@@ -1,11 +1,11 @@
-//! Decisions as CSV: what `GET /decisions` has of each but the call and the checks, with the agent's name, and the amount
-//! in the token beside its units.
+//! Decisions as CSV: the members of `GET /decisions` except the call and the checks, and the agent's name and the
+//! amount in the token.
 
 use crate::csv::{line, or_empty};
 use crate::decisions::operations::DecisionFacts;
 use purser_domain::{Agent, Catalog, LoggedDecision};
 
-/// The columns.
+/// The names of the columns.
 const COLUMNS: [&str; 21] = [
     "decided_at",
     "transaction_id",
@@ -30,12 +30,12 @@ const COLUMNS: [&str; 21] = [
     "latency_ms",
 ];
 
-/// The line of the columns' names.
+/// The CSV line of the column names.
 pub(crate) fn header() -> String {
     line(&COLUMNS.map(str::to_owned))
 }
 
-/// The line of a decision about this agent.
+/// The CSV line of a decision about this agent.
 pub(crate) fn row(decision: &LoggedDecision, agent: &Agent, catalog: &Catalog) -> String {
     let facts = DecisionFacts::from(decision);
     let refusal = facts.refusal;

@@ -1,8 +1,9 @@
 //! The decision log: every allow, block and escalation of a person's agents, every reverted confirmation and every
 //! payout, newest first.
 //!
-//! A decision's place in the log is its `UUIDv7`: the settlement's id where a payment was authorized, else the
-//! decision's own. So the logs of several agents can be merged, and a place is the cursor of the next page.
+//! A decision's position in the log is a `UUIDv7`: the settlement's id if a payment was authorized, otherwise the
+//! decision's own id. The logs of several agents can therefore be merged, and a position serves as the cursor of the
+//! next page.
 
 use crate::agents::operations::PartPlace;
 use crate::agents::owned::Owned;
@@ -20,18 +21,18 @@ use purser_store::{Filter, Page, PageRequest, READS, page};
 use std::{cmp::Reverse, collections::HashMap};
 use uuid::Uuid;
 
-/// The facts of every kind of decision.
+/// The facts that all kinds of decisions have.
 pub(crate) struct DecisionFacts<'a> {
     pub(crate) transaction: TransactionId,
     pub(crate) agent: AgentId,
-    /// The key of the request; `None` for a payout, like the other fields that only a purchase has.
+    /// The key of the request; `None` for a payout, as are the other fields that only a purchase has.
     pub(crate) key: Option<KeyId>,
     pub(crate) service: Option<ServiceId>,
     pub(crate) operation: Option<&'a OperationSlug>,
     pub(crate) amount: Amount,
     pub(crate) pay_to: Address,
     pub(crate) at: Timestamp,
-    /// Every check; none for a reverted confirmation and a payout.
+    /// All checks; empty for a reverted confirmation and for a payout.
     pub(crate) checks: &'a [Check],
     pub(crate) policy_version: Option<u64>,
     /// The approval that was created or used.
@@ -40,7 +41,7 @@ pub(crate) struct DecisionFacts<'a> {
     pub(crate) settlement: Option<SettlementId>,
     /// The state of the settlement, for an allowed call or a payout.
     pub(crate) receipt_status: Option<&'static str>,
-    /// `x402_authorized`, the slug that was answered, a rule's own reason, `confirmation_vanished`, or `paid_out`.
+    /// `x402_authorized`, the error slug of the response, a rule's own reason, `confirmation_vanished`, or `paid_out`.
     pub(crate) reason: &'a str,
     /// The details of a block or an escalation.
     pub(crate) refusal: Option<&'a LoggedRefusal>,
@@ -115,22 +116,23 @@ impl<'a> From<&'a LoggedDecision> for DecisionFacts<'a> {
 /// A filter of decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DecisionFilter {
-    /// Only this agent's.
+    /// Only decisions about this agent.
     pub(crate) agent: Option<AgentId>,
-    /// Only with this result.
+    /// Only decisions with this result.
     pub(crate) result: Option<DecisionResult>,
-    /// Only for this service.
+    /// Only decisions for this service.
     pub(crate) service: Option<ServiceId>,
-    /// Only those made in this time.
+    /// Only decisions in this time range.
     pub(crate) span: Span,
 }
 
-/// The calls that decisions are about, as the agents described them. An allow's call is kept in its idempotency record.
+/// The calls of decisions, as the agents described them. The call of an allow is stored in its idempotency record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls(HashMap<SettlementId, CallDescription>);
 
 impl Calls {
-    /// The call of this decision; `None` for a payout, and for a reverted confirmation, whose settlement has it.
+    /// The call of this decision; `None` for a payout, and for a reverted confirmation, since its settlement has the
+    /// call.
     pub(crate) fn of<'a>(&'a self, decision: &'a LoggedDecision) -> Option<&'a CallDescription> {
         match decision {
             LoggedDecision::Allowed(settlement) => self.0.get(&settlement.id()),
@@ -158,7 +160,8 @@ impl People {
         Ok(part.page(page))
     }
 
-    /// The decisions about these agents, which are the person's: one query of each for every read of the page.
+    /// The decisions about these agents, which must belong to the person. Each read of the page makes one query per
+    /// agent.
     pub(crate) async fn decisions_of(
         &self,
         agents: Vec<AgentId>,
@@ -196,7 +199,7 @@ impl People {
         .await
     }
 
-    /// The calls that these decisions are about.
+    /// The calls of these decisions.
     pub(crate) async fn calls(&self, decisions: &[LoggedDecision]) -> Result<Calls> {
         let allowed = decisions.iter().filter_map(|decision| match decision {
             LoggedDecision::Allowed(settlement) => Some(settlement.clone()),
@@ -212,10 +215,10 @@ impl People {
         Ok(calls.remove(&settlement.id()))
     }
 
-    /// One decision about the agent, by its audit reference.
+    /// One decision about the agent, by its transaction id.
     ///
-    /// An allow is stored as its settlement, which has an id of its own, and no index maps one id to the other. None is
-    /// needed: both ids are made of the same instant, which is the first half of each.
+    /// An allow is stored as its settlement, which has its own id, and no index maps one id to the other. None is
+    /// needed, since the first half of both ids is the same time.
     pub(crate) async fn decision(&self, owned: &Owned, id: TransactionId) -> Result<LoggedDecision> {
         let agent = owned.agent().id;
         let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(agent, id))?;
@@ -224,7 +227,8 @@ impl People {
     }
 
     async fn allowed(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
-        /// One agent hardly ever has more than one decision in the same microsecond.
+        /// The number of settlements to read at once: an agent rarely has more than one decision in the same
+        /// microsecond.
         const AT_ONCE: u32 = 4;
         let mut before = first_after_instant(id.uuid());
         loop {
@@ -243,8 +247,8 @@ impl People {
     }
 }
 
-/// An agent's log, with only the rows of the wanted result: each kind has rows of its own, so a few blocks among many
-/// payments are found without reading the payments.
+/// An agent's log, filtered by result. Each kind of decision has its own rows, so a few blocks among many payments are
+/// found without reading the payments.
 async fn log(
     ledger: Ledger,
     agent: AgentId,
@@ -264,13 +268,13 @@ async fn log(
     }
 }
 
-/// How many times the list of each agent is read for one page: the more agents, the fewer times.
+/// The maximum number of reads of each agent's list for one page: fewer for more agents.
 pub(crate) fn reads_of(agents: usize) -> u32 {
     let agents = u32::try_from(agents).unwrap_or(u32::MAX);
     READS.checked_div(agents).unwrap_or(READS).max(1)
 }
 
-/// The newest rows of several lists. Each list contains its own newest, so these are the newest of all.
+/// The newest `count` rows of several lists. Each list contains its own newest rows, so these are the newest of all.
 pub(crate) fn newest<T>(lists: Vec<Vec<T>>, place: impl Fn(&T) -> Uuid, count: u32) -> Vec<T> {
     let mut rows: Vec<T> = lists.into_iter().flatten().collect();
     rows.sort_by_key(|row| Reverse(place(row)));
@@ -278,10 +282,10 @@ pub(crate) fn newest<T>(lists: Vec<Vec<T>>, place: impl Fn(&T) -> Uuid, count: u
     rows
 }
 
-/// The part that distinguishes ids of one instant: the random half of a `UUIDv7`.
+/// The random half of a `UUIDv7`, which distinguishes ids of the same time.
 const RANDOM_HALF: u128 = (1 << 64) - 1;
 
-/// The smallest id that is later than every id of this one's instant.
+/// The smallest id that is greater than all ids with the same time as this one.
 const fn first_after_instant(id: Uuid) -> Uuid {
     Uuid::from_u128((id.as_u128() | RANDOM_HALF).saturating_add(1))
 }

@@ -1,4 +1,4 @@
-//! The decision log: every allow, block and escalation with its checks, and every reverted confirmation.
+//! The page of the decision log: allows, blocks and escalations with their checks, reverted confirmations and payouts.
 
 use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
@@ -39,7 +39,7 @@ const CSV: &str = "/dashboard/decisions.csv";
 pub(crate) struct LogRow {
     pub(crate) decision: LoggedDecision,
     pub(crate) agent: String,
-    /// The call it is about.
+    /// The call of the decision.
     pub(crate) call: Option<CallDescription>,
 }
 
@@ -80,18 +80,18 @@ const fn label(result: DecisionResult) -> &'static str {
 pub(crate) struct DecisionLog<'a> {
     pub(crate) filter: DecisionFilter,
     pub(crate) agents: &'a Agents,
-    /// `None` where an agent has to be chosen first.
+    /// `None` if an agent has to be chosen first.
     pub(crate) rows: Option<Vec<LogRow>>,
-    /// Whether this is a later page than the first.
+    /// Whether this page is not the first.
     pub(crate) is_continued: bool,
-    /// Where the next page begins.
+    /// The cursor of the next page.
     pub(crate) older: Option<Uuid>,
     pub(crate) catalog: &'a Catalog,
 }
 
 /// `GET /dashboard/decisions`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// How many rows a page has.
+    /// The number of rows on a page.
     const ROWS: u32 = 25;
     let (filter, before, problem) = read(&uri, |text| Uuid::try_parse(text).ok());
     let slice = PageRequest { before, limit: ROWS };
@@ -130,7 +130,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok((status, decisions_page(&layout, &log)).into_response())
 }
 
-/// `GET /dashboard/decisions.csv`: what fits the page's filters, of all agents or of one.
+/// `GET /dashboard/decisions.csv`: the decisions that match the page's filters, of all agents or of one.
 pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let (filter, start, problem) = read(&uri, cursor::read_export);
     if let Some(problem) = problem {
@@ -226,7 +226,7 @@ fn filters(log: &DecisionLog<'_>) -> Markup {
     }
 }
 
-/// Decisions, each with details to unfold.
+/// A list of decisions, each with expandable details.
 pub(crate) fn rows(layout: &Layout, rows: &[LogRow], catalog: &Catalog) -> Markup {
     html! { ul.rows.log { @for row in rows { (log_row(layout, row, catalog)) } } }
 }

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading notices.
+    /// The errors of reading the notice settings.
     pub(crate) ReadErrors: 401, 403, 429, 500;
-    /// The errors of replacing them.
+    /// The errors of replacing the notice settings.
     pub(crate) WriteErrors: 400, 401, 403, 412, 413, 428, 429, 500;
-    /// The errors of a test.
+    /// The errors of sending a test notice.
     pub(crate) TestErrors: 401, 403, 429, 500, 503;
 }
 
@@ -120,7 +120,7 @@ impl NoticesView {
 }
 
 purser_api::field! {
-    /// Where an incoming webhook is.
+    /// The URL of an incoming webhook.
     pub(crate) struct IncomingUrl(WebhookUrl):
     |value| value.as_str().and_then(WebhookUrl::parse).ok_or_else(|| WebhookUrl::FORM.to_owned()),
     json!({
@@ -133,7 +133,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// A kind of events.
+    /// A kind of event with notices.
     pub(crate) struct NoticeKind(EventKind):
     |value| {
         let kind = value.as_str().and_then(EventKind::from_name).filter(|kind| *kind != EventKind::WebhookTest);
@@ -190,7 +190,7 @@ purser_api::body! {
     }
 }
 
-/// Reads an edit. Whether its URL may be called is judged by the operation.
+/// Parses an edit. The operation checks whether its URL may be called.
 pub(crate) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
     let body = NoticesBody::parse(body)?;
     let terms = |enabled: Option<bool>, kinds: Option<Vec<NoticeKind>>| ChannelTerms {

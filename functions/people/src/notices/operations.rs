@@ -1,6 +1,7 @@
-//! A person's notices and their channels: read, edit, test.
+//! A person's notice settings and their channels: read, edit and test them.
 //!
-//! An incoming webhook's URL is stored encrypted, and can't be decrypted here. `functions/notices` sends, and is asked for a test.
+//! The URL of an incoming webhook is stored encrypted, and this function can't decrypt it. `functions/notices` sends
+//! the notices, and tests are requested from it.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -14,11 +15,11 @@ use std::collections::BTreeMap;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-/// A person's notices, as they were when they were read.
+/// A person's notice settings, as they were read.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnNotices {
     pub(crate) settings: NoticeSettings,
-    /// The disabled channels.
+    /// The channels that are disabled because delivery failed.
     pub(crate) ended: BTreeMap<NoticeChannel, EndedChannel>,
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct OwnNotices {
 #[derive(Clone, Debug)]
 pub(crate) struct NoticesEdit {
     pub(crate) mail: ChannelTerms,
-    /// `None`: there is no incoming webhook.
+    /// `None` removes the incoming webhook.
     pub(crate) slack: Option<SlackEdit>,
 }
 
@@ -49,8 +50,8 @@ impl People {
         Ok(OwnNotices { settings, ended })
     }
 
-    /// Stores an issuer's claim about a mail address, as of that time: a new address, or one that is no longer
-    /// verified. A failure has no further effect, since the next sign-in repeats the claim.
+    /// Stores the issuer's claim about the person's mail address at `said_at`: a new address, or one that is no longer
+    /// verified. A failure is only logged, since the next sign-in repeats the claim.
     pub(crate) async fn keep_mail_address(&self, person: &PersonId, mail: &MailClaim, said_at: Timestamp) {
         let address = match mail {
             MailClaim::Verified(address) => Some(address),
@@ -64,7 +65,7 @@ impl People {
         }
     }
 
-    /// Replaces the settings. An incoming webhook that gets more notices requires a recent sign-in.
+    /// Replaces the settings. Sending more notices to an incoming webhook requires a recent sign-in.
     pub(crate) async fn edit_notices(
         &self,
         person: &Caller,
@@ -81,7 +82,7 @@ impl People {
         Ok(OwnNotices { settings, ended })
     }
 
-    /// Makes the edit until it is stored or its version is not the expected one.
+    /// Applies the edit, and retries it after a conflict while `meant` holds for the stored version.
     async fn edited_notices(
         &self,
         person: &Caller,
@@ -114,7 +115,7 @@ impl People {
         }
     }
 
-    /// A new URL as it is stored.
+    /// Encrypts a new URL for the store.
     async fn encrypted(
         &self,
         person: &Caller,
@@ -129,7 +130,7 @@ impl People {
         Ok(Some(NewNoticeUrl { id, url }))
     }
 
-    /// The terms that an edit leads to, with a new URL and its id.
+    /// The terms after the edit, with the new URL and its id, if it has one.
     fn new_terms<'a>(
         &self,
         present: &NoticeSettings,
@@ -168,7 +169,8 @@ impl People {
         }
     }
 
-    /// Asks for a test of the channels that are on, with what else waits; which these are.
+    /// Requests a test notice, which is sent together with the pending notices to the enabled channels; returns these
+    /// channels.
     pub(crate) async fn test_notices(&self, person: &Caller) -> Result<Vec<NoticeChannel>> {
         self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;

@@ -1,4 +1,4 @@
-//! The notices by mail and incoming webhook: the page and its forms.
+//! The page of the notice settings, and its forms.
 
 use crate::notices::api::{kinds, parse_edit};
 use crate::notices::operations::{NoticesEdit, OwnNotices};
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/notices";
-/// The members of the settings' body in the form.
+/// The members of the settings' body, each with its form field and label.
 const FIELDS: [FieldOf; 2] = [
     ("mail", "mail_kinds", "Mail"),
     ("slack", "slack_url", "Incoming webhook"),
@@ -36,7 +36,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(page(&layout, &own, people.mails).into_response())
 }
 
-/// `GET` of a path that only takes forms.
+/// `GET` of a path to which forms are posted: redirects to the page.
 pub(crate) async fn back() -> Response {
     see_other(PAGE)
 }
@@ -78,7 +78,7 @@ pub(crate) async fn test(State(people): State<Arc<People>>, posted: VerifiedForm
     Ok(done(PAGE, notice))
 }
 
-/// The page as it stands now, with the form that was refused.
+/// The page in its current state, with the form that was refused.
 async fn again(
     people: &People,
     posted: &VerifiedForm,
@@ -95,7 +95,7 @@ async fn again(
     Ok((status, page(&layout, &own, people.mails)).into_response())
 }
 
-/// Reads the edit; `None` leaves at least one problem.
+/// Parses the edit; if it returns `None`, the form has at least one problem.
 fn read_edit(form: &mut Form, has_webhook: bool) -> Option<NoticesEdit> {
     let mail = read_channel(form, "mail");
     let mut slack = read_channel(form, "slack");
@@ -117,7 +117,7 @@ fn read_channel(form: &mut Form, name: &str) -> Value {
         form.wrong(&field, "Choose at least one kind, or switch the channel off.");
     }
     let kinds: BTreeSet<&str> = form.all(&field).collect();
-    // The usual ones stay the usual ones, also where they become more.
+    // The default kinds are stored as null, so that they stay the defaults if the defaults change.
     let is_usual = kinds.is_empty() || kinds == DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect();
     json!({"enabled": enabled, "kinds": (!is_usual).then_some(kinds)})
 }

@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/payout-address` and `…/payouts`: taking an agent's money back.
+//! `/agents/{agentId}/payout-address` and `…/payouts`: the payout address, and withdrawals to it.
 
 use crate::payouts::operations::{PaidOut, Payouts};
 use crate::request::created;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading the address.
+    /// The errors of reading the payout address.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of naming it.
+    /// The errors of setting the payout address.
     pub(crate) NameErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
-    /// The errors of removing it.
+    /// The errors of removing the payout address.
     pub(crate) RemoveErrors: 401, 403, 404, 429, 500, 503;
     /// The errors of a payout.
     pub(crate) PayOutErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;

@@ -1,5 +1,5 @@
-//! Payouts: an agent's owner sets an address and withdraws the agent's money to it. `payments` does both, by its own
-//! clock and its own rules. This module checks who may request them.
+//! Payouts: an agent's owner sets an address and withdraws the agent's money to it. `payments` does both, with its own
+//! clock and its own checks. This module checks the ownership of the agent and the recent sign-in.
 
 use crate::agents::owned::Owned;
 use crate::state::People;
@@ -12,20 +12,20 @@ use purser_domain::{
 /// The state of an agent's payouts.
 #[derive(Clone, Debug)]
 pub(crate) struct Payouts {
-    /// Whether the deployment pays anything out.
+    /// Whether the deployment makes payouts.
     pub(crate) is_set_up: bool,
-    /// The address that the owner named.
+    /// The address that the owner has set.
     pub(crate) address: Option<PayoutAddress>,
-    /// The payout that the chain has not ended yet.
+    /// The payout in progress, if any.
     pub(crate) open: Option<Settlement>,
 }
 
-/// A payout that was asked for.
+/// A requested payout.
 pub(crate) struct PaidOut {
     pub(crate) settlement: Settlement,
-    /// The facilitator's present answer; `None` if nothing was submitted.
+    /// The facilitator's response to this request; `None` if nothing was submitted.
     pub(crate) submission: Option<Submission>,
-    /// Whether an earlier request had asked for it.
+    /// Whether an earlier request created the payout.
     pub(crate) replayed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Taking an agent's money back: the address, and the payout.
+//! The payouts on an agent's page: the payout address, and the form that withdraws money to it.
 
 use crate::agents::contents::AgentPage;
 use crate::ui::datetime::both;

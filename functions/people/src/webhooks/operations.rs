@@ -151,8 +151,9 @@ impl People {
         })
     }
 
-    /// Replaces the URL and events of a webhook. Another URL or more events require a recent sign-in. An edit without
-    /// changes writes nothing, except that with `resumes` a webhook whose endpoint answered 410 (Gone) is called again.
+    /// Replaces the URL and events of a webhook. A new URL, more events and enabling the webhook require a recent
+    /// sign-in. An edit without changes writes nothing, except that with `resumes` a webhook whose endpoint answered
+    /// 410 (Gone) is called again.
     pub(crate) async fn edit_webhook(
         &self,
         person: &Caller,
