@@ -1,4 +1,4 @@
-//! `/audit-log`: what the caller did, and was refused, and what others did to their agents.
+//! `/audit-log`: the caller's acts, their refused acts, and the acts of others on their agents.
 
 use crate::cursor;
 use crate::request::slice;

@@ -3,7 +3,7 @@
 use crate::csv::line;
 use purser_api::AuditView;
 
-/// The columns.
+/// The names of the columns.
 const COLUMNS: [&str; 17] = [
     "at",
     "kind",
@@ -24,7 +24,7 @@ const COLUMNS: [&str; 17] = [
     "sha256",
 ];
 
-/// The line of the columns' names.
+/// The CSV line of the column names.
 pub(crate) fn header() -> String {
     line(&COLUMNS.map(str::to_owned))
 }

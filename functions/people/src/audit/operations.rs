@@ -1,7 +1,8 @@
-//! The audit log of people's acts: the row of an edit, which is written with it, and the row of an act that was refused.
+//! The audit log of people's acts. The row of an edit is written together with the edit, and a refused act gets its own
+//! row.
 //!
-//! An unreadable request, or one that names another person's object, is not an act. Nor is a failure of the service:
-//! the request that repeats it is.
+//! An invalid request, or one that names another person's resource, is not logged as an act. Neither is a request that
+//! fails because of the service; its retry is.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -13,13 +14,13 @@ use purser_store::{AuditEntry, AuditRow, Page, PageRequest};
 use uuid::Uuid;
 
 impl People {
-    /// The row of an edit that is about to be made, by one attempt: the next has a row of its own.
+    /// The row of one attempt to store an edit. The next attempt needs a new row.
     pub(crate) fn entry(&self, acting: &Acting, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.audit_record(acting, act, AuditOutcome::Done(changes))?;
         Ok(self.audit.entry(&record))
     }
 
-    /// The result of an act. A refused act gets its row here.
+    /// Returns the result of an act, and adds the row of the act if it was refused.
     pub(crate) async fn judged<T>(
         &self,
         acting: &Acting,

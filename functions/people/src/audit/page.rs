@@ -1,5 +1,5 @@
-//! The audit log of a person: their acts with the source, their refused acts, operators' acts on their agents,
-//! and unexplained outflows from wallets; the same as a CSV file.
+//! The page of a person's audit log, and the same as a CSV file: their acts with the source, their refused acts,
+//! operators' acts on their agents, and unexplained outflows from wallets.
 
 use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
@@ -33,7 +33,7 @@ const CSV: &str = "/dashboard/audit-log.csv";
 
 /// `GET /dashboard/audit-log`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// How many rows a page has.
+    /// The number of rows on a page.
     const ROWS: u32 = 25;
     let (filter, before, problem) = read(&uri);
     let person = &session.person;
@@ -71,10 +71,10 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok((status, log_page(&layout, &log)).into_response())
 }
 
-/// `GET /dashboard/audit-log.csv`: the page's filtered rows, from its first row on. The last line of a full file
-/// links to the rest.
+/// `GET /dashboard/audit-log.csv`: the rows that match the page's filters, beginning with the page's first row. The
+/// last line of a full file links to the rest.
 pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// At ten reads for each, this takes some seconds.
+    /// The maximum number of pages in a file. With ten reads for each page, they take some seconds.
     const MOST_PAGES: u32 = 50;
     let (filter, mut before, problem) = read(&uri);
     if let Some(problem) = problem {
@@ -131,9 +131,9 @@ struct Log<'a> {
     filter: AuditFilter,
     agents: &'a Agents,
     rows: &'a [AuditRow],
-    /// Where this page begins, if it is not the first.
+    /// The cursor of this page; `None` for the first.
     before: Option<Uuid>,
-    /// Where the next page begins.
+    /// The cursor of the next page.
     older: Option<Uuid>,
     catalog: &'a Catalog,
 }
@@ -262,7 +262,7 @@ fn refused(refusal: &AuditRefusal) -> Markup {
     html! { p { code { (refusal.error) } ": " (refusal.reason) } }
 }
 
-/// Every member that changed, before and after.
+/// The changed members, each with the value before and after.
 fn changed(changes: &AuditChanges) -> Markup {
     let names: BTreeSet<&String> = changes.before.keys().chain(changes.after.keys()).collect();
     let side = |value: Option<&Value>| match value {
@@ -284,7 +284,7 @@ fn changed(changes: &AuditChanges) -> Markup {
     }
 }
 
-/// The kinds of acts that a person's log has.
+/// The kinds of acts in a person's log.
 fn of_people() -> impl Iterator<Item = AuditKind> {
     let of_operators = |kind: &AuditKind| {
         matches!(

@@ -1,4 +1,4 @@
-//! `/settlements`: what the agents were authorized to pay, what was paid out, and the result.
+//! `/settlements`: authorized payments and payouts, with their results.
 
 use crate::agents::owned::named;
 use crate::cursor;

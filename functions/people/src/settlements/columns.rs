@@ -1,10 +1,10 @@
-//! Settlements as CSV: what `GET /settlements` has of each, with the names of its agent and service, and the amount in
-//! the token beside its units.
+//! Settlements as CSV: the members of `GET /settlements`, and the names of the agent and the service and the amount in
+//! the token.
 
 use crate::csv::{line, or_empty};
 use purser_domain::{Agent, Catalog, Settlement};
 
-/// The columns.
+/// The names of the columns.
 const COLUMNS: [&str; 22] = [
     "authorized_at",
     "settlement_id",
@@ -30,12 +30,12 @@ const COLUMNS: [&str; 22] = [
     "policy_version",
 ];
 
-/// The line of the columns' names.
+/// The CSV line of the column names.
 pub(crate) fn header() -> String {
     line(&COLUMNS.map(str::to_owned))
 }
 
-/// The line of a settlement of this agent.
+/// The CSV line of a settlement of this agent.
 pub(crate) fn row(settlement: &Settlement, agent: &Agent, catalog: &Catalog) -> String {
     let terms = &settlement.terms;
     let purchase = terms.purchase();

@@ -14,11 +14,11 @@ use uuid::Uuid;
 /// A filter of settlements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SettlementFilter {
-    /// Only this agent's.
+    /// Only settlements of this agent.
     pub(crate) agent: Option<AgentId>,
-    /// Only those with this status now.
+    /// Only settlements that have this status now.
     pub(crate) status: Option<ReceiptStatus>,
-    /// Only those authorized in this time.
+    /// Only settlements authorized in this time range.
     pub(crate) span: Span,
 }
 
@@ -40,7 +40,8 @@ impl People {
         Ok(part.page(page))
     }
 
-    /// The settlements of these agents, which are the person's: one query of each for every read of the page.
+    /// The settlements of these agents, which must belong to the person. Each read of the page makes one query per
+    /// agent.
     pub(crate) async fn settlements_of(
         &self,
         agents: Vec<AgentId>,

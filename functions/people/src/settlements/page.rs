@@ -1,4 +1,4 @@
-//! The settlements and payouts: one row each, with its receipt.
+//! The page of settlements, payouts included: one row for each, with a link to its receipt.
 
 use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
@@ -37,17 +37,17 @@ const CSV: &str = "/dashboard/settlements.csv";
 struct Shown<'a> {
     filter: SettlementFilter,
     agents: &'a Agents,
-    /// `None` where an agent has to be chosen first.
+    /// `None` if an agent has to be chosen first.
     rows: Option<Vec<Settlement>>,
     is_continued: bool,
-    /// Where the next page begins.
+    /// The cursor of the next page.
     older: Option<Uuid>,
     catalog: &'a Catalog,
 }
 
 /// `GET /dashboard/settlements`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// How many rows a page has.
+    /// The number of rows on a page.
     const ROWS: u32 = 25;
     let (filter, before, problem) = read(&uri, |text| Uuid::try_parse(text).ok());
     let slice = PageRequest { before, limit: ROWS };
@@ -79,7 +79,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok((status, settlements_page(&layout, &shown)).into_response())
 }
 
-/// `GET /dashboard/settlements.csv`: what fits the page's filters, of all agents or of one.
+/// `GET /dashboard/settlements.csv`: the settlements that match the page's filters, of all agents or of one.
 pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let (filter, start, problem) = read(&uri, cursor::read_export);
     if let Some(problem) = problem {

@@ -1,4 +1,4 @@
-//! A receipt: one payment or payout, from its authorization to the chain.
+//! The page of a receipt: one payment or payout, from its authorization to its result on the chain.
 
 use crate::agents::owned::{Owned, named};
 use crate::sessions::session::PageSession;
@@ -20,11 +20,11 @@ use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Purchase, Settlement, SettlementId, SettlementState};
 use std::sync::Arc;
 
-/// One payment.
+/// The content of a receipt's page.
 #[derive(Debug)]
 pub(crate) struct ReceiptPage<'a> {
     pub(crate) settlement: Settlement,
-    /// The call that was paid for.
+    /// The call of the payment; `None` for a payout.
     pub(crate) call: Option<CallDescription>,
     pub(crate) agent: Owned,
     pub(crate) catalog: &'a Catalog,

@@ -1,4 +1,4 @@
-//! `/usage`: what the agents spent, and what came of it, in sums.
+//! `/usage`: sums of the agents' payments, by result.
 
 use crate::state::People;
 use crate::usage::operations::{Days, UsageBy};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading sums.
+    /// The errors of reading the usage.
     pub(crate) UsageErrors: 400, 401, 403, 429, 500;
 }
 

@@ -1,4 +1,4 @@
-//! The spending of a person's agents, from the sums of `events`, some seconds behind the payments.
+//! The spending of a person's agents, from the sums that `events` counts, which are some seconds behind the payments.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -28,7 +28,7 @@ impl UsageBy {
     }
 }
 
-/// Days of UTC, both included.
+/// A range of days in UTC, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Days {
     pub(crate) first: Day,
@@ -36,10 +36,10 @@ pub(crate) struct Days {
 }
 
 impl Days {
-    /// The most days of one answer: each has a row for each agent that spent on it.
+    /// The maximum number of days in one response: each day has a row for each agent that spent on it.
     pub(crate) const MOST: u32 = 31;
 
-    /// How many they are.
+    /// The number of days.
     pub(crate) const fn count(self) -> u32 {
         self.last.since(self.first).saturating_add(1)
     }
@@ -62,7 +62,8 @@ impl People {
     /// The person's sums of these days. Days are in order. Agents and services are sorted by spend, and reasons by
     /// number of refusals, the largest first. There is no row without counted payments.
     ///
-    /// By day and reason a read unit or two; by agent and service half a unit for 4 KB, 15 agents on one day.
+    /// Sums by day or by reason take one or two read units. Sums by agent or by service take half a unit for 4 KB,
+    /// which is 15 agents on one day.
     pub(crate) async fn usage(&self, person: &Caller, by: UsageBy, days: Days) -> Result<Usage> {
         let (owner, Days { first, last }) = (&person.id, days);
         let rows = match by {

@@ -1,4 +1,4 @@
-//! The spending of the last days: totals, a picture, and the largest agents and services.
+//! The spending of the last days: totals, a chart, and the agents and services with the most spending.
 
 use crate::agents::fleet::nearest;
 use crate::agents::owned::Owned;
@@ -12,8 +12,8 @@ use crate::usage::spending::{Spending, spent};
 use maud::{Markup, html};
 use purser_domain::{Amount, Catalog, Day, UsageTotals};
 
-/// The section of the overview: the spending, with the agents that it names, and the agents on the overview whose use
-/// of a cap is near its limit.
+/// The section of the overview with the spending and the agents that are close to a cap. `shown` are the agents on the
+/// overview.
 pub(crate) fn section(spending: Option<&(Spending, Vec<Owned>)>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="spending-title" {
@@ -44,7 +44,7 @@ fn sum(spending: &Spending) -> UsageTotals {
     days.fold(UsageTotals::default(), |sum, (_, totals)| sum.plus(*totals))
 }
 
-/// The advice if nothing was paid.
+/// The text that is shown if nothing was paid.
 fn nothing(shown: &[AgentSpend]) -> Markup {
     let first = shown.first().map(|spend| spend.agent.agent());
     html! {
@@ -85,7 +85,7 @@ fn biggest(spending: &Spending, named: &[Owned], catalog: &Catalog) -> Markup {
                             li {
                                 @match named.iter().map(Owned::agent).find(|agent| agent.id == *id) {
                                     Some(agent) => (labels::agent(*id, &agent.name)),
-                                    // It was handed to another owner since.
+                                    // The agent was handed over to another owner since.
                                     None => code.long { (id) },
                                 }
                                 " " span.figures { (money(*amount)) }
@@ -108,7 +108,7 @@ fn biggest(spending: &Spending, named: &[Owned], catalog: &Catalog) -> Markup {
     }
 }
 
-/// The agents that have used most of a cap, of those that are shown.
+/// The shown agents that have used most of a cap.
 fn near_a_cap(shown: &[AgentSpend]) -> Markup {
     let near = shown.iter().filter_map(|spend| {
         let (used, cap) = nearest(spend)?;

@@ -7,23 +7,24 @@ use purser_domain::{AgentId, Amount, Day, Result, ServiceId, UsageTotals};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The range in days, today included.
+/// The length of the range in days, today included.
 const DAYS: u32 = 30;
-/// The days by which many agents are ranked: each agent has a row for each day on which it spent.
+/// The length of the range by which many agents are ranked. It is shorter, since each agent has a row for each day on
+/// which it spent.
 const DAYS_OF_MANY: u32 = 2;
-/// The number of ranked agents and services.
+/// The number of agents and of services in the rankings.
 const BIGGEST: usize = 5;
 
 /// The recent spending.
 #[derive(Clone, Debug)]
 pub(crate) struct Spending {
-    /// The sums of each day, oldest first; also of those on which nothing was counted.
+    /// The sums of each day, oldest first, days without payments included.
     pub(crate) days: Vec<(Day, UsageTotals)>,
-    /// Who spent most, the biggest first.
+    /// The agents with the most spending, the largest first.
     pub(crate) agents: Vec<(AgentId, Amount)>,
-    /// Where most was spent.
+    /// The services with the most spending, the largest first.
     pub(crate) services: Vec<(ServiceId, Amount)>,
-    /// The days of the two rankings.
+    /// The number of days that the two rankings cover.
     pub(crate) ranked_days: u32,
 }
 
@@ -57,7 +58,7 @@ impl People {
     }
 }
 
-/// The largest sums, in order.
+/// The largest sums, the largest first.
 fn biggest<T: Ord + Copy>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
     let mut sums: Vec<(T, Amount)> = sums.into_iter().map(|(of, totals)| (of, spent(totals))).collect();
     sums.retain(|(_, amount)| !amount.is_zero());

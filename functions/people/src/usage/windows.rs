@@ -3,7 +3,7 @@
 use crate::state::People;
 use purser_domain::{Duration, Result, Spend, Timestamp, Window, WindowScope};
 
-/// The present use of some windows; an absent window is unused.
+/// The current use of some windows; an absent window is unused.
 pub(crate) struct Spends {
     windows: Vec<Window>,
     at: Timestamp,
@@ -18,13 +18,13 @@ impl Spends {
 }
 
 impl People {
-    /// The use of these windows. For a window with more expired entries than are read it is an upper bound, and an
+    /// The use of these windows. If a window has more expired entries than are read, its use is an upper bound, and an
     /// eviction is requested.
     pub(crate) async fn spends(&self, scopes: &[(WindowScope, Duration)]) -> Result<Spends> {
         let at = self.now();
         let windows = self.ledger.windows_in_use(scopes, at).await?;
         for window in windows.iter().filter(|window| window.hides_expired(at)) {
-            // The display does not depend on it.
+            // A failure is only logged, since the display does not depend on the eviction.
             if let Err(error) = self.ledger.request_eviction(window.scope, at).await {
                 tracing::warn!(cause = %error, "eviction.not_requested");
             }
