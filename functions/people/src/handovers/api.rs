@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 purser_api::error_responses! {
     /// The errors of listing offers.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// The errors of accepting one.
+    /// The errors of accepting an offer.
     pub(crate) AcceptErrors: 401, 403, 404, 429, 500;
 }
 

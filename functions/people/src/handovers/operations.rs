@@ -1,4 +1,4 @@
-//! Agents that operators offer to a person, and accepting one.
+//! Handovers: the agents that operators offer to a person, and the acceptance of an offer.
 
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
@@ -8,7 +8,7 @@ use purser_store::{Backoff, HandedOver};
 use tracing::info;
 
 impl People {
-    /// The agents that are offered to the person, with their offers, the oldest first.
+    /// The agents that are offered to the person, with their offers, the oldest offer first.
     pub(crate) async fn handovers(&self, person: &Caller) -> Result<Vec<(Handover, Agent)>> {
         let now = self.now();
         let mut offers = self.ledger.offers_to(&person.id).await?;
@@ -16,8 +16,8 @@ impl People {
         Ok(offers)
     }
 
-    /// Makes the person the owner of the agent and of its pending approvals. Requires a recent sign-in. An
-    /// agent that already belongs to them was accepted by a request whose answer was lost.
+    /// Makes the person the owner of the agent and of its pending approvals. Requires a recent sign-in. If the agent
+    /// already belongs to them, an earlier request accepted it and its response was lost.
     pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<Owned> {
         let act = Act::of(AuditKind::HandoverAccepted).on(id);
         self.judged(&person.acting, &act, self.accepted_handover(person, &act, id))

@@ -1,4 +1,4 @@
-//! The whole catalog, including entries that agents can't use. It is in memory.
+//! The page of the whole catalog, including entries that agents can't use. The catalog is in memory.
 
 use crate::operators::layout::{CATALOG, page, pays};
 use crate::sessions::session::OperatorSession;
@@ -13,7 +13,7 @@ use purser_api::{Query, Reply};
 use purser_domain::{Network, Operation, Service, TrustStatus};
 use std::sync::Arc;
 
-/// The filters in a URL. Unknown ones are ignored.
+/// The filters in a URL. Unknown values are ignored.
 #[derive(Clone, Debug, Default)]
 struct View {
     search: String,
@@ -31,7 +31,7 @@ impl View {
         }
     }
 
-    /// A search finds names, slugs, ids, payees and endpoints.
+    /// Whether the service matches the filters. A search covers names, slugs, ids, payees and endpoints.
     fn fits(&self, service: &Service) -> bool {
         let text = self.search.trim();
         let has_it = [service.name.as_str(), service.slug.as_str(), &service.id.to_string()]

@@ -1,4 +1,4 @@
-//! Changes of payees and prices that wait: the first to take effect comes first.
+//! The page of changes of payees and prices that are not in effect yet, sorted by the time at which they take effect.
 
 use crate::operators::layout::{CHANGES, page, pays};
 use crate::sessions::session::OperatorSession;
@@ -12,7 +12,7 @@ use purser_api::{Query, Reply};
 use purser_domain::{Catalog, Network, NextPricing, Operation, Service, Timestamp};
 use std::sync::Arc;
 
-/// A change that waits.
+/// A change that is not in effect yet.
 struct Waiting<'a> {
     service: &'a Service,
     operation: &'a Operation,

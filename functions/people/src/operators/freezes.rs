@@ -1,4 +1,4 @@
-//! Freezes by operators, read-only: as the owners of agents see them, and all of them for operators.
+//! Freezes by operators, read-only: those of an owner's agents, and all of them for operators.
 
 use crate::state::People;
 use purser_domain::{Agent, AgentId, FreezeTarget, OperatorFreeze, Result};
@@ -26,12 +26,12 @@ impl People {
         Ok(found)
     }
 
-    /// Every freeze, for operators alone.
+    /// All freezes, for operators only.
     pub(crate) async fn operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
         self.ledger.operator_freezes().await
     }
 
-    /// The freeze by an operator that an agent is under.
+    /// The operator's freeze of an agent, if it is frozen by one.
     pub(crate) async fn freeze_of(&self, agent: &Agent) -> Result<Option<OperatorFreeze>> {
         Ok(self.freezes_of([agent]).await?.remove(&agent.id))
     }

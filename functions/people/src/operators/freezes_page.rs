@@ -1,4 +1,4 @@
-//! The freezes by operators, with operator, time and reason.
+//! The page of freezes by operators, with operator, time and reason.
 
 use crate::operators::layout::{FREEZES, page};
 use crate::sessions::session::OperatorSession;
@@ -13,7 +13,7 @@ use purser_domain::{FreezeTarget, Freezes, OperatorFreeze};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// `GET /dashboard/operator/freezes`. There are [`Freezes::MOST`] of each kind at most, so they are one page.
+/// `GET /dashboard/operator/freezes`. There are at most [`Freezes::MOST`] of each kind, so one page shows all of them.
 pub(crate) async fn show(State(people): State<Arc<People>>, OperatorSession(session): OperatorSession) -> Reply {
     let mut freezes = people.operator_freezes().await?;
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));

@@ -1,4 +1,4 @@
-//! What the pages of operators share.
+//! The layout of the operators' pages.
 
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
@@ -10,7 +10,7 @@ pub(crate) const CATALOG: &str = "/dashboard/operator/catalog";
 pub(crate) const CHANGES: &str = "/dashboard/operator/changes";
 pub(crate) const FREEZES: &str = "/dashboard/operator/freezes";
 
-/// A page for operators: `path` is its path, and `how` explains how to change what it shows.
+/// A page for operators. `path` is the page's path, and `how` explains how operators change its content.
 pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
     let entry = |to: &str, text: &str| {
         html! { li { a href=(to) aria-current=[(to == path).then_some("page")] { (text) } } }
@@ -29,7 +29,7 @@ pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, conte
     )
 }
 
-/// The payee of a call and its highest price.
+/// The payee and the maximum price of a call.
 pub(crate) fn pays(pricing: Pricing<'_>, network: Network) -> Markup {
     let Some(payment) = pricing.payment else {
         return html! { span.muted { "no payment" } };

@@ -1,4 +1,4 @@
-//! What operators see: the catalog, delayed changes, freezes.
+//! The pages for operators: the catalog, delayed changes and freezes.
 
 pub(crate) mod catalog;
 pub(crate) mod changes;

@@ -1,7 +1,7 @@
-//! The pages of operators: the catalog as it is stored, delayed changes, freezes.
+//! The routes of the operators' pages: the catalog as it is stored, delayed changes and freezes.
 //!
-//! Always true: these pages change nothing, and lead to no form that does. Operators act by their own tokens
-//! (`functions/internal`), so a browser session that is stolen changes no payee.
+//! Invariant: these pages are read-only and have no form that changes anything. Operators act with their own tokens
+//! (`functions/internal`), so a stolen browser session can't change a payee.
 
 use crate::operators::layout::{CATALOG, CHANGES, FREEZES};
 use crate::operators::{catalog, changes, freezes_page};
