@@ -1,6 +1,7 @@
 //! The style sheet, the script and the icons. Nothing is loaded from other sites.
 //!
-//! An asset's path contains the hash of its content, so a browser can cache it for a year and never shows an old one.
+//! The path of an asset contains the hash of its content, so browsers can cache it for a year and never use an old
+//! version.
 
 use crate::digest::{entity_tag, unless_held};
 use axum::{
@@ -14,7 +15,7 @@ use std::sync::LazyLock;
 struct Asset {
     text: &'static str,
     kind: &'static str,
-    /// The path with the hash.
+    /// The path, which contains the hash.
     path: String,
     tag: String,
 }
@@ -73,13 +74,13 @@ pub(crate) const MARK: &str = "<svg class=\"mark\" viewBox=\"0 0 24 24\" aria-hi
     fill=\"currentColor\"/>\
     <circle cx=\"12\" cy=\"14.2\" r=\"2.4\" fill=\"var(--surface)\"/></svg>";
 
-/// The same as favicon, which has no style sheet.
+/// The logo as a favicon, with its colour, since a favicon has no style sheet.
 pub(crate) const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E\
     %3Cpath d='M8 8V7a4 4 0 0 1 8 0v1' fill='none' stroke='%230b6b57' stroke-width='2' stroke-linecap='round'/%3E\
     %3Cpath d='M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z' \
     fill='%230b6b57'/%3E%3Ccircle cx='12' cy='14.2' r='2.4' fill='%23fff'/%3E%3C/svg%3E";
 
-/// The routes of the assets; they need no session.
+/// The routes of the assets, which require no session.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route(

@@ -1,10 +1,10 @@
-//! How much of a cap is used, as a picture with its text.
+//! A bar that shows the used part of a cap, with a text alternative.
 
 use crate::ui::money::{dollars, is_no_limit};
 use maud::{Markup, html};
 use purser_domain::Amount;
 
-/// A bar of how much of a cap is used, and, while a payment waits for a decision, what it would add.
+/// A bar that shows the used part of a cap, and the part that a pending payment of `more` would add.
 pub(crate) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
     if is_no_limit(cap) {
         let label = format!("{} used, no limit", dollars(used));
@@ -37,12 +37,12 @@ pub(crate) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
     }
 }
 
-/// The whole of what a bar can show.
+/// The length of a full bar.
 pub(crate) const FULL: u64 = 1_000;
-/// From here on a cap is nearly used.
+/// The share from which a cap counts as nearly used up.
 pub(crate) const HIGH: u64 = 800;
 
-/// The part of `cap` in thousandths: at most all of it, and never too small to see.
+/// The share of `part` in `cap`, in thousandths: at most [`FULL`], and never too small to be visible unless it is zero.
 pub(crate) fn share(part: Amount, cap: Amount) -> u64 {
     if part.is_zero() {
         return 0;

@@ -1,7 +1,7 @@
-//! The call that a payment is for, as its agent describes it: in full, since anything could hide in what is cut off.
+//! The call of a payment, as its agent describes it. It is shown in full, since a truncated part could hide anything.
 //!
-//! All of it is written by the agent. Characters that are invisible or could cover other text are shown as their code
-//! point.
+//! The agent writes all of it. Characters that are invisible or could cover other text are therefore shown as their
+//! code points.
 
 use crate::ui::money::money;
 use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
@@ -10,7 +10,7 @@ use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url};
 use serde_json::Value;
 use url::Position;
 
-/// The call, next to the amount asked for it.
+/// The call, compared with the amount requested for it.
 pub(crate) fn described(call: &CallDescription, asked: Amount) -> Markup {
     html! {
         dl.facts-list.wide.call {
@@ -32,7 +32,7 @@ pub(crate) fn described(call: &CallDescription, asked: Amount) -> Markup {
     }
 }
 
-/// A URL in full, however long; its host is highlighted.
+/// A full URL of any length, with its host highlighted.
 fn address(url: &Url) -> Markup {
     html! {
         code.long {
@@ -80,7 +80,7 @@ fn said(metadata: &Metadata) -> Markup {
     }
 }
 
-/// The text, with every character that is not plainly visible replaced by its code point.
+/// The text, with each invisible character replaced by its code point.
 fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
@@ -93,8 +93,9 @@ fn visible(text: &str) -> String {
     shown
 }
 
-/// Controls except the line break, and what is blank or changes how its neighbours are drawn: Unicode's
-/// default-ignorable code points, its line and paragraph separators, the annotations, and the blank Braille pattern.
+/// Whether a character is a control other than the line break, is blank, or changes how its neighbours are drawn. The
+/// latter are Unicode's default-ignorable code points, the line and paragraph separators, the interlinear annotations,
+/// and the blank Braille pattern.
 fn is_invisible(char: char) -> bool {
     char.is_control() && char != '\n'
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')

@@ -1,7 +1,7 @@
-//! Amounts by day as a picture: a bar for each day, drawn by the server.
+//! A bar chart of amounts by day, which the server renders as SVG.
 //!
-//! The picture is also available as text: its label has the sum and the highest day, each bar its day and amount, and
-//! the table below the same days. No colour has a meaning.
+//! The chart is also available as text: its label has the total and the highest day, each bar has its day and amount,
+//! and the table below has the same days. No information depends on colour.
 
 use crate::ui::bar::{FULL, share};
 use crate::ui::list::columns;
@@ -9,11 +9,11 @@ use crate::ui::money::{dollars, money};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
 
-/// How wide a day is, and its bar.
+/// The widths of a day and of its bar.
 const DAY: usize = 20;
 const BAR: usize = 16;
 
-/// The picture of these days, which follow one another; `what` is what the amounts are of. Nothing, where there are none.
+/// The chart of these consecutive days; empty if there are none. `what` names the amounts.
 pub(crate) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
     let highest = days.iter().copied().max_by_key(|(day, amount)| (*amount, *day));
     let (Some((first, _)), Some((last, _)), Some((peak, most))) = (days.first(), days.last(), highest) else {
@@ -78,7 +78,7 @@ mod tests {
             .collect()
     }
 
-    /// The bars' place, top and height.
+    /// The horizontal position, top and height of each bar.
     fn bars(html: &str) -> Vec<(u64, u64, u64)> {
         let number = |rect: &str, name: &str| {
             let (_, rest) = rect.split_once(&format!(" {name}=\"")).unwrap();

@@ -1,26 +1,26 @@
-//! Times for people: relative, and exact. The script converts the exact one to local time and keeps the relative one up
-//! to date while the page is open.
+//! Relative and exact times for people. The script converts exact times to local time, and updates relative times while
+//! the page is open.
 
 use crate::ui::count::counted;
 use maud::{Markup, html};
 use purser_domain::{Duration, Timestamp};
 
-/// `in 3 h`, with the exact time on hover.
+/// A relative time such as `in 3 h`, with the exact time on hover.
 pub(crate) fn relative(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(machine(at)) title=(at.for_people()) data-relative { (distance(at, now)) } }
 }
 
-/// `21 Nov 2026, 01:09 UTC`.
+/// An exact time such as `21 Nov 2026, 01:09 UTC`.
 pub(crate) fn exact(at: Timestamp) -> Markup {
     html! { time datetime=(machine(at)) data-exact { (at.for_people()) } }
 }
 
-/// Both, for what a person has to do in time.
+/// The relative and the exact time, for deadlines.
 pub(crate) fn both(at: Timestamp, now: Timestamp) -> Markup {
     html! { (relative(at, now)) span.aside { " · " (exact(at)) } }
 }
 
-/// A duration as it was set: `7 days`, `36 hours`.
+/// A duration in the largest unit that divides it, such as `7 days` or `36 hours`.
 pub(crate) fn length(duration: Duration) -> String {
     let secs = duration.secs();
     let (count, unit) = match secs {
@@ -32,7 +32,7 @@ pub(crate) fn length(duration: Duration) -> String {
     counted(count, unit)
 }
 
-/// The distance of `at` from `now`, rounded down to one unit; the script writes the same.
+/// The distance of `at` from `now`, rounded down to one unit. The script writes the same text.
 fn distance(at: Timestamp, now: Timestamp) -> String {
     let future = at > now;
     let secs = if future { at.since(now) } else { now.since(at) }.secs();
@@ -49,7 +49,8 @@ fn distance(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// For the `datetime` attribute: HTML takes at most three digits of a second's fraction, so microseconds are left out.
+/// A time for the `datetime` attribute. HTML accepts at most three fractional digits of a second, so the fraction is
+/// omitted.
 fn machine(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{}Z", text.get(..19).unwrap_or(&text))

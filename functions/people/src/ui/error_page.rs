@@ -4,18 +4,17 @@ use crate::ui::layout::{card, document};
 use maud::{Markup, html};
 use purser_domain::ErrorKind;
 
-/// Why an error page is shown.
+/// The reason for which an error page is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorPage {
-    /// Unknown, or another person's.
+    /// The resource is unknown or belongs to another person.
     NotFound,
     /// The form came from another site or another session.
     CrossSite,
-    /// The account lacks the claim that entitles.
+    /// The account lacks the claim that entitles a person to use the dashboard.
     NotEntitled,
-    /// Too many requests in one minute.
+    /// The person has sent too many requests in one minute.
     TooMany,
-    /// An internal error.
     Internal,
 }
 
@@ -27,13 +26,13 @@ impl ErrorPage {
             ErrorKind::CrossSiteRequest => Self::CrossSite,
             ErrorKind::NotEntitled { .. } => Self::NotEntitled,
             ErrorKind::TooManyRequests { .. } => Self::TooMany,
-            // All other errors that a person can fix are shown in their page; what remains is internal.
+            // Other errors that a person can fix are shown on the page of the form; all the rest are internal.
             _ => Self::Internal,
         }
     }
 }
 
-/// `request` is the request id in our logs.
+/// An error page. `request` is the request's id in the logs.
 pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
     let (title, text) = match page {
         ErrorPage::NotFound => (

@@ -1,4 +1,5 @@
-//! Forms: the typed values, strictly parsed and kept when they are wrong, and the inputs that show them again.
+//! Forms: the entered values, which are parsed strictly and kept if they are invalid, and the inputs that show them
+//! again.
 
 use crate::approvals::operations::Note;
 use crate::sessions::session::VerifiedForm;
@@ -13,7 +14,7 @@ use serde_json::Value;
 use std::fmt;
 use url::form_urlencoded;
 
-/// Which form it is; also the prefix of its inputs' ids.
+/// The name of a form, which is also the prefix of its inputs' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FormName {
     NewAgent,
@@ -22,7 +23,7 @@ pub(crate) enum FormName {
     Policy(ServiceId),
     NewRule(RuleForm),
     Rule(RuleId),
-    /// A new key with limits of its own.
+    /// A new key with a limited scope.
     LimitedKey,
     Rotate(KeyId),
     PayoutAddress,
@@ -33,7 +34,7 @@ pub(crate) enum FormName {
     Webhook,
     /// A form of buttons, with at most a note.
     Plain,
-    /// A verdict on an approval.
+    /// A decision on an approval.
     ApprovalDecision,
 }
 
@@ -90,8 +91,8 @@ impl fmt::Display for FormName {
     }
 }
 
-/// A posted form. Readers return `None` for a wrong value and record the problem; the values are used only if there is
-/// none.
+/// A posted form. The methods that parse a value return `None` if it is invalid, and record the problem; the values are
+/// used only if there are no problems.
 #[derive(Debug)]
 pub(crate) struct Form {
     pub(crate) name: FormName,
@@ -99,7 +100,7 @@ pub(crate) struct Form {
     problems: Vec<FieldProblem>,
 }
 
-/// A member of a JSON body, the form's field for it, and the field's label.
+/// A member of a JSON body, its form field, and the field's label.
 pub(crate) type FieldOf = (&'static str, &'static str, &'static str);
 
 /// Sets a member of a JSON body.
@@ -109,20 +110,20 @@ pub(crate) fn set(body: &mut Value, member: &str, value: impl Into<Value>) {
     }
 }
 
-/// An optional value was present and wrong; the form has the problem.
+/// An optional value was present and invalid. The form has the problem.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InvalidField;
 
 /// The problem of a field, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldProblem {
-    /// Empty if it is no visible field.
+    /// The name of the field; empty if no visible field is the cause.
     pub(crate) field: String,
     pub(crate) message: String,
 }
 
 impl VerifiedForm {
-    /// The form as posted.
+    /// Reads the posted body as this form.
     pub(crate) fn form(&self, name: FormName) -> Form {
         Form::of(name, self.body())
     }
@@ -138,18 +139,18 @@ impl Form {
         }
     }
 
-    /// The value, trimmed; empty if there is none.
+    /// The trimmed value of a field; empty if it is absent.
     pub(crate) fn text(&self, field: &str) -> &str {
         self.all(field).next().unwrap_or_default()
     }
 
-    /// Every value of a field that can have several, without empty ones.
+    /// The values of a field that can have several, except empty ones.
     pub(crate) fn all<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let values = self.fields.iter().filter(move |(name, _)| name == field);
         values.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// Every word of a field that has one entry per line.
+    /// The entries of a field, which are separated by white space or commas.
     pub(crate) fn words<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let separator = |symbol: char| symbol.is_whitespace() || symbol == ',';
         self.all(field)
@@ -157,7 +158,7 @@ impl Form {
             .filter(|word| !word.is_empty())
     }
 
-    /// The words of a field, each once.
+    /// The distinct words of a field.
     pub(crate) fn distinct_words<'a>(&'a self, field: &str) -> Vec<&'a str> {
         let mut words = Vec::new();
         for word in self.words(field) {
@@ -178,7 +179,7 @@ impl Form {
         }
     }
 
-    /// The value that was parsed from the form's JSON; `None` leaves at least one problem.
+    /// The value that was parsed from the form's JSON; if it returns `None`, the form has at least one problem.
     pub(crate) fn parsed<T>(&mut self, parsed: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
         let error = match parsed {
             Ok(value) => return Some(value).filter(|_| !self.is_wrong()),
@@ -186,16 +187,16 @@ impl Form {
         };
         match error.kind() {
             ErrorKind::InvalidRequest(problems) => self.refuse(problems, fields),
-            // A member is missing, because its field is wrong.
+            // A member is missing because its field is invalid.
             _ if self.is_wrong() => {}
             _ => self.wrong("", "The form can’t be read. Reload the page."),
         }
         None
     }
 
-    /// Assigns the problems of a JSON body to the form's fields. A field that already has a problem gets no other.
-    /// Values are not repeated (a key that was pasted by mistake must not be shown): an entry of a list is named by its
-    /// number.
+    /// Assigns the problems of a JSON body to the form's fields. A field that already has a problem gets no other. The
+    /// messages name the number of a list's entry instead of its value, since a key that was pasted by mistake must not
+    /// be shown.
     pub(crate) fn refuse(&mut self, problems: &[Problem], fields: &[FieldOf]) {
         let wrong: Vec<String> = self.problems.iter().map(|problem| problem.field.clone()).collect();
         for problem in problems {
@@ -229,7 +230,7 @@ impl Form {
         name
     }
 
-    /// A note on a verdict, if any.
+    /// The note on a decision, if any.
     pub(crate) fn note(&mut self) -> Result<Option<Note>, InvalidField> {
         Note::parse(self.text("note")).map_err(|problem| {
             self.wrong("", format!("Note: {problem}."));
@@ -259,7 +260,7 @@ impl Form {
         if self.text(&format!("{field}_no_limit")).is_empty() {
             return self.dollars(field, label);
         }
-        // Which of the two was meant is unknown, and guessing "no limit" would be the worse mistake.
+        // The intended value is unknown, and assuming "no limit" would be the worse mistake.
         if !self.text(field).is_empty() {
             self.wrong(field, format!("{label}: enter an amount or check its box, not both."));
             return None;
@@ -281,7 +282,7 @@ impl Form {
         number
     }
 
-    /// How long an old key keeps working.
+    /// The time for which an old key keeps working.
     pub(crate) fn overlap(&mut self) -> Option<Duration> {
         let longest = u32::try_from(Agent::LONGEST_OVERLAP.secs()).unwrap_or(u32::MAX);
         self.number("overlap_seconds", "Overlap in seconds", 0, longest)
@@ -310,7 +311,7 @@ impl Form {
             .ok()
     }
 
-    /// How much to pay out: an amount, or the box for everything.
+    /// The amount to pay out: an amount in dollars, or the checkbox for the whole balance.
     pub(crate) fn payout_amount(&mut self) -> Option<PayoutAmount> {
         let is_all = !self.text("amount_no_limit").is_empty();
         let amount = self.cap("amount", "Amount", Amount::MAX)?;
@@ -325,7 +326,7 @@ impl Form {
         amount
     }
 
-    /// Whether this box is checked; a problem if it is not.
+    /// Whether this checkbox is checked. If not, the form gets a problem.
     pub(crate) fn is_checked(&mut self, field: &str, message: &str) -> bool {
         let is_checked = !self.text(field).is_empty();
         if !is_checked {
@@ -334,7 +335,7 @@ impl Form {
         is_checked
     }
 
-    /// The service that was chosen.
+    /// The chosen service.
     pub(crate) fn service(&mut self) -> Option<ServiceId> {
         let service = ServiceId::parse(self.text("service_id"));
         if service.is_none() {
@@ -344,7 +345,7 @@ impl Form {
     }
 }
 
-/// The inputs of one form: the typed values if they were wrong, else the current ones.
+/// The inputs of one form. They show the entered values if the form had problems, and the current values otherwise.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     name: FormName,
@@ -373,7 +374,7 @@ impl<'a> Inputs<'a> {
         self.typed.map_or(present, |form| form.text(field)).to_owned()
     }
 
-    /// The typed value in one of several forms of this name: the one for `id`.
+    /// The entered value of the form for `id`, if several forms have this name.
     pub(crate) fn value_for(&self, id_field: &str, id: &str, field: &str) -> &'a str {
         self.typed
             .filter(|form| form.text(id_field) == id)
@@ -390,12 +391,12 @@ impl<'a> Inputs<'a> {
             .is_some_and(|form| form.problems.iter().any(|problem| problem.field == field))
     }
 
-    /// One line of text.
+    /// A required line of text.
     pub(crate) fn line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
         self.text_input(field, label, present, max, true)
     }
 
-    /// One line of text, which may stay empty.
+    /// An optional line of text.
     pub(crate) fn optional_line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
         self.text_input(field, label, present, max, false)
     }
@@ -411,7 +412,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A box that may be checked.
+    /// An optional checkbox.
     pub(crate) fn optional_box(&self, field: &str, label: &str, present: bool) -> Markup {
         let id = self.id(field);
         html! {
@@ -437,7 +438,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// An amount in dollars; empty where there is none.
+    /// An amount in dollars; empty if `present` is `None`.
     pub(crate) fn dollars(&self, field: &str, label: &str, hint: &str, present: Option<Amount>) -> Markup {
         let id = self.id(field);
         html! {
@@ -479,7 +480,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A box that has to be checked.
+    /// A checkbox that must be checked.
     pub(crate) fn box_to_check(&self, field: &str, label: &str) -> Markup {
         let id = self.id(field);
         html! {
@@ -504,7 +505,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// One of several, as a drop-down list.
+    /// A choice of one option, as a drop-down list.
     pub(crate) fn choice(&self, field: &str, label: &str, options: &[(String, String)], present: &str) -> Markup {
         let (id, chosen) = (self.id(field), self.value(field, present));
         html! {
@@ -517,7 +518,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// One of two or three, side by side.
+    /// A choice of one of two or three options, as radio buttons.
     pub(crate) fn radios(&self, field: &str, legend: &str, options: &[(&str, &str)], present: &str) -> Markup {
         html! {
             fieldset.options id=(self.id(field)) tabindex="-1" {
@@ -532,7 +533,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Any of several.
+    /// A choice of any number of options, as checkboxes.
     pub(crate) fn boxes(&self, field: &str, legend: &str, hint: &str, options: &[BoxOption]) -> Markup {
         let id = self.id(field);
         html! {
@@ -551,7 +552,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// One box of several.
+/// One of several checkboxes.
 pub(crate) struct BoxOption {
     pub(crate) value: String,
     pub(crate) label: String,

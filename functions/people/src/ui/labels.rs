@@ -1,4 +1,4 @@
-//! How agents, services, wallets and chains are named on a page.
+//! The names of agents, services, wallets and chains on pages.
 
 use crate::ui::datetime::both;
 use crate::ui::paths;
@@ -12,7 +12,7 @@ pub(crate) fn agent(id: AgentId, name: &str) -> Markup {
     html! { a.name href=(paths::agent(id)) { (name) } }
 }
 
-/// A service's name. Records outlive the catalog's entry.
+/// The name of a service. Records can remain after the service has left the catalog.
 pub(crate) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
     let Some(service) = catalog.by_id(id) else {
         return html! { span.name.gone title=(id) { "a service that is no longer in the catalog" } };
@@ -20,7 +20,8 @@ pub(crate) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
     html! { span.name { (service.name) } }
 }
 
-/// `Lab Weather · Current weather`: the operation by its label where the catalog knows it, else by its slug.
+/// The name of an operation, such as `Lab Weather · Current weather`: its label if the catalog has it, otherwise its
+/// slug.
 pub(crate) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> Markup {
     let label = slug
         .and_then(|slug| of?.operation(slug))
@@ -40,14 +41,14 @@ pub(crate) fn wallet(address: Address) -> Markup {
     html! { span.copyable { code.long { (text) } (copy_button(&text, "Copy the address")) } }
 }
 
-/// A wallet address, shortened; in full on hover and for screen readers.
+/// A shortened wallet address, with the full address on hover and for screen readers.
 pub(crate) fn short_wallet(address: Address) -> Markup {
     let text = address.to_checksum(None);
     let (head, tail) = (text.get(..6).unwrap_or(&text), text.get(38..).unwrap_or_default());
     html! { code title=(text) { span aria-hidden="true" { (head) "…" (tail) } span.sr { (text) } } }
 }
 
-/// A copy button, which only works with script.
+/// A copy button, which the script enables.
 pub(crate) fn copy_button(text: &str, label: &str) -> Markup {
     html! { button.copy type="button" data-copy=(text) aria-label=(label) hidden { "Copy" } }
 }
@@ -59,7 +60,7 @@ pub(crate) fn status(status: AgentStatus) -> Markup {
     }
 }
 
-/// A freeze by an operator, which a person can't end.
+/// The message that an operator has frozen an agent, which its owner can't end.
 pub(crate) fn frozen_by_operator(now: Timestamp, freeze: &OperatorFreeze) -> Markup {
     html! {
         div.message.bad {

@@ -10,28 +10,28 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use purser_api::Query;
 use purser_domain::Timestamp;
 
-/// The parts of a page besides its data.
+/// The parts of a page other than its content.
 pub(crate) struct Layout {
-    /// Who is signed in, as the issuer names them.
+    /// The name of the signed-in person, as the issuer returns it.
     pub(crate) person: String,
-    /// Whether operators' pages are shown to them.
+    /// Whether the person may open the operators' pages.
     pub(crate) is_operator: bool,
     /// The CSRF token that the page's forms send.
     pub(crate) token: FormToken,
-    /// The time that relative times are computed from.
+    /// The current time, from which relative times are computed.
     pub(crate) now: Timestamp,
-    /// The number of payments that wait for this person; `None` where the page did not read it and leaves it to the
-    /// script.
+    /// The number of approvals that are waiting for this person; `None` if the page did not read it and the script
+    /// fills it in.
     pub(crate) waiting: Option<usize>,
-    /// The completed act.
+    /// The notice of the completed act.
     pub(crate) notice: Option<Notice>,
-    /// Why a request failed, if no field is the cause.
+    /// The reason why a request failed, if no field is the cause.
     pub(crate) problem: Option<String>,
     /// The form with errors, to be shown again.
     pub(crate) typed: Option<Form>,
 }
 
-/// Which navigation entry is current.
+/// The entries of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NavItem {
     Overview,
@@ -73,12 +73,12 @@ impl Layout {
         Inputs::of(name, self.typed.as_ref())
     }
 
-    /// A form that changes something, with its token.
+    /// A `POST` form with its CSRF token.
     pub(crate) fn form(&self, action: &str, content: &Markup) -> Markup {
         html! { form method="post" action=(action) { (self.token.input()) (content) } }
     }
 
-    /// A form of one button. With a `question`, the script asks it before the form is sent.
+    /// A form with one button. The script shows a `question` for confirmation before it sends the form.
     pub(crate) fn button(&self, action: &str, button: &Button<'_>) -> Markup {
         html! {
             form method="post" action=(action) data-confirm=[button.question] {
@@ -89,7 +89,7 @@ impl Layout {
         }
     }
 
-    /// The whole document.
+    /// The whole document of a page.
     pub(crate) fn page(&self, title: &str, here: NavItem, content: &Markup) -> Markup {
         document(
             title,
@@ -165,7 +165,7 @@ impl Layout {
     }
 }
 
-/// The one button of a form.
+/// The only button of a form.
 pub(crate) struct Button<'a> {
     pub(crate) label: &'a str,
     pub(crate) class: &'a str,
@@ -219,7 +219,7 @@ pub(crate) fn note(notice: Notice) -> Markup {
     }
 }
 
-/// A document, with or without a session. `now` is what the script measures times against.
+/// A document, with or without a session. `now` is the time against which the script computes relative times.
 pub(crate) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -230,7 +230,7 @@ pub(crate) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Ma
     }
 }
 
-/// The content of a page without a session: a centred card.
+/// A centred card, the content of a page without a session.
 pub(crate) fn card(content: &Markup) -> Markup {
     html! { main.welcome id="main" { div.welcome-card { (brand()) (content) } } }
 }

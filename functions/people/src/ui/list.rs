@@ -7,17 +7,17 @@ use maud::{Markup, html};
 use purser_api::Query;
 use purser_domain::{AgentId, Duration, ErrorKind, Timestamp};
 
-/// How many rows a page of a list in memory has.
+/// The number of rows on a page of a list in memory.
 const ROWS: usize = 25;
 
 /// One page of a list that is in memory, by its number.
 pub(crate) struct Paginated<T> {
     pub(crate) rows: Vec<T>,
-    /// How many of the list's rows the page has.
+    /// The number of the list's rows on this page.
     cut: usize,
-    /// From 0 on.
+    /// The page's number, counted from 0.
     page: usize,
-    /// On all pages.
+    /// The number of rows on all pages.
     count: usize,
 }
 
@@ -46,7 +46,7 @@ impl<T> Paginated<T> {
         }
     }
 
-    /// The position in the list, and links to the previous and next page. `address` returns the URL of a page.
+    /// The position in the list, and links to the previous and the next page. `address` returns the URL of a page.
     pub(crate) fn paging(&self, label: &str, thing: &str, address: impl Fn(usize) -> String) -> Markup {
         let before = self.page.saturating_mul(ROWS);
         let (first, last) = (before.saturating_add(1), before.saturating_add(self.cut));
@@ -64,18 +64,18 @@ impl<T> Paginated<T> {
     }
 }
 
-/// The number of the page in a query, from 0 on; people count from 1.
+/// The page's number in a query. It is counted from 1 in the URL, and from 0 here.
 pub(crate) fn page_number(query: &mut Query) -> usize {
     let page = query.read("page", |text| text.parse::<usize>().ok(), "");
     page.unwrap_or(1).saturating_sub(1)
 }
 
-/// A page's number as [`page_number`] reads it.
+/// A page's number as [`page_number`] parses it; `None` for the first page.
 pub(crate) fn page_text(page: usize) -> Option<String> {
     (page > 0).then(|| page.saturating_add(1).to_string())
 }
 
-/// The heads of a table's columns.
+/// The column headings of a table.
 pub(crate) fn columns(names: &[&str]) -> Markup {
     html! { thead { tr { @for name in names { th scope="col" { (name) } } } } }
 }
@@ -91,12 +91,12 @@ pub(crate) fn search_field(id: &str, label: &str, text: &str) -> Markup {
     }
 }
 
-/// Whether a name has the text that is searched for, in whatever case.
+/// Whether a name contains the text, regardless of case.
 pub(crate) fn has_text(name: &str, text: &str) -> bool {
     name.to_lowercase().contains(&text.to_lowercase())
 }
 
-/// A filter of a list. An option is its value, its text, and whether it is selected.
+/// A filter of a list. Each option has a value, a text, and whether it is selected.
 pub(crate) fn filter_select(
     id: &str,
     field: &str,
@@ -116,7 +116,7 @@ pub(crate) fn filter_select(
     }
 }
 
-/// The agent that a list is filtered by: one of all, or of many by its id.
+/// The filter by agent: a drop-down list, or a text field for an id if there are many agents.
 pub(crate) fn agent_field(label: &str, agents: &Agents, chosen: Option<AgentId>) -> Markup {
     let known = agents.known.iter().map(Owned::agent);
     if !agents.are_many {
@@ -135,7 +135,7 @@ pub(crate) fn agent_field(label: &str, agents: &Agents, chosen: Option<AgentId>)
     }
 }
 
-/// Why a list of many agents is empty until one is chosen.
+/// The text that explains why the list is empty until one of many agents is chosen.
 pub(crate) fn choose_agent(what: &str) -> Markup {
     html! {
         p.empty {
@@ -145,8 +145,8 @@ pub(crate) fn choose_agent(what: &str) -> Markup {
     }
 }
 
-/// The wrong filters of a list's address, by label; `None` if there are none. A list with wrong filters shows no rows,
-/// since rows without the filter would pass for the answer.
+/// The message that names the invalid filters in a list's URL; `None` if all are valid. A list with invalid filters
+/// shows no rows, since unfiltered rows could be mistaken for the result.
 pub(crate) fn filter_problem(query: Query) -> Option<String> {
     let error = query.finish().err()?;
     let ErrorKind::InvalidRequest(problems) = error.kind() else {
@@ -169,13 +169,13 @@ pub(crate) fn filter_problem(query: Query) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join(" "))
 }
 
-/// The text in place of rows while a filter is wrong.
+/// The text that replaces the rows while a filter is invalid.
 pub(crate) fn nothing_shown() -> Markup {
     html! { p.empty { "Nothing is shown until the filters are corrected." } }
 }
 
-/// The time that a list is filtered by, as two dates. The second is included to its end: an instant before the next day
-/// is of that date.
+/// The time range by which a list is filtered, as two dates. The second date is included, so its field shows the day of
+/// the last second before `to`.
 pub(crate) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Markup {
     let day = |at: Option<Timestamp>| at.map(|at| at.to_string().chars().take(10).collect::<String>());
     let to = to.map(|to| to.before(Duration::from_secs_u32(1)));

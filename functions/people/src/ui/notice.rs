@@ -1,6 +1,6 @@
-//! The notice at the top of a page after a form was handled.
+//! The notice at the top of the page that is shown after a form was handled.
 //!
-//! A notice is a code in the URL, so a reload repeats nothing, and no text from the URL is shown.
+//! A notice is a code in the URL, so that a reload does not repeat the action and no text from the URL is shown.
 
 use crate::redirect::see_other;
 use axum::response::Response;
@@ -11,10 +11,10 @@ pub(crate) fn done(path: &str, notice: Notice) -> Response {
     see_other(&format!("{path}{sign}notice={}", notice.code()))
 }
 
-/// Every notice with its code and its text.
+/// Defines all notices, each with its code and its text.
 macro_rules! notices {
     ($($notice:ident, $code:literal, $text:literal;)*) => {
-        /// One thing that was done.
+        /// The result of a form.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Notice {
             $($notice,)*
@@ -82,7 +82,7 @@ impl Notice {
         Self::ALL.iter().copied().find(|notice| notice.code() == code)
     }
 
-    /// Whether it reports a failure.
+    /// Whether the notice reports a failure.
     pub(crate) const fn is_bad(self) -> bool {
         matches!(
             self,

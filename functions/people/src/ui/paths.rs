@@ -19,12 +19,12 @@ const fn explorer(network: Network) -> &'static str {
     }
 }
 
-/// A transaction in the block explorer.
+/// The URL of a transaction in the block explorer.
 pub(crate) fn transaction(network: Network, tx_hash: TxHash) -> String {
     format!("{}/tx/{tx_hash}", explorer(network))
 }
 
-/// A wallet in the block explorer.
+/// The URL of a wallet in the block explorer.
 pub(crate) fn wallet(network: Network, address: Address) -> String {
     format!("{}/address/{}", explorer(network), address.to_checksum(None))
 }

@@ -1,4 +1,4 @@
-//! Decisions as sentences: why a payment was refused, what each check compares, and what a rule says.
+//! Sentences for decisions: the reason of a refusal, the checks, and the rules.
 
 use crate::ui::datetime::length;
 use crate::ui::labels;
@@ -9,7 +9,7 @@ use purser_domain::{
     RuleKind, ServiceSlug, Vendor,
 };
 
-/// Why a payment was refused or escalated, in one sentence.
+/// A sentence that explains why a payment was refused or escalated.
 pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
     let check = |name| refusal.checks.iter().find(|check| check.name == name);
     let limit = |name| check(name).and_then(|check| check.limit);
@@ -45,7 +45,7 @@ pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
     }
 }
 
-/// Why nothing was paid out.
+/// A sentence that explains why nothing was paid out.
 pub(crate) fn payout_refused(refusal: &PayoutRefusal) -> String {
     match refusal {
         PayoutRefusal::NotSetUp => "This Purser makes no payouts.".to_owned(),
@@ -99,7 +99,7 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
     }
 }
 
-/// The rule that a check verifies.
+/// The condition that a check verifies.
 const fn check_name(name: CheckName) -> &'static str {
     match name {
         CheckName::ServiceEnabled => "Service is enabled",
@@ -126,7 +126,7 @@ const fn check_outcome(outcome: CheckOutcome) -> (&'static str, &'static str) {
     }
 }
 
-/// All checks of a decision, with their numbers.
+/// All checks of a decision, with their amounts.
 pub(crate) fn checks(checks: &[Check]) -> Markup {
     if checks.is_empty() {
         return html! { p.muted { "No checks were made." } };
@@ -181,7 +181,7 @@ pub(crate) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
     }
 }
 
-/// Why a payment waits for a person.
+/// A sentence that explains why a payment requires a person's approval.
 pub(crate) fn asked(asking: Option<AskingRule>, threshold: Amount, rules: &[Rule], catalog: &Catalog) -> Markup {
     let Some(AskingRule { id, above }) = asking else {
         return html! { "Above " (money(threshold)) ", the approval threshold of this service’s policy." };
@@ -203,7 +203,7 @@ fn category(category: Category) -> Markup {
     html! { em { (category.name()) } }
 }
 
-/// `a, b or c`.
+/// A list such as `a, b or c`.
 fn list(items: impl ExactSizeIterator<Item = Markup>) -> Markup {
     let last = items.len().saturating_sub(1);
     html! {
