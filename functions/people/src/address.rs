@@ -1,8 +1,8 @@
-//! A URL path of ours with its query parameters.
+//! URLs of the dashboard: a path with query parameters.
 
 use url::form_urlencoded;
 
-/// The path with a query of the parameters that have a value.
+/// The path with a query that contains the parameters with a value.
 pub(crate) fn address(path: &str, parameters: impl IntoIterator<Item = (&'static str, Option<String>)>) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (name, value) in parameters {

@@ -1,9 +1,9 @@
-//! The API: JSON for a person's session (in `approvals/poll.rs` also for an agent key), in the `Authorization` header only.
-//! The pages' cookie is not accepted here, so no other site can make a browser send a request.
+//! The JSON API. Requests carry a person's session (in `approvals/poll.rs` also an agent key) in the `Authorization`
+//! header. The dashboard's cookie is not accepted, so other sites can't make a browser send an authenticated request.
 //!
-//! One `api.rs` for each feature, and in it one function per route: parse, operate, answer. All check in the same order: the
-//! session (401), whether the resource exists and is the caller's (404), the body and the query (400, every problem in
-//! one answer), the version in `If-Match` (428, 412).
+//! Each feature has an `api.rs` with one function per route, which parses the request, runs the operation and responds.
+//! All check in the same order: the session (401), whether the resource exists and belongs to the caller (404), the
+//! body and the query (400, with all problems in one response), and the version in `If-Match` (428, 412).
 
 use crate::agents::{api as agents, wallet_api as wallet};
 use crate::approvals::{api as approvals, poll};

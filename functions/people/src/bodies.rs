@@ -1,5 +1,5 @@
-//! The bodies of a person's writes: the values that are read from valid bodies, and the problems of invalid ones. One
-//! answer reports every problem, by path. The tests over HTTP check one body of each kind.
+//! Tests of the bodies of people's writes: the values that are parsed from valid bodies, and the problems of invalid
+//! ones. One response reports all problems, by path. The tests over HTTP check one body of each kind.
 
 use crate::agents;
 use crate::agents::operations::AgentEdit;
@@ -50,7 +50,7 @@ fn catalog() -> Catalog {
     }])
 }
 
-/// The paths of all problems, or the slug where a member is missing; empty for a good body.
+/// The paths of all problems, or the error slug of another error; empty for a valid body.
 fn told<T>(read: &Result<T>) -> Vec<String> {
     match read.as_ref().map_err(Error::kind) {
         Ok(_) => Vec::new(),
@@ -88,7 +88,7 @@ fn no_bools() -> Vec<Value> {
     vec![json!("true"), json!(1), json!(0), json!([]), json!({})]
 }
 
-/// Invalid amounts: no whole numbers, or too large. Each is one problem.
+/// Invalid amounts: values that are not whole numbers, or are too large. Each is one problem.
 fn no_amounts() -> Vec<Value> {
     let fractions = vec![json!(0.5), json!(1.000_1), json!(-1.0), json!(1e16), json!(1e300)];
     let others = vec![json!("1"), json!(true), json!([1]), json!({"units": 1})];
@@ -226,7 +226,7 @@ fn all_key_scope_problems_are_reported_together() {
     check(read, rows);
 }
 
-/// It is a whole number of seconds from 0 to 2,592,000.
+/// The overlap is a whole number of seconds from 0 to 2,592,000.
 #[test]
 fn rotation_overlap_is_limited_to_thirty_days() {
     let of = |seconds| json!({"overlap_seconds": seconds});
@@ -248,7 +248,7 @@ fn rotation_overlap_is_limited_to_thirty_days() {
     check(keys::api::Rotate::parse, rows);
 }
 
-/// A null field stays unchanged, too, except that null `enabled_operations` enables every operation.
+/// A null field also stays unchanged, except that null `enabled_operations` enables all operations.
 #[test]
 fn omitted_policy_fields_stay_unchanged() {
     let policy = |mut body: Value| {
@@ -278,7 +278,7 @@ fn omitted_policy_fields_stay_unchanged() {
     assert_eq!(policy(body), full);
 }
 
-/// The problems that a policy can have, beside `base`.
+/// Bodies with the members of `base` and a policy, each with the problems of the policy.
 fn policies(base: &Value) -> Vec<Row> {
     let with = |name: &str, value: Value| {
         let mut body = base.clone();
@@ -363,7 +363,7 @@ fn enable_requests_require_a_service_id() {
             json!({"service_id": 7, "enabled": true, "max_per_call_units": -1}),
             vec!["/enabled", "/max_per_call_units", "/service_id"],
         ),
-        // An unknown service is no problem of the body, and neither are its operations.
+        // An unknown service is not a problem of the body, and neither are its operations.
         (json!({"service_id": "nowhere", "enabled_operations": ["x.y"]}), vec![]),
     ]);
     check(|body| services::api::parse_enable(body, &catalog), rows);
@@ -492,7 +492,7 @@ fn all_rule_problems_are_reported_together() {
         (json!({"kind": "vendor_allowlist"}), vec![""]),
         (json!({"kind": "vendor_allowlist", "x": 1}), vec!["", "/x"]),
         (vendors(json!([]), Value::Null), vec![""]),
-        // A member that could not be read is not checked further.
+        // A member that can't be parsed is not checked further.
         (vendors(json!("lab-search"), json!([])), vec!["/services"]),
         (
             vendors(json!(["lab-search", "LAB", 7]), json!(["0x1", 7])),

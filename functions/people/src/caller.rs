@@ -1,25 +1,25 @@
-//! Who calls: a person, how they showed who they are, and where they call from.
+//! The calling person, with the time of their sign-in and the source of the request.
 
 use purser_api::{MailClaim, Person};
 use purser_domain::{Acting, Actor, PersonId, RequestSource, SessionId, Timestamp};
 
-/// A person who calls, authenticated.
+/// An authenticated person who calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// Who: the owner of records.
+    /// The person's id, which is the owner of records.
     pub(crate) id: PersonId,
     /// The display name.
     pub(crate) name: Option<String>,
     /// The issuer's claim about the mail address, if the caller has an ID token.
     pub(crate) mail: MailClaim,
-    /// When they showed the issuer who they are.
+    /// The time of the sign-in at the issuer.
     pub(crate) signed_in_at: Timestamp,
     /// The actor in the audit log.
     pub(crate) acting: Acting,
 }
 
 impl Caller {
-    /// The person, calling in this session, or with an ID token.
+    /// A person who calls in this session, or with an ID token if `session` is `None`.
     pub(crate) fn new(person: Person, session: Option<SessionId>, source: RequestSource) -> Self {
         Self {
             acting: Acting {

@@ -1,17 +1,18 @@
-//! Lists as CSV (RFC 4180), for spreadsheets: one file here for each list, with its columns.
+//! Lists as CSV (RFC 4180) for spreadsheets. Each list has a `columns.rs` with its columns.
 //!
-//! Invariant: no cell is a formula. A cell that a spreadsheet would evaluate begins with an apostrophe, which marks
-//! text: a caller's user agent must not run on its reader's machine. A file has at most the bytes of an answer, and
-//! its last line links to the rest.
+//! Invariant: no cell is a formula. A cell that a spreadsheet would evaluate is prefixed with an apostrophe, which
+//! marks text, so that a value such as a caller's user agent can't run on the reader's machine. A file is no larger
+//! than a response, and its last line links to the rest.
 
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use std::fmt::Display;
 
-/// A function's answer has at most 6 MB; what is left is for the quotes that JSON escapes.
+/// The size at which a file is full. A Lambda response has at most 6 MB; the difference is reserved for the quotes that
+/// JSON escapes.
 pub(crate) const MOST_BYTES: usize = 4_000_000;
 
-/// The text as a file to be kept. Where there is more, its last line is the address of the next one.
+/// The text as a file to download. If there are more rows, the last line is the URL of the next file.
 pub(crate) fn file(name: &str, mut text: String, next: Option<String>) -> Response {
     if let Some(next) = next {
         text.push_str(&line(&[format!("next: {next}")]));
@@ -26,26 +27,27 @@ pub(crate) fn file(name: &str, mut text: String, next: Option<String>) -> Respon
     (headers, text).into_response()
 }
 
-/// The cell of what may be absent.
+/// The text of a cell whose value may be absent.
 pub(crate) fn or_empty(value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// One line of these cells.
+/// The line of these cells.
 pub(crate) fn line(cells: &[String]) -> String {
     let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
     format!("{}\r\n", cells.join(","))
 }
 
 fn cell(text: &str) -> String {
-    // OWASP, "CSV Injection": a tab or a line break before one of these does the same.
+    // OWASP, "CSV Injection": a tab or a line break before one of these characters has the same effect.
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
     let text = if is_formula {
         format!("'{text}")
     } else {
         text.to_owned()
     };
-    // Where a spreadsheet separates by semicolons or tabs, an unquoted `x;=1+1` is two cells, and the second is a formula.
+    // For a spreadsheet that separates cells by semicolons or tabs, an unquoted `x;=1+1` is two cells, and the second
+    // is a formula.
     if text.contains(['"', ',', ';', '\t', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

@@ -1,4 +1,4 @@
-//! Cursors: a place in a list, as text. The text is opaque: callers only send back what a page gave them.
+//! Cursors: positions in a list, as text. The text is opaque: callers only send back the cursor of an earlier page.
 
 use crate::agents::operations::PartPlace;
 use crate::export::ExportPlace;
@@ -6,21 +6,21 @@ use purser_domain::{AgentId, ApprovalId, Timestamp};
 use purser_store::{AgentPlace, ApprovalPlace};
 use uuid::Uuid;
 
-/// The error for a text that is no cursor.
+/// The error for a text that is not a cursor.
 pub(crate) const FORM: &str = "must be the `next_cursor` of an earlier answer";
 
-/// A place in a list of decisions or settlements.
+/// Parses a position in a list of decisions or settlements.
 pub(crate) fn read_place(text: &str) -> Option<Uuid> {
     let place = Uuid::try_parse(text).ok()?;
     (write_place(place) == text).then_some(place)
 }
 
-/// The text that [`read_place`] reads.
+/// Formats a position for [`read_place`].
 pub(crate) fn write_place(place: Uuid) -> String {
     place.simple().to_string()
 }
 
-/// A place in the list of agents: the time in sixteen hexadecimal digits, and the id.
+/// Parses a position in the list of agents: the time in sixteen hexadecimal digits, and the id.
 pub(crate) fn read_agent(text: &str) -> Option<AgentPlace> {
     let (at, id) = text.split_at_checked(16)?;
     let place = AgentPlace {
@@ -30,12 +30,13 @@ pub(crate) fn read_agent(text: &str) -> Option<AgentPlace> {
     (write_agent(place) == text).then_some(place)
 }
 
-/// The text that [`read_agent`] reads.
+/// Formats a position for [`read_agent`].
 pub(crate) fn write_agent(place: AgentPlace) -> String {
     format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
 }
 
-/// A place in a list of several agents' rows: of a fleet the agent that its part begins with, and a place in that part.
+/// Parses a position in a list of several agents' rows: for a fleet the first agent of the part, and a position in the
+/// part.
 pub(crate) fn read_part(text: &str) -> Option<PartPlace> {
     if text.len() == 32 {
         let before = Some(read_place(text)?);
@@ -49,12 +50,12 @@ pub(crate) fn read_part(text: &str) -> Option<PartPlace> {
     })
 }
 
-/// The text that [`read_part`] reads.
+/// Formats a position for [`read_part`].
 pub(crate) fn write_part(place: PartPlace) -> String {
     place.first.map(write_agent).unwrap_or_default() + &place.before.map(write_place).unwrap_or_default()
 }
 
-/// A place in a list of approvals: the time in sixteen hexadecimal digits, and the id.
+/// Parses a position in a list of approvals: the time in sixteen hexadecimal digits, and the id.
 pub(crate) fn read_approval(text: &str) -> Option<ApprovalPlace> {
     let (at, id) = text.split_at_checked(16)?;
     let micros = i64::from_str_radix(at, 16).ok()?;
@@ -65,12 +66,12 @@ pub(crate) fn read_approval(text: &str) -> Option<ApprovalPlace> {
     (write_approval(place) == text).then_some(place)
 }
 
-/// The text that [`read_approval`] reads.
+/// Formats a position for [`read_approval`].
 pub(crate) fn write_approval(place: ApprovalPlace) -> String {
     format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
 }
 
-/// A place in an export: the agent, and a place in its list.
+/// Parses a position in an export: the agent, and a position in its list.
 pub(crate) fn read_export(text: &str) -> Option<ExportPlace> {
     let (agent, before) = text.split_at_checked(32)?;
     let before = (!before.is_empty()).then(|| read_place(before).ok_or(()));
@@ -80,7 +81,7 @@ pub(crate) fn read_export(text: &str) -> Option<ExportPlace> {
     })
 }
 
-/// The text that [`read_export`] reads.
+/// Formats a position for [`read_export`].
 pub(crate) fn write_export(place: ExportPlace) -> String {
     let before = place.before.map(write_place).unwrap_or_default();
     write_place(place.agent.uuid()) + &before

@@ -7,7 +7,7 @@ use axum::{
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// The digest of several parts, concatenated: sixty-four digits.
+/// The digest of the concatenated parts, in 64 digits.
 pub(crate) fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -20,7 +20,7 @@ pub(crate) fn digest(parts: &[&[u8]]) -> String {
     })
 }
 
-/// An entity tag for a body: half of the digest, since 128 bits are enough to distinguish any two bodies.
+/// The entity tag of a body: half of its digest, since 128 bits are enough to distinguish any two bodies.
 pub(crate) fn entity_tag(body: &str) -> String {
     let digest = digest(&[body.as_bytes()]);
     format!("\"{}\"", digest.get(..32).unwrap_or(&digest))

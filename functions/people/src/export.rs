@@ -1,8 +1,9 @@
-//! Every row of a list, of all of a person's agents, for a file.
+//! Exports: all rows of a list, for all agents of a person or for one.
 //!
-//! Agent by agent, in order of their ids, and each agent's newest first: a merged list would read each agent's rows again
-//! for each page. So what is read grows with what is written, and what is in memory is a page of a few agents. An export
-//! ends where its file is full or its time is up, and says where it goes on.
+//! The rows are sorted by agent id, and each agent's rows are newest first. A list merged by time would read each
+//! agent's rows again for each page. The number of reads therefore grows only with the size of the file, and memory
+//! holds one page of a few agents at a time. An export ends when its file is full, or when it has reached its maximum
+//! of agents or pages. It then returns the position at which the next one continues.
 
 use crate::caller::Caller;
 use crate::several::several;
@@ -11,12 +12,12 @@ use purser_domain::{Agent, AgentId, Result};
 use purser_store::{Page, PageRequest, READ_AT_ONCE};
 use uuid::Uuid;
 
-/// Where an export goes on.
+/// The position at which an export continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExportPlace {
-    /// With this agent's rows,
+    /// The agent whose rows are next.
     pub(crate) agent: AgentId,
-    /// those before this place; `None` for its newest.
+    /// The position in the agent's rows; `None` for its newest row.
     pub(crate) before: Option<Uuid>,
 }
 
@@ -28,14 +29,14 @@ impl ExportPlace {
 
 /// The number of agents whose first pages are read together.
 const TOGETHER: usize = 25;
-/// The most agents of one file. Eight at once, with ten reads for each, take some seconds.
+/// The maximum number of agents in one file. With eight agents at once and ten reads for each, they take some seconds.
 const MOST_AGENTS: usize = 500;
-/// The most further pages, which are read one after another.
+/// The maximum number of pages after an agent's first, which are read one after another.
 const MOST_PAGES: u32 = 100;
 
 impl People {
-    /// Reads the rows of the person's agents, or of one, with `read`, and has `write` write them until that says that
-    /// there is no room for more. The answer is where to go on; `None` at the end.
+    /// Reads the rows of the person's agents, or of one, with `read`, and passes them to `write` until that returns
+    /// that there is no more room. Returns the position at which to continue; `None` at the end.
     pub(crate) async fn export<T, F>(
         &self,
         person: &Caller,
@@ -87,7 +88,7 @@ impl People {
         Ok(later.first().copied().map(ExportPlace::of))
     }
 
-    /// The agents that are still to be read, in order of their ids.
+    /// The agents that are still to be exported, in order of their ids.
     async fn exported(
         &self,
         person: &Caller,

@@ -1,7 +1,7 @@
-//! The user-session group: what people do with their agents, as JSON and as pages; and the agents' poll of an approval,
-//! which their owner may make too.
+//! The user-session group: people's management of their agents, as a JSON API and as pages; and the poll of an
+//! approval, which agents and their owners can call.
 //!
-//! One folder for each feature. In each:
+//! Each feature has a folder with these files:
 //!
 //! ```text
 //! api.rs                    ─parse─▶ operations.rs ─▶ shared/store, shared/chain
@@ -10,10 +10,10 @@
 //!
 //! `operations.rs` is an `impl People` that the JSON endpoints and the forms share. An operation takes an agent only as
 //! [`agents::owned::Owned`], which only the ownership check creates, and every write takes the version that it expects.
-//! `section.rs` is a feature's part of the agent's page. `ui/` has what pages are made of, `sessions/` who is signed in
-//! and what a form must carry. `api.rs` and `pages.rs` at the top have all routes.
+//! `section.rs` is a feature's part of the agent's page. `ui/` has the building blocks of pages, and `sessions/` has
+//! sign-in, sessions and the checks of forms. `api.rs` and `pages.rs` in this folder have all routes.
 //!
-//! Nothing here signs: `payments` attests each wallet's address, and the balance comes from the chain.
+//! This function signs nothing: `payments` attests the address of each wallet, and balances are read from the chain.
 
 mod address;
 mod agents;
@@ -69,8 +69,8 @@ pub fn openapi() -> OpenApi {
     api::description()
 }
 
-/// The group's router. Configuration and secrets are read, the issuer's keys fetched, and the first connections opened
-/// before the first request.
+/// The group's router. Before the first request, it reads the configuration and the secrets, fetches the issuer's keys,
+/// and opens the first connections.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env,
@@ -96,10 +96,10 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let ([rpc_url, sign_in_key], sessions, _warm) = tokio::try_join!(
         secrets,
         Sessions::new(settings.sessions, now),
-        // The first read opens the connection; a catalog that can't be read yet is read again by the first call.
+        // The first read opens the connection. If the catalog can't be read yet, the first call reads it again.
         async { Ok(catalog.current(now).await.ok()) },
     )?;
-    // A balance is read from the newest block, so no depth matters.
+    // Balances are read from the newest block, so the number of confirmations does not matter.
     let finality = Finality { confirmations: 1 };
     let throttle_table: Arc<str> = settings.throttle_table.into();
     let people = Arc::new(People {

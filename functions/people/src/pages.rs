@@ -1,11 +1,11 @@
-//! The dashboard: pages of HTML for a browser with a session.
+//! The dashboard: HTML pages for a browser with a session.
 //!
-//! Each page is a function from plain data to markup, in its feature's folder; maud escapes every value. A
-//! page works without script: forms are posted and answered with a redirect, and what is edited in place is in
-//! `<details>`. `assets/script.js` adds what only a script can: new approvals without a reload, copying, local times.
+//! Each page is a function from plain data to markup, in its feature's folder; maud escapes every value. Pages work
+//! without a script: forms are posted and answered with a redirect, and values are edited in place in `<details>`
+//! elements. `assets/script.js` adds new approvals without a reload, copy buttons and local times.
 //!
-//! Deliberately elsewhere: authentication (`sessions/session.rs`), and what a form does (the operations, which the JSON
-//! endpoints share).
+//! Authentication is in `sessions/session.rs`. The effects of forms are in the operations, which the JSON endpoints
+//! share.
 
 use crate::sessions::session::page_of;
 use crate::ui::error_page::{ErrorPage, error_page};
@@ -96,7 +96,7 @@ async fn page_headers(request: Request, next: Next) -> Response {
         response = match failure.error().kind() {
             ErrorKind::RecentSignInRequired { .. } => {
                 let mut leading = sessions::sign_in::again(&page);
-                // The log tells why.
+                // The log reports the failure.
                 leading.extensions_mut().insert(failure);
                 leading
             }
@@ -112,8 +112,9 @@ async fn page_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// A page runs only our script, uses only our style sheet, connects only to us, and can't be framed. `no-store` keeps
-/// it out of every cache, the browser's own included: it may show a key.
+/// The headers of every page. A page runs only scripts, uses only style sheets and connects only to servers of the
+/// dashboard's origin, and can't be framed. `no-store` keeps pages out of every cache, the browser's own included,
+/// since a page may show a key.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,

@@ -7,8 +7,8 @@ use axum::{
 use purser_api::Failure;
 use purser_domain::Error;
 
-/// 303, which turns a POST into the GET of a page (RFC 9110 §15.4.4). The addresses are our own, or an issuer's as
-/// serialized by the URL parser.
+/// A 303 response, which leads from a `POST` to the `GET` of a page (RFC 9110 §15.4.4). The URL is a path of the
+/// dashboard, or a URL of the issuer that the URL parser has serialized.
 pub(crate) fn see_other(address: &str) -> Response {
     match HeaderValue::from_str(address) {
         Ok(address) => (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response(),

@@ -1,4 +1,5 @@
-//! Shared parts of the endpoints: the caller, the id in the path, the `If-Match` version, and the filters of a list.
+//! The shared parts of the endpoints: the caller, the id in the path, the `If-Match` version, and the filters of a
+//! list.
 
 use crate::agents::owned::{Owned, named};
 use crate::caller::Caller;
@@ -14,12 +15,12 @@ use purser_store::{PageRequest, READ_AT_ONCE};
 use serde_json::Value;
 
 impl People {
-    /// The person whose session this is.
+    /// The person that the session belongs to.
     pub(crate) async fn authenticate(&self, token: SessionToken) -> Result<Caller> {
         self.person(token.presented()?).await
     }
 
-    /// The agent named in the path, if it is the caller's.
+    /// The agent named in the path, if it belongs to the caller.
     pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
         let read = async |person: &Caller| self.own_agent(person, named(AgentId::parse(agent))?).await;
         let (_, owned) = self.person_reading(token.presented()?, read).await?;
@@ -27,7 +28,7 @@ impl People {
     }
 }
 
-/// A body that may be left out.
+/// Parses a body that may be absent.
 pub(crate) fn optional_body(bytes: &Bytes) -> Result<Value> {
     if bytes.is_empty() {
         Ok(Value::Object(serde_json::Map::new()))
@@ -36,7 +37,7 @@ pub(crate) fn optional_body(bytes: &Bytes) -> Result<Value> {
     }
 }
 
-/// The body and the `If-Match` version. Both are checked, so that one answer reports the problems of both.
+/// The body and the `If-Match` version. Both are checked, so that one response reports the problems of both.
 pub(crate) fn with_version<T>(body: Result<T>, meant: Result<Precondition>) -> Result<(T, Precondition)> {
     match (body, meant) {
         (Ok(body), Ok(meant)) => Ok((body, meant)),
@@ -62,7 +63,7 @@ pub(crate) fn version_or_any(meant: IfMatch) -> Result<Precondition> {
     }
 }
 
-/// Which rows a list returns; `place` reads its cursor.
+/// The page of a list that a query requests; `place` parses the cursor.
 pub(crate) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
     PageRequest {
         before: query.read("cursor", place, cursor::FORM),
@@ -70,18 +71,18 @@ pub(crate) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>)
     }
 }
 
-/// The agent that a list is filtered by.
+/// The agent by which a list is filtered.
 pub(crate) fn agent_filter(query: &mut Query) -> Option<AgentId> {
     query.read("agent_id", AgentId::parse, "must be a UUID")
 }
 
-/// The time that a list is filtered by.
+/// The time range by which a list is filtered.
 pub(crate) fn span(query: &mut Query) -> Span {
     let (from, to) = from_to(query);
     Span { from, to }
 }
 
-/// The 201 answer for what was created.
+/// The 201 response for a created resource.
 pub(crate) fn created(answer: impl IntoResponse) -> Response {
     (StatusCode::CREATED, answer).into_response()
 }

@@ -16,25 +16,25 @@ pub(crate) struct Settings {
     pub(crate) pays_out: bool,
     pub(crate) sessions: SessionSettings,
     pub(crate) session_limits: SessionLimits,
-    /// How long an approval lives: the same as that of `payments`.
+    /// The lifetime of an approval, the same as in `payments`.
     pub(crate) approval_ttl: Duration,
-    /// The origin of the pages; `None` for the gateway's own name.
+    /// The dashboard's origin; `None` for the gateway's host name.
     pub(crate) dashboard_url: Option<String>,
     pub(crate) payments_function: String,
-    /// Where KMS has the wallets' keys: the stack's name, and a new key's policy.
+    /// The name of the stack and the policy of a new key, if KMS has the wallets' keys.
     pub(crate) new_keys: Option<(String, Option<String>)>,
     pub(crate) rpc_url_secret: String,
     pub(crate) sign_in_key_secret: String,
-    /// The key of asserted addresses; `None`: none is valid.
+    /// The secret with the key that verifies asserted client addresses; with `None`, no assertion is valid.
     pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) webhooks_table: String,
     pub(crate) webhook_requests_queue_url: String,
     pub(crate) notice_requests_queue_url: String,
     pub(crate) webhook_secrets_key: String,
-    /// Whether there is a sender of mail.
+    /// Whether the deployment sends mail.
     pub(crate) mails: bool,
     pub(crate) webhook_hosts: AllowedHosts,
-    /// The deployment, as events name it.
+    /// The name of the deployment in events.
     pub(crate) event_source: EventSource,
 }
 
@@ -84,8 +84,8 @@ impl Settings {
     }
 }
 
-/// A session ends after an hour without use, and at the latest after a working day. An approval requires a recent
-/// sign-in above the default daily cap of a service.
+/// The limits of sessions. By default, a session ends after an hour without use, and after a working day at the latest.
+/// Approving an amount above the default daily cap of a service requires a recent sign-in.
 fn session_limits(env: &mut Env) -> SessionLimits {
     let minutes: u32 = env.number("SESSION_IDLE_MINUTES", 60, 5..=1_440);
     let hours: u32 = env.number("SESSION_HOURS", 8, 1..=168);
@@ -99,7 +99,8 @@ fn session_limits(env: &mut Env) -> SessionLimits {
     }
 }
 
-/// Whether it is exactly what a browser sends as `Origin`: the two are compared as text.
+/// Whether the text is an origin exactly as browsers send it in the `Origin` header, since the two are compared as
+/// text.
 fn is_origin(text: &str) -> bool {
     let url = Url::parse(text).ok();
     let web = url.filter(|url| matches!(url.scheme(), "http" | "https"));

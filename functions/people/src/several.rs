@@ -1,12 +1,12 @@
-//! Several calls concurrently, up to a bound: one person's request must not use up what all share.
+//! Concurrent calls with a limit, so that one person's request can't use up resources that all requests share.
 
 use purser_domain::{Error, Result};
 use tokio::task::JoinSet;
 
-/// How many run concurrently at most.
+/// The maximum number of concurrent calls.
 const AT_ONCE: usize = 8;
 
-/// The results of `work` on each item, in the order of the items; the first failure ends the rest.
+/// The results of `work` on each item, in the order of the items. The first failure cancels the rest.
 pub(crate) async fn several<T, R, F>(items: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Result<Vec<R>>
 where
     F: Future<Output = Result<R>> + Send + 'static,

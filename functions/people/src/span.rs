@@ -1,31 +1,32 @@
-//! A part of a list by time. Lists are in order of `UUIDv7`s, which begin with their time: so a time is a place in them,
-//! and nothing outside the part is read but the rest of its last page.
+//! A time range of a list. Lists are sorted by `UUIDv7`, which begins with its time, so a time is a position in the
+//! list. Outside the range, only the rest of the last page is read.
 
 use purser_domain::{SettlementId, Timestamp};
 use uuid::Uuid;
 
-/// From a time on, and before a time.
+/// A time range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The first instant that is in it.
+    /// The start of the range, inclusive.
     pub(crate) from: Option<Timestamp>,
-    /// The first instant that no longer is.
+    /// The end of the range, exclusive.
     pub(crate) to: Option<Timestamp>,
 }
 
 impl Span {
-    /// Where a list is read from, newest first: at this place of it, or later where the part begins.
+    /// The position before which a list is read, newest first: the cursor `place`, or the end of the range if that is
+    /// older.
     pub(crate) fn before(self, place: Option<Uuid>) -> Option<Uuid> {
         [place, self.to.map(first_at)].into_iter().flatten().min()
     }
 
-    /// Whether this place, and everything older, is before the part.
+    /// Whether this position, and all older ones, are before the range.
     pub(crate) fn is_over(self, place: Uuid) -> bool {
         self.from.is_some_and(|from| place < first_at(from))
     }
 }
 
-/// The smallest id of an instant; ids of every kind have the same form.
+/// The smallest id of a time. Ids of all kinds have the same format.
 fn first_at(at: Timestamp) -> Uuid {
     SettlementId::at(at, [0; 8]).uuid()
 }
@@ -47,7 +48,7 @@ mod tests {
             assert!(id(19, random) < before && id(20, random) >= before);
             assert!(!span.is_over(id(10, random)) && span.is_over(id(9, random)));
         }
-        // A page of it goes on where the one before ended.
+        // The next page continues where the previous one ended.
         assert_eq!(span.before(Some(id(15, 3))), Some(id(15, 3)));
         assert_eq!(span.before(Some(id(25, 3))), Some(before));
         assert_eq!(Span::default().before(Some(id(5, 3))), Some(id(5, 3)));

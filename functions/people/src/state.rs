@@ -1,4 +1,4 @@
-//! The state of every handler: the tables, the chain, the sessions, the clock.
+//! The state that all handlers share: the tables, the chain, the sessions and the clock.
 
 use crate::agents::new_keys::NewKeys;
 use crate::sessions::sign_in_key::SignInKey;
@@ -18,24 +18,25 @@ pub(crate) struct People {
     /// The sums of spending.
     pub(crate) usage: UsageTable,
     pub(crate) authenticator: Authenticator,
-    /// The calls that begin to wait in a minute: of one agent, of one owner's agents, and of all.
+    /// The limits of the waits for approvals that begin in a minute: for one agent, for one owner's agents, and for
+    /// all.
     pub(crate) agent_waits: Throttle,
     pub(crate) owner_waits: Throttle,
     pub(crate) waits: Throttle,
-    /// Only for balances.
+    /// Used only to read balances.
     pub(crate) chain: Chain,
-    /// Alone holds the wallets' keys.
+    /// The only function that can sign with the wallets' keys.
     pub(crate) payments: PaymentsFunction,
     pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
     pub(crate) limits: SessionLimits,
-    /// How long an approval lives.
+    /// The lifetime of an approval.
     pub(crate) approval_ttl: Duration,
     pub(crate) sign_in_key: SignInKey,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) network: Network,
-    /// Whether there is a facilitator to pay out through.
+    /// Whether the deployment has a facilitator for payouts.
     pub(crate) pays_out: bool,
     pub(crate) webhooks: WebhooksTable,
     /// The queue of tests and redeliveries of webhooks.
@@ -44,13 +45,13 @@ pub(crate) struct People {
     pub(crate) notice_requests: NoticeRequestsQueue,
     /// The key that webhooks' secrets and notices' URLs are encrypted with. This function can't decrypt.
     pub(crate) secrets_key: SecretsKey,
-    /// Whether notices are mailed.
+    /// Whether the deployment sends notices by mail.
     pub(crate) mails: bool,
-    /// Hosts that a webhook may have whatever their address is.
+    /// Hosts that a webhook's URL may have regardless of their IP address.
     pub(crate) webhook_hosts: AllowedHosts,
-    /// The deployment, as events name it.
+    /// The name of the deployment in events.
     pub(crate) event_source: EventSource,
-    /// The origin of the pages; `None` for the gateway's own name.
+    /// The dashboard's origin; `None` for the gateway's host name.
     pub(crate) dashboard_url: Option<String>,
 }
 
@@ -60,7 +61,7 @@ impl People {
         self.clock.now()
     }
 
-    /// The catalog, at most seconds old.
+    /// The catalog, at most a few seconds old.
     pub(crate) async fn catalog(&self) -> Result<Arc<Edition>> {
         self.catalog.current(self.now()).await
     }
