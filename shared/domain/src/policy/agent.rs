@@ -5,12 +5,12 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use subtle::{Choice, ConstantTimeEq};
 
-/// An agent: the one that pays, and the scope of every limit.
+/// An agent: it makes the payments, and every limit applies to one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
     /// The agent's UUID.
     pub id: AgentId,
-    /// A name for people.
+    /// The display name.
     pub name: String,
     /// The person who owns it: a [`crate::PersonId`].
     pub owner: String,
@@ -24,7 +24,7 @@ pub struct Agent {
     pub keys: Vec<AgentKey>,
     /// Its rules.
     pub rules: Vec<Rule>,
-    /// The [`crate::StartingSet`], by its digest; `None` where it started with no service.
+    /// The digest of its [`crate::StartingSet`]; `None` if it started without services.
     pub starting_set: Option<Fingerprint>,
     /// Counts the edits of this record.
     pub version: u64,
@@ -33,31 +33,31 @@ pub struct Agent {
 named! {
     /// Whether an agent may pay.
     AgentStatus {
-        /// It may, within its policies.
+        /// The agent may pay, within its policies.
         Active = "active",
-        /// It may not, approved calls included.
+        /// The agent may not pay, even if a call was approved.
         Frozen = "frozen",
     }
 }
 
-/// The name that people give an agent.
+/// The name that people gave an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentName(String);
 
 impl AgentName {
-    /// The longest name, in characters.
+    /// The maximum length, in characters.
     pub const MAX: usize = 100;
     /// The requirement of [`AgentName::parse`], for the message of a problem.
     pub const FORM: &'static str = "must be a text of 1 to 100 characters without control characters";
 
-    /// Reads a name, without the space around it. `None` for any other text.
+    /// Parses a name and trims it. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.trim();
         let fits = (1..=Self::MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
         fits.then(|| Self(name.to_owned()))
     }
 
-    /// The name.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -66,24 +66,24 @@ impl AgentName {
 /// The stored record of a key, without the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentKey {
-    /// Which of the agent's keys this is; part of the public half.
+    /// The key's id within its agent; part of the public half.
     pub id: KeyId,
     /// SHA-256 of the secret half. The secret is 256 random bits, so no salt or stretching is needed.
     pub digest: SecretDigest,
     /// When it was created.
     pub created_at: Timestamp,
-    /// It is refused from this instant on: set by revocation, and by rotation at the end of the overlap.
+    /// The time from which the key is refused: set by revocation, and by rotation to the end of the overlap.
     pub ends_at: Option<Timestamp>,
-    /// Its permissions and its end.
+    /// Its permissions and its expiry.
     pub scope: KeyScope,
 }
 
-/// A key's number within its agent: 64 random bits.
+/// The id of a key within its agent: 64 random bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyId(pub u64);
 
 impl KeyId {
-    /// Reads sixteen lower-case hexadecimal digits; `None` for any other text.
+    /// Parses sixteen lower-case hexadecimal digits; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let id = u64::from_str_radix(text, 16).ok().map(Self)?;
         (id.to_string() == text).then_some(id)
@@ -97,11 +97,11 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// SHA-256 of a secret, such as a key's secret half. Two can only be compared in constant time.
+/// SHA-256 of a secret, such as a key's secret half. Two digests can only be compared in constant time.
 #[derive(Clone, Copy)]
 pub struct SecretDigest([u8; 32]);
 
-/// Nothing of the digest: debug output may reach a log.
+/// Does not print the digest: debug output may reach a log.
 impl fmt::Debug for SecretDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretDigest(..)")
@@ -128,7 +128,7 @@ impl SecretDigest {
         Self(Sha256::digest(secret).into())
     }
 
-    /// A digest that was stored.
+    /// A stored digest.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -145,7 +145,7 @@ impl SecretDigest {
         alloy_primitives::hex::encode(self.0)
     }
 
-    /// The bytes that are stored.
+    /// The bytes to store.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -154,22 +154,22 @@ impl SecretDigest {
 /// A key's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyStatus {
-    /// It is valid until somebody ends it.
+    /// The key is valid, and has no end.
     Active,
-    /// It was rotated, and is still valid during the overlap.
+    /// The key has an end, set by rotation or its expiry, and is valid until then.
     Ending {
-        /// It is refused from this instant on.
+        /// The time from which it is refused.
         ends_at: Timestamp,
     },
-    /// It is refused for ever.
+    /// The key is refused, for ever.
     Ended {
-        /// Since when.
+        /// The time since which it is refused.
         ended_at: Timestamp,
     },
 }
 
 impl KeyStatus {
-    /// The status in our API.
+    /// The name of the status in the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -189,12 +189,12 @@ impl AgentKey {
         }
     }
 
-    /// From when on it is refused: its own end or the expiry of its scope, whichever comes first.
+    /// The time from which the key is refused: its own end or the expiry of its scope, whichever is earlier.
     fn end(&self) -> Option<Timestamp> {
         self.ends_at.into_iter().chain(self.scope.expires_at).min()
     }
 
-    /// The half that is no secret: `gak_pub_…`.
+    /// The public half: `gak_pub_…`.
     pub fn public_half(&self, agent: AgentId) -> String {
         format!("{PUBLIC_PREFIX}{}{}", agent.uuid().simple(), self.id)
     }
@@ -203,7 +203,7 @@ impl AgentKey {
         matches!(self.status(now), KeyStatus::Ended { .. })
     }
 
-    /// The key, ended at `end` or at its own earlier end: an end is never postponed.
+    /// The key with the end `end`, or with its own end if that is earlier: an end is never postponed.
     fn ending(self, end: Timestamp) -> Self {
         let end = self.end().map_or(end, |already| already.min(end));
         Self {
@@ -213,29 +213,30 @@ impl AgentKey {
     }
 }
 
-/// Why an agent's keys were not changed.
+/// The reason that an agent's keys were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRefusal {
     /// The agent has no such key.
     Unknown,
-    /// The key has ended, which is final.
+    /// The key has ended, and an end is final.
     Ended,
-    /// [`Agent::MOST_KEYS`] are valid already.
+    /// The agent already has [`Agent::MOST_KEYS`] valid keys.
     TooMany,
 }
 
 impl Agent {
-    /// The most keys of an agent that have not ended.
+    /// The maximum number of an agent's keys that have not ended.
     pub const MOST_KEYS: usize = 20;
-    /// The most keys that are kept, ended ones included: the record is read with every payment.
+    /// The maximum number of stored keys, ended ones included: the record is read with every payment.
     pub const MOST_KEPT_KEYS: usize = 50;
-    /// How long an ended key is kept, for people to see.
+    /// The time for which an ended key is kept, so that people can see it.
     pub const ENDED_KEYS_KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
-    /// The longest that a rotated key stays valid.
+    /// The maximum time for which a rotated key stays valid.
     pub const LONGEST_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
 
-    /// The agent with one more key. Keys that ended long ago are dropped, and those that ended first if there would be
-    /// too many. A key whose number exists was added by an attempt whose answer was lost, and is not added twice.
+    /// The agent with one more key. Keys that ended long ago are dropped; if there are still too many, those that ended
+    /// first are dropped too. A key whose id already exists was added by an attempt whose answer was lost, and is not
+    /// added again.
     pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRefusal> {
         if self.key(key.id).is_some() {
             return Ok(self);
@@ -258,8 +259,8 @@ impl Agent {
         Ok(self)
     }
 
-    /// The agent with `new` in place of a key, which stays valid for `overlap`, but never longer than it would have. The
-    /// new key has the old one's scope.
+    /// The agent with `new` in place of a key. The old key stays valid for `overlap`, but no longer than it already
+    /// would. The new key has the old one's scope.
     pub fn with_rotated_key(
         self,
         old: KeyId,
@@ -269,7 +270,7 @@ impl Agent {
     ) -> Result<Self, KeyRefusal> {
         match self.key(old) {
             None => Err(KeyRefusal::Unknown),
-            // Rotated by an earlier attempt whose answer was lost.
+            // An earlier attempt, whose answer was lost, already rotated the key.
             Some(_) if self.key(new.id).is_some() => Ok(self),
             Some(key) if key.has_ended(now) => Err(KeyRefusal::Ended),
             Some(key) => {
@@ -279,7 +280,7 @@ impl Agent {
         }
     }
 
-    /// The agent with a key ended at `now`. An ended key is unchanged.
+    /// The agent with a key that ends at `now`. A key that has already ended is unchanged.
     pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRefusal> {
         match self.key(id) {
             None => Err(KeyRefusal::Unknown),
@@ -288,12 +289,12 @@ impl Agent {
         }
     }
 
-    /// The key with that number.
+    /// The key with this id.
     pub fn key(&self, id: KeyId) -> Option<&AgentKey> {
         self.keys.iter().find(|key| key.id == id)
     }
 
-    /// Whether the key is valid at `now`, for a call whose secret was compared before.
+    /// Whether the key is valid at `now`, for a call whose secret was already compared.
     pub fn takes(&self, id: KeyId, now: Timestamp) -> bool {
         self.key(id).is_some_and(|key| !key.has_ended(now))
     }
@@ -313,22 +314,22 @@ const SECRET_PREFIX: &str = "gak_sec_";
 
 /// A key as an agent presents it: `gak_pub_<agent><key>:gak_sec_<secret>`, not verified.
 ///
-/// The public half is the agent's UUID as 32 hexadecimal digits and the key's number as 16 more, so that the agent's
+/// The public half contains the agent's UUID as 32 hexadecimal digits and the key's id as 16 more, so that the agent's
 /// record can be read in the same batch as everything else.
 pub struct PresentedKey {
     /// The agent that the key claims to belong to.
     pub agent: AgentId,
-    /// The key that it claims to be.
+    /// The id that the key claims to have.
     pub key: KeyId,
     digest: SecretDigest,
 }
 
-/// Why an `Authorization` header carries no key.
+/// The reason that an `Authorization` header contains no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyProblem {
     /// Not of the form `Bearer <public>:<secret>`.
     HeaderForm,
-    /// Of that form, but not a key of ours.
+    /// Of that form, but not one of Purser's keys.
     NotAKey,
 }
 
@@ -376,24 +377,24 @@ impl PresentedKey {
         same_secret & in_force
     }
 
-    /// Whether this is the secret of the key with this record, and it is valid at `now`; whose key it is, the caller
-    /// knows.
+    /// Whether this is the secret of the key with this record, and the key is valid at `now`. The caller already knows
+    /// which agent the key belongs to.
     pub fn is_the_secret_of(&self, key: &AgentKey, now: Timestamp) -> bool {
         let same_secret: bool = self.digest.ct_eq(&key.digest).into();
         same_secret & !key.has_ended(now)
     }
 }
 
-/// A new key: what the agent keeps and what we store. The text is shown once and stored nowhere.
+/// A new key: the text for the agent and the record to store. The text is shown once and never stored.
 pub struct NewKey {
     /// `gak_pub_…:gak_sec_…`, for the agent.
     pub text: String,
-    /// The record that we store.
+    /// The record to store.
     pub record: AgentKey,
 }
 
 impl NewKey {
-    /// A key of `agent` from 40 random bytes: 8 are its number, 32 its secret. Its scope has no limits.
+    /// A key of `agent` from 40 random bytes: 8 for its id, 32 for its secret. Its scope has no limits.
     pub fn from_random(agent: AgentId, random: [u8; 40], created_at: Timestamp) -> Self {
         let (number, secret) = random
             .split_first_chunk::<8>()
@@ -421,8 +422,8 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    // No `==`, whose timing would reveal how much was right, and nothing that a log could print. The digest has both,
-    // written by hand above.
+    // No `==`, whose timing would reveal how much of the secret was right, and no output that a log could print.
+    // `SecretDigest` implements `PartialEq` and `Debug` by hand, above.
     static_assertions::assert_not_impl_any!(PresentedKey: PartialEq, fmt::Debug, fmt::Display);
     static_assertions::assert_not_impl_any!(NewKey: PartialEq, fmt::Debug, fmt::Display);
 
@@ -534,7 +535,7 @@ mod tests {
         }
     }
 
-    /// Rotation and revocation keep the end.
+    /// Rotation and revocation don't change the expiry.
     #[test]
     fn nothing_extends_the_expiry_of_a_key() {
         let (before, now) = (secs(999), secs(1_000));
@@ -558,7 +559,7 @@ mod tests {
                 .with_rotated_key(KeyId(1), key(2, None), Duration::DAY, at)
         };
         assert_eq!(rotated(now), Err(KeyRefusal::Ended));
-        // The overlap ends no later than the key would have.
+        // The overlap ends no later than the key's own expiry.
         let keys = rotated(before).unwrap().keys;
         assert_eq!(keys, [expiring(1, 1_000, Some(1_000)), expiring(2, 1_000, None)]);
     }
@@ -682,7 +683,7 @@ mod tests {
     }
 
     proptest! {
-        /// The record keeps a limited number of keys.
+        /// The number of stored keys is limited.
         #[test]
         fn adding_a_key_only_drops_ended_keys(
             ends in prop::collection::vec(prop::option::of(0_u64..8_000_000), 0..60),

@@ -19,40 +19,40 @@ use crate::{
 pub struct Approval {
     /// The approval's id.
     pub id: ApprovalId,
-    /// Who asks.
+    /// The requesting agent.
     pub agent: AgentId,
-    /// The `sub` of the person who owns the agent, and decides.
+    /// The `sub` of the person who owns the agent and decides on the approval.
     pub owner: String,
-    /// The key that asked.
+    /// The key of the request.
     pub key: KeyId,
-    /// The decision that escalated.
+    /// The decision that escalated to this approval.
     pub transaction: TransactionId,
     /// The hash of the request.
     pub fingerprint: Fingerprint,
-    /// For which service.
+    /// The service.
     pub service: ServiceId,
-    /// For which operation.
+    /// The operation.
     pub operation: OperationSlug,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
     /// The call, as the agent describes it.
     pub call: CallDescription,
-    /// The policy's threshold at that time.
+    /// The policy's threshold at the time of the request.
     pub threshold: Amount,
-    /// The rule that asked, if the threshold did not.
+    /// The rule that requires the approval, if the threshold does not.
     pub rule: Option<AskingRule>,
-    /// When it was asked.
+    /// The time of the request.
     pub created_at: Timestamp,
-    /// When it expires.
+    /// The time at which it expires.
     pub expires_at: Timestamp,
     /// The decision.
     pub resolution: Resolution,
 }
 
 impl Approval {
-    /// Whether it is for this request, at these terms.
+    /// Whether the approval is for this request, at these terms.
     pub fn is_for(&self, intent: &Intent) -> bool {
         self.fingerprint == intent.fingerprint
             && self.amount == intent.offer.amount()
@@ -63,7 +63,7 @@ impl Approval {
 /// A person's decision and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// Nothing yet.
+    /// No decision yet.
     Pending,
     /// Approved.
     Approved(ApprovalResolution),
@@ -73,7 +73,7 @@ pub enum Resolution {
     Executed {
         /// The approving decision.
         ruling: ApprovalResolution,
-        /// The one settlement.
+        /// The settlement of the payment that used it.
         settlement: SettlementId,
     },
 }
@@ -81,15 +81,15 @@ pub enum Resolution {
 /// A person's decision on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalResolution {
-    /// The time.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// The `sub` of the person.
+    /// The `sub` of the person who decided.
     pub by: String,
-    /// Their note, for themselves and the agent: at most [`NOTE_MAX`] characters.
+    /// Their note for themselves and the agent: at most [`NOTE_MAX`] characters.
     pub note: Option<String>,
 }
 
-/// The longest note on an approval, in characters.
+/// The maximum length of a note on an approval, in characters.
 pub const NOTE_MAX: usize = 500;
 
 named! {
@@ -109,14 +109,15 @@ named! {
 }
 
 impl ApprovalStatus {
-    /// Whether it can still lead to a payment, so that an identical request joins it and stages no other.
+    /// Whether the approval can still lead to a payment. While it can, an identical request uses this approval and
+    /// creates no other.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Approved)
     }
 }
 
 impl Approval {
-    /// Its status at `now`.
+    /// The approval's status at `now`.
     pub fn status(&self, now: Timestamp) -> ApprovalStatus {
         let in_time = now < self.expires_at;
         match &self.resolution {
@@ -138,12 +139,12 @@ impl Approval {
         }
     }
 
-    /// When a person decided.
+    /// The time of a person's decision.
     pub fn resolved_at(&self) -> Option<Timestamp> {
         self.ruling().map(|ruling| ruling.at)
     }
 
-    /// The settlement that used it.
+    /// The settlement of the payment that used the approval.
     pub const fn settlement(&self) -> Option<SettlementId> {
         match self.resolution {
             Resolution::Executed { settlement, .. } => Some(settlement),

@@ -11,33 +11,33 @@ named! {
     DecisionResult {
         /// The payment was authorized.
         Allow = "allow",
-        /// It was refused.
+        /// The payment was refused.
         Block = "block",
-        /// A person is asked.
+        /// The payment needs a person's approval.
         Escalate = "escalate",
-        /// A confirmation was reverted: the transfer is no longer on the chain.
+        /// A confirmation was reverted, because the transfer is no longer on the chain.
         RevertConfirmation = "take_back",
-        /// The owner took money back.
+        /// The owner withdrew money from the wallet.
         Payout = "payout",
     }
 }
 
-/// The audit row of a block or an escalation. An allow leaves its settlement instead.
+/// The audit row of a block or an escalation. An allowed payment has a settlement instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionRecord {
-    /// The audit reference that the caller was given.
+    /// The audit reference in the answer to the caller.
     pub transaction: TransactionId,
-    /// Who asked.
+    /// The requesting agent.
     pub agent: AgentId,
-    /// With which key.
+    /// The key of the request.
     pub key: KeyId,
     /// The `sub` of the person who owns the agent.
     pub owner: String,
-    /// For which service.
+    /// The service.
     pub service: ServiceId,
-    /// The operation that the call matches, or else the named one.
+    /// The operation that the call matches, or else the one that the request names.
     pub operation: Option<OperationSlug>,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
@@ -45,13 +45,13 @@ pub struct DecisionRecord {
     pub fingerprint: Fingerprint,
     /// The call, as the agent describes it.
     pub call: CallDescription,
-    /// The time.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// Why it was refused.
+    /// The reason for the refusal.
     pub reason: Reason,
-    /// Which policy version refused it; `None` where the service was never enabled.
+    /// The policy version that refused it; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The approval that was staged, or the open one that was joined.
+    /// The created approval, or the open one of an identical request.
     pub approval: Option<ApprovalId>,
     /// Every check, in order.
     pub checks: Vec<Check>,
@@ -64,38 +64,38 @@ pub struct DecisionRecord {
 pub enum LoggedDecision {
     /// A payment was authorized; its settlement is the record.
     Allowed(Settlement),
-    /// It was not.
+    /// A payment was refused or escalated.
     Refused(LoggedRefusal),
-    /// A payment that was confirmed no longer is.
+    /// The confirmation of a payment was reverted.
     ConfirmationReverted(ConfirmationReverted),
-    /// The owner took money back; its settlement is the record.
+    /// The owner withdrew money; its settlement is the record.
     PaidOut(Settlement),
 }
 
-/// A block or an escalation as the log keeps it: the answer to the caller, as text, and its numbers.
+/// A block or an escalation in the decision log: its answer to the caller as text, and its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedRefusal {
     /// The ID of the decision in the audit log.
     pub transaction: TransactionId,
-    /// Who asked.
+    /// The requesting agent.
     pub agent: AgentId,
-    /// With which key.
+    /// The key of the request.
     pub key: KeyId,
-    /// For which service.
+    /// The service.
     pub service: ServiceId,
-    /// For which operation.
+    /// The operation.
     pub operation: Option<OperationSlug>,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
     /// The call, as the agent describes it.
     pub call: CallDescription,
-    /// The time.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// A block or an escalation.
+    /// The result: a block or an escalation.
     pub result: DecisionResult,
-    /// The slug that was answered.
+    /// The `error` slug of the answer.
     pub error: String,
     /// The reason, such as `category_block:finance`.
     pub reason: String,
@@ -103,9 +103,9 @@ pub struct LoggedRefusal {
     pub rule: String,
     /// The host that was not allowed.
     pub hostname: Option<String>,
-    /// Which policy version refused it; `None` where the service was never enabled.
+    /// The policy version that refused it; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The approval that was staged, or the open one that was joined.
+    /// The created approval, or the open one of an identical request.
     pub approval: Option<ApprovalId>,
     /// Every check, in order.
     pub checks: Vec<Check>,
@@ -113,38 +113,38 @@ pub struct LoggedRefusal {
     pub latency_ms: u64,
 }
 
-/// The audit row of a reverted confirmation: the transfer that it rested on is no longer on the chain.
+/// The audit row of a reverted confirmation: the transfer that confirmed the payment is no longer on the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfirmationReverted {
-    /// Its own audit reference.
+    /// The row's own audit reference.
     pub transaction: TransactionId,
     /// The agent.
     pub agent: AgentId,
     /// The key that authorized it; `None` for a payout, like the other fields that only a purchase has.
     pub key: Option<KeyId>,
-    /// For which service.
+    /// The service.
     pub service: Option<ServiceId>,
-    /// For which operation.
+    /// The operation.
     pub operation: Option<OperationSlug>,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
-    /// When it was reverted.
+    /// The time at which the confirmation was reverted.
     pub at: Timestamp,
-    /// The payment.
+    /// The settlement whose confirmation was reverted.
     pub settlement: SettlementId,
-    /// The transaction that had confirmed it.
+    /// The hash of the transaction that had confirmed it.
     pub tx_hash: TxHash,
-    /// Which policy version had allowed it.
+    /// The policy version that allowed it.
     pub policy_version: Option<u64>,
 }
 
 impl ConfirmationReverted {
-    /// `reason` in the log.
+    /// The value of `reason` in the log.
     pub const REASON: &str = "confirmation_vanished";
 
-    /// The row for reverting that settlement's confirmation.
+    /// The row for the reverted confirmation of that settlement.
     pub fn of(
         settlement: &Settlement,
         transfer_gone: &TransferGone,
@@ -170,7 +170,7 @@ impl ConfirmationReverted {
 }
 
 impl LoggedDecision {
-    /// The line of a settlement.
+    /// The log line of a settlement.
     pub fn of(settlement: Settlement) -> Self {
         match settlement.terms.purpose {
             Purpose::Purchase(_) => Self::Allowed(settlement),
@@ -178,7 +178,8 @@ impl LoggedDecision {
         }
     }
 
-    /// Its position in the log: a `UUIDv7` of the decision's time, unique over all agents. Text order is time order.
+    /// The line's position in the log: a `UUIDv7` of the decision's time, unique across agents. Text order is time
+    /// order.
     pub const fn place(&self) -> Uuid {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.id.uuid(),
@@ -196,7 +197,7 @@ impl LoggedDecision {
         }
     }
 
-    /// For which service; `None` for a payout.
+    /// The service; `None` for a payout.
     pub fn service(&self) -> Option<ServiceId> {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => {

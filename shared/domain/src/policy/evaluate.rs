@@ -1,15 +1,15 @@
 //! The decision: may this agent make this payment now?
 //!
-//! [`evaluate`] is a pure function of the [`Facts`]. It runs every check in the order of `docs/errors.md` §4 -
-//! identity, scope, price, budgets, people, funds: the cheapest and most permanent refusal first - and keeps the result
-//! of each, so that a refused agent sees every failed check in one answer. The first failed check is the answer. An
-//! approval waives only the approval check: caps, scopes and freezes still apply.
+//! [`evaluate`] is a pure function of the [`Facts`]. It runs every check in the order of `docs/errors.md` §4: identity,
+//! scope, price, budgets, approval, funds, so that cheap checks and permanent refusals come first. It keeps the result
+//! of each check, so that a refused agent sees every failed check in one answer. The first failed check determines the
+//! answer. An approval waives only the approval check: caps, scopes and freezes still apply.
 //!
-//! An allow allocates no memory: the checks are an array, and a grant borrows its facts. Only the content of a refusal
-//! is copied (`tests/bench/tests/allocations.rs` counts).
+//! An allowed payment allocates no memory: the checks are an array, and a grant borrows its facts. Only a refusal
+//! copies its content (`tests/bench/tests/allocations.rs` counts the allocations).
 //!
-//! A [`Grant`] can only be made here. Elsewhere: authentication, idempotency and the state of an approval, which come
-//! before (`functions/payments`), and the reservation, which is conditional on the versions of the facts
+//! Only this module can make a [`Grant`]. Elsewhere: authentication, idempotency and the state of an approval, which
+//! are checked before (`functions/payments`), and the reservation, which is conditional on the versions of the facts
 //! (`shared/store`).
 
 use crate::{
@@ -30,7 +30,7 @@ pub struct Facts<'a> {
     pub service: &'a Service,
     /// The called operation; `None` if the service lists no such call.
     pub operation: Option<&'a Operation>,
-    /// The first instant at which the operation's payee and price may be paid, if it is in the future.
+    /// The time from which the operation's payee and price may be paid, if it is in the future.
     pub payee_from: Option<Timestamp>,
     /// The network of the deployment.
     pub network: Network,
@@ -40,15 +40,15 @@ pub struct Facts<'a> {
     pub day: &'a Window,
     /// The window of each of the agent's `budget_limit` rules.
     pub budgets: &'a [(RuleId, Window)],
-    /// The freeze by operators that the agent is under: [`crate::Freezes::of`].
+    /// The operators' freeze that applies to the agent: [`crate::Freezes::of`].
     pub frozen_by_operators: Option<Freeze>,
-    /// The approval in the request, already checked to be for this request and approved.
+    /// The approval that the request names, if it is approved and for this request.
     pub approval: Option<ApprovalId>,
     /// The wallet's balance; `None` if unknown.
     pub balance: Option<Amount>,
-    /// The time that would be recorded: see [`recorded_time`].
+    /// The time that the decision records: see [`recorded_time`].
     pub at: Timestamp,
-    /// How many expired entries a grant evicts.
+    /// Which expired entries a grant evicts.
     pub eviction: Eviction,
 }
 
@@ -57,11 +57,11 @@ pub struct Facts<'a> {
 pub struct CallFacts<'a> {
     /// The agent.
     pub agent: &'a Agent,
-    /// The call of the provider.
+    /// The call to the provider.
     pub request: &'a ProviderRequest,
-    /// The page that a scrape or crawl is to fetch.
+    /// The page that a scrape or crawl fetches.
     pub target: Option<&'a Target>,
-    /// The operation as the request named it.
+    /// The operation that the request names.
     pub named: Option<&'a OperationSlug>,
     /// The called service.
     pub service: &'a Service,
@@ -69,7 +69,7 @@ pub struct CallFacts<'a> {
     pub operation: Option<&'a Operation>,
     /// The agent's policy for the service; `None` if it was never enabled.
     pub enabled: Option<&'a EnabledService>,
-    /// The freeze by operators that the agent is under.
+    /// The operators' freeze that applies to the agent.
     pub frozen_by_operators: Option<Freeze>,
     /// The time of the decision.
     pub at: Timestamp,
@@ -91,7 +91,7 @@ impl<'a> From<&Facts<'a>> for CallFacts<'a> {
     }
 }
 
-/// The time that a decision at `now` records: never before the horizon of any of its windows.
+/// The time that a decision at `now` records: never earlier than the [`Window::earliest`] of any of its windows.
 pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
     windows.into_iter().fold(now, |at, window| at.max(window.earliest(now)))
 }
@@ -125,15 +125,15 @@ impl<'a> Grant<'a> {
     pub const fn at(&self) -> Timestamp {
         self.facts.at
     }
-    /// The agent.
+    /// The agent's id.
     pub const fn agent(&self) -> AgentId {
         self.facts.agent.id
     }
-    /// The service.
+    /// The service's id.
     pub const fn service(&self) -> ServiceId {
         self.facts.service.id
     }
-    /// The operation.
+    /// The operation's slug.
     pub const fn operation(&self) -> &'a OperationSlug {
         &self.operation.slug
     }
@@ -150,16 +150,16 @@ impl<'a> Grant<'a> {
             self.facts.at,
         )
     }
-    /// The version of the agent's record (status, keys, rules) that allowed it.
+    /// The version of the agent's record (status, keys, rules) that allowed the payment.
     pub const fn agent_version(&self) -> u64 {
         self.facts.agent.version
     }
-    /// The policy version that allowed it.
+    /// The policy version that allowed the payment.
     pub const fn policy_version(&self) -> u64 {
         self.enabled.version
     }
-    /// The charge that the reservation adds to each window, the day's first. No window is unknown, and each amount
-    /// fits.
+    /// The charge that the reservation adds to each window, the day's first. Every window was among the facts, and each
+    /// amount fits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
         charges(self.facts, self.enabled).flatten()
     }
@@ -176,13 +176,13 @@ impl<'a> Grant<'a> {
 /// A refusal or escalation that is not recorded yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// The first failed check's answer.
+    /// The reason of the first failed check.
     pub reason: Reason,
     /// Every check, in order.
     pub checks: Vec<Check>,
     /// The policy version that refused it; `None` if the service is not enabled.
     pub policy_version: Option<u64>,
-    /// The instant of the evaluation.
+    /// The time of the evaluation.
     pub at: Timestamp,
 }
 
@@ -192,7 +192,7 @@ impl Denial {
         matches!(self.reason, Reason::ApprovalRequired { .. })
     }
 
-    /// Whether the answer depends on a window's amounts at one instant, so that the window must be unchanged.
+    /// Whether the answer depends on a window's amounts, so that it is only valid if the window is unchanged.
     pub const fn rests_on_windows(&self) -> bool {
         matches!(
             self.reason,
@@ -208,7 +208,7 @@ pub enum UnpaidDecision {
     Allow,
     /// The call may not be made.
     Refuse {
-        /// The first failed check's answer.
+        /// The reason of the first failed check.
         reason: Reason,
         /// Every check, in order.
         checks: Vec<Check>,
@@ -217,18 +217,18 @@ pub enum UnpaidDecision {
     NeedsTarget,
 }
 
-/// The refusal of a call without a payment, as answered. It is not recorded.
+/// The refusal of a call without a payment, as answered to the caller. It is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnpaidRefusal {
     /// The reason.
     pub reason: Reason,
     /// Every check, in order.
     pub checks: Vec<Check>,
-    /// The time that the decision took.
+    /// The duration of the decision.
     pub latency_ms: u64,
 }
 
-/// A refusal or escalation, as recorded and answered.
+/// A refusal or escalation, as recorded and as answered to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The ID of the decision in the audit log.
@@ -237,11 +237,11 @@ pub struct Refusal {
     pub reason: Reason,
     /// Every check, in order; empty if none was made.
     pub checks: Vec<Check>,
-    /// The time that the decision took.
+    /// The duration of the decision.
     pub latency_ms: u64,
 }
 
-/// The reason that a payment is refused, with the context that `docs/spec.md` §7 gives each slug.
+/// The reason that a payment is refused, with the context that `docs/spec.md` §7 specifies for each slug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// 403 `service_not_enabled`.
@@ -251,16 +251,17 @@ pub enum Reason {
     },
     /// 403 `operation_not_enabled_for_agent`.
     OperationNotEnabled {
-        /// The called operation or, if the service lists none, the named one.
+        /// The called operation or, if the service lists no such operation, the one that the request names.
         operation: Option<OperationSlug>,
         /// The operations in scope; `None` for all operations of the catalog.
         enabled: Option<Vec<OperationSlug>>,
-        /// The call, if the service lists no such operation.
+        /// The call, if the service lists no operation for it.
         unlisted: Option<Box<UnlistedCall>>,
     },
     /// 403 `domain_not_allowed`.
     DomainNotAllowed {
-        /// The target's host, as compared: the declared one, or another one that the call's own parameter names.
+        /// The target's host, as compared: the one that the request declares, or a different one in the call's own
+        /// parameter.
         hostname: String,
         /// The allowlist.
         allowed: Vec<DomainPattern>,
@@ -283,24 +284,24 @@ pub enum Reason {
     PolicyBlocked(Block),
     /// 402 `daily_spend_limit_exceeded`.
     DailyLimit {
-        /// The present use.
+        /// The amount that counts against the cap now.
         spend_today: Amount,
         /// The provider's price.
         amount: Amount,
         /// The cap.
         max_per_day: Amount,
-        /// The time at which the same call fits.
+        /// When the same call fits.
         retry_at: RetryAt,
     },
     /// 402 `approval_required`.
     ApprovalRequired {
-        /// The approval to wait for; `None` until it is staged.
+        /// The approval to wait for; `None` until it is created.
         approval: Option<ApprovalId>,
         /// The provider's price.
         amount: Amount,
         /// The policy's threshold.
         threshold: Amount,
-        /// The rule that asks, if the threshold does not.
+        /// The rule that requires the approval, if the threshold does not.
         rule: Option<AskingRule>,
     },
     /// 402 `insufficient_usdc_balance`.
@@ -319,14 +320,14 @@ pub enum Reason {
 pub struct UnlistedCall {
     /// The service.
     pub service: ServiceSlug,
-    /// Method and address of the call, without its query.
+    /// The method and the URL of the call, without its query.
     pub called: String,
-    /// Method and endpoint of some operations: those at the call's path first.
+    /// The method and the endpoint of some operations, starting with those at the call's path.
     pub listed: Vec<String>,
 }
 
 impl UnlistedCall {
-    /// The most operations in an answer.
+    /// The maximum number of operations in an answer.
     const MOST: usize = 3;
 
     fn of(facts: &CallFacts<'_>) -> Self {
@@ -350,31 +351,31 @@ impl UnlistedCall {
     }
 }
 
-/// A rule of kind `approval_required` that asks a person.
+/// A rule of kind `approval_required` that requires an approval for a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskingRule {
     /// The rule.
     pub id: RuleId,
-    /// The amount above which it asks.
+    /// The amount above which it requires an approval.
     pub above: Amount,
 }
 
-/// `decision.reason` and `decision.rule_triggered` of `policy_blocked`.
+/// The reason for a `policy_blocked` answer: its `decision.reason` and `decision.rule_triggered`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
     /// The agent is frozen.
     AgentFrozen(Freeze),
     /// A category is blocked by a rule.
     Category(Category),
-    /// An allowlist does not name the vendor.
+    /// An allowlist does not contain the vendor.
     Vendor(ServiceSlug),
     /// The catalog lists no price or payee for the operation.
     Unpayable(Unpayable),
-    /// The offer pays another payee than the operation's.
+    /// The offer pays a payee other than the operation's.
     PayeeNotInCatalog,
-    /// The catalog lists the payee and the price for the operation, but not for long enough.
+    /// The catalog has listed the operation's payee and price for too short a time.
     PayeeTooYoung {
-        /// The first instant at which it may be paid.
+        /// The time from which it may be paid.
         retry_at: Timestamp,
     },
     /// The offer pays the agent's own wallet.
@@ -384,15 +385,15 @@ pub enum Block {
         /// The operation's maximum or, without one, its fixed price.
         max: Amount,
     },
-    /// A budget over all services is used up.
+    /// A budget across all services is used up.
     Budget {
         /// The rule.
         rule: RuleId,
-        /// Its limit.
+        /// The budget's limit.
         limit: Amount,
-        /// The present use.
+        /// The amount that counts against the limit now.
         used: Amount,
-        /// The time at which the same call fits.
+        /// When the same call fits.
         retry_at: RetryAt,
     },
     /// A person rejected the approval.
@@ -401,7 +402,7 @@ pub enum Block {
     ApprovalExpired,
     /// The approval is for another request.
     ApprovalMismatch,
-    /// The agent has the most pending approvals.
+    /// The agent already has the maximum number of pending approvals.
     TooManyApprovals {
         /// The limit.
         limit: u32,
@@ -461,7 +462,7 @@ impl Reason {
         }
     }
 
-    /// `decision.reason`, and the `reason` of a preflight: a rule's own reason, else the slug.
+    /// `decision.reason`, and the `reason` of a preflight: the reason of a [`Block`], else the slug.
     pub fn text(&self) -> String {
         match self {
             Self::PolicyBlocked(block) => block.reason(),
@@ -469,7 +470,7 @@ impl Reason {
         }
     }
 
-    /// `decision.rule_triggered`: the name of the check or rule.
+    /// `decision.rule_triggered`: the check or rule that refused the payment.
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::ServiceNotEnabled { .. } => "service_enabled",
@@ -485,7 +486,7 @@ impl Reason {
         }
     }
 
-    /// The time at which the same call fits; `None` for refusals that time does not end.
+    /// When the same call fits; `None` for refusals that don't end with time.
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
             Self::DailyLimit { retry_at, .. } | Self::PolicyBlocked(Block::Budget { retry_at, .. }) => Some(*retry_at),
@@ -520,7 +521,7 @@ impl Reason {
 named! {
     /// The checks, in the order in which they are made.
     CheckName {
-        /// The service has a record on the agent, and is enabled.
+        /// The agent has a policy for the service, and the service is enabled.
         ServiceEnabled = "service_enabled",
         /// The agent is not frozen.
         AgentActive = "agent_active",
@@ -528,33 +529,33 @@ named! {
         OperationEnabled = "enabled_operations",
         /// The target's host is allowed.
         Domain = "allowed_domains",
-        /// The price is within the request's own ceiling.
+        /// The price is within the request's own limit.
         MaxPayment = "max_payment_units",
         /// The price is within the cap per call.
         PerCall = "max_per_call_units",
         /// The category is not blocked.
         Category = RuleKind::CATEGORY_BLOCK,
-        /// The vendor is allowed, and payee and price are the catalog's.
+        /// The vendor is allowed, and the payee and the price match the catalog.
         Vendor = RuleKind::VENDOR_ALLOWLIST,
-        /// Every budget has room.
+        /// The amount fits every budget.
         Budget = RuleKind::BUDGET_LIMIT,
-        /// The day's window has room.
+        /// The amount fits the day's window.
         Day = "max_per_day_units",
         /// No approval is needed.
         Approval = "approval",
-        /// The wallet can pay.
+        /// The wallet's balance is sufficient.
         Balance = "usdc_balance",
     }
 
     /// The result of a check.
     CheckOutcome {
-        /// It passed.
+        /// The check passed.
         Passed = "passed",
-        /// It failed.
+        /// The check failed.
         Failed = "failed",
-        /// It failed, and an approval waives it.
+        /// The check failed, and an approval waives it.
         Waived = "lifted",
-        /// It could not be made: there is no policy to check against, or the chain was not asked.
+        /// The check could not be made: there is no policy to check against, or the balance was not read.
         Unknown = "unknown",
     }
 }
@@ -577,7 +578,7 @@ pub struct Check {
 /// All checks, in the order of [`CheckName::ALL`].
 type Checks = [Check; CheckName::ALL.len()];
 
-/// Decides; see the module's documentation.
+/// Makes the decision; see the module's documentation.
 pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let mut failure = FirstFailure { first: None };
     let amount = facts.intent.offer.amount();
@@ -633,8 +634,8 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     decide(failure, &checks, facts)
 }
 
-/// Decides whether an agent may make a call without a payment: by the checks of [`evaluate`] that need neither an amount
-/// nor an offer's payee, in the same order.
+/// Decides whether an agent may make a call without a payment. It makes the checks of [`evaluate`] that need neither an
+/// amount nor an offer's payee, in the same order.
 pub fn evaluate_unpaid(call: &CallFacts<'_>) -> UnpaidDecision {
     let mut failure = FirstFailure { first: None };
     let [service_enabled, agent_active, operation, domain] = first_checks(&mut failure, call);
@@ -661,7 +662,7 @@ fn enabled<'a>(call: &CallFacts<'a>) -> Option<&'a EnabledService> {
     call.enabled.filter(|enabled| enabled.enabled)
 }
 
-/// Checks 1 to 4: those of the call, before its price.
+/// Checks 1 to 4, which concern the call and not its price.
 fn first_checks(failure: &mut FirstFailure, call: &CallFacts<'_>) -> [Check; 4] {
     let enabled = enabled(call);
     let policy = enabled.map(|enabled| &enabled.policy);
@@ -691,7 +692,7 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
         None => {}
     }
     // Every check passed, so there are a policy and an operation, and every charge fits. If one were missing
-    // nevertheless, the payment is refused.
+    // nevertheless, the payment would be refused.
     let Some(enabled) = facts.enabled else {
         return refuse(service_not_enabled(facts.service));
     };
@@ -710,12 +711,13 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
     })
 }
 
-/// The charge that a payment adds to each window, the day's first; `None` for a budget whose window is not among the
+/// The charge that a payment adds to each window, the day's first; `None` for a budget whose window is missing from the
 /// facts.
 fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
     let charge =
         move |window: &'a Window, cap| window.charge(facts.intent.offer.amount(), cap, facts.at, facts.eviction);
-    // The day's write is conditional on the policy that was read, not on the stamp that is stored with the window.
+    // The day's write is conditional on the version of the policy that was read, not on the version stored with the
+    // window.
     let day = Charge {
         stamp: enabled.version,
         ..charge(facts.day, enabled.policy.max_per_day)
@@ -777,7 +779,7 @@ fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&Spe
         if !allows(target) {
             return Some(target.host().to_owned());
         }
-        // A provider fetches the page that the call names, whatever the agent declares beside it.
+        // A provider fetches the page that the call names, regardless of the target that the agent declares.
         facts.request.targets(operation).find_map(|named| match named {
             Ok(named) => (named.host() != target.host()).then(|| named.host().to_owned()),
             Err(unreadable) => Some(unreadable),
@@ -818,7 +820,7 @@ fn blocked_category(rule: &Rule, facts: &CallFacts<'_>) -> Option<Category> {
     categories(facts).find(|category| blocked.contains(category))
 }
 
-/// Check 8: every allowlist names the vendor, and the offer pays the operation's own payee, at most its price.
+/// Check 8: every allowlist contains the vendor, and the offer pays the operation's own payee, at most its price.
 fn vendor(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let Some(operation) = facts.operation else {
         return Check::unknown(CheckName::Vendor);
@@ -829,7 +831,7 @@ fn vendor(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     })
 }
 
-/// Whether every allowlist of the agent names the service or the payee.
+/// Whether every allowlist of the agent contains the service or the payee.
 fn is_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool {
     agent.rules.iter().all(|rule| match &rule.kind {
         RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
@@ -858,7 +860,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
         let from = facts.payee_from.filter(|from| facts.at < *from);
         return from.map(|retry_at| Block::PayeeTooYoung { retry_at });
     }
-    // A provider may ask for the next payee or price before it takes effect here.
+    // A provider may already ask for the next payee or price before it takes effect in the catalog.
     let next = operation.next.as_ref().map(|next| next.from);
     let next = next.filter(|from| facts.at < *from && operation.payable(facts.network, *from).is_ok_and(allows));
     Some(match next {
@@ -868,7 +870,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
     })
 }
 
-/// Check 9: the budgets; the one with the least left gives the numbers.
+/// Check 9: the budgets. The check reports the numbers of the budget with the least left.
 fn budget(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let amount = facts.intent.offer.amount();
     let budgets = facts.agent.budgets();
@@ -890,7 +892,7 @@ fn budget(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     })
 }
 
-/// Check 11: the threshold, then the rules.
+/// Check 11: the threshold, then the rules that require an approval.
 fn approval(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
@@ -923,7 +925,7 @@ fn approval(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&Spend
     }
 }
 
-/// The rule and its amount, if its kind is `approval_required` and it asks about this payment.
+/// The rule and its amount, if its kind is `approval_required` and it requires an approval for this payment.
 fn asking_rule(rule: &Rule, facts: &Facts<'_>) -> Option<AskingRule> {
     let RuleKind::ApprovalRequired {
         services,
@@ -980,7 +982,7 @@ impl Check {
     }
 }
 
-/// The first failure of the checks so far. Only the first failure's reason is made, since making one may copy.
+/// The first failure of the checks so far. Only its reason is built, since building one may copy.
 struct FirstFailure {
     first: Option<Finding>,
 }
@@ -997,7 +999,7 @@ impl FirstFailure {
         Check::without_numbers(name, CheckOutcome::Failed)
     }
 
-    /// Records whether `amount` fits into what `(limit, used)` leaves; unknown without a limit.
+    /// Records whether `amount` fits into the rest of `(limit, used)`; unknown without a limit.
     fn compare(
         &mut self,
         name: CheckName,

@@ -1,7 +1,7 @@
 //! Freezes by operators: of one agent, of all agents of an owner, or of the whole deployment. Only operators end them.
 //!
-//! They are read with every decision, apart from the agent's record, which operators can't write. The owner's own freeze
-//! is the record's [`AgentStatus`].
+//! Freezes are read with every decision. They are stored apart from the agent's record, which operators can't write.
+//! The owner's own freeze is the [`AgentStatus`] in that record.
 
 use crate::{Agent, AgentId, AgentStatus, OperatorName, PersonId, Timestamp};
 use std::collections::BTreeSet;
@@ -11,14 +11,14 @@ use std::collections::BTreeSet;
 pub enum FreezeTarget {
     /// One agent.
     Agent(AgentId),
-    /// All agents of a person, later ones included.
+    /// All agents of a person, including future ones.
     Owner(PersonId),
     /// Every agent.
     Deployment,
 }
 
 impl FreezeTarget {
-    /// The target of a freeze of this agent; `None` for a freeze by its owner.
+    /// The target of a freeze that applies to this agent; `None` for a freeze by its owner.
     pub fn of(freeze: Freeze, agent: &Agent) -> Option<Self> {
         match freeze {
             Freeze::Own => None,
@@ -28,7 +28,7 @@ impl FreezeTarget {
         }
     }
 
-    /// How far it reaches: `agent`, `owner` or `deployment`.
+    /// The scope of the freeze: `agent`, `owner` or `deployment`.
     pub const fn scope(&self) -> &'static str {
         match self {
             Self::Agent(_) => "agent",
@@ -38,27 +38,27 @@ impl FreezeTarget {
     }
 }
 
-/// The freeze by which an agent is refused.
+/// The freeze because of which an agent is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freeze {
-    /// Its owner's, who can end it.
+    /// A freeze by the agent's owner, who can end it.
     Own,
-    /// An operator's, of this agent.
+    /// An operator's freeze of this agent.
     Agent,
-    /// An operator's, of all agents of its owner.
+    /// An operator's freeze of all agents of the owner.
     Owner,
-    /// An operator's, of the deployment.
+    /// An operator's freeze of the deployment.
     Deployment,
 }
 
 impl Freeze {
-    /// The freeze that refuses the agent, if there is one; `by_operators` is from [`Freezes::of`]. The operators'
-    /// freeze has precedence, since the agent's owner can't end it.
+    /// The freeze because of which the agent is refused, if it is frozen; `by_operators` is from [`Freezes::of`]. The
+    /// operators' freeze has precedence, since the agent's owner can't end it.
     pub fn of(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
         by_operators.or((agent.status == AgentStatus::Frozen).then_some(Self::Own))
     }
 
-    /// The reason that is answered, in snake case.
+    /// The freeze's name in `decision.reason`, in snake case.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Own => "agent_frozen",
@@ -68,30 +68,30 @@ impl Freeze {
         }
     }
 
-    /// The freeze with this reason, if there is one.
+    /// The freeze with this name, if there is one.
     pub fn from_reason(reason: &str) -> Option<Self> {
         let all = [Self::Own, Self::Agent, Self::Owner, Self::Deployment];
         all.into_iter().find(|freeze| freeze.reason() == reason)
     }
 }
 
-/// The freezes by operators.
+/// All freezes by operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freezes {
-    /// Whether the deployment is.
+    /// Whether the deployment is frozen.
     pub deployment: bool,
-    /// Agents, [`Freezes::MOST`] at most.
+    /// The frozen agents, [`Freezes::MOST`] at most.
     pub agents: BTreeSet<AgentId>,
-    /// Owners, [`Freezes::MOST`] at most.
+    /// The frozen owners, [`Freezes::MOST`] at most.
     pub owners: BTreeSet<PersonId>,
 }
 
 impl Freezes {
-    /// The most agents, and the most owners, that are frozen at once. All are in one item that each decision reads: 40
-    /// agents of 16 bytes and 40 owners of 64 are 3,200, so that with names and lengths it costs one read unit, 4,096.
+    /// The maximum number of frozen agents, and of frozen owners. All are in one item that each decision reads: 40
+    /// agents of 16 bytes and 40 owners of 64 are 3,200, so that with names and lengths a read costs one unit, 4,096.
     pub const MOST: usize = 40;
 
-    /// The widest freeze by operators that the agent is under.
+    /// The operators' freeze with the widest scope that applies to the agent.
     pub fn of(&self, agent: &Agent) -> Option<Freeze> {
         if self.deployment {
             Some(Freeze::Deployment)
@@ -103,30 +103,30 @@ impl Freezes {
     }
 }
 
-/// A freeze as an operator put it on.
+/// A freeze as an operator requested it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorFreeze {
     /// The target.
     pub target: FreezeTarget,
-    /// Why; its agents' owners see it.
+    /// The reason, which the owners of the frozen agents see.
     pub reason: OperatorReason,
-    /// Who did it.
+    /// The operator.
     pub by: OperatorName,
     /// The time.
     pub at: Timestamp,
 }
 
-/// Why an operator does something, for the people whose agents it concerns.
+/// The reason for an operator's action, for the people whose agents it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorReason(String);
 
 impl OperatorReason {
-    /// The longest reason, in characters.
+    /// The maximum length, in characters.
     pub const MAX: usize = 300;
     /// The requirement of [`OperatorReason::parse`], for the message of a problem.
     pub const FORM: &'static str = "must be a text of 1 to 300 characters without control characters";
 
-    /// Reads a reason, without the space around it. `None` for any other text.
+    /// Parses a reason and trims it. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let reason = text.trim();
         let fits = (1..=Self::MAX).contains(&reason.chars().count()) && !reason.chars().any(char::is_control);

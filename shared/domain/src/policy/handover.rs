@@ -9,21 +9,21 @@ pub struct Handover {
     pub agent: AgentId,
     /// The person to whom it is offered.
     pub to: PersonId,
-    /// Why; the new owner sees it.
+    /// The reason, which the new owner sees.
     pub reason: OperatorReason,
-    /// Who offered it.
+    /// The operator who offered it.
     pub by: OperatorName,
-    /// The time.
+    /// The time of the offer.
     pub at: Timestamp,
-    /// It can't be accepted from this instant on.
+    /// The time from which it can't be accepted.
     pub ends_at: Timestamp,
 }
 
 impl Handover {
-    /// How long an offer can be accepted.
+    /// The time for which an offer can be accepted.
     pub const OPEN_FOR: Duration = Duration::from_secs_u32(7 * 86_400);
 
-    /// Whether the person may accept it at `now`.
+    /// Whether the person may accept the offer at `now`.
     pub fn is_open_to(&self, person: &PersonId, now: Timestamp) -> bool {
         self.to == *person && now < self.ends_at
     }

@@ -1,8 +1,8 @@
 //! The scope of an agent key: its permissions, services, source networks and end.
 //!
-//! Always true: what a scope does not name, it does not limit; a key is never checked against a caller's own claims,
-//! but by the gateway's address, the route, and the service that a call matches or a row names. A scope is made with
-//! its key, rotation hands it on, and nothing changes it.
+//! Always true: a scope limits only what it names; a key is never checked against a caller's own claims, but against
+//! the gateway's address, the route, and the service that a call matches or a row names. A scope is created with its
+//! key, rotation copies it to the new key, and nothing changes it.
 
 use crate::{
     Catalog, ErrorKind, Problem, Result, ServiceId, Timestamp, catalog::service::named, policy::rule::at_least_one,
@@ -12,23 +12,23 @@ use ipnet::IpNet;
 use std::{fmt, net::IpAddr};
 
 named! {
-    /// A kind of calls.
+    /// A kind of call.
     Permission {
-        /// Lists of receipts and services, and policies.
+        /// Lists of receipts and services, and the agent's policies.
         Read = "read",
         /// Preflights, payments and their completion.
         Pay = "pay",
     }
 
-    /// The missing permission of a valid key.
+    /// What a valid key lacks for a call.
     KeyLack {
-        /// [`Permission::Read`].
+        /// The key lacks [`Permission::Read`].
         Read = "read",
-        /// [`Permission::Pay`].
+        /// The key lacks [`Permission::Pay`].
         Pay = "pay",
-        /// The service.
+        /// The service is not in the key's scope.
         Service = "service",
-        /// The network that the call comes from.
+        /// The call is from a network outside the key's scope.
         Network = "network",
     }
 }
@@ -39,35 +39,35 @@ impl From<KeyLack> for ErrorKind {
     }
 }
 
-/// The permission and source of a call, as far as they are known before any read.
+/// The permission and source of a call, as far as they are known before anything is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyUse {
-    /// Where it comes from, as the gateway saw it; `None` if that is not known.
+    /// The caller's IP address according to the gateway; `None` if unknown.
     pub from: Option<IpAddr>,
     /// The permission; `None` if any key suffices.
     pub needs: Option<Permission>,
 }
 
-/// The limits of a key; the default has none.
+/// The limits of a key; the default has no limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyScope {
     /// The permissions; `None`: all.
     pub permissions: Option<Vec<Permission>>,
-    /// Which services it may pay, and read of; `None`: all.
+    /// The services that it may pay, and whose data it may read; `None`: all.
     pub services: Option<Vec<ServiceId>>,
-    /// From where it may be used; `None`: from everywhere.
+    /// The networks from which it may be used; `None`: all.
     pub networks: Option<Vec<SourceNetwork>>,
-    /// It is refused from this instant on, like a revoked key; `None`: never.
+    /// The time from which it is refused, like a revoked key; `None`: never.
     pub expires_at: Option<Timestamp>,
 }
 
 impl KeyScope {
-    /// The most services that a scope names: the agent's record, with all its keys, is read with every payment.
+    /// The maximum number of services in a scope: the agent's record, with all its keys, is read with every payment.
     pub const MOST_SERVICES: usize = 20;
-    /// The most networks.
+    /// The maximum number of networks in a scope.
     pub const MOST_NETWORKS: usize = 10;
 
-    /// Refuses a use from elsewhere, or of another kind. An unknown address is elsewhere.
+    /// Refuses a use from another network, or without the permission. An unknown address is in no network.
     pub fn check_use(&self, KeyUse { from, needs }: KeyUse) -> Result<()> {
         let reaches = |network: &SourceNetwork| from.is_some_and(|from| network.contains(from));
         if !self
@@ -87,7 +87,7 @@ impl KeyScope {
         }
     }
 
-    /// Refuses another service.
+    /// Refuses a service outside the scope.
     pub fn check_service(&self, service: ServiceId) -> Result<()> {
         if self.covers(service) {
             Ok(())
@@ -96,7 +96,7 @@ impl KeyScope {
         }
     }
 
-    /// Whether it may be used for this service.
+    /// Whether the key may be used for this service.
     pub fn covers(&self, service: ServiceId) -> bool {
         self.services
             .as_ref()
@@ -109,7 +109,7 @@ impl KeyScope {
     }
 }
 
-/// A scope as a person asks for it.
+/// A scope as a person requests it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskedScope {
     /// As [`KeyScope::permissions`].
@@ -123,7 +123,8 @@ pub struct AskedScope {
 }
 
 impl AskedScope {
-    /// The scope; else every problem, at its JSON Pointer. Services must be in the catalog, to catch mistyped ones.
+    /// The scope; else every problem, at its JSON Pointer. Services must be in the catalog, so that mistyped ones are
+    /// found.
     pub fn judged(self, catalog: &Catalog, now: Timestamp) -> Result<KeyScope, Vec<Problem>> {
         let mut problems = Vec::new();
         if let Some(permissions) = &self.permissions {
@@ -136,7 +137,7 @@ impl AskedScope {
                 service.ok_or(reference)
             });
             let found: Vec<Result<ServiceId, String>> = found.collect();
-            // The reference is not repeated: a key that was pasted here by mistake looks like a slug.
+            // The reference is not repeated in the message: a key that was pasted here by mistake looks like a slug.
             let unknown = |service: &Result<_, _>| service.is_err().then(|| "is no service of the catalog".to_owned());
             let most = KeyScope::MOST_SERVICES;
             problems.extend(listed("/services", &found, at_least_one, most, unknown));
@@ -162,7 +163,7 @@ impl AskedScope {
     }
 }
 
-/// A block of addresses (CIDR, RFC 4632 and RFC 4291 §2.3) that calls come from.
+/// A block of caller addresses (CIDR, RFC 4632 and RFC 4291 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceNetwork(IpNet);
 
@@ -171,7 +172,8 @@ impl SourceNetwork {
     pub const FORM: &'static str =
         "must be a CIDR block such as `203.0.113.0/24` or `2001:db8::/32`; one address is `203.0.113.7/32`";
 
-    /// Reads a block; else says what is wrong. Bits beyond the prefix are refused, since one of the two is mistyped.
+    /// Parses a block; else the problem. Bits beyond the prefix are refused, since either the address or the prefix is
+    /// mistyped.
     pub fn parse(text: &str) -> Result<Self, String> {
         let block = Self::read(text).ok_or(Self::FORM)?;
         let exact = block.trunc();
@@ -193,18 +195,18 @@ impl SourceNetwork {
 
     fn read(text: &str) -> Option<IpNet> {
         let (address, length) = text.split_once('/')?;
-        // The standard library's parsers take one spelling of IPv4, but `+24` and `024` for a number.
+        // The standard library accepts only one spelling of an IPv4 address, but also `+24` and `024` as a number.
         let prefix: u8 = length.parse().ok().filter(|prefix: &u8| prefix.to_string() == length)?;
         IpNet::new(address.parse().ok()?, prefix).ok()
     }
 
-    /// Whether the address is in the block. IPv4 written as IPv6 is IPv4, so no block of IPv6 holds it.
+    /// Whether the address is in the block. An IPv4-mapped address counts as IPv4, so no IPv6 block contains it.
     pub fn contains(self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
 }
 
-/// The block, as it is parsed.
+/// The block in the form that [`SourceNetwork::parse`] accepts.
 impl fmt::Display for SourceNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -401,7 +403,7 @@ mod tests {
     }
 
     proptest! {
-        /// By arithmetic on the whole address, not on a mask.
+        /// Computed by arithmetic on the whole address instead of a mask.
         #[test]
         fn a_block_holds_what_shares_its_prefix(address: u32, other: u32, prefix in 0_u32..=32, wide: u128, near: u128, long in 0_u32..=128) {
             let beyond = |bits: u32, prefix: u32| 1_u128 << (bits - prefix);

@@ -1,4 +1,5 @@
-//! Whether a payment is allowed: agents, keys, policies, rules, windows, the evaluation, decisions and approvals.
+//! The decision whether a payment is allowed: agents, keys, policies, rules, windows, evaluation, decisions and
+//! approvals.
 
 pub(crate) mod agent;
 pub(crate) mod approval;

@@ -1,4 +1,4 @@
-//! Rules that hold for an agent over all its services (`docs/spec.md` §2.7, §7 `policy_blocked`).
+//! Rules of an agent across all its services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
 use crate::{
     Address, Agent, AgentId, Amount, Catalog, Category, Duration, Problem, RuleId, ServiceSlug, Window, WindowScope,
@@ -9,33 +9,33 @@ use crate::{
 pub struct Rule {
     /// The rule's UUID.
     pub id: RuleId,
-    /// Counts the edits of this rule; a budget's reservations are conditional on it.
+    /// The number of edits of this rule; a budget's reservations are conditional on it.
     pub version: u64,
-    /// The terms.
+    /// The rule's terms.
     pub kind: RuleKind,
 }
 
 /// The terms of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleKind {
-    /// Nothing in these categories is paid.
+    /// Payments in these categories are blocked.
     CategoryBlock {
         /// The blocked categories.
         categories: Vec<Category>,
     },
-    /// Only these vendors are paid. With an empty list nobody is.
+    /// Only payments to these vendors are allowed. An empty list allows none.
     VendorAllowlist {
         /// The vendors.
         vendors: Vec<Vendor>,
     },
-    /// At most `limit` within every window of `window`, over all services.
+    /// Payments of at most `limit` in every window of length `window`, across all services.
     BudgetLimit {
-        /// The budget.
+        /// The maximum amount.
         limit: Amount,
-        /// How long an authorization counts: [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// The time for which an authorization counts: [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
         window: Duration,
     },
-    /// A payment needs an approval if it meets every given condition; without conditions, always.
+    /// A payment needs an approval if it meets every given condition. Without conditions, every payment does.
     ApprovalRequired {
         /// Payments to these services.
         services: Option<Vec<ServiceSlug>>,
@@ -57,7 +57,7 @@ pub const BUDGET_WINDOW_MAX: Duration = Duration::from_secs_u32(31 * 86_400);
 pub struct Budget<'a> {
     /// The rule.
     pub rule: &'a Rule,
-    /// How much may be spent.
+    /// The maximum amount.
     pub limit: Amount,
     /// The length of its window.
     pub length: Duration,
@@ -72,14 +72,14 @@ impl Budget<'_> {
         }
     }
 
-    /// Its window among those that were read; if it is missing, nothing may be spent.
+    /// The budget's window among those that were read; if it is missing, nothing may be spent.
     pub fn window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
         let (_, window) = windows.iter().find(|(rule, _)| *rule == self.rule.id)?;
         Some(window)
     }
 }
 
-/// Who may be paid.
+/// A vendor that may be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vendor {
     /// A service, with any wallet.
@@ -89,7 +89,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// The service, if it is one.
+    /// The service, if the vendor is a service.
     pub const fn service(&self) -> Option<&ServiceSlug> {
         match self {
             Self::Service(slug) => Some(slug),
@@ -97,7 +97,7 @@ impl Vendor {
         }
     }
 
-    /// The wallet, if it is one.
+    /// The wallet, if the vendor is a wallet.
     pub const fn wallet(&self) -> Option<Address> {
         match self {
             Self::Service(_) => None,
@@ -107,7 +107,8 @@ impl Vendor {
 }
 
 impl RuleKind {
-    /// The most services, wallets or categories that one rule names: the agent's record is read with every payment.
+    /// The maximum number of services, wallets or categories in one rule: the agent's record is read with every
+    /// payment.
     pub const MOST_NAMED: usize = 50;
 
     /// The name of [`RuleKind::CategoryBlock`].
@@ -119,7 +120,7 @@ impl RuleKind {
     /// The name of [`RuleKind::ApprovalRequired`].
     pub const APPROVAL_REQUIRED: &str = "approval_required";
 
-    /// The kind's name, in our API and in storage.
+    /// The name of the kind, in the API and in storage.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::CategoryBlock { .. } => Self::CATEGORY_BLOCK,
@@ -129,7 +130,7 @@ impl RuleKind {
         }
     }
 
-    /// The limit and the window, if it is a budget.
+    /// The limit and the window, if the rule is a budget.
     pub const fn budget(&self) -> Option<(Amount, Duration)> {
         match *self {
             Self::BudgetLimit { limit, window } => Some((limit, window)),
@@ -137,7 +138,7 @@ impl RuleKind {
         }
     }
 
-    /// Whether a budget may have a window of this length; else what would be valid.
+    /// Checks that a budget may have a window of this length; else the error describes the valid lengths.
     pub fn check_window(window: Duration) -> Result<(), String> {
         let (least, most) = (BUDGET_WINDOW_MIN, BUDGET_WINDOW_MAX);
         if (least..=most).contains(&window) {
@@ -154,7 +155,7 @@ impl RuleKind {
             let known = catalog
                 .by_reference(slug.as_str())
                 .is_some_and(|service| service.slug == *slug);
-            // The slug is not repeated: a key that was pasted here by mistake looks like a slug.
+            // The slug is not repeated in the message: a key that was pasted here by mistake looks like a slug.
             (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
         match self {
@@ -237,26 +238,26 @@ pub(crate) fn listed<T: PartialEq>(
     problems
 }
 
-/// Why an agent's rules were not changed.
+/// The reason that an agent's rules were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleRefusal {
     /// The agent has no such rule.
     Unknown,
-    /// It has [`Agent::MOST_RULES`] already.
+    /// The agent already has [`Agent::MOST_RULES`] rules.
     TooMany,
-    /// It has [`Agent::MOST_BUDGETS`] already.
+    /// The agent already has [`Agent::MOST_BUDGETS`] budgets.
     TooManyBudgets,
-    /// The rule is of another kind. A budget's count is stored for its rule, so a rule keeps its kind.
+    /// The rule has another kind. A budget's count is stored for its rule, so the kind of a rule can't change.
     OtherKind,
 }
 
 impl Agent {
-    /// The most rules of an agent.
+    /// The maximum number of an agent's rules.
     pub const MOST_RULES: usize = 50;
-    /// The most budgets of an agent: each is one more window in every authorization's transaction.
+    /// The maximum number of an agent's budgets: each adds one window to the transaction of every authorization.
     pub const MOST_BUDGETS: usize = 10;
 
-    /// Its budgets, in the order in which they were added.
+    /// The agent's budgets, in the order in which they were added.
     pub fn budgets(&self) -> impl Iterator<Item = Budget<'_>> {
         self.rules.iter().filter_map(|rule| {
             let (limit, length) = rule.kind.budget()?;
@@ -264,8 +265,8 @@ impl Agent {
         })
     }
 
-    /// The agent with one more rule. A rule whose id exists was added by an attempt whose answer was lost, and is not
-    /// added twice.
+    /// The agent with one more rule. A rule whose id already exists was added by an attempt whose answer was lost, and
+    /// is not added again.
     pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
         if self.rules.iter().any(|rule| rule.id == id) {
             return Ok(self);
@@ -280,7 +281,7 @@ impl Agent {
         Ok(self)
     }
 
-    /// The agent with a changed rule. The same content is no edit.
+    /// The agent with a changed rule. An edit with the same content changes nothing.
     pub fn with_changed_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
         let rule = self
             .rules
@@ -369,7 +370,7 @@ mod tests {
         }
     }
 
-    /// An edit cannot change the kind, and an edit that changes nothing keeps the version.
+    /// An edit cannot change the kind, and an edit without a change keeps the version.
     #[test]
     fn rule_edits_increment_the_version() {
         let agent = agent()

@@ -5,13 +5,13 @@ use crate::{Amount, DomainPattern, OperationSlug, Problem, Service, ServiceId};
 /// Caps and scopes for one agent and one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpendPolicy {
-    /// Cap per call.
+    /// The cap per call.
     pub max_per_call: Amount,
     /// The cap on the amount authorized in the last 24 hours.
     pub max_per_day: Amount,
-    /// Calls above this need an approval.
+    /// The amount above which a call needs an approval.
     pub require_approval_above: Amount,
-    /// `None`: every operation of the service.
+    /// The operations that the agent may call; `None`: every operation of the service.
     pub enabled_operations: Option<Vec<OperationSlug>>,
     /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<DomainPattern>,
@@ -25,7 +25,7 @@ const fn units(units: u64) -> Amount {
 }
 
 impl SpendPolicy {
-    /// The column defaults of `docs/spec.md` §2.6, for a service that a person enables.
+    /// The column defaults of `docs/spec.md` §2.6, used when a person enables a service.
     pub fn column_defaults() -> Self {
         Self {
             max_per_call: units(1_000_000),
@@ -36,7 +36,8 @@ impl SpendPolicy {
         }
     }
 
-    /// The permissive values of the curated catalog (`docs/spec.md` §2.6): in effect no limit, meant to be narrowed.
+    /// The permissive values of the curated catalog (`docs/spec.md` §2.6): in effect no limit, to be narrowed by a
+    /// person.
     pub fn permissive() -> Self {
         let no_limit = units(10_000_000_000_000);
         Self {
@@ -47,7 +48,8 @@ impl SpendPolicy {
         }
     }
 
-    /// Whether it limits nothing and asks nobody: every number is at least the permissive one.
+    /// Whether the policy has no effective limit and never requires an approval: every number is at least the
+    /// permissive one.
     pub fn is_permissive(&self) -> bool {
         let no_limit = Self::permissive();
         self.max_per_call >= no_limit.max_per_call
@@ -55,7 +57,7 @@ impl SpendPolicy {
             && self.require_approval_above >= no_limit.require_approval_above
     }
 
-    /// The policy with the values that the edit gives.
+    /// The policy with the edit's values.
     #[must_use]
     pub fn edited(self, edit: &PolicyEdit) -> Self {
         Self {
@@ -78,27 +80,27 @@ impl SpendPolicy {
             .is_none_or(|enabled| enabled.contains(operation))
     }
 
-    /// Whether every target is allowed, so that none needs to be named.
+    /// Whether every target is allowed, so that a call need not name its target.
     pub fn allows_any_domain(&self) -> bool {
         self.allowed_domains.iter().any(DomainPattern::is_any)
     }
 }
 
-/// An agent's record of a service: the policy, and its version.
+/// An agent's record for one service: the policy, and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnabledService {
     /// The service.
     pub service: ServiceId,
-    /// Counts the edits. Every reservation is conditional on the version that its decision used.
+    /// The number of edits. Every reservation is conditional on the version that its decision used.
     pub version: u64,
-    /// A disabled record keeps its policy, and refuses every call.
+    /// Whether the service is enabled. A disabled record keeps its policy, and every call is refused.
     pub enabled: bool,
     /// The caps and scopes.
     pub policy: SpendPolicy,
 }
 
 impl EnabledService {
-    /// The first record of a service that an agent has from its creation.
+    /// The first record of a service that an agent has since its creation.
     pub fn pre_enabled(service: ServiceId) -> Self {
         Self {
             service,
@@ -109,35 +111,35 @@ impl EnabledService {
     }
 }
 
-/// New values for some of a policy's fields. The others stay.
+/// New values for some of a policy's fields. The other fields are unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyEdit {
-    /// Cap per call.
+    /// The cap per call.
     pub max_per_call: Option<Amount>,
-    /// Cap per rolling 24 hours.
+    /// The cap per rolling 24 hours.
     pub max_per_day: Option<Amount>,
-    /// Calls above this need an approval.
+    /// The amount above which a call needs an approval.
     pub require_approval_above: Option<Amount>,
-    /// Which operations.
+    /// The operations that the agent may call.
     pub enabled_operations: Option<OperationScope>,
     /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Option<Vec<DomainPattern>>,
 }
 
-/// Which of a service's operations a policy allows.
+/// The operations of a service that a policy allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationScope {
-    /// Every one, future ones included.
+    /// Every operation, including future ones.
     All,
-    /// Only these.
+    /// Only these operations.
     Only(Vec<OperationSlug>),
 }
 
 impl PolicyEdit {
-    /// The most entries of `allowed_domains`: the policy is read with every payment.
+    /// The maximum number of entries in `allowed_domains`: the policy is read with every payment.
     pub const MOST_DOMAINS: usize = 100;
 
-    /// The values that the service can't have. Without a service (it left the catalog), no operation can be named.
+    /// The values that are invalid for the service. Without a service (it left the catalog), no operation can be named.
     pub fn problems(&self, service: Option<&Service>) -> Vec<Problem> {
         let mut problems = Vec::new();
         if let Some(OperationScope::Only(slugs)) = &self.enabled_operations {

@@ -1,13 +1,13 @@
-//! The services that an agent has from its creation.
+//! The services that an agent has since its creation.
 
 use crate::{Fingerprint, ServiceId};
 use uuid::Uuid;
 
-/// The services that were open when an agent was created (`docs/spec.md` §2.6). Each has the permissive policy, version 1,
-/// until a row of its own says otherwise. Agents that were created under the same catalog share one set.
+/// The services that were open when an agent was created (`docs/spec.md` §2.6). Each has the permissive policy, version
+/// 1, until the agent has a policy row for it. Agents that were created under the same catalog share one set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartingSet {
-    /// In order, each once.
+    /// Sorted, without duplicates.
     services: Vec<ServiceId>,
 }
 
@@ -25,12 +25,12 @@ impl StartingSet {
         &self.services
     }
 
-    /// Whether it has this service.
+    /// Whether the set contains this service.
     pub fn contains(&self, service: ServiceId) -> bool {
         self.services.binary_search(&service).is_ok()
     }
 
-    /// Its name: the hash of its content, so that a set never changes under its name.
+    /// The set's key in storage: the hash of its content, so that the set under a key never changes.
     pub fn digest(&self) -> Fingerprint {
         Fingerprint::of_set(&self.to_bytes())
     }
@@ -41,7 +41,7 @@ impl StartingSet {
         uuids.collect()
     }
 
-    /// The set in these bytes; `None` where they are no set's.
+    /// The set in these bytes; `None` if they are not the bytes of a set.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (uuids, rest) = bytes.as_chunks::<16>();
         let set = Self::of(uuids.iter().map(|uuid| ServiceId::from_uuid(Uuid::from_bytes(*uuid))));

@@ -1,4 +1,4 @@
-//! Which hosts a scrape or crawl operation may fetch from (`docs/spec.md` §4.10).
+//! The hosts that a scrape or crawl operation may fetch from (`docs/spec.md` §4.10).
 
 use std::fmt;
 use url::{Host, Url};
@@ -12,7 +12,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads the host of an http or https URL as browsers do, so that userinfo, ports, percent-encoding and non-ASCII
+    /// Parses the host of an http or https URL as browsers do, so that userinfo, ports, percent-encoding and non-ASCII
     /// letters can't make one host look like another.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be an http or https URL with a host name";
@@ -28,8 +28,8 @@ impl Target {
         }
     }
 
-    /// The page that a parameter of a call names. Providers fetch a page however its address is written, so its scheme may
-    /// be missing.
+    /// The page that a parameter of a call names. Its scheme may be missing, because providers fetch a page without one
+    /// too.
     pub fn parse_parameter(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         let begins_with = |start: &str| {
@@ -45,7 +45,7 @@ impl Target {
         }
     }
 
-    /// The whole address.
+    /// The whole URL.
     pub const fn url(&self) -> &Url {
         &self.url
     }
@@ -56,7 +56,7 @@ impl Target {
     }
 }
 
-/// Reads an http or https URL that every parser reads the same way; `None` for any other text.
+/// Parses an http or https URL that every parser reads the same way; `None` for any other text.
 ///
 /// Parsers disagree about backslashes and blanks: in `https://example.com\@evil.test/` browsers see `example.com`,
 /// others `evil.test`.
@@ -78,18 +78,18 @@ pub struct DomainPattern {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shape {
-    /// `*`: any target.
+    /// `*`: every target.
     Any,
-    /// `example.com`: the apex and every subdomain at any depth.
+    /// `example.com`: the domain itself and its subdomains at any depth.
     Domain,
-    /// `*.example.com`, `api-*.example.com`: label by label, with as many labels as the pattern.
+    /// `*.example.com`, `api-*.example.com`: compared label by label, with the same number of labels.
     Glob,
-    /// An IP literal: only itself.
+    /// An IP literal: only this address.
     Ip,
 }
 
 impl DomainPattern {
-    /// The default of the column: any target.
+    /// The default of the column: every target.
     pub fn any() -> Self {
         Self {
             text: "*".to_owned(),
@@ -97,14 +97,14 @@ impl DomainPattern {
         }
     }
 
-    /// Reads one entry. Host names may be in Unicode and in any case, and are stored in normal form.
+    /// Parses one entry. Host names may be in Unicode and in any case, and are stored in normal form.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be `*`, a host name, or a host name in whose labels `*` stands for part of one label";
         if text == "*" {
             return Ok(Self::any());
         }
         if let Ok(target) = Target::parse(&format!("http://{text}/")) {
-            // The URL parser must have seen nothing but a host: `example.com/path` and `a@example.com` are not entries.
+            // The text must be only a host: `example.com/path` and `a@example.com` are not valid entries.
             if !text.contains(['/', '@', '?', '#', '\\', '*']) && (target.is_ip || !text.contains(':')) {
                 let shape = if target.is_ip { Shape::Ip } else { Shape::Domain };
                 return Ok(Self {
@@ -119,7 +119,7 @@ impl DomainPattern {
         Err(WRONG)
     }
 
-    /// IDNA refuses `*`, so a glob is normalized label by label, its literal labels only.
+    /// Parses a glob. IDNA refuses `*`, so only its literal labels are normalized, one by one.
     fn glob(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let labels: Option<Vec<String>> = text
@@ -134,7 +134,8 @@ impl DomainPattern {
             })
             .collect();
         let labels = labels?;
-        // `*` alone is the only pattern of one label: without a literal last label, a glob would match whole TLDs.
+        // A single label can't be a pattern (`*` alone was handled before), and the last label must be literal:
+        // otherwise a glob would match whole TLDs.
         let ends_literally = labels.len() > 1 && labels.last().is_some_and(|last| !last.contains('*'));
         let text = labels.join(".");
         (ends_literally && text.len() <= MAX_HOST_BYTES).then_some(Self {
@@ -143,7 +144,7 @@ impl DomainPattern {
         })
     }
 
-    /// Whether the target is covered.
+    /// Whether the pattern matches the target.
     pub fn matches(&self, target: &Target) -> bool {
         match self.shape {
             Shape::Any => true,
@@ -161,7 +162,8 @@ impl DomainPattern {
         }
     }
 
-    /// Whether every target that `other` matches is matched too, as far as the two texts tell.
+    /// Whether the pattern also matches every target that `other` matches, as far as a comparison of the two texts can
+    /// show.
     pub fn covers(&self, other: &Self) -> bool {
         self == other
             || match self.shape {
@@ -171,12 +173,12 @@ impl DomainPattern {
             }
     }
 
-    /// Whether a host, or a pattern of hosts, is below this one.
+    /// Whether a host, or a pattern of hosts, is a subdomain of this one.
     fn is_above(&self, host: &str) -> bool {
         host.strip_suffix(&self.text).is_some_and(|rest| rest.ends_with('.'))
     }
 
-    /// Whether every target is covered.
+    /// Whether the pattern matches every target.
     pub const fn is_any(&self) -> bool {
         matches!(self.shape, Shape::Any)
     }
@@ -198,7 +200,7 @@ fn label_matches(label: &str, pattern: &str) -> bool {
         return false;
     };
     let (middle, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
-    // The leftmost match is best for the middle parts: it leaves the most for the rest.
+    // The leftmost match of each middle part leaves the most for the rest.
     for part in middle.split('*') {
         match remaining.split_once(part) {
             Some((_, after)) => remaining = after,
@@ -208,20 +210,20 @@ fn label_matches(label: &str, pattern: &str) -> bool {
     remaining.len() >= tail.len() && remaining.ends_with(tail)
 }
 
-/// The longest host name (RFC 1035 §2.3.4, as text); a longer entry would match nothing.
+/// The maximum length of a host name (RFC 1035 §2.3.4, as text); a longer entry would match nothing.
 const MAX_HOST_BYTES: usize = 253;
 
 fn is_host_name(host: &str) -> bool {
     host.len() <= MAX_HOST_BYTES && host.split('.').all(|label| is_label(label, false))
 }
 
-/// RFC 1123 labels, and the underscore that some hosts have.
+/// RFC 1123 labels, and underscores, which some hosts have.
 fn is_label(label: &str, star: bool) -> bool {
     (1..=63).contains(&label.len())
         && label
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (star && b == b'*'))
-        // `**` would match what `*` does, and reads as any depth.
+        // `**` would match the same as `*`, but looks as if it matched any depth.
         && !label.contains("**")
 }
 
@@ -383,7 +385,7 @@ mod tests {
     }
 
     proptest! {
-        /// `*` never matches a dot, whatever is around it.
+        /// `*` never matches a dot, regardless of the text around it.
         #[test]
         fn a_star_covers_one_label(prefix in "[a-z0-9]{0,5}", a in "[a-z0-9]{1,8}", b in "[a-z0-9]{1,8}") {
             let pattern = DomainPattern::parse(&format!("{prefix}*.example.com")).unwrap();

@@ -1,43 +1,43 @@
-//! An agent's wallet: whose key it is, and the proof that it is the agent's.
+//! An agent's wallet: its key, and the attestation that it belongs to the agent.
 
 use crate::Address;
 use std::fmt;
 use uuid::Uuid;
 
-/// An agent's wallet. There is none whose address was not attested.
+/// An agent's wallet. Its address is always attested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wallet {
-    /// The key that signs for it.
+    /// The key that signs for the wallet.
     pub key: WalletKey,
-    /// The key's address; stored with it so that another key is noticed before anything is signed.
+    /// The key's address; stored so that a different key is noticed before it signs.
     pub address: Address,
-    /// The key's own signature over the agent's id and the address.
+    /// The key's signature over the agent's id and the address.
     pub attestation: WalletAttestation,
 }
 
-/// A wallet's key, by the custody that it is in.
+/// A wallet's key, by type of custody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalletKey {
-    /// Derived from the wallet seed.
+    /// A key that is derived from the wallet seed.
     Seed {
         /// The last, hardened step of its path: m/44'/60'/0'/0'/`index`'.
         index: u32,
     },
     /// A separate key in KMS, which nobody can read.
     Kms {
-        /// Its id.
+        /// The key's id in KMS.
         id: KmsKeyId,
-        /// The public key that KMS returned when the wallet was made.
+        /// The public key that KMS returned when the wallet was created.
         public_key: PublicKey,
     },
 }
 
-/// The id of a key in KMS, a UUID. A multi-Region key's begins with `mrk-`, and we make none.
+/// The id of a key in KMS, a UUID. Multi-Region keys, whose ids begin with `mrk-`, are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KmsKeyId(Uuid);
 
 impl KmsKeyId {
-    /// Reads the hyphenated form; `None` for any other text.
+    /// Parses the hyphenated form; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let id = Uuid::try_parse(text).ok().map(Self)?;
         (id.to_string() == text).then_some(id)
@@ -50,12 +50,13 @@ impl fmt::Display for KmsKeyId {
     }
 }
 
-/// A point of secp256k1, compressed (SEC 1, §2.3.3): 33 bytes. Whether it is on the curve is for who calculates with it.
+/// A point of secp256k1, compressed (SEC 1, §2.3.3): 33 bytes. Code that calculates with it must check that it is on
+/// the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 33]);
 
 impl PublicKey {
-    /// These bytes.
+    /// The public key in these bytes.
     pub const fn from_bytes(bytes: [u8; 33]) -> Self {
         Self(bytes)
     }
@@ -66,13 +67,13 @@ impl PublicKey {
     }
 }
 
-/// A signature over an agent's id and a wallet's address, by the wallet's key: r, s, and v as 27 or 28. Whether it is
-/// one is judged in `shared/chain`.
+/// A signature over an agent's id and a wallet's address, by the wallet's key: r, s, and v as 27 or 28. `shared/chain`
+/// verifies it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WalletAttestation([u8; 65]);
 
 impl WalletAttestation {
-    /// These bytes.
+    /// The attestation in these bytes.
     pub const fn from_bytes(bytes: [u8; 65]) -> Self {
         Self(bytes)
     }
@@ -83,7 +84,7 @@ impl WalletAttestation {
     }
 }
 
-/// Nothing of the signature: debug output may reach a log.
+/// Does not print the signature: debug output may reach a log.
 impl fmt::Debug for WalletAttestation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WalletAttestation(..)")

@@ -1,21 +1,21 @@
-//! Whether a wallet is low: what it held when it last became so, or ceased to be.
+//! Whether a wallet's balance is low, and the balance at the last change between low and not low.
 //!
 //! Invariants: the result of [`WalletLevel::next`] differs from the previous level, is of a later block, and is
-//! published once. A wallet that never held anything has no level, since the owner of a new agent knows that its
-//! wallet is empty.
+//! published once. A wallet that never had a balance has no level, since the owner of a new agent knows that its wallet
+//! is empty.
 //!
-//! Deliberately elsewhere: reading balances (`shared/chain`), and when they are read (`functions/reconcile`).
+//! Deliberately elsewhere: reading balances (`shared/chain`), and scheduling the reads (`functions/reconcile`).
 
 use crate::{Amount, FinalBlock, Network, Timestamp};
 
-/// A wallet's level, since a block.
+/// A wallet's level, and the block since which it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalletLevel {
-    /// Whether it is low.
+    /// Whether the balance is low.
     pub is_low: bool,
     /// The balance in that block.
     pub balance: Amount,
-    /// The limit at that time.
+    /// The limit below which a balance was low at that time.
     pub below: Amount,
     /// The block's number.
     pub block: u64,
@@ -30,7 +30,8 @@ pub struct WalletLevel {
 const MORE: u64 = 5;
 
 impl WalletLevel {
-    /// The level that follows from what a wallet held in a block, where that changes anything. Nothing is below zero.
+    /// The next level, from a wallet's balance in a block; `None` if the level does not change. No balance is below a
+    /// limit of zero.
     pub fn next(
         before: Option<&Self>,
         balance: Amount,
@@ -109,7 +110,7 @@ mod tests {
             assert!(changed.is_none_or(|changed| (changed.balance, changed.block) == (units(balance), number)));
             level = changed.or(level);
         }
-        // The first known balance is already smaller.
+        // The first known balance is already below the limit.
         assert_eq!(next(None, 1, 1).map(|level| level.is_low), Some(true));
     }
 

@@ -1,14 +1,14 @@
-//! Whether an edit widens: it may allow what the version before refused. Widening takes a recent sign-in, and narrowing
-//! never does.
+//! Whether an edit widens, that is, may allow what the previous version refused. An edit that widens requires a recent
+//! sign-in; one that only narrows does not.
 //!
-//! In doubt an edit widens. Deliberately elsewhere: whether one narrows (`shared/store/src/people/agent.rs`), which
-//! decides what is stamped.
+//! An edit that can't be classified counts as widening. Deliberately elsewhere: whether an edit narrows
+//! (`shared/store/src/people/agent.rs`), which decides what is stamped.
 
 use crate::{Agent, AgentKey, AgentStatus, Amount, DomainPattern, EnabledService, RuleKind, SpendPolicy};
 
 impl Agent {
-    /// Whether this version may allow what `before` refused: it is unfrozen, has a new key or one of another scope, or a
-    /// rule says less or is gone.
+    /// Whether this version may allow what `before` refused: it is unfrozen, has a new key or a key with another scope,
+    /// or a rule is less strict or removed.
     pub fn widens(&self, before: &Self) -> bool {
         let unfrozen = before.status == AgentStatus::Frozen && self.status == AgentStatus::Active;
         let is_new = |key: &AgentKey| before.key(key.id).is_none_or(|old| old.scope != key.scope);
@@ -22,8 +22,8 @@ impl Agent {
 }
 
 impl EnabledService {
-    /// Whether this version may allow what `before`, or its absence, refused. A disabled one counts with its policy: it
-    /// holds again once the service is enabled.
+    /// Whether this version may allow what `before`, or its absence, refused. The policy of a disabled record counts
+    /// too, because it applies again once the service is enabled.
     pub fn widens(&self, before: Option<&Self>) -> bool {
         before.is_none_or(|before| (self.enabled && !before.enabled) || self.policy.widens(&before.policy))
     }
@@ -46,7 +46,7 @@ impl SpendPolicy {
 }
 
 impl RuleKind {
-    /// Whether it refuses, or asks about, all that `before` did.
+    /// Whether it refuses, or requires an approval for, every payment that `before` did.
     fn is_as_strict_as(&self, before: &Self) -> bool {
         match (before, self) {
             (Self::CategoryBlock { categories: before }, Self::CategoryBlock { categories: now }) => {
@@ -78,7 +78,7 @@ impl RuleKind {
                     && holds_for_all_of(categories.as_deref(), categories_now.as_deref())
                     && asks_from(*above_now) <= asks_from(*above)
             }
-            // A rule keeps its kind.
+            // An edit can't change a rule's kind.
             (
                 Self::CategoryBlock { .. }
                 | Self::VendorAllowlist { .. }
@@ -90,7 +90,7 @@ impl RuleKind {
     }
 }
 
-/// Whether a condition holds wherever the one before did; `None` holds everywhere.
+/// Whether a condition is met wherever the previous one was; `None` is always met.
 fn holds_for_all_of<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
     match (before, now) {
         (_, None) => true,
@@ -99,7 +99,7 @@ fn holds_for_all_of<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bo
     }
 }
 
-/// The order of thresholds: without one, the rule asks for every amount.
+/// The sort order of thresholds: without one, the rule applies to every amount.
 const fn asks_from(above: Option<Amount>) -> (bool, Amount) {
     match above {
         None => (false, Amount::ZERO),

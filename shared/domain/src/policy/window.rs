@@ -1,14 +1,15 @@
-//! Rolling windows: what was authorized recently, and whether one more amount fits.
+//! Rolling windows: the amounts authorized recently, and whether another amount fits.
 //!
 //! A window is a running total and one live entry per counted authorization (`docs/data-model.md`). Always true: the
-//! total is the sum of the entries that exist. An entry counts while it is younger than the window's length, and a
-//! later authorization deletes it afterwards; until then it is still in the total, and [`Window::live`] subtracts it.
-//! The times here are recorded times, not clock readings: [`Window::earliest`] prevents a worker whose clock is behind
-//! from using a window from which a faster one has already deleted entries.
+//! total is the sum of the existing entries. An entry counts while it is younger than the window's length, and a later
+//! authorization deletes it afterwards; until then the total includes it, and [`Window::live`] subtracts it. Times in
+//! this module are recorded times, not clock readings: [`Window::earliest`] prevents a worker whose clock is behind
+//! from using a window from which a worker with a faster clock has already deleted entries.
 
 use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestamp};
 
-/// How many entries a refusal reads to say when its amount fits: some 40 read units (`docs/data-model.md`).
+/// The number of entries that a refusal reads to compute when its amount fits: some 40 read units
+/// (`docs/data-model.md`).
 pub const LOOKED_AT: usize = 1_000;
 
 /// The scope of a window.
@@ -21,7 +22,7 @@ pub enum WindowScope {
         /// The service.
         service: ServiceId,
     },
-    /// A `budget_limit` rule: one agent over all services, for the rule's length.
+    /// A `budget_limit` rule: one agent across all services, for the rule's length.
     Budget {
         /// The agent.
         agent: AgentId,
@@ -43,46 +44,46 @@ impl WindowScope {
 /// One authorization in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its `authorized_at`.
+    /// The `authorized_at` of the settlement.
     pub at: Timestamp,
     /// Its amount.
     pub amount: Amount,
-    /// The settlement that it belongs to.
+    /// The settlement.
     pub settlement: SettlementId,
 }
 
-/// A window as of one read.
+/// A window, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The scope.
     pub scope: WindowScope,
-    /// How long an entry counts.
+    /// The time for which an entry counts.
     pub length: Duration,
-    /// The sum of the entries that exist.
+    /// The sum of the existing entries.
     pub total: Amount,
-    /// Changes with every write of entries; equal versions and stamps mean no write in between.
+    /// Changes with every write of entries: if version and stamp are the same, no write happened in between.
     pub version: u64,
-    /// The version of the policy or rule at its last edit; zero where the window was never written.
+    /// The version of the policy or rule at its last edit; zero if the window was never written.
     pub stamp: u64,
-    /// The time of the newest entry that was evicted.
+    /// The time of the newest evicted entry.
     pub horizon: Timestamp,
     /// The oldest entries, oldest first.
     pub oldest: Vec<Entry>,
-    /// Whether `oldest` are all the entries there are.
+    /// Whether `oldest` contains all entries.
     pub complete: bool,
 }
 
-/// The use of a window, as far as it was read.
+/// The use of a window, as far as its entries were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spend {
     /// The amount, or an upper bound of it.
     pub amount: Amount,
-    /// Whether it is exact. It is not where more has rolled out of the window than was read.
+    /// Whether the amount is exact. It is not if unread entries may have expired too.
     pub is_exact: bool,
 }
 
 impl Spend {
-    /// Nothing.
+    /// No spending.
     pub const NONE: Self = Self {
         amount: Amount::ZERO,
         is_exact: true,
@@ -101,34 +102,34 @@ impl Spend {
 /// When an amount that does not fit now will fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAt {
-    /// At this instant, if nothing else is authorized until then.
+    /// At this time, if nothing else is authorized until then.
     At(Timestamp),
     /// Never: the amount alone is above the cap.
     Never,
-    /// At this instant at the earliest: to say more, more entries would have to be read.
+    /// At this time at the earliest: more entries would have to be read for the exact time.
     NotBefore(Timestamp),
 }
 
-/// An amount to be added to a window, with the conditions of the write.
+/// An amount to add to a window, with the conditions of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge<'a> {
-    /// Which window.
+    /// The window.
     pub scope: WindowScope,
-    /// How long its entries count.
+    /// The time for which its entries count.
     pub length: Duration,
-    /// The amount that is added.
+    /// The amount to add.
     pub amount: Amount,
     /// The cap that the new total must not exceed.
     pub cap: Amount,
     /// The window's total, as it was read.
     pub total: Amount,
-    /// The policy or rule version that the decision was made on.
+    /// The policy or rule version that the decision used.
     pub stamp: u64,
-    /// No entry newer than this may have been evicted: the recorded time less the window's length.
+    /// The write fails if an entry newer than this was evicted: the recorded time less the window's length.
     pub horizon: Timestamp,
-    /// Entries that have rolled out and are evicted by the same write.
+    /// The expired entries that the same write evicts.
     pub evict: &'a [Entry],
-    /// Their sum.
+    /// The sum of `evict`.
     pub evicted: Amount,
 }
 
@@ -140,12 +141,12 @@ impl Charge<'_> {
     }
 }
 
-/// How many of the expired entries a write evicts.
+/// Which of the expired entries a write evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// All entries that were read: the default, so that they don't accumulate.
+    /// All expired entries that were read: the default, so that they don't accumulate.
     Eager,
-    /// Only as many as the amount needs to fit: for a retry, since each deletion is one more possible conflict.
+    /// Only as many as necessary for the amount to fit: for a retry, since each deletion adds a possible conflict.
     Needed,
 }
 
@@ -156,8 +157,7 @@ impl Window {
         now.max(self.horizon.after(self.length))
     }
 
-    /// The entries read that no longer count at `at`. An entry counts while its age is less than the length, and no
-    /// longer when it is equal.
+    /// The read entries that no longer count at `at`: an entry counts while its age is less than the length.
     pub fn expired(&self, at: Timestamp) -> &[Entry] {
         let cut = at.before(self.length);
         let count = self.oldest.partition_point(|entry| entry.at <= cut);
@@ -169,7 +169,7 @@ impl Window {
         self.total.above(sum(self.expired(at)))
     }
 
-    /// Whether every entry read has expired and there are more, so that [`Window::live`] may be too high.
+    /// Whether all read entries have expired and unread ones remain, so that [`Window::live`] may be too high.
     pub fn hides_expired(&self, at: Timestamp) -> bool {
         !self.complete && self.expired(at).len() == self.oldest.len()
     }
@@ -182,8 +182,8 @@ impl Window {
         }
     }
 
-    /// Forgets the entries read that no longer count at `at`, so that a long window is summed while it is read. Only to
-    /// look at a window: the stored total still contains them, so nothing may be reserved on the result.
+    /// Removes the read entries that no longer count at `at`, so that a long window can be summed while it is read. The
+    /// result is only for display: the stored total still contains them, so nothing may be reserved on it.
     pub fn forget_expired(&mut self, at: Timestamp) {
         let expired = self.expired(at);
         let (count, amount) = (expired.len(), sum(expired));
@@ -191,12 +191,12 @@ impl Window {
         self.oldest.drain(..count);
     }
 
-    /// The remaining amount at `at`.
+    /// The amount that is left under `cap` at `at`.
     pub fn remaining(&self, cap: Amount, at: Timestamp) -> Amount {
         cap.above(self.live(at))
     }
 
-    /// The instant from which `amount` fits under `cap`, counting only what is already authorized.
+    /// The time from which `amount` fits under `cap`, counting only existing authorizations.
     pub fn fits(&self, amount: Amount, cap: Amount, at: Timestamp) -> RetryAt {
         let Some(room) = cap.minus(amount) else {
             return RetryAt::Never;
@@ -220,8 +220,8 @@ impl Window {
         }
     }
 
-    /// Whether more entries should be read to say when an amount fits. A refusal reads no more than [`LOOKED_AT`] and a
-    /// few, however many entries must roll out before the amount fits.
+    /// Whether more entries should be read to compute when an amount fits. A refusal stops reading after about
+    /// [`LOOKED_AT`] entries, even if more must expire before the amount fits.
     pub fn tells_more(&self, fits: RetryAt) -> bool {
         matches!(fits, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
     }
@@ -247,7 +247,7 @@ impl Window {
     }
 }
 
-/// The fewest of the first entries whose sum is at least `wanted`; all, if their sum is less.
+/// The shortest prefix of the entries whose sum is at least `wanted`; all entries, if their sum is less.
 fn first_that_sum_to(entries: &[Entry], wanted: Amount) -> &[Entry] {
     let mut held = Amount::ZERO;
     let count = entries.iter().take_while(|entry| {
@@ -340,7 +340,8 @@ mod tests {
     }
 
     proptest! {
-        /// The window's arithmetic equals the plain definition: the sum of what is younger than the length.
+        /// The window's arithmetic equals the plain definition: the sum of the entries that are younger than the
+        /// length.
         #[test]
         fn live_is_the_sum_of_the_young(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..1_000), 0..20),
@@ -353,7 +354,7 @@ mod tests {
             prop_assert_eq!(window(entries, 100).live(at).units(), plain);
         }
 
-        /// `fits` gives the first instant: it fits there and not a microsecond earlier.
+        /// `fits` returns the first possible time: the amount fits then and not a microsecond earlier.
         #[test]
         fn the_first_fitting_instant_is_exact(
             entries in prop::collection::vec((0..LENGTH.micros(), 1_u64..100), 1..12),
@@ -371,7 +372,7 @@ mod tests {
             }
         }
 
-        /// Forgetting what has expired, page by page, changes nothing of what counts or fits.
+        /// Removing expired entries, page by page, does not change what counts or fits.
         #[test]
         fn what_was_forgotten_counted_no_more(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
@@ -387,7 +388,7 @@ mod tests {
             prop_assert_eq!(kept.fits(amount(wanted), cap, at), read.fits(amount(wanted), cap, at));
         }
 
-        /// Reading only the oldest entries never lets more fit.
+        /// With only the oldest entries read, an amount never fits earlier.
         #[test]
         fn a_partial_read_is_never_generous(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
