@@ -1,30 +1,30 @@
-//! The payees that a second function attests: whom each call of the catalog pays, how much at most, and since when that
-//! is known.
+//! The payees that a second function attests: the payee and the maximum price of each call, and the time since which
+//! they are known.
 //!
-//! The catalog's rows are written by `internal`, which also applies the delay of a new payee
-//! ([`Edit::apply`](crate::Edit::apply)). `events` applies the same delay once more, from what it has seen itself, and
-//! `payments` pays only what both allow. So a taken-over `internal` can't shorten the delay.
+//! `internal` writes the catalog's rows, and also applies the delay of a new payee
+//! ([`Edit::apply`](crate::Edit::apply)). `events` applies the same delay independently, from the changes that it
+//! received itself, and `payments` pays only what both allow. So a compromised `internal` can't shorten the delay.
 //!
 //! The rule, in [`Attesting::attest`]:
 //!
-//! - The first attestation of a service that opens has effect at once, unless another attested service lists the same
-//!   call with another payee or a lower price, has ever listed it so, or has lost a call within the delay.
+//! - The first attestation of a service that opens takes effect at once, unless another attested service lists or
+//! listed the same call with another payee or a lower price, or lost a call within the delay.
 //! - A payee that is attested for the same operation, method and address keeps its time; a lower price for it has the
 //!   same time.
-//! - A waiting payee that is in effect in the catalog before its time was accepted by a second operator. It is paid
-//!   after the delay of accepted payees.
-//! - Everything else waits for the whole delay.
-//! - A payee that the catalog no longer lists is forgotten. A call that it no longer lists is kept as a former one, with
-//!   the payees that could be paid at that time. So a call does not become new by a pause.
+//! - A delayed payee that the catalog puts into effect before its time was accepted by a second operator. It may be
+//! paid after the delay for accepted payees.
+//! - Every other payee waits for the whole delay.
+//! - A payee that the catalog no longer lists is removed. A call that it no longer lists is kept as a former call, with
+//! the payees that could be paid at that time. So a call that is removed and added again does not count as new.
 //!
-//! The rule depends on the present catalog and the previous attestation only. So repeated and reordered records of the
-//! stream change nothing.
+//! The rule depends only on the current catalog and the previous attestation. So repeated and reordered stream records
+//! change nothing.
 
 use crate::{
     Address, Amount, Duration, Endpoint, Network, Operation, OperationUuid, Pricing, Service, ServiceId, Timestamp,
 };
 
-/// The attested calls of one service that is open, or was.
+/// The attested calls of one service that is or was open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttestedService {
     /// The service.
@@ -35,12 +35,12 @@ pub struct AttestedService {
     pub calls: Vec<AttestedCall>,
     /// The calls that it no longer lists, oldest first: at most [`MOST_FORMER_CALLS`].
     pub former: Vec<AttestedCall>,
-    /// When a method and address were last removed from it. [`Timestamp::MAX`] if a former call was dropped: then every
-    /// service that opens waits.
+    /// The time at which a method and address were last removed from it. [`Timestamp::MAX`] if a former call was
+    /// dropped: then every service that opens waits.
     pub left_at: Option<Timestamp>,
 }
 
-/// One operation, called in one way.
+/// One operation, with its method and address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttestedCall {
     /// The operation.
@@ -49,11 +49,11 @@ pub struct AttestedCall {
     pub method: String,
     /// Its address.
     pub endpoint: Endpoint,
-    /// Its payees: the present one and the delayed one. Empty for a call without a payment.
+    /// Its payees: the current one and the delayed one. Empty for a call without a payment.
     pub payees: Vec<AttestedPayee>,
 }
 
-/// A payee, and the highest price of a call.
+/// A payee and its maximum price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttestedPayee {
     /// The chain.
@@ -62,18 +62,18 @@ pub struct AttestedPayee {
     pub pay_to: Address,
     /// The highest price.
     pub most: Amount,
-    /// The first instant at which it may be paid; `None` if it may be paid since it was attested.
+    /// The time from which it may be paid; `None` if it may be paid since it was attested.
     pub from: Option<Timestamp>,
-    /// Whether the catalog lists it as the operation's next one.
+    /// Whether the catalog lists it as the operation's next payee.
     pub is_next: bool,
 }
 
-/// Since when an operation's payee and price may be paid.
+/// The time since which an operation's payee and price may be paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayeeAge {
     /// They may be paid now.
     Old,
-    /// They may be paid from this time on.
+    /// They may be paid from this time.
     Young(Timestamp),
     /// They are not attested yet.
     Unattested,
@@ -82,21 +82,22 @@ pub enum PayeeAge {
 /// The circumstances of an attestation.
 #[derive(Clone, Copy, Debug)]
 pub struct Attesting<'a> {
-    /// The time.
+    /// The time of the attestation.
     pub at: Timestamp,
-    /// How long a new payee or a raised price waits.
+    /// The delay of a new payee or a raised price.
     pub delay: Duration,
-    /// How long it waits after a second operator has accepted it.
+    /// The delay after a second operator has accepted it.
     pub accepted_delay: Duration,
     /// Every attested service: required for the first attestation of a service.
     pub others: &'a [AttestedService],
 }
 
-/// The most former calls of a service. At addresses of up to 2,048 bytes they take a third of an item's 400 KB.
+/// The maximum number of a service's former calls. With addresses of up to 2,048 bytes they take a third of an item's
+/// 400 KB.
 pub const MOST_FORMER_CALLS: usize = 64;
 
-/// How much earlier than by the time of its attestation a payee may have effect if the catalog says so: the time that a
-/// record of the stream usually takes, and a difference between clocks.
+/// The tolerance by which the catalog may put a payee into effect before the attestation would: the usual delay of a
+/// stream record, plus a difference between clocks.
 const TOLERANCE: Duration = Duration::from_secs_u32(60);
 
 impl AttestedPayee {
@@ -111,7 +112,7 @@ impl AttestedPayee {
         })
     }
 
-    /// Whether it is the same payee, at the same price or a higher one.
+    /// Whether the payee is the same, and its price at least as high.
     fn covers(&self, other: &Self) -> bool {
         self.network == other.network && self.pay_to == other.pay_to && other.most <= self.most
     }
@@ -126,7 +127,7 @@ impl AttestedPayee {
 }
 
 impl AttestedCall {
-    /// The call with those payees that may be paid at this time.
+    /// The call with only the payees that may be paid at this time.
     fn as_of(&self, at: Timestamp) -> Self {
         let payees = self.payees.iter().filter(|payee| payee.is_old(at));
         Self {
@@ -149,7 +150,7 @@ impl AttestedCall {
 }
 
 impl AttestedService {
-    /// The service as it is, with effect at once: a waiting payee keeps the catalog's time.
+    /// The attestation of a service that takes effect at once; a delayed payee keeps the catalog's time.
     pub fn at_once(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
         let calls = service.operations.iter().map(|operation| {
             let next = operation.next.as_ref();
@@ -164,7 +165,7 @@ impl AttestedService {
         }
     }
 
-    /// The attestation of these calls, which follows the previous one.
+    /// The attestation with these calls that follows the previous one.
     fn following(before: Option<&Self>, service: ServiceId, calls: Vec<AttestedCall>, at: Timestamp) -> Self {
         let is_listed = |known: &AttestedCall| calls.iter().any(|call| call.is_called_like(known));
         let lost: Vec<AttestedCall> = before
@@ -200,10 +201,10 @@ impl AttestedService {
         }
     }
 
-    /// Since when the operation's payee and price at this time may be paid.
+    /// The time since which the operation's payee and price at this time may be paid.
     pub fn age(&self, operation: &Operation, at: Timestamp) -> PayeeAge {
         let Some(wanted) = AttestedPayee::of(operation.pricing(at), None, false) else {
-            // Nothing is paid.
+            // The call has no payment.
             return PayeeAge::Old;
         };
         let payees = self.payees(operation).filter(|payee| payee.covers(&wanted));
@@ -214,8 +215,8 @@ impl AttestedService {
         }
     }
 
-    /// The payees that this attestation adds to the previous one, or gives another time: all but those of a service that
-    /// opens for the first time and that may be paid at once.
+    /// The payees that this attestation adds or gives another time, compared with the previous one. Payees of a service
+    /// that opens for the first time are left out if they may be paid at once.
     pub fn changes_since<'a>(
         &'a self,
         before: Option<&'a Self>,
@@ -234,7 +235,7 @@ impl AttestedService {
         })
     }
 
-    /// Whether it says anything else than the previous one, but for its version.
+    /// Whether it differs from the previous one in more than its version.
     pub fn differs_from(&self, before: Option<&Self>) -> bool {
         before.is_none_or(|before| {
             (&before.calls, &before.former, before.left_at) != (&self.calls, &self.former, self.left_at)
@@ -248,7 +249,7 @@ impl AttestedService {
 }
 
 impl Attesting<'_> {
-    /// The attestation of a service as it is in the catalog; `None` for one that was never open.
+    /// The attestation of a service as the catalog lists it; `None` if the service was never open.
     pub fn attest(&self, before: Option<&AttestedService>, service: &Service) -> Option<AttestedService> {
         if before.is_none() && !service.was_open() {
             return None;
@@ -295,7 +296,7 @@ impl Attesting<'_> {
         } else {
             let own = self.after(self.delay);
             match wanted.from {
-                // The catalog's time, unless it is too early by more than the stream takes.
+                // The catalog's time is used, unless it is too early by more than the tolerance.
                 Some(said) => own.map(|own| if own <= said.after(TOLERANCE) { said } else { own }),
                 None => own,
             }
@@ -303,13 +304,13 @@ impl Attesting<'_> {
         AttestedPayee { from, ..wanted }
     }
 
-    /// The end of this delay; `None` for no delay.
+    /// The end of this delay; `None` without a delay.
     fn after(&self, delay: Duration) -> Option<Timestamp> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
-    /// Whether another service lists a call of this operation or listed one, and pays or paid somebody else for it or
-    /// less; or has just lost a call.
+    /// Whether another service lists or listed a call of this operation and has no payee in effect with the same wallet
+    /// and at least this price, or whether another service recently lost a call.
     fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, wanted: &AttestedPayee) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {
@@ -336,7 +337,7 @@ fn call(operation: &Operation, payees: Vec<AttestedPayee>) -> AttestedCall {
     }
 }
 
-/// Whether nobody can have the service enabled.
+/// Whether no agent can have the service enabled yet.
 fn opens(before: Option<&AttestedService>, service: &Service) -> bool {
     before.is_none() && !service.history.was_open
 }
@@ -368,7 +369,7 @@ mod tests {
             service = next(Some(&service), n, at);
         }
         assert_eq!((service.former.len(), service.left_at), (MOST_FORMER_CALLS, Some(at)));
-        // A call that is listed again is no former one.
+        // A call that is listed again is no longer a former call.
         let again = next(Some(&service), 0, at);
         assert_eq!((again.former.len(), again.left_at), (MOST_FORMER_CALLS, Some(at)));
         for n in [MOST_FORMER_CALLS + 1, MOST_FORMER_CALLS + 2] {

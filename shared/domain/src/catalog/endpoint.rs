@@ -1,8 +1,8 @@
-//! The address of an operation: a URL in whose path whole segments may be parameters (RFC 6570 level 1); and which
-//! calls match it.
+//! The address of an operation, and the calls that match it. It is a URL in whose path whole segments may be parameters
+//! (RFC 6570 level 1).
 //!
-//! Always true: an [`Endpoint`] without parameters has one address; a parameter stands for one segment of the path,
-//! which is not empty and holds no encoded slash. Queries and fragments are not compared.
+//! Always true: an [`Endpoint`] without parameters has one address; the value of a parameter is one segment of the
+//! path, which is not empty and contains no encoded slash. Queries and fragments are not compared.
 
 use crate::{Network, parse_web_url};
 use std::fmt;
@@ -12,23 +12,23 @@ use url::{Host, Position, Url};
 /// An http or https address, as written: `https://api.example/v1/companies/{id}`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// With a parameter's braces percent-encoded, as the URL standard writes them in a path.
+    /// The URL, with the braces of parameters percent-encoded, as the URL standard writes them in a path.
     url: Url,
-    /// As written.
+    /// The address as it was written.
     text: String,
     parameters: Parameters,
 }
 
-/// Which segments of a path are parameters: one bit each, the first segment's is the highest. So of two sets with the
+/// The segments of a path that are parameters: one bit each, the highest for the first segment. So of two sets with the
 /// same number of parameters, the smaller number has its first parameter later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters(u64);
 
 impl Parameters {
-    /// An address without parameters.
+    /// No parameters.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Orders the most literal first: by the number of parameters, then by how late the first of them comes.
+    /// The sort key that puts the most literal first: fewer parameters, then a later first parameter.
     pub(crate) const fn literalness(self) -> (u32, u64) {
         (self.0.count_ones(), self.0)
     }
@@ -45,7 +45,7 @@ fn bit(segment: usize) -> Option<u64> {
 }
 
 const HIGHEST: u64 = 1 << 63;
-/// The most segments of a path that has parameters.
+/// The maximum number of segments of a path with parameters.
 const MOST_SEGMENTS: usize = 64;
 
 impl Endpoint {
@@ -53,10 +53,10 @@ impl Endpoint {
     pub const FORM: &'static str = "must be an http or https address; a path parameter is one whole segment, `{name}`, \
                                     and each name stands once";
 
-    /// Reads an address. Braces in its path must enclose the name of a whole segment (RFC 6570 §2.3, §3.2.2): letters,
+    /// Parses an address. Braces in its path must enclose the name of a whole segment (RFC 6570 §2.3, §3.2.2): letters,
     /// digits and `_`. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        // The URL standard allows braces in a host name; people would read them as a parameter.
+        // The URL standard allows braces in a host name, but people would read them as a parameter.
         let url = parse_web_url(text).filter(|url| !url.host_str().is_some_and(has_brace))?;
         let mut parameters = Parameters::NONE;
         let mut written = Vec::new();
@@ -77,22 +77,22 @@ impl Endpoint {
         Some(Self { url, text, parameters })
     }
 
-    /// As written, braces included.
+    /// The address as it was written, with braces.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its one address; `None` if it has parameters.
+    /// The address; `None` if it has parameters.
     pub fn address(&self) -> Option<&Url> {
         (self.parameters == Parameters::NONE).then_some(&self.url)
     }
 
-    /// Whether calls of it may carry a payment on this network: over https, or on a test network.
+    /// Whether its calls may include a payment on this network: it uses https, or the network is a test network.
     pub fn may_be_paid_on(&self, network: Network) -> bool {
         network.is_testnet() || self.scheme() == "https"
     }
 
-    /// `http` or `https`.
+    /// The scheme: `http` or `https`.
     pub fn scheme(&self) -> &str {
         self.url.scheme()
     }
@@ -102,15 +102,16 @@ impl Endpoint {
         self.url.host()
     }
 
-    /// The host as a text.
+    /// The host as text.
     pub fn host_str(&self) -> Option<&str> {
         self.url.host_str()
     }
 
-    /// Whether a call of this address is a call of the endpoint: same scheme, host and port, and a path with the same
+    /// Whether a call of this address matches the endpoint: same scheme, host and port, and a path with the same
     /// segments, except for the parameters.
     ///
-    /// A segment with an encoded slash or backslash is no parameter's value: some servers read it as two segments.
+    /// A segment with an encoded slash or backslash does not match a parameter, because some servers read it as two
+    /// segments.
     pub fn is_called_at(&self, url: &Url) -> bool {
         let same_place = self.url.scheme() == url.scheme()
             && self.url.host() == url.host()
@@ -129,13 +130,13 @@ impl Endpoint {
         same_place && same_path && theirs.next().is_none()
     }
 
-    /// The segment that this path parameter has in a call, as it is written.
+    /// The segment of a call that is the value of this path parameter, not decoded.
     pub(crate) fn value_in<'u>(&self, name: &str, url: &'u Url) -> Option<&'u str> {
         let mut both = segments(&self.url).zip(segments(url));
         both.find_map(|(ours, theirs)| (parameter_name(ours) == Some(name)).then_some(theirs))
     }
 
-    /// Whether there may be a call of both: they differ only in segments that are a parameter in one of them.
+    /// Whether a call could match both endpoints: they differ only in segments that are a parameter in one of them.
     pub(crate) fn shares_calls_with(&self, other: &Self) -> bool {
         let same_place = self.url.scheme() == other.url.scheme()
             && self.url.host() == other.url.host()
@@ -152,18 +153,19 @@ impl Endpoint {
         self.parameters
     }
 
-    /// Equal to the digest of every address that the endpoint may be called at: see [`address_digest`].
+    /// The digest of every address that matches the endpoint: see [`address_digest`].
     pub(crate) fn digest(&self) -> u64 {
         address_digest(&self.url, self.parameters)
     }
 
-    /// Equal for all addresses of the same scheme, host and port with as many segments: see [`length_digest`].
+    /// The digest of the endpoint's scheme, host, port and number of segments: see [`length_digest`].
     pub(crate) fn length_digest(&self) -> u64 {
         length_digest(&self.url)
     }
 }
 
-/// Equal for addresses that differ only in these segments ([`Endpoint::is_called_at`]); hardly ever equal for others.
+/// A digest that is equal for addresses that differ only in these segments ([`Endpoint::is_called_at`]), and rarely
+/// equal for others.
 pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
     let mut digest = place_hasher(url);
     for (index, segment) in segments(url).enumerate() {
@@ -176,14 +178,14 @@ pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
     digest.finish()
 }
 
-/// Equal for addresses of the same scheme, host and port whose paths have as many segments.
+/// A digest that is equal for addresses with the same scheme, host, port and number of segments.
 pub(crate) fn length_digest(url: &Url) -> u64 {
     let mut digest = place_hasher(url);
     segments(url).count().hash(&mut digest);
     digest.finish()
 }
 
-/// Equal for addresses of one host, with any scheme and port.
+/// A digest that is equal for addresses of one host, with any scheme and port.
 pub(crate) fn host_digest(host: Option<&Host<&str>>) -> u64 {
     let mut digest = DefaultHasher::new();
     host.hash(&mut digest);
@@ -198,7 +200,7 @@ fn place_hasher(url: &Url) -> DefaultHasher {
     digest
 }
 
-/// The segments that paths are compared by; trailing slashes are ignored.
+/// The segments of a path that are compared; trailing slashes are ignored.
 fn segments(url: &Url) -> impl Iterator<Item = &str> {
     url.path().trim_end_matches('/').split('/').skip(1)
 }
@@ -207,7 +209,7 @@ fn has_brace(segment: &str) -> bool {
     encoded(segment, *b"7b") || encoded(segment, *b"7d") || segment.contains(['{', '}'])
 }
 
-/// Whether the segment holds `%` and these two hexadecimal digits, in any case; `digits` are in lower case.
+/// Whether the segment contains `%` and these two hexadecimal digits, in any case; `digits` are in lower case.
 fn encoded(segment: &str, digits: [u8; 2]) -> bool {
     let [high, low] = digits;
     let bytes = segment.as_bytes();

@@ -1,4 +1,4 @@
-//! The catalog: services, operations, their addresses and pricing, their attested payees, and what probes see of them.
+//! The catalog: services, operations, their addresses and pricing, their attested payees, and the results of probes.
 
 pub(crate) mod attested;
 pub(crate) mod endpoint;

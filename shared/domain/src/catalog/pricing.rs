@@ -1,4 +1,4 @@
-//! The pricing of an operation: the payee and the highest price of a call, and the time at which an edit takes effect.
+//! The pricing of an operation: the payee and the maximum price of a call, and the time at which an edit takes effect.
 //!
 //! The editor of the catalog determines where agents' money goes. So a pricing with another payee or a higher price is
 //! delayed ([`NextPricing`]) until the delay is over or a second operator accepts it. The pricing is a function of the
@@ -6,12 +6,12 @@
 //!
 //! The rule, which only [`Edit::apply`] implements:
 //!
-//! - A pricing takes effect at once if the same operation (id, method and address) pays the same payee at least as
-//!   much now, or if it allows no payment. Every other pricing is delayed. So an operation that is removed and added
-//!   again, moved, listed a second time or under another id is new, and delayed like a changed one.
-//! - A service that opens for the first time is in effect at once, since no agent has it enabled. Exceptions: calls
-//!   that another service lists that was ever open, and for which that service does not pay the same payee as much; and
-//!   the whole service, if within the delay such a service was left without a call.
+//! - A pricing takes effect at once if the same operation (id, method and address) already pays the same payee at least
+//! as much, or if it allows no payment. Every other pricing is delayed. So an operation that is removed and added
+//! again, moved, listed a second time or given another id counts as new, and is delayed like a changed one.
+//! - A service that opens for the first time takes effect at once, since no agent has enabled it. There are two
+//! exceptions. A call is delayed if another service that is or was open lists it, and does not pay the same payee as
+//! much. The whole service is delayed if another such service lost a call within the delay.
 //! - A delayed pricing that is written again keeps its time. Any other pricing replaces it.
 
 use crate::{
@@ -39,29 +39,29 @@ pub struct NextPricing {
     pub max_price: Option<Amount>,
     /// As [`Operation::payment`]; a pricing without a payment is not delayed.
     pub payment: CatalogPayment,
-    /// The first instant at which it is in effect.
+    /// The time from which it is in effect.
     pub from: Timestamp,
     /// The operator who requested it.
     pub by: OperatorName,
 }
 
-/// The parts of a service's past that the rule needs.
+/// The parts of a service's history that the rule needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingHistory {
     /// Whether a service that is not open was open before.
     pub was_open: bool,
-    /// The time at which a method and address were last removed from it, since it was open.
+    /// The time at which a method and address were last removed from the service, since it was open.
     pub removed_at: Option<Timestamp>,
 }
 
 impl Pricing<'_> {
-    /// The most that a call may cost.
+    /// The maximum price of a call.
     pub fn most(self) -> Option<Amount> {
         let fixed = self.payment.filter(|_| self.price_model == FIXED_PRICE);
         self.max_price.or(fixed.map(|payment| payment.amount))
     }
 
-    /// The allowed payment and its network; `None` if none is allowed.
+    /// The allowed payment and its network; `None` if no payment is allowed.
     fn payable(self) -> Option<(Network, Payable)> {
         let payment = self.payment?;
         let payable = Payable {
@@ -71,7 +71,7 @@ impl Pricing<'_> {
         Some((payment.network, payable))
     }
 
-    /// Whether it allows every payment that the other one allows.
+    /// Whether it allows every payment that `other` allows.
     fn covers(self, other: Self) -> bool {
         match (self.payable(), other.payable()) {
             (_, None) => true,
@@ -84,7 +84,7 @@ impl Pricing<'_> {
 }
 
 impl NextPricing {
-    /// The pricing.
+    /// The delayed pricing as a [`Pricing`].
     pub fn pricing(&self) -> Pricing<'_> {
         Pricing {
             price_model: &self.price_model,
@@ -95,7 +95,7 @@ impl NextPricing {
 }
 
 impl Operation {
-    /// The payee and highest price of a call at this time.
+    /// The pricing of a call at this time.
     pub fn pricing(&self, at: Timestamp) -> Pricing<'_> {
         match &self.next {
             Some(next) if next.from <= at => next.pricing(),
@@ -107,12 +107,12 @@ impl Operation {
         }
     }
 
-    /// The pricing that is delayed at this time.
+    /// The pricing that is still delayed at this time.
     pub fn waiting(&self, at: Timestamp) -> Option<&NextPricing> {
         self.next.as_ref().filter(|next| at < next.from)
     }
 
-    /// The operation as it is at this time: a pricing that has taken effect is its own.
+    /// The operation at this time: a pricing that has taken effect replaces its fields.
     #[must_use]
     pub fn at(&self, at: Timestamp) -> Self {
         let mut operation = self.clone();
@@ -126,14 +126,14 @@ impl Operation {
         operation
     }
 
-    /// Whether it is the same operation, called in the same way.
+    /// Whether it is the same operation, with the same method and address.
     fn is_same(&self, other: &Self) -> bool {
         self.id == other.id && self.target() == other.target()
     }
 }
 
 impl Service {
-    /// The service as it is at this time.
+    /// The service at this time.
     #[must_use]
     pub fn at(&self, at: Timestamp) -> Self {
         Self {
@@ -142,12 +142,12 @@ impl Service {
         }
     }
 
-    /// Whether agents may have it enabled: it is or was open.
+    /// Whether agents may have it enabled, because it is or was open.
     pub fn was_open(&self) -> bool {
         self.is_open() || self.history.was_open
     }
 
-    /// The first instant after this time at which a pricing changes.
+    /// The first time after this one at which a pricing changes.
     pub fn next_change(&self, at: Timestamp) -> Option<Timestamp> {
         let operations = self.operations.iter();
         operations.filter_map(|one| Some(one.waiting(at)?.from)).min()
@@ -170,9 +170,9 @@ impl Service {
 /// The reason that a pricing was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAccepted {
-    /// There is no delayed pricing.
+    /// The operation has no delayed pricing.
     NothingWaits,
-    /// The operator who requested it can't be the second operator.
+    /// The accepting operator requested the pricing, and so can't be the second operator.
     SameOperator,
 }
 
@@ -183,21 +183,20 @@ pub struct Edit<'a> {
     pub by: &'a OperatorName,
     /// The time of the edit.
     pub at: Timestamp,
-    /// The delay of a pricing.
+    /// The delay of a new pricing.
     pub delay: Duration,
-    /// The catalog's services, for a service that [opens for the first time](Edit::opens); without them all of it is
-    /// delayed.
+    /// The catalog's services, needed for a service that [opens for the first time](Edit::opens); without them the
+    /// whole service is delayed.
     pub catalog: Option<&'a [Service]>,
 }
 
 impl Edit<'_> {
-    /// Whether agents may have the service enabled from this edit on.
+    /// Whether agents may have the service enabled after this edit, but not before.
     pub fn opens(before: Option<&Service>, written: &Service) -> bool {
         written.is_open() && !before.is_some_and(Service::was_open)
     }
 
-    /// The service to store when `before` is the stored one. An operation that is written with its next pricing is
-    /// stored with it.
+    /// The service to store, where `before` is the stored one. The next pricing of a written operation is stored too.
     pub fn apply(self, before: Option<&Service>, written: Service) -> Service {
         let was_open = before.is_some_and(Service::was_open);
         let opens = Self::opens(before, &written);
@@ -262,7 +261,7 @@ impl Edit<'_> {
     }
 
     /// Whether another service that agents may have enabled lists a call of this operation with another payee or a
-    /// lower price, or has recently ceased to list one.
+    /// lower price, or recently lost a call.
     fn is_listed_elsewhere(self, service: &Service, operation: &Operation) -> bool {
         let Some(catalog) = self.catalog else { return true };
         let mut others = catalog

@@ -1,11 +1,11 @@
 //! Observations of the catalog's operations by live probes.
 //!
-//! A probe calls a provider without paying and reads its 402. The answer may come from anybody who answers in the
-//! provider's name: the provider, a thief of its keys, the next owner of its domain, somebody on the network path.
-//! Authorize signs for the payee and price that the catalog pins, so an answer changes no entry. It is stored beside
-//! the entry ([`ProbeRecord`]) and shown to operators, who pin a payment, the first one too.
+//! A probe calls a provider without paying and reads its 402. The answer may be from the provider, or from somebody who
+//! impersonates it: a thief of its keys, the next owner of its domain, or an attacker on the network path. Authorize
+//! signs for the payee and price that the catalog pins, so an answer changes no entry. It is stored beside the entry
+//! ([`ProbeRecord`]) and shown to operators, who pin every payment, including the first one.
 //!
-//! Readers add two labels, which have no effect on payments: an operation's availability, and the step to
+//! Readers add two labels, which have no effect on payments: an operation's availability, and the trust status
 //! `probe_passed`.
 //!
 //! Elsewhere: the addresses that a probe may call, and reading the answer (`functions/probe`); the time at which a
@@ -22,9 +22,9 @@ use std::fmt;
 /// The payment that a provider asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quote {
-    /// This payment, which Purser can make.
+    /// The provider asks for this payment, which Purser can make.
     Paid(CatalogPayment),
-    /// None: the provider answered without payment.
+    /// The provider answered without a payment.
     Free,
 }
 
@@ -40,29 +40,29 @@ pub enum Obstacle {
     PathParameters,
     /// The address, or one that it redirects to, is not on the public internet.
     BlockedAddress,
-    /// The host name has no address.
+    /// The host name does not resolve to an address.
     UnknownHost,
     /// The connection failed or was closed early.
     Unreachable,
-    /// No answer in time.
+    /// The provider did not answer in time.
     Timeout,
-    /// A redirect to anything but an http or https address, or from https to http.
+    /// A redirect to an address that is not http or https, or from https to http.
     BadRedirect,
-    /// One redirect too many.
+    /// More redirects than a probe follows.
     TooManyRedirects,
     /// The answer is longer than the probe reads.
     TooLarge,
-    /// Another status than success or 402.
+    /// A status other than success or 402.
     Status(u16),
     /// A 402 without a readable x402 requirement.
     NotX402,
-    /// Every payment it accepts has an unsupported scheme.
+    /// Every offered payment has an unsupported scheme.
     OtherScheme,
-    /// Every payment it accepts is on another network.
+    /// Every offered payment is on another network.
     OtherNetwork,
-    /// It asks for another token than the pinned one.
+    /// The provider asks for a token other than the pinned one.
     OtherToken,
-    /// It offers a supported payment with a refused member.
+    /// The provider offers a supported payment, but a member of it is refused.
     NotPayable,
 }
 
@@ -84,7 +84,7 @@ impl Obstacle {
         (Self::NotPayable, "not_payable"),
     ];
 
-    /// The obstacle of that name, as [`fmt::Display`] writes it.
+    /// The obstacle with this name, in the form of [`fmt::Display`].
     pub fn parse(word: &str) -> Option<Self> {
         if let Some(status) = word.strip_prefix("status_") {
             let status = status.parse().ok().map(Self::Status)?;
@@ -97,7 +97,7 @@ impl Obstacle {
     }
 }
 
-/// The payment that a 402 asks for: the one that authorize would choose and sign ([`Offer::choose`]).
+/// The payment in a 402: the one that authorize would choose and sign ([`Offer::choose`]).
 pub fn read_requirement(requirement: &Value, network: Network) -> ProbeResult {
     match Offer::choose(requirement, network) {
         Ok(offer) => Ok(Quote::Paid(CatalogPayment::of(&offer, network))),
@@ -117,7 +117,7 @@ impl From<NoOfferReason> for Obstacle {
     }
 }
 
-/// The name: `timeout`, `status_500`.
+/// The name, such as `timeout` or `status_500`.
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Status(status) = self {
@@ -141,17 +141,17 @@ pub struct Probe {
     pub answer: Option<Answer>,
 }
 
-/// The payment that a provider asks for, and since when.
+/// The payment in a provider's answer, and the time since which it is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The payment.
     pub quote: Quote,
-    /// The time of the first of the equal answers.
+    /// The time of the first of the consecutive equal answers.
     pub since: Timestamp,
 }
 
-/// The probe results of a service. They are stored beside the entry, so that a probe without news changes no version
-/// of the catalog and makes no cache reload.
+/// The probe results of a service. They are stored beside the entry, so that a probe without a change increments no
+/// version of the catalog and reloads no cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeRecord {
     /// The number of recorded runs; every write of a record is conditional on it.
@@ -163,7 +163,7 @@ pub struct ProbeRecord {
 }
 
 impl ProbeRecord {
-    /// The results of an operation, at its present address.
+    /// The results of an operation, if they are for its current address.
     pub fn of(&self, operation: &Operation) -> Option<&Probe> {
         let target = operation.target();
         self.operations
@@ -184,8 +184,8 @@ impl ProbeRecord {
         self.is_requested(operation) || !self.of(operation).is_some_and(seen_lately)
     }
 
-    /// The payment that an operation's provider asks for instead of the listed one at this time, and since when;
-    /// `None` while they agree or nothing is known.
+    /// The payment that an operation's provider asks for, if it differs from the listed one at this time, with the time
+    /// since which it does; `None` if they agree or no answer is known.
     pub fn change(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
         let answer = self.of(operation)?.answer.as_ref()?;
         let same = match (operation.pricing(at).payment, &answer.quote) {
@@ -198,7 +198,7 @@ impl ProbeRecord {
 }
 
 impl Operation {
-    /// The method and the whole address that a probe calls.
+    /// The fingerprint of the method and the whole address that a probe calls.
     pub fn target(&self) -> Fingerprint {
         Fingerprint::of_text(&format!("{} {}", self.method.to_ascii_uppercase(), self.endpoint))
     }
@@ -222,8 +222,8 @@ impl Probe {
 }
 
 impl ProbeRecord {
-    /// The record after a run of probes of this service that began at `at`. Results of operations that the service
-    /// lacks are dropped, also from the record.
+    /// The record after a run of probes of this service that began at `at`. Results of operations that the service no
+    /// longer has are dropped, also from the record.
     #[must_use]
     pub fn with(
         &self,
@@ -269,13 +269,14 @@ impl ProbeRecord {
         self.of(operation).map_or(Availability::Unverified, Probe::availability)
     }
 
-    /// Whether every operation of the service has answered, paid or free. Later failures change only the availability.
+    /// Whether every operation of the service has answered, with or without a payment. Later failures change only the
+    /// availability.
     pub fn has_passed(&self, service: &Service) -> bool {
         let answered = |operation| self.of(operation).is_some_and(|probe| probe.answer.is_some());
         !service.operations.is_empty() && service.operations.iter().all(answered)
     }
 
-    /// The service as readers show it, with its probe results.
+    /// The service with its probe results, as readers see it.
     pub fn shown(&self, service: &Service) -> Service {
         let mut shown = service.clone();
         for operation in &mut shown.operations {
@@ -289,7 +290,7 @@ impl ProbeRecord {
 }
 
 impl TrustStatus {
-    /// The status of a service that passed its probes. A status that an operator set stays.
+    /// The status of a service that passed its probes. A status that an operator set is unchanged.
     #[must_use]
     pub const fn passed(self) -> Self {
         match self {
@@ -384,7 +385,7 @@ mod tests {
         service(TrustStatus::Listed, vec![operation(1, endpoint, payment)])
     }
 
-    /// An outage of the provider does not end a difference.
+    /// A difference persists during an outage of the provider.
     #[test]
     fn payment_differences_are_reported_with_start_time() {
         let rows: [(&[ProbeResult], Option<u64>); 8] = [
@@ -423,7 +424,7 @@ mod tests {
             for (seen, expected) in rows {
                 let record = ProbeRecord::default().with(&entry, seen, at(1));
                 assert_eq!(record.shown(&entry).trust_status, expected);
-                // The runs may be one or two, and a failure does not revert the result.
+                // The operations may be probed in one run or two, and a later failure does not revert the result.
                 let record = record.with(&entry, [(id(2), FREE)], at(2));
                 assert_eq!(record.shown(&entry).trust_status, passed);
                 let record = record.with(&entry, [(id(1), DOWN)], at(3));

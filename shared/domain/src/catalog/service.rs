@@ -9,7 +9,7 @@ use crate::{
 use serde_json::Value;
 use url::Url;
 
-/// Declares an enum whose values have one name each, in JSON, in queries and in storage.
+/// Declares an enum whose values have one name each, for JSON, queries and storage.
 macro_rules! named {
     ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:expr,)* })*) => {$(
         $(#[$doc])*
@@ -25,7 +25,7 @@ macro_rules! named {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// The value with that name.
+            /// The value with this name.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| value.name() == name)
             }
@@ -87,13 +87,14 @@ named! {
 
     /// The reason that no call of an operation can be paid.
     Unpayable {
-        /// The catalog has no payment for it: no payee, network and token.
+        /// The catalog has no payment (payee, network and token) for the operation.
         NoPayment = "operation_has_no_payment",
-        /// Its payment is on another network than the deployment's.
+        /// The payment is on a network other than the deployment's.
         OtherNetwork = "operation_is_paid_on_another_network",
-        /// Its price is not fixed, and the catalog has no maximum price for it.
+        /// The price is not fixed, and the catalog has no maximum price.
         NoMaximum = "operation_has_no_maximum_price",
-        /// It is called over plain HTTP on a real network, where anybody on the path could read and use its payment.
+        /// The operation is called over plain HTTP on a real network, where anybody on the path could read and use its
+        /// payment.
         PlainHttp = "operation_is_called_over_http",
     }
 }
@@ -113,21 +114,21 @@ pub struct Service {
     pub description: String,
     /// The provider's site.
     pub website: Url,
-    /// A picture.
+    /// The URL of a logo.
     pub logo_url: Option<Url>,
     /// Its subject.
     pub category: Category,
     /// The origin of the entry.
     pub source: String,
-    /// How far it has been checked. Readers show a probe's result in place of an earlier step
+    /// The trust status. Readers show `probe_passed` in place of a lower status after passed probes
     /// ([`ProbeRecord`](crate::ProbeRecord)).
     pub trust_status: TrustStatus,
-    /// Whether it is in the curated set, which agents may use (`docs/spec.md` §7, `service_not_found`); new agents
-    /// start with that set.
+    /// Whether it is in the curated set. Agents may use only services of this set (`docs/spec.md` §7,
+    /// `service_not_found`), and new agents start with them.
     pub curated: bool,
     /// Its operations, in the order of the catalog.
     pub operations: Vec<Operation>,
-    /// The parts of its past that pricing needs.
+    /// The parts of its history that pricing needs.
     pub history: ListingHistory,
 }
 
@@ -146,16 +147,16 @@ pub struct Operation {
     pub method: String,
     /// The provider's address, which may have path parameters.
     pub endpoint: Endpoint,
-    /// As for the service.
+    /// The operation's category, like [`Service::category`].
     pub category: Category,
-    /// `sync` is a value.
+    /// The type of execution, such as `sync`.
     pub execution: String,
-    /// [`FIXED_PRICE`] is a value. This field and the next two hold until `next` takes effect: see
+    /// The price model, such as [`FIXED_PRICE`]. This field and the next two apply until `next` takes effect: see
     /// [`Operation::pricing`].
     pub price_model: String,
     /// The expected price of a call. No check uses it.
     pub estimated_price: Amount,
-    /// The most that a call may cost; authorize enforces it. Without it, a fixed price may be at most the payment's
+    /// The maximum price of a call, enforced by authorize. Without it, a fixed price may be at most the payment's
     /// amount, and an operation with another price model can't be paid.
     pub max_price: Option<Amount>,
     /// The description of the parameters, as the provider publishes it.
@@ -165,7 +166,7 @@ pub struct Operation {
     pub fetches_target: Option<bool>,
     /// The payment; `None` for operations that can't be paid.
     pub payment: Option<CatalogPayment>,
-    /// The pricing that replaces these fields later.
+    /// The pricing that will replace these fields.
     pub next: Option<NextPricing>,
 }
 
@@ -175,11 +176,11 @@ pub const FIXED_PRICE: &str = "fixed";
 /// The listed payment of an operation. Authorize signs for no other payee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogPayment {
-    /// x402 scheme.
+    /// The x402 scheme.
     pub scheme: String,
-    /// Chain.
+    /// The chain.
     pub network: Network,
-    /// Price.
+    /// The price.
     pub amount: Amount,
     /// The provider's wallet.
     pub pay_to: Address,
@@ -197,35 +198,35 @@ impl CatalogPayment {
     }
 }
 
-/// Counts over a service's operations; the list shows them instead of the operations.
+/// Counts of a service's operations, which the list shows instead of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregates {
-    /// All operations.
+    /// The number of operations.
     pub operations: usize,
     /// The number with a payment, listed or seen by a probe.
     pub paid: usize,
-    /// The number without a payment whose probe was answered without one.
+    /// The number without a payment, whose probe was answered without a payment.
     pub free: usize,
-    /// The lowest price of an operation; zero without operations.
+    /// The lowest price of an operation; zero if there are none.
     pub min_price: Amount,
 }
 
-/// The payee of an operation's call and the most that it may cost, by the catalog.
+/// The payee of an operation's call and its maximum price, according to the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payable {
     /// The only payee.
     pub pay_to: Address,
-    /// The highest price.
+    /// The maximum price.
     pub most: Amount,
 }
 
 impl Service {
-    /// Whether agents may pay it or have it enabled: it is in the curated set and not disabled.
+    /// Whether agents may pay it and enable it: it is in the curated set and not disabled.
     pub fn is_open(&self) -> bool {
         self.curated && self.trust_status != TrustStatus::Disabled
     }
 
-    /// The counts of `docs/spec.md` §2.1, at this time.
+    /// The counts of `docs/spec.md` §2.1 at this time.
     pub fn aggregates(&self, at: Timestamp) -> Aggregates {
         let count = |paid: bool, seen: Availability| {
             let is_such = |one: &&Operation| match one.pricing(at).payment {
@@ -243,7 +244,7 @@ impl Service {
         }
     }
 
-    /// The operation with that slug.
+    /// The operation with this slug.
     pub fn operation(&self, slug: &OperationSlug) -> Option<&Operation> {
         self.operations.iter().find(|operation| operation.slug == *slug)
     }
@@ -255,13 +256,13 @@ impl Operation {
         self.method.eq_ignore_ascii_case(method)
     }
 
-    /// The known price of a call at this time: the payment's amount, else the estimate.
+    /// The known price of a call at this time: the payment's amount, or else the estimate.
     pub fn price(&self, at: Timestamp) -> Amount {
         let payment = self.pricing(at).payment;
         payment.map_or(self.estimated_price, |payment| payment.amount)
     }
 
-    /// The payee and the highest price of a call on this network at this time, or the reason that no call can be paid.
+    /// The payee and the maximum price of a call on this network at this time, or the reason that no call can be paid.
     pub fn payable(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
         let pricing = self.pricing(at);
         let payment = pricing.payment.filter(|payment| payment.scheme == SCHEME);
@@ -278,8 +279,8 @@ impl Operation {
         })
     }
 
-    /// The parameters of a call that name the page to fetch: those whose descriptor has `"target": true`, in a descriptor
-    /// by name or in a JSON schema with `properties`.
+    /// The parameters of a call that name the page to fetch. They have `"target": true` in their descriptor, in an
+    /// object of descriptors by name or in a JSON schema with `properties`.
     pub fn target_parameters(&self) -> impl Iterator<Item = &str> {
         let by_name = [Some(&self.params), self.params.get("properties")];
         let described = by_name.into_iter().flatten().filter_map(Value::as_object).flatten();
@@ -288,8 +289,8 @@ impl Operation {
         })
     }
 
-    /// Whether the caller names the page to fetch, so that `allowed_domains` applies: the operator's setting; without
-    /// one, whether the operation or its service is of category `scrape`, or its slug names scraping
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies. This is the operator's setting;
+    /// without one, whether the operation or its service has the category `scrape`, or its slug mentions scraping
     /// (`docs/decisions.md` §9).
     pub fn fetches_target(&self, service: Category) -> bool {
         self.fetches_target.unwrap_or_else(|| {
@@ -298,16 +299,16 @@ impl Operation {
     }
 }
 
-/// The whole catalog as of one read, indexed by UUID, by slug and by the called address.
+/// The whole catalog as it was read, indexed by UUID, by slug and by the called address.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// In the order of their slugs.
+    /// The services, in the order of their slugs.
     services: Vec<Service>,
-    /// Their indexes in `services`, in the order of their ids.
+    /// The index of each service in `services`, in the order of the ids.
     by_id: Vec<(ServiceId, usize)>,
-    /// The indexes of services and of their operations, in the order of the endpoints' digests.
+    /// The indexes of services and their operations, in the order of the endpoints' digests.
     by_endpoint: Vec<(u64, usize, usize)>,
-    /// The forms of endpoints with parameters, in the order of their length digests, the most literal first.
+    /// The forms of endpoints with parameters, in the order of their length digests, the most literal form first.
     templates: Vec<(u64, (u32, u64), Parameters)>,
     /// The indexes of services, in the order of their hosts' digests.
     by_host: Vec<(u64, usize)>,
@@ -358,20 +359,20 @@ impl Catalog {
         &self.services
     }
 
-    /// The first instant after this time at which the pricing of an operation changes.
+    /// The first time after this one at which the pricing of an operation changes.
     pub fn next_change(&self, at: Timestamp) -> Option<Timestamp> {
         let services = self.services.iter();
         services.filter_map(|service| service.next_change(at)).min()
     }
 
-    /// The service with that UUID.
+    /// The service with this UUID.
     pub fn by_id(&self, id: ServiceId) -> Option<&Service> {
         let first = self.by_id.partition_point(|(other, _)| *other < id);
         let (_, place) = self.by_id.get(first).filter(|(other, _)| *other == id)?;
         self.services.get(*place)
     }
 
-    /// The service with that slug or, if the text is one, UUID.
+    /// The service with this slug or, if the text is a UUID, with this UUID.
     pub fn by_reference(&self, reference: &str) -> Option<&Service> {
         let by_slug = self
             .services
@@ -384,7 +385,8 @@ impl Catalog {
     }
 
     /// The operations of open services that match a call with this method and address, each with its service, in the
-    /// order of the catalog. If endpoints of several forms match, only the operations of the most literal form.
+    /// order of the catalog. If endpoints of several forms match, only the operations of the most literal form are
+    /// returned.
     pub fn called<'a>(
         &'a self,
         method: &'a str,
@@ -393,13 +395,13 @@ impl Catalog {
         self.at(url, move |operation| operation.takes(method))
     }
 
-    /// As [`Catalog::called`], for the operations that `is_asked_for`.
+    /// Like [`Catalog::called`], but only for the operations that `is_asked_for` selects.
     fn at<'a>(
         &'a self,
         url: &'a Url,
         is_asked_for: impl Fn(&Operation) -> bool + Copy + 'a,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
-        // An endpoint without parameters that matches ends the search.
+        // A matching endpoint without parameters ends the search.
         let with_parameters = std::iter::once_with(|| self.forms_with_parameters(url)).flatten();
         let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
         let found = forms.find_map(|form| {
@@ -442,9 +444,9 @@ impl Catalog {
             .filter(move |(service, operation)| service.is_open() && operation.endpoint.is_called_at(url))
     }
 
-    /// The open service of a call that no operation matches: one that lists the address with another method, else
-    /// one at the host of the address, on any port. If there are several, the first that has the named operation, else
-    /// the first in the order of the catalog.
+    /// The open service of a call that no operation matches: one that lists the address with another method, else one
+    /// with an operation at the host of the address, on any port. If there are several, the first that has the named
+    /// operation, else the first in the order of the catalog.
     pub fn meant<'a>(&'a self, url: &'a Url, named: Option<&OperationSlug>) -> Option<&'a Service> {
         let at_address = self.at(url, |_| true).map(|(service, _)| service);
         with_named(at_address, named).or_else(|| with_named(self.at_host(url), named))
@@ -465,7 +467,7 @@ impl Catalog {
     }
 }
 
-/// The first of the services that has the named operation; without one, the first.
+/// The first of the services that has the named operation; if none has it, the first service.
 fn with_named<'a>(services: impl Iterator<Item = &'a Service>, named: Option<&OperationSlug>) -> Option<&'a Service> {
     let mut services = services.peekable();
     let first = services.peek().copied();
@@ -554,8 +556,8 @@ mod tests {
     ];
 
     proptest! {
-        /// The index finds what a search of every entry finds, in the same order: the most literal operations that are
-        /// called at the address.
+        /// The index returns the same operations as a search of all entries, in the same order: the most literal
+        /// operations that match the address.
         #[test]
         fn an_index_finds_what_a_search_finds(
             catalog in prop::collection::vec(addresses(ENDPOINTS), 0..8),
@@ -710,7 +712,7 @@ mod tests {
                 expected,
                 "{operation:?}"
             );
-            // Over plain HTTP these can only be paid on a test network.
+            // On mainnets, operations over plain HTTP can't be paid.
             operation.endpoint = Endpoint::parse("http://a.example/").unwrap();
             let plain = operation.payable(Network::Base, Timestamp::EPOCH);
             assert_eq!(
@@ -725,7 +727,7 @@ mod tests {
         }
     }
 
-    /// It is inferred from the categories and the slug.
+    /// The setting is inferred from the categories and the slug.
     #[test]
     fn target_fetching_is_declared_or_inferred() {
         let rows = [

@@ -1,9 +1,9 @@
-//! The provider call that a payment is for, as its agent describes it: for the people who decide about it, and for the
-//! decision log.
+//! The provider call that a payment is for, as its agent describes it. The description is shown to the people who
+//! decide about the payment, and in the decision log.
 //!
-//! Method and address decide which operation it is; of the rest only the target's host is checked, against the agent's
-//! list and against the parameter of the call that names the target. The description is
-//! part of the request's fingerprint, so an approval is for exactly this description.
+//! The method and address determine the operation. Of the other data only the target's host is checked, against the
+//! agent's list and against the parameter of the call that names the target. The description is part of the request's
+//! fingerprint, so an approval is for exactly this description.
 
 use crate::{Amount, Intent, Network, Operation, Problem, Target, Timestamp};
 use serde_json::{Map, Value};
@@ -13,19 +13,20 @@ use url::Url;
 /// The provider call that a payment is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderRequest {
-    /// HTTP method, in upper case.
+    /// The HTTP method, in upper case.
     pub method: String,
     /// The URL of the provider call.
     pub url: Url,
-    /// The hash of the call's body, as the agent states it; not compared with anything.
+    /// The hash of the call's body, as stated by the agent; it is not checked.
     pub body_hash: Option<String>,
 }
 
 impl ProviderRequest {
-    /// The pages that the call names in the parameters that an operation declares for them, in its query and path
-    /// ([`Operation::target_parameters`]); one that can't be read is returned as its text. An empty value names none.
+    /// The pages that the call names in its query and path, in the parameters that the operation declares for them
+    /// ([`Operation::target_parameters`]). A page that can't be parsed is returned as its text. An empty value is
+    /// ignored.
     pub(crate) fn targets(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
-        // Servers read `url[]` and `url[0]` as `url`, and some read names in any case.
+        // Some servers read `url[]` and `url[0]` as `url`, and some ignore the case of names.
         let is_target = |name: &str| {
             let name = name.split('[').next().unwrap_or_default();
             operation
@@ -44,22 +45,23 @@ impl ProviderRequest {
     }
 }
 
-/// How much of an address that can't be parsed is shown: the longest host name.
+/// The maximum number of characters shown of an address that can't be parsed: the longest host name.
 const LONGEST_SHOWN: usize = 253;
 
-/// An agent's statements about a call besides its target: texts and numbers by name, at most
+/// An agent's statements about a call, apart from its target: texts and numbers by name, at most
 /// [`Metadata::MOST_MEMBERS`] and [`Metadata::MOST_BYTES`]. No check uses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Map<String, Value>);
 
 impl Metadata {
-    /// The most members.
+    /// The maximum number of members.
     pub const MOST_MEMBERS: usize = 16;
-    /// The longest name, in bytes; only ASCII letters, digits and punctuation, so that people see what it is.
+    /// The maximum length of a name, in bytes. Names contain only ASCII letters, digits and punctuation, so that people
+    /// can read them.
     pub const LONGEST_NAME: usize = 64;
-    /// The most bytes, as compact JSON.
+    /// The maximum size as compact JSON, in bytes.
     pub const MOST_BYTES: usize = 2_048;
-    /// The member that is checked, and is not part of this.
+    /// The member of `metadata` that is checked, and is not part of this type.
     pub const TARGET: &str = "target_url";
 
     /// Reads the members of `metadata` except [`Metadata::TARGET`]; null members count as absent. `path` is the JSON
@@ -92,13 +94,13 @@ impl Metadata {
         }
     }
 
-    /// The metadata that was stored as this text; `None` for any other.
+    /// The metadata stored as this text; `None` if the text is not valid metadata.
     pub fn from_json(text: &str) -> Option<Self> {
         let members: Map<String, Value> = serde_json::from_str(text).ok()?;
         Self::parse(&members, "").ok()
     }
 
-    /// As compact JSON.
+    /// The metadata as compact JSON.
     pub fn to_json(&self) -> String {
         Value::Object(self.0.clone()).to_string()
     }
@@ -114,7 +116,8 @@ impl Metadata {
     }
 }
 
-/// The problem of a member. A name similar to `target_url` is probably a misspelling of it, and must not go unchecked.
+/// The problem of a member, if it has one. A name similar to `target_url` is probably a misspelling of it, and must not
+/// go unchecked.
 fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     if strsim::osa_distance(&letters.to_ascii_lowercase(), "targeturl") <= 2 {
@@ -131,16 +134,16 @@ fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
     }
 }
 
-/// A call as it is shown to people, beside the decision about it.
+/// The description of a call that people see with the decision about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallDescription {
     /// The call.
     pub request: ProviderRequest,
-    /// The page that a scrape or crawl is to fetch.
+    /// The page that a scrape or crawl fetches.
     pub target_url: Option<Url>,
     /// The agent's further statements.
     pub metadata: Metadata,
-    /// The catalog's price at that time; `None` if the catalog lists no such operation.
+    /// The catalog's price at the time of the decision; `None` if the catalog lists no such operation.
     pub catalog_price: Option<CatalogPrice>,
 }
 
@@ -149,12 +152,12 @@ pub struct CallDescription {
 pub struct CatalogPrice {
     /// The price of a call: [`Operation::price`].
     pub price: Amount,
-    /// The most that a call may cost; `None` if it can't be paid.
+    /// The maximum price of a call; `None` if the operation can't be paid.
     pub most: Option<Amount>,
 }
 
 impl CallDescription {
-    /// The call of an intent, with the price that the operation that it matched has at this time.
+    /// The call of an intent, with the price of the matched operation at this time.
     pub fn of(intent: &Intent, operation: Option<&Operation>, network: Network, at: Timestamp) -> Self {
         Self {
             request: intent.request.clone(),
@@ -290,7 +293,7 @@ mod tests {
         let of = |count: usize| Value::Object((0..count).map(|n| (format!("m{n}"), json!(n))).collect());
         assert!(read(&of(16)).is_ok());
         assert_eq!(read(&of(17)).unwrap_err(), ["/metadata"]);
-        // {"m":"…"} has eight bytes around the text.
+        // {"m":"…"} has eight bytes apart from the text.
         assert!(read(&json!({"m": "x".repeat(2_040)})).is_ok());
         assert_eq!(read(&json!({"m": "x".repeat(2_041)})).unwrap_err(), ["/metadata"]);
     }

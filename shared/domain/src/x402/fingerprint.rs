@@ -1,4 +1,4 @@
-//! The fingerprint of a request, by which two requests are the same.
+//! The fingerprint of a request; requests with the same fingerprint are the same request.
 
 use crate::{Network, Offer, x402::requirement::SCHEME};
 use alloy_primitives::hex;
@@ -7,13 +7,13 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// The SHA-256 of a request: of what its agent says, and of the terms that would be signed (`docs/decisions.md` §5).
+/// The SHA-256 of a request: of the agent's statements, and of the terms that would be signed (`docs/decisions.md` §5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a payment request: of what its agent says (`asked`), and of the terms of the offer that would
-    /// be signed. Whatever else the provider offers may differ from call to call.
+    /// The fingerprint of a payment request: of the agent's statements (`asked`), and of the terms of the offer that
+    /// would be signed. The provider's other offers are left out, since they may differ from call to call.
     pub fn of_payment(asked: &Self, network: Network, offer: &Offer) -> Self {
         let (token, pay_to) = (network.token().address, offer.pay_to());
         let terms = [
@@ -27,14 +27,14 @@ impl Fingerprint {
         Self::of_bytes(b"payment\0", &terms.concat())
     }
 
-    /// The fingerprint of a request body, in the RFC 8785 form, without these members and without members that are
-    /// null: of the body itself, and of its description of the call.
+    /// The fingerprint of a request body in the RFC 8785 form, without these members. Null members of the body and of
+    /// its description of the call are left out too.
     ///
-    /// RFC 8785 writes numbers as IEEE doubles do, so integers beyond 2^53 would become equal. A request with such a
-    /// number is therefore hashed over its plain serialization, in which they stay distinct.
+    /// RFC 8785 writes numbers as IEEE doubles, so different integers beyond 2^53 would become equal. A request with
+    /// such a number is therefore hashed in its plain serialization, in which they stay distinct.
     pub fn of_request(body: &Value, leave_out: &[&str]) -> Self {
         let asked = Asked { body, leave_out };
-        // Serializing a value into a vector does not fail.
+        // Serializing a value into a vector can't fail.
         let plain = || serde_json::to_vec(&asked).unwrap_or_default();
         let canonical = if asked.any(has_unsafe_integer) {
             None
@@ -49,7 +49,7 @@ impl Fingerprint {
         }
     }
 
-    /// The fingerprint of one text, such as an idempotency key, so that stored keys have one length.
+    /// The fingerprint of one text, such as an idempotency key, so that all stored keys have the same length.
     pub fn of_text(text: &str) -> Self {
         Self::of_bytes(b"text\0", text.as_bytes())
     }
@@ -59,12 +59,12 @@ impl Fingerprint {
         Self::of_bytes(b"services\0", bytes)
     }
 
-    /// The fingerprint of the catalog's object.
+    /// The fingerprint of the catalog object in storage.
     pub fn of_catalog(bytes: &[u8]) -> Self {
         Self::of_bytes(b"catalog\0", bytes)
     }
 
-    /// The SHA-256 of a row of the audit log and of nothing else, so that any tool can compute it.
+    /// The SHA-256 of a row of the audit log without a prefix, so that any tool can compute it.
     pub fn of_audit_row(bytes: &[u8]) -> Self {
         Self::of_bytes(b"", bytes)
     }
@@ -76,7 +76,7 @@ impl Fingerprint {
         Self(hash.finalize().into())
     }
 
-    /// The fingerprint that was stored as these bytes.
+    /// The stored fingerprint in these bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -87,20 +87,20 @@ impl Fingerprint {
     }
 }
 
-/// A request that is serialized without the members that don't count, so that it need not be copied.
+/// A request that is serialized without the ignored members, so that it need not be copied.
 struct Asked<'a> {
     body: &'a Value,
     leave_out: &'a [&'a str],
 }
 
 impl<'a> Asked<'a> {
-    /// The members that count; none if the body is no object.
+    /// The members that are part of the fingerprint; none if the body is not an object.
     fn members(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         let members = self.body.as_object().into_iter().flatten();
         members.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
     }
 
-    /// Whether the predicate holds for a value that counts.
+    /// Whether the predicate is true for a value that is part of the fingerprint.
     fn any(&self, predicate: impl Fn(&Value) -> bool) -> bool {
         if self.body.is_object() {
             self.members().any(|(_, value)| predicate(value))
@@ -114,7 +114,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The members in which null counts as absent (`docs/decisions.md` §9).
+/// The objects in which null members count as absent (`docs/decisions.md` §9).
 const OURS: [&str; 2] = ["original_request", "metadata"];
 
 impl Serialize for Asked<'_> {
@@ -164,8 +164,8 @@ fn has_unsafe_integer(value: &Value) -> bool {
     }
 }
 
-/// Whether `serde_json` writes the RFC 8785 form by itself, in a fifth of the time: it sorts names by their bytes and
-/// writes whole numbers by their digits, which differs only for names outside ASCII and for other numbers.
+/// Whether `serde_json` already writes the RFC 8785 form, in a fifth of the time. It sorts names by their bytes and
+/// writes whole numbers by their digits, so only names outside ASCII and other numbers differ.
 fn is_plainly_canonical(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),
@@ -184,7 +184,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// As [`fmt::Display`].
+/// The same form as [`fmt::Display`].
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(one, two);
     }
 
-    /// Fingerprints are stored, so the shorter way must never give another one.
+    /// Fingerprints are stored, so the faster serialization must always give the same result.
     #[test]
     fn plain_serialization_matches_rfc_8785() {
         let every_letter: String = (0..0x0003_0000).filter_map(char::from_u32).collect();

@@ -1,4 +1,4 @@
-//! An agent's request for a payment, and the entry of the catalog that it matches. Elsewhere: the reading of a request
+//! An agent's request for a payment, and the catalog entry that it matches. Elsewhere: parsing the request
 //! (`shared/api/src/http/payment_body.rs`).
 
 use crate::{
@@ -9,32 +9,32 @@ use crate::{
 /// A payment that an agent wants to make.
 #[derive(Clone, Debug)]
 pub struct Intent {
-    /// The entry of the provider's requirement that would be paid.
+    /// The entry of the provider's requirement to pay.
     pub offer: Offer,
     /// The agent's own limit for this payment.
     pub max_payment: Amount,
     /// The provider call that is paid for.
     pub request: ProviderRequest,
-    /// The service as it was named: slug or UUID.
+    /// The service as the request names it: slug or UUID.
     pub service: Option<String>,
-    /// The operation as it was named.
+    /// The operation as the request names it.
     pub operation: Option<OperationSlug>,
-    /// The page that a scrape or crawl is to fetch.
+    /// The page that a scrape or crawl fetches.
     pub target: Option<Target>,
     /// The agent's further statements about the call.
     pub metadata: Metadata,
-    /// Equal for equal requests.
+    /// The fingerprint, equal for equal requests.
     pub fingerprint: Fingerprint,
 }
 
-/// A call of a provider, with the catalog's names for it.
+/// A call to a provider, with the names that the request gives.
 #[derive(Clone, Copy, Debug)]
 pub struct Called<'a> {
     /// The call.
     pub request: &'a ProviderRequest,
-    /// The service as it was named: slug or UUID.
+    /// The service as the request names it: slug or UUID.
     pub service: Option<&'a str>,
-    /// The operation as it was named.
+    /// The operation as the request names it.
     pub operation: Option<&'a OperationSlug>,
 }
 
@@ -48,22 +48,22 @@ impl<'a> From<&'a Intent> for Called<'a> {
     }
 }
 
-/// The catalog entry that a call means.
+/// The catalog entry of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogMatch<'a> {
     /// The service.
     pub service: &'a Service,
-    /// The operation that is called; `None` if the call is no operation of the service, and so can't be paid.
+    /// The called operation; `None` if the call matches no operation of the service, and so can't be paid.
     pub operation: Option<&'a Operation>,
 }
 
 impl<'a> CatalogMatch<'a> {
-    /// Finds the catalog entry that a call means (`docs/decisions.md` §3). Its method and address decide; its names only
-    /// narrow the choice, and must agree.
+    /// Finds the catalog entry of a call (`docs/decisions.md` §3). Its method and address determine the entry; the
+    /// names in the request only narrow the choice, and must not contradict them.
     ///
-    /// Only services that are in the catalog, in its curated set and not disabled can be paid: naming another one, or
-    /// calling a host where none of them is, is `service_not_found`. A call to an open service's host, or for a named
-    /// service, that matches no operation is a catalog match without an operation, which is in no scope. Names that
+    /// Only services that are in the catalog, in its curated set and not disabled can be paid. A request that names
+    /// another service, or calls a host of none of them, is `service_not_found`. A call to an open service's host, or
+    /// for a named service, that matches no operation is a match without an operation, which is in no scope. Names that
     /// contradict the call are a malformed request.
     pub fn of(call: impl Into<Called<'a>>, catalog: &'a Catalog) -> Result<Self> {
         let Called {

@@ -1,7 +1,7 @@
-//! The chains that Purser pays on, and the one token that it pays with on each.
+//! The chains that Purser can pay on, and the one token that it uses on each.
 //!
-//! Everything that is signed besides the payment itself is pinned here: chain id, token address and the token's EIP-712
-//! name and version. Nothing that a provider says about its token is ever signed (`docs/x402.md` §3.1).
+//! All signed data besides the payment itself is pinned here: chain id, token address, and the token's EIP-712 name and
+//! version. Provider-supplied token data is never signed (`docs/x402.md` §3.1).
 
 use alloy_primitives::{Address, address};
 
@@ -19,9 +19,9 @@ pub enum Network {
 pub struct Token {
     /// The contract; also the EIP-712 `verifyingContract`.
     pub address: Address,
-    /// EIP-712 domain name. It differs between chains for the same currency.
+    /// The EIP-712 domain name. It differs between chains for the same currency.
     pub name: &'static str,
-    /// EIP-712 domain version.
+    /// The EIP-712 domain version.
     pub version: &'static str,
 }
 
@@ -29,7 +29,7 @@ impl Network {
     /// Every network, for tables.
     pub const ALL: [Self; 2] = [Self::Base, Self::BaseSepolia];
 
-    /// The name in x402 v1, in our API and in our configuration.
+    /// The name in x402 v1, in the API and in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -37,7 +37,7 @@ impl Network {
         }
     }
 
-    /// The network with that [`Network::name`].
+    /// The network with this [`Network::name`].
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|network| network.name() == name)
     }
@@ -58,7 +58,7 @@ impl Network {
         }
     }
 
-    /// The token that is paid with (`docs/x402.md` §3.1, read from the deployed contracts).
+    /// The token for payments on this network (`docs/x402.md` §3.1, read from the deployed contracts).
     pub const fn token(self) -> Token {
         match self {
             Self::Base => Token {
@@ -74,7 +74,7 @@ impl Network {
         }
     }
 
-    /// Whether its token is worth nothing.
+    /// Whether its token has no value.
     pub const fn is_testnet(self) -> bool {
         match self {
             Self::Base => false,
@@ -82,14 +82,14 @@ impl Network {
         }
     }
 
-    /// How far apart its blocks are: two seconds on both (Base's documentation, "Block building").
+    /// The time between two blocks: two seconds on both networks (Base's documentation, "Block building").
     pub const fn block_seconds(self) -> u64 {
         match self {
             Self::Base | Self::BaseSepolia => 2,
         }
     }
 
-    /// The token's symbol in our API (`docs/spec.md` §2.3); the same on every chain.
+    /// The token's symbol in the API (`docs/spec.md` §2.3); the same on every chain.
     pub const fn token_symbol(self) -> &'static str {
         "USDC"
     }

@@ -1,10 +1,10 @@
-//! An authorized payment: the transfer that is signed, and the header that carries it to the provider.
+//! An authorized payment: the transfer to sign, and the header that the provider receives.
 //!
-//! The transfer is derived from the decision: the pinned token's chain, our wallet, the payee, the exact price, a deadline
-//! and our nonce. The header adds the provider's newest offer, as it is written, and an id of the payment if the provider
-//! takes one.
+//! The transfer is derived from the decision: the chain of the pinned token, the agent's wallet, the payee, the exact
+//! price, a deadline and Purser's nonce. The header also contains the provider's latest offer unchanged, and an id of
+//! the payment if the provider accepts one.
 //!
-//! Deliberately elsewhere: the signing itself and the nonce, which need keys (`shared/chain`).
+//! Deliberately elsewhere: signing and deriving the nonce, which need keys (`shared/chain`).
 
 use crate::{
     Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, Terms, Timestamp, TransactionId, X402Version,
@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 use std::fmt;
 
-/// The terms of a settlement that are signed, or answered with the payment.
+/// The terms of a settlement that are signed, or returned with the payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaymentTerms {
     /// The settlement.
@@ -27,15 +27,15 @@ pub struct PaymentTerms {
     pub wallet: Address,
     /// The chain.
     pub network: Network,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
     /// The time of the authorization.
     pub authorized_at: Timestamp,
-    /// The chain refuses it from this time on.
+    /// The time from which the chain refuses it.
     pub valid_before: Timestamp,
-    /// The start of its nonce.
+    /// The first bytes of its nonce.
     pub nonce_prefix: NoncePrefix,
 }
 
@@ -48,11 +48,11 @@ pub struct BoundPayment {
     pub transaction: TransactionId,
     /// The time of the authorization.
     pub authorized_at: Timestamp,
-    /// The chain refuses it from this time on.
+    /// The time from which the chain refuses it.
     pub valid_before: Timestamp,
-    /// Which entry of the first request's requirement was chosen.
+    /// The index of the chosen entry in the first request's requirement.
     pub offer_index: u32,
-    /// The start of its nonce.
+    /// The first bytes of its nonce.
     pub nonce_prefix: NoncePrefix,
 }
 
@@ -72,32 +72,32 @@ impl PaymentTerms {
         }
     }
 
-    /// Whether they are the terms of this offer.
+    /// Whether these terms match the offer.
     pub fn pay(&self, offer: &Offer) -> bool {
         self.amount == offer.amount() && self.pay_to == offer.pay_to()
     }
 }
 
-/// An EIP-3009 `TransferWithAuthorization` of the network's token, not yet signed.
+/// An EIP-3009 `TransferWithAuthorization` of the network's token, not signed yet.
 ///
-/// Its `validAfter` is always 0, as in the reference v2 client. The chain's clock may be behind ours, and a lower bound
-/// would only make a good payment fail.
+/// Its `validAfter` is always 0, as in the reference v2 client. The chain's clock may be behind Purser's, and a lower
+/// bound could only make a valid payment fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferAuthorization {
     /// The agent's wallet.
     pub from: Address,
     /// The payee.
     pub to: Address,
-    /// How much.
+    /// The amount.
     pub value: Amount,
-    /// The token accepts the transfer in blocks whose time is below this, in whole seconds (EIP-3009).
+    /// The token accepts the transfer only in blocks with an earlier time, in whole seconds (EIP-3009).
     pub valid_before: Timestamp,
-    /// Makes this transfer possible only once, and identifies it on chain.
+    /// The nonce, with which the transfer is possible only once, and which identifies it on chain.
     pub nonce: B256,
 }
 
 impl TransferAuthorization {
-    /// The transfer that a settlement authorized, with its nonce.
+    /// The transfer of an authorized settlement, with its nonce.
     pub const fn of(terms: &PaymentTerms, nonce: B256) -> Self {
         Self {
             from: terms.wallet,
@@ -133,16 +133,16 @@ impl TransferAuthorization {
     }
 }
 
-/// A signed payment as the provider takes it: one request header.
+/// A signed payment in the form that the provider accepts: one request header.
 ///
-/// Its holder can submit the payment, so its debug output shows only the name.
+/// Whoever has it can submit the payment, so its debug output shows only the name.
 #[derive(Clone)]
 pub struct PaymentHeader {
-    /// `PAYMENT-SIGNATURE` in v2, `X-PAYMENT` in v1.
+    /// The header's name: `PAYMENT-SIGNATURE` in v2, `X-PAYMENT` in v1.
     pub name: &'static str,
     /// The payload in standard base64 with padding.
     pub value: String,
-    /// The payload, for transports that carry the object itself: the text that the header encodes.
+    /// The decoded payload, for transports that send the object itself.
     pub payload: Box<RawValue>,
 }
 
@@ -157,7 +157,7 @@ impl PaymentHeader {
     ) -> Self {
         let signed = authorization.signed(signature);
         let (name, payload) = match offer.version() {
-            // x402 v1 specification, transports/http: neither the resource nor the requirement is repeated.
+            // x402 v1 specification, transports/http: the payload contains neither the resource nor the requirement.
             X402Version::V1 => {
                 let payload = json!({"x402Version": 1, "scheme": SCHEME, "network": network.name(), "payload": signed});
                 ("X-PAYMENT", payload.to_string())
@@ -168,7 +168,7 @@ impl PaymentHeader {
             }
         };
         let value = STANDARD.encode(&payload);
-        // Both are JSON that was written here.
+        // Both versions are valid JSON, written by this function.
         let payload = RawValue::from_string(payload).unwrap_or_default();
         Self { name, value, payload }
     }
@@ -189,8 +189,8 @@ struct PayloadV2<'a> {
 }
 
 /// x402 v2 specification, transports/http. `accepted` is the chosen entry unchanged: the server compares it with its
-/// offer. `resource` and `extensions` are echoed if there were any, whatever they are, as the reference client does; a
-/// changed extension is refused, one that takes an id of the payment gets it.
+/// offer. `resource` and `extensions` are echoed if present, with any content, as the reference client does. A changed
+/// extension is refused; the one that accepts an id of the payment gets it.
 fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
     let UnreadMembers(members) = serde_json::from_str(requirement.get()).unwrap_or_default();
     let member = |name: &str| {
@@ -208,7 +208,7 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
                 member("extensions"),
             )
         }
-        // A bare entry: its other members are its own.
+        // The requirement is a bare entry, so all its members belong to the entry.
         None => (requirement, None, None),
     };
     let with_id = extensions.and_then(|extensions| identified(extensions, nonce));
@@ -219,11 +219,11 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
         resource,
         extensions: with_id.as_deref().or(extensions),
     };
-    // Writing a value does not fail.
+    // Serializing a value can't fail.
     serde_json::to_string(&payload).unwrap_or_default()
 }
 
-/// JSON without the white space between its tokens; servers bound the length of a header.
+/// JSON without white space between its tokens, because servers limit the length of a header.
 fn compact(json: &str) -> String {
     let (mut in_string, mut is_escaped) = (false, false);
     let is_kept = |letter: &char| {
@@ -235,7 +235,7 @@ fn compact(json: &str) -> String {
     json.chars().filter(is_kept).collect()
 }
 
-/// Only the name.
+/// Prints only the name.
 impl fmt::Debug for PaymentHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaymentHeader")
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The header for a requirement, given as text so that a test can choose how it is written.
+    /// The header for a requirement, which is text so that a test can choose its exact form.
     fn header(requirement: &str) -> PaymentHeader {
         let raw: &RawValue = serde_json::from_str(requirement).unwrap();
         let offer = Offer::choose(&parse_foreign(raw).unwrap(), NETWORK).unwrap();

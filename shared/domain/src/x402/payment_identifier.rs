@@ -1,8 +1,9 @@
-//! x402's extension `payment-identifier`: an id of the payer's, by which a provider knows a payment that it is sent again.
+//! x402's extension `payment-identifier`: an id from the payer, by which a provider recognizes a payment that is sent
+//! again.
 //!
-//! A provider declares `{"info": {"required": …}, "schema": …}`, and the payer answers the same with `info.id` added:
-//! 16 to 128 of `A-Z a-z 0-9 _ -` (x402 v2 specification, extensions/payment-identifier). The declared members may not
-//! change.
+//! A provider declares `{"info": {"required": …}, "schema": …}`, and the payer returns the same object with `info.id`
+//! added: 16 to 128 of `A-Z a-z 0-9 _ -` (x402 v2 specification, extensions/payment-identifier). The declared members
+//! must not change.
 
 use alloy_primitives::B256;
 use serde_json::value::{RawValue, to_raw_value};
@@ -10,10 +11,11 @@ use std::collections::BTreeMap;
 
 const KEY: &str = "payment-identifier";
 
-/// The extensions with an id, where the provider declared that it takes one and the payer has put none; `None` where
-/// there is nothing to add.
+/// The extensions with an id added, if the provider declared that it accepts one and the payer has set none; otherwise
+/// `None`.
 ///
-/// It is derived from the payment's nonce, which the provider sees in any case, and is the same for each signature.
+/// The id is derived from the payment's nonce, which the provider sees in any case, and is the same for every
+/// signature.
 pub(super) fn identified(extensions: &RawValue, nonce: B256) -> Option<Box<RawValue>> {
     let extensions = members(extensions)?;
     let declared = members(extensions.get(KEY)?)?;

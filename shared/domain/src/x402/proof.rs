@@ -1,16 +1,17 @@
-//! The provider's payment response, of which only the transaction hash is read.
+//! The provider's payment response, of which only the transaction hash is used.
 //!
-//! Nothing in it is proof. A response may claim success where no money moved, and failure where it did; so the hash
-//! only says where to look, and the chain decides (`transfer.rs`). `success: false` therefore changes nothing: an
-//! honest facilitator that stopped waiting answers `settlement_pending` with the hash of a transaction mined later.
+//! Nothing in it is proof. A response may claim success without a transfer, and failure despite one. So the hash only
+//! identifies the transaction to check, and the chain decides (`transfer.rs`). `success: false` therefore changes
+//! nothing: an honest facilitator that stopped waiting answers `settlement_pending` with the hash of a transaction
+//! mined later.
 //!
-//! Since it is only a hint, it is decoded as the reference client does and further: base64 with or without padding, in
-//! either alphabet, with white space; the hash also under the names that other libraries give it. No other member is
-//! searched for one: a fee's transaction, for example, is not the payment.
+//! Since it is only a hint, it is decoded more leniently than by the reference client: base64 with or without padding,
+//! in either alphabet, with white space; and the hash may have the names that other libraries use. Other members are
+//! not searched for a hash: a fee's transaction, for example, is not the payment.
 //!
-//! Two kinds of wrong input are distinguished. A response that can't be decoded, or names no EVM transaction, is the
-//! provider's fault ([`NoTransaction`]). A value of the wrong type is the caller's mistake and a [`Problem`]. If nothing
-//! was received, there is no proof at all: [`is_no_proof`].
+//! Two kinds of wrong input are distinguished. A response that can't be decoded, or contains no EVM transaction, is the
+//! provider's fault ([`NoTransaction`]). A value of the wrong type is the caller's mistake and a [`Problem`]. If
+//! nothing was received, there is no proof at all: [`is_no_proof`].
 
 use crate::{Problem, TxHash, value::json::UnreadMembers};
 use base64::{
@@ -21,17 +22,17 @@ use base64::{
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The response headers of x402 v2 and v1; compared case-insensitively, as header names are (RFC 9110 §5.1).
+/// The response headers of x402 v2 and v1; header names are case-insensitive (RFC 9110 §5.1).
 const HEADERS: [&str; 2] = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"];
 
-/// The longest header text that is decoded. Responses with the known extensions measure 1.5 KiB; 16 KiB is about the
-/// longest header line that servers accept.
+/// The maximum length of a header that is decoded. Responses with the known extensions have 1.5 KiB; 16 KiB is about
+/// the longest header line that servers accept.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 
 /// The JSON Pointer of the response in a request body.
 const ROOT: &str = "/payment_response_header";
 
-/// The names of the member with the hash: the specification's, then those of earlier drafts and other libraries.
+/// The names of the member with the hash: the specification's name, then those of earlier drafts and other libraries.
 const NAMES: [&str; 5] = [
     "transaction",
     "txHash",
@@ -40,7 +41,7 @@ const NAMES: [&str; 5] = [
     "transaction_hash",
 ];
 
-/// As browsers' `atob`: padding may be missing, and the bits after the last byte may be anything.
+/// Like browsers' `atob`: padding may be missing, and the bits after the last byte are ignored.
 const FORGIVING: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -48,16 +49,16 @@ const FORGIVING: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a payment response gives no transaction.
+/// The reason that a payment response gives no transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTransaction {
-    /// It can't be decoded.
+    /// The response can't be decoded.
     Undecodable,
-    /// It names none, or one of another kind of chain.
+    /// The response contains no transaction, or one of a chain that is not EVM.
     Unnamed,
 }
 
-/// What a payment response says.
+/// The transaction in a payment response, or the reason that there is none.
 type Named = Result<TxHash, NoTransaction>;
 
 /// The transaction that a provider's payment response names.
@@ -75,8 +76,8 @@ pub fn transaction_hash_in(payment_response_header: &Value) -> Result<Named, Pro
     }
 }
 
-/// Whether it holds no payment response at all, as when a provider sent none: a blank text, an empty object, or an
-/// object whose response headers are all empty in this sense.
+/// Whether it contains no payment response, as when a provider sent none: a blank text, an empty object, or an object
+/// whose response headers are all empty in the same sense.
 pub fn is_no_proof(payment_response_header: &Value) -> bool {
     match payment_response_header {
         Value::Null => true,
@@ -153,14 +154,14 @@ fn in_text(text: &str, path: &str) -> Result<Named, Problem> {
         return Ok(Err(NoTransaction::Undecodable));
     };
     Ok(named_in(|name| {
-        // As the reference client reads repeated keys: the last.
+        // A repeated key has its last value, as in the reference client.
         let (_, value) = members.iter().rev().find(|(member, _)| member == name)?;
         serde_json::from_str(value.get()).ok()
     }))
 }
 
-/// Decodes base64 of either alphabet, with or without padding and white space; as `TextDecoder` decodes UTF-8, without a
-/// byte order mark and with replacements.
+/// Decodes base64 of either alphabet, with or without padding and white space. The result is decoded as UTF-8 like by
+/// `TextDecoder`: without a byte order mark, and with replacement characters.
 fn decoded(text: &str) -> Option<String> {
     let letters = text.trim_matches('"').chars().filter(|letter| !letter.is_whitespace());
     let standard: String = letters
@@ -180,7 +181,7 @@ pub(crate) fn in_response(response: &Map<String, Value>) -> Named {
     named_in(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
 }
 
-/// The first of the members that is a hash; `transaction` is an empty string if nothing was sent to the chain.
+/// The first of the members that contains a hash; `transaction` is an empty string if nothing was sent to the chain.
 fn named_in<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> Named {
     let hash = NAMES.iter().find_map(|name| {
         let text = text_of(name)?;
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_hint_is_decoded_however_it_is_written() {
-        // Both alphabets' own letters, and a length that needs padding.
+        // Letters that only one of the alphabets has, and a length that needs padding.
         let text = format!(
             "{{\"transaction\":\"{HASH}\",\"\u{fe}\u{ff}?\":\"\u{7bff}\u{fffd}\",\"network\":\"eip155:8453\"}}"
         );
@@ -370,7 +371,7 @@ mod tests {
             json!({"payment-response": "e30="}),
             json!({"payment-response": "", "x-payment-response": "e30="}),
             json!({"payment-response": "", "transaction": HASH}),
-            // The caller's mistakes, reported as problems.
+            // Mistakes of the caller, reported as problems.
             json!([]),
             json!([""]),
             json!({"payment-response": []}),
@@ -427,7 +428,7 @@ mod tests {
     }
 
     proptest! {
-        /// The reader fails on no text, except one that is too long.
+        /// Every text can be read, except one that is too long.
         #[test]
         fn any_text_is_read(text in ".*") {
             let too_long = text.len() > MAX_TEXT_BYTES;

@@ -1,18 +1,18 @@
-//! A provider's requirement: the decoded x402 object, v1 or v2, and the entry of it that is checked and signed.
+//! A provider's requirement: the decoded x402 object, v1 or v2, and the one entry that is checked and signed.
 //!
-//! A provider offers several ways to pay. [`Offer::choose`] keeps those that Purser can make and takes the cheapest;
-//! from then on there is one entry, which is both compared with the limits and signed. Only the price, the payee and
-//! the time are used; what the entry says about its token is compared with the pinned token ([`Network::token`]) and
-//! never used. Every other member is ignored, whatever it is (`docs/x402.md` §6).
+//! A provider offers several ways to pay. [`Offer::choose`] selects the cheapest of those that Purser supports; this
+//! one entry is both compared with the limits and signed. Only its price, payee and time are used; its statements about
+//! the token are compared with the pinned token ([`Network::token`]) and never used. All other members are ignored,
+//! regardless of their content (`docs/x402.md` §6).
 //!
-//! Deliberately elsewhere: the catalog's check of the payee and the price (`evaluate.rs`) and the header that goes back
-//! to the provider (`payment.rs`).
+//! Deliberately elsewhere: the catalog's check of the payee and the price (`evaluate.rs`), and the header for the
+//! provider (`payment.rs`).
 
 use crate::{Address, Amount, Fields, Network, Problem, parse_address};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// The version of the x402 protocol that a provider speaks; the payment has to be written in the same.
+/// The version of the x402 protocol that a provider uses; the payment must have the same version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum X402Version {
     /// Version 1: the requirement was a response body, and the payment goes into `X-PAYMENT`.
@@ -33,14 +33,14 @@ impl X402Version {
         }
     }
 
-    /// The version with that [`X402Version::number`].
+    /// The version with this [`X402Version::number`].
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|version| u64::from(version.number()) == number)
     }
 
-    /// The name of a network in this version: v1 has names, v2 has CAIP-2 ids.
+    /// The name of a network in this version: a plain name in v1, a CAIP-2 id in v2.
     const fn name_of(self, network: Network) -> &'static str {
         match self {
             Self::V1 => network.name(),
@@ -48,13 +48,13 @@ impl X402Version {
         }
     }
 
-    /// The version whose spelling this network has.
+    /// The version whose form the network's name has.
     fn of_network(network: Option<&Value>) -> Self {
         let is_caip2 = network.and_then(Value::as_str).is_some_and(|name| name.contains(':'));
         if is_caip2 { Self::V2 } else { Self::V1 }
     }
 
-    /// The member of an entry that holds the price.
+    /// The member of an entry that contains the price.
     const fn price_member(self) -> &'static str {
         match self {
             Self::V1 => "maxAmountRequired",
@@ -63,10 +63,10 @@ impl X402Version {
     }
 }
 
-/// The only payment scheme that Purser pays: one transfer of exactly the price.
+/// The only payment scheme that Purser supports: one transfer of exactly the price.
 pub(crate) const SCHEME: &str = "exact";
 
-/// The most entries that are read. Providers offer a handful; the bound keeps the list of problems readable.
+/// The maximum number of entries. Providers offer a handful; the limit keeps the list of problems readable.
 const MAX_ENTRIES: usize = 64;
 
 /// The JSON Pointer of the requirement in a request body.
@@ -75,7 +75,7 @@ const ROOT: &str = "/payment_requirement";
 /// The one entry of a provider's requirement that is checked and signed.
 ///
 /// It can be paid by one EIP-3009 transfer of the pinned token on the configured network; [`Offer::choose`] and
-/// [`Offer::each`] make no other.
+/// [`Offer::each`] return only such entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     version: X402Version,
@@ -85,7 +85,7 @@ pub struct Offer {
     max_timeout_secs: u32,
 }
 
-/// Why no entry of a requirement can be paid.
+/// The reason that no entry of a requirement can be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOffer {
     /// The reason of the entry that is closest to payable.
@@ -94,18 +94,18 @@ pub struct NoOffer {
     pub problems: Vec<Problem>,
 }
 
-/// How far a requirement is from a payable one, the closest first.
+/// The reasons that a requirement can't be paid, in the order of closeness to a payable one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoOfferReason {
-    /// It offers a payment that Purser makes, with something in it that is refused.
+    /// The requirement offers a supported payment, but a member of it is refused.
     NotPayable,
-    /// It wants another token than the pinned one.
+    /// The requirement asks for a token other than the pinned one.
     OtherToken,
-    /// Every payment it takes is on another network.
+    /// Every offered payment is on another network.
     OtherNetwork,
-    /// Every payment it takes is of a scheme that is not paid.
+    /// Every offered payment has an unsupported scheme.
     OtherScheme,
-    /// It is no x402 requirement.
+    /// The object is not an x402 requirement.
     NotX402,
 }
 
@@ -116,8 +116,7 @@ impl NoOfferReason {
 }
 
 impl Offer {
-    /// The cheapest entry that can be paid on `network`, the first of equals; if there is none, why not, for each
-    /// entry.
+    /// The cheapest entry that can be paid on `network`, the first of equals; otherwise the reasons, for each entry.
     ///
     /// `requirement` is a v1 or v2 object with its `accepts`, or one bare entry. A malformed entry can't be paid, but
     /// does not make the others unpayable.
@@ -141,7 +140,7 @@ impl Offer {
         cheapest.ok_or(none)
     }
 
-    /// Every entry that can be paid on `network`. A provider may have put others beside the one that was chosen before.
+    /// Every entry that can be paid on `network`. A provider may have added entries to the one that was chosen before.
     pub fn each(requirement: &Value, network: Network) -> Vec<Self> {
         let read = Requirement::read(requirement).ok();
         let offers = read.iter().flat_map(|requirement| requirement.offers(network));
@@ -153,7 +152,7 @@ impl Offer {
         self.version
     }
 
-    /// Which entry of `accepts` this is; 0 for a bare entry.
+    /// The index of the entry in `accepts`; 0 for a bare entry.
     pub const fn index(&self) -> u32 {
         self.index
     }
@@ -168,17 +167,17 @@ impl Offer {
         self.pay_to
     }
 
-    /// How long the provider lets a payment be valid; never zero.
+    /// The maximum validity of a payment, set by the provider; never zero.
     pub const fn max_timeout_secs(&self) -> u32 {
         self.max_timeout_secs
     }
 }
 
-/// A requirement whose outer form is right; its entries have not been read.
+/// A requirement whose outer form is valid; its entries are not parsed yet.
 struct Requirement<'a> {
     version: X402Version,
     entries: &'a [Value],
-    /// Whether the requirement is itself the one entry.
+    /// Whether the requirement is a bare entry.
     bare: bool,
 }
 
@@ -212,8 +211,8 @@ impl<'a> Requirement<'a> {
             .map_err(|problems| NoOfferReason::NotX402.with(problems))
     }
 
-    /// One entry without its object; its price member shows which version it is. With both, for readers of either
-    /// version, they must be equal, and the network's spelling shows it.
+    /// Reads a bare entry, whose price member shows its version. An entry with both price members, for readers of
+    /// either version, must have the same price in both; then the form of the network's name shows the version.
     fn read_bare(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
         let [v1, v2] = X402Version::ALL.map(|version| fields.get(version.price_member()));
         let is_ambiguous = v1.is_some() && v2.is_some() && v1 != v2;
@@ -245,7 +244,7 @@ impl<'a> Requirement<'a> {
             );
         }
         fields.finish().map_err(|problems| match *problems {
-            // The only problem is that it has two prices.
+            // The only problem is that the entry has two different prices.
             [_] if is_ambiguous => NoOfferReason::NotPayable.with(problems),
             _ => NoOfferReason::NotX402.with(problems),
         })?;
@@ -256,7 +255,7 @@ impl<'a> Requirement<'a> {
         })
     }
 
-    /// The offer of each entry, or every reason why it can't be paid.
+    /// The offer of each entry, or all reasons that it can't be paid.
     fn offers(&self, network: Network) -> impl Iterator<Item = Result<Offer, NoOffer>> {
         (0_u32..).zip(self.entries).map(move |(index, entry)| {
             let path = if self.bare {
@@ -278,7 +277,7 @@ impl Offer {
     ) -> Result<Self, NoOffer> {
         let fields_of = || Fields::of(entry, path).map_err(|problem| NoOfferReason::NotPayable.with(vec![problem]));
 
-        // With another scheme or network the other members mean something else, so they are not checked.
+        // With another scheme or network the other members have another meaning, so they are not checked.
         let mut kind = fields_of()?;
         let same_scheme = must_be(&mut kind, "scheme", SCHEME);
         must_be(&mut kind, "network", version.name_of(network));
@@ -317,7 +316,7 @@ impl Offer {
         });
         let max_timeout_secs = fields.read("maxTimeoutSeconds", |value| {
             let digits = whole_number(value).filter(|digits| digits != "0");
-            // The deployment's own limit is far shorter, so a longer time means the same.
+            // Purser's own limit is far shorter, so any longer time has the same effect.
             digits
                 .map(|digits| digits.parse().unwrap_or(u32::MAX))
                 .ok_or("must be a whole number above 0")
@@ -339,12 +338,13 @@ impl Offer {
     }
 }
 
-/// `extra`: the token's EIP-712 domain, and two switches that the protocol reserves (x402 v2 specification, §6.1).
+/// Checks `extra`: the token's EIP-712 domain, and two switches that the protocol reserves (x402 v2 specification,
+/// §6.1).
 ///
 /// The domain is compared and never signed. In v2 it is required, because the reference facilitator refuses a payment
-/// whose requirement lacks it (`invalid_exact_evm_missing_eip712_domain`); v1 facilitators know the domain of USDC
-/// themselves and v1 leaves `extra` optional. The switches are a whitelist: client libraries take every
-/// `assetTransferMethod` that they don't know for EIP-3009, and would sign a transfer for another kind of offer.
+/// whose requirement lacks it (`invalid_exact_evm_missing_eip712_domain`). v1 facilitators know the domain of USDC, and
+/// v1 leaves `extra` optional. The switches are a whitelist: client libraries treat every unknown `assetTransferMethod`
+/// as EIP-3009, and would sign a transfer for another kind of offer.
 fn read_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
     // PHP writes an empty object as an empty array.
     let is_empty_array = |value: &&Value| value.as_array().is_some_and(Vec::is_empty);
@@ -379,7 +379,7 @@ fn read_address(value: &Value) -> Result<Address, String> {
 
 /// The digits of a JSON number that is a whole number, written as `60` or, as the reference library accepts, `60.0`.
 fn whole_number(value: &Value) -> Option<String> {
-    // `f64` writes itself without a fraction exactly when it has none, so no float arithmetic is needed.
+    // `f64` is formatted without a fraction exactly when it has none, so no float arithmetic is needed.
     let digits = match value.as_u64() {
         Some(number) => number.to_string(),
         None => value.as_f64()?.to_string(),
@@ -427,7 +427,7 @@ mod tests {
         json!({"x402Version": 2, "error": "Payment required", "resource": {"url": "http://x/weather"}, "accepts": accepts})
     }
 
-    /// The entry with one member set, or removed where the value is absent; `name` is a JSON Pointer.
+    /// The entry with one member set, or removed if the value is absent; `name` is a JSON Pointer.
     fn with(mut entry: Value, pointer: &str, value: Option<Value>) -> Value {
         let (parent, name) = pointer.rsplit_once('/').unwrap();
         let object = entry.pointer_mut(parent).unwrap().as_object_mut().unwrap();
@@ -438,7 +438,7 @@ mod tests {
         entry
     }
 
-    /// The JSON Pointers of the problems, relative to the requirement; empty if it can be paid.
+    /// The JSON Pointers of the problems, relative to the requirement; empty if the requirement can be paid.
     fn wrong(requirement: &Value) -> Vec<String> {
         let problems = Offer::choose(requirement, NETWORK).err().map(|none| none.problems);
         problems
@@ -518,7 +518,7 @@ mod tests {
     fn an_entry_is_read_strictly() {
         let lower = json!(USDC.to_lowercase());
         let cases = [
-            // Accepted.
+            // Valid values.
             ("/maxTimeoutSeconds", Some(json!(60.0)), true),
             ("/maxTimeoutSeconds", Some(json!(u32::MAX)), true),
             ("/maxTimeoutSeconds", Some(json!(4_294_967_296_u64)), true),
@@ -529,7 +529,7 @@ mod tests {
             ("/extra/assetTransferMethod", Some(json!("eip3009")), true),
             ("/extra/paymentFlow", Some(json!("authorization")), true),
             ("/extra/anything", Some(json!(1)), true),
-            // Refused.
+            // Invalid values.
             ("/scheme", None, false),
             ("/scheme", Some(json!("Exact")), false),
             ("/scheme", Some(json!("upto")), false),
@@ -692,12 +692,12 @@ mod tests {
         });
         assert!(Offer::choose(&mainnet, Network::Base).is_ok());
         assert!(Offer::choose(&mainnet, NETWORK).is_err());
-        // The name of the other chain's token would make an unusable signature.
+        // The name of the other chain's token would make the signature invalid.
         assert!(Offer::choose(&with(mainnet, "/extra/name", Some(json!("USDC"))), Network::Base).is_err());
     }
 
     proptest! {
-        /// For any prices, a cheapest entry is chosen, and no equally cheap one is before it.
+        /// For any prices, the first of the cheapest entries is chosen.
         #[test]
         fn nothing_cheaper_is_passed_over(prices in prop::collection::vec(1_u64..6, 1..12)) {
             let entries: Vec<Value> =

@@ -1,8 +1,9 @@
-//! The request to an x402 facilitator to settle a transfer that we signed, and its answer (x402 v2, `POST /settle`).
+//! The request to an x402 facilitator to settle a transfer that Purser signed, and its answer (x402 v2, `POST
+//! /settle`).
 //!
-//! Its answer says how it went and is no proof: only the chain is.
+//! The answer is no proof of a payment: only the chain is.
 //!
-//! Deliberately elsewhere: the call itself.
+//! Deliberately elsewhere: sending the request.
 
 use crate::{
     Network, PaymentTerms, TransferAuthorization,
@@ -12,9 +13,9 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// The body that asks to settle this transfer, with its signature (r, s, v).
+/// The body of the request to settle this transfer, with its signature (r, s, v).
 ///
-/// The requirement is of our own making: a payout has no offer.
+/// The requirement in it is constructed here, because a payout has no offer.
 pub fn settle_request(
     terms: &PaymentTerms,
     network: Network,
@@ -46,18 +47,18 @@ pub fn settle_request(
 named! {
     /// The answer of a facilitator.
     Submission {
-        /// It says that it has submitted the transfer.
+        /// The facilitator states that it has submitted the transfer.
         Accepted = "accepted",
-        /// It refuses.
+        /// The facilitator refused the transfer.
         Refused = "refused",
-        /// It did not answer, or nothing that can be read.
+        /// The facilitator did not answer, or its answer can't be read.
         Unanswered = "unanswered",
     }
 }
 
 impl Submission {
-    /// Reads an answer, and its reason for the log. With a transaction it was submitted, whether or not it is in a block
-    /// yet (`settlement_pending`).
+    /// Parses an answer, and its reason for the log. An answer with a transaction counts as accepted, whether or not
+    /// the transaction is in a block yet (`settlement_pending`).
     pub fn of_answer(body: &[u8]) -> (Self, Option<String>) {
         let Ok(answer) = parse_json(body) else {
             return (Self::Unanswered, None);
@@ -75,7 +76,7 @@ impl Submission {
     }
 }
 
-/// Whether it is one of the protocol's words: a foreign text must not reach the log as it is.
+/// Whether the text looks like a code of the protocol: other texts must not reach the log.
 fn is_word(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
