@@ -1,4 +1,4 @@
-//! The members of an event's data: their names, and the forms of their values.
+//! The members of an event's data, and the forms of their values.
 
 use crate::{Amount, Timestamp};
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub struct Field {
     pub name: &'static str,
     /// The form of its value.
     pub form: Form,
-    /// Whether every event of the kind has it.
+    /// Whether every event of the kind has this member.
     pub required: bool,
 }
 
@@ -28,11 +28,11 @@ pub enum Form {
     Address,
     /// A hash, `0x` and 64 hexadecimal digits.
     Hash,
-    /// Yes or no.
+    /// A boolean.
     Flag,
-    /// A value of this list.
+    /// One of the values in this list.
     OneOf(&'static [&'static str]),
-    /// A text of ours: a slug, a name, a reason.
+    /// A text by Purser: a slug, a name, a reason.
     Text,
 }
 
@@ -54,7 +54,7 @@ impl Field {
     }
 }
 
-/// The longest text.
+/// The maximum length of a text.
 pub(crate) const LONGEST_TEXT: usize = 200;
 const ADDRESS_DIGITS: usize = 40;
 const HASH_DIGITS: usize = 64;

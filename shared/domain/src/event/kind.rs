@@ -11,7 +11,7 @@ named! {
     EventKind {
         /// A payment was authorized and signed.
         PaymentAuthorized = "purser.payment.authorized.v1",
-        /// Its payment was found on the chain.
+        /// The payment was found on the chain.
         PaymentConfirmed = "purser.payment.confirmed.v1",
         /// The chain shows that it can never be paid; its spend was released.
         PaymentReleased = "purser.payment.released.v1",
@@ -21,7 +21,7 @@ named! {
         PaymentRefused = "purser.payment.refused.v1",
         /// A payment waits for a person's approval.
         PaymentEscalated = "purser.payment.escalated.v1",
-        /// The owner withdraws money.
+        /// A payout by the owner was authorized and signed.
         PayoutAuthorized = "purser.payout.authorized.v1",
         /// The payout was found on the chain.
         PayoutConfirmed = "purser.payout.confirmed.v1",
@@ -31,11 +31,11 @@ named! {
         PayoutTakenBack = "purser.payout.taken_back.v1",
         /// An approval was requested.
         ApprovalAsked = "purser.approval.asked.v1",
-        /// A person approved or rejected it.
+        /// A person approved or rejected the request.
         ApprovalDecided = "purser.approval.decided.v1",
         /// A payment used the approval.
         ApprovalUsed = "purser.approval.used.v1",
-        /// It was not decided or not used in time.
+        /// The approval was not decided or not used in time.
         ApprovalExpired = "purser.approval.expired.v1",
         /// An agent was created.
         AgentCreated = "purser.agent.created.v1",
@@ -43,13 +43,13 @@ named! {
         AgentFrozen = "purser.agent.frozen.v1",
         /// A freeze of the agent ended.
         AgentUnfrozen = "purser.agent.unfrozen.v1",
-        /// Another person accepted the agent; for the new owner.
+        /// Another person accepted the agent. This event is for the new owner.
         AgentAccepted = "purser.agent.accepted.v1",
-        /// The same, for the previous owner.
+        /// Another person accepted the agent. This event is for the previous owner.
         AgentHandedOver = "purser.agent.handed_over.v1",
         /// A key was created.
         KeyCreated = "purser.key.created.v1",
-        /// A key was ended, at once or after an overlap. A key that expires by its own scope has no event.
+        /// A key was ended, at once or after an overlap. A key that expires by its own scope causes no event.
         KeyEnded = "purser.key.ended.v1",
         /// A policy was created or edited.
         PolicyChanged = "purser.policy.changed.v1",
@@ -59,21 +59,23 @@ named! {
         RuleChanged = "purser.rule.changed.v1",
         /// A rule was removed.
         RuleRemoved = "purser.rule.removed.v1",
-        /// A payout address was named; it can be used from `good_from` on.
+        /// A payout address was set; it can be used from `good_from` on.
         PayoutAddressNamed = "purser.payout_address.named.v1",
         /// The payout address was removed.
         PayoutAddressRemoved = "purser.payout_address.removed.v1",
-        /// The wallet holds less than `below_units`. Published when that begins, and again only after it held more.
+        /// The wallet's balance fell below `below_units`. Published once, and again only after the balance has
+        /// recovered.
         WalletLow = "purser.wallet.low.v1",
-        /// Agents may have the service enabled from now on.
+        /// Agents may now have the service enabled.
         ServiceOpened = "purser.service.opened.v1",
         /// Agents may no longer have the service enabled.
         ServiceClosed = "purser.service.closed.v1",
-        /// An operation pays another payee.
+        /// The payee of an operation changed.
         ServicePayeeChanged = "purser.service.payee_changed.v1",
-        /// An operation may cost more or less.
+        /// The price of an operation changed.
         ServicePriceChanged = "purser.service.price_changed.v1",
-        /// An operation will have another payee or price from `from` on, when a further event is published.
+        /// A change of an operation's payee or price was delayed until `from`. A further event is published when it
+        /// takes effect.
         ServiceChangeDelayed = "purser.service.change_delayed.v1",
         /// A delayed change was withdrawn.
         ServiceChangeWithdrawn = "purser.service.change_withdrawn.v1",
@@ -85,28 +87,28 @@ named! {
         OwnerFrozen = "purser.owner.frozen.v1",
         /// Operators ended the freeze of a person's agents.
         OwnerUnfrozen = "purser.owner.unfrozen.v1",
-        /// A test that a person requested for an endpoint.
+        /// A test that a person requested for a webhook.
         WebhookTest = "purser.webhook.test.v1",
     }
 
-    /// The type of the subject.
+    /// The type of an event's subject.
     EventTopic {
         /// An agent, by its id.
         Agent = "agent",
         /// A service, by its id.
         Service = "service",
-        /// A person, by their hash.
+        /// A person, by the hash of their id.
         Person = "person",
         /// The whole deployment: the text `deployment`.
         Deployment = "deployment",
     }
 }
 
-/// The person or operator who froze.
+/// The values for who froze an agent.
 pub const FREEZERS: &[&str] = &["owner", "operator"];
-/// The verdicts on an approval.
+/// The values for a person's decision on an approval.
 pub const VERDICTS: &[&str] = &["approved", "rejected"];
-/// The status of an approval when it expired.
+/// The values for the status of an approval when it expired.
 pub const UNUSED: &[&str] = &["pending", "approved"];
 
 const TRANSFER: &[Field] = &[
@@ -202,7 +204,7 @@ const FROM: &[Field] = &[Field::required("from", Form::Time)];
 const ENDPOINT: &[Field] = &[Field::required("endpoint_id", Form::Text)];
 
 impl EventKind {
-    /// The type of its subject.
+    /// The type of the event's subject.
     pub const fn topic(self) -> EventTopic {
         match self {
             Self::PaymentAuthorized
@@ -244,7 +246,7 @@ impl EventKind {
         }
     }
 
-    /// Every member of its data.
+    /// Every member of the event's data.
     pub fn fields(self) -> impl Iterator<Item = &'static Field> {
         self.groups().iter().copied().flatten()
     }
@@ -285,7 +287,7 @@ impl EventKind {
 }
 
 impl EventTopic {
-    /// Whether the event has an owner, one person.
+    /// Whether the event concerns one person, its owner.
     pub const fn has_owner(self) -> bool {
         match self {
             Self::Agent | Self::Person => true,

@@ -1,4 +1,4 @@
-//! An event, and its one textual form: `CloudEvents` 1.0, structured JSON (`CloudEvents` JSON format §3).
+//! An event, and its only textual form: `CloudEvents` 1.0, structured JSON (`CloudEvents` JSON format §3).
 
 use crate::{AgentId, EventData, EventKind, EventTopic, Field, PersonId, ServiceId, Timestamp};
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use uuid::{Builder, Uuid};
 
-/// One fact.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     id: EventId,
@@ -23,7 +23,7 @@ pub struct Event {
 pub struct EventId(Uuid);
 
 impl EventId {
-    /// The id of the fact of this kind that `parts` name, such as a row's key and its transition.
+    /// The id of the event of this kind for the fact that `parts` identify, such as a row's key and its transition.
     pub fn of(kind: EventKind, parts: &[&dyn fmt::Display]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/event/v1\0");
@@ -34,13 +34,13 @@ impl EventId {
             hash.update(part.to_string());
         }
         let digest: [u8; 32] = hash.finalize().into();
-        // A digest has twice as many bytes.
+        // A digest has twice as many bytes, so the default is never used.
         let bytes = digest.first_chunk().copied().unwrap_or_default();
         let id = Builder::from_bytes(bytes).with_version(uuid::Version::Custom);
         Self(id.with_variant(uuid::Variant::RFC4122).into_uuid())
     }
 
-    /// Reads the hyphenated form; `None` for any other text.
+    /// Parses the hyphenated form; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let id = Uuid::try_parse(text).ok().map(Self)?;
         (id.to_string() == text).then_some(id)
@@ -53,7 +53,7 @@ impl fmt::Display for EventId {
     }
 }
 
-/// The publishing deployment: `purser:` and its name, a URI.
+/// The deployment that publishes an event, as a URI: `purser:` and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSource(String);
 
@@ -67,19 +67,19 @@ impl Default for EventSource {
 impl EventSource {
     const SCHEME: &'static str = "purser:";
 
-    /// The deployment with this name, as `CloudFormation` names stacks: letters, digits and hyphens.
+    /// The deployment with this name, which must be valid for a `CloudFormation` stack: letters, digits and hyphens.
     pub fn of(stack: &str) -> Option<Self> {
         let is_name =
             (1..=128).contains(&stack.len()) && stack.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         is_name.then(|| Self(format!("{}{stack}", Self::SCHEME)))
     }
 
-    /// Reads the URI; `None` for any other text.
+    /// Parses the URI; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         Self::of(text.strip_prefix(Self::SCHEME)?)
     }
 
-    /// The URI.
+    /// The URI as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -120,7 +120,7 @@ impl EventSubject {
     }
 }
 
-/// The form in `subject`.
+/// The form of the member `subject`.
 impl fmt::Display for EventSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -132,7 +132,7 @@ impl fmt::Display for EventSubject {
     }
 }
 
-/// An invalid event, by the member that is missing, unknown or of another form.
+/// The reason that an event is invalid: the member that is missing, unknown or has another form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` is missing, unknown or wrong")]
 pub struct EventProblem {
@@ -146,17 +146,17 @@ impl EventProblem {
     }
 }
 
-/// The version of `CloudEvents`.
+/// The version of the `CloudEvents` format.
 const SPEC_VERSION: &str = "1.0";
 const CONTENT_TYPE: &str = "application/json";
-/// The schema of the data: `docs/events.schema.json`. `CloudEvents` asks for an absolute URI.
+/// The URI of the data's schema, `docs/events.schema.json`. `CloudEvents` requires an absolute URI.
 pub(crate) const SCHEMA: &str = "purser:schemas/events.v1.json";
 
 impl Event {
     /// The media type of the textual form.
     pub const MEDIA_TYPE: &'static str = "application/cloudevents+json";
 
-    /// An event, if it has exactly the members of its kind.
+    /// An event, if `data` has exactly the members of its kind.
     pub fn new(
         id: EventId,
         source: EventSource,
@@ -195,7 +195,7 @@ impl Event {
         })
     }
 
-    /// Reads the textual form. Members that Purser does not publish are refused.
+    /// Parses the textual form. Members that Purser does not publish are refused.
     pub fn parse(bytes: &[u8]) -> Result<Self, EventProblem> {
         let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventProblem::at(""))?;
         let known = [
@@ -271,7 +271,7 @@ impl Event {
         &self.source
     }
 
-    /// Its kind and data.
+    /// Its kind.
     pub const fn kind(&self) -> EventKind {
         self.kind
     }
@@ -291,7 +291,7 @@ impl Event {
         self.owner.as_ref()
     }
 
-    /// The agent that it concerns.
+    /// The agent that the event concerns, if its subject is an agent.
     pub const fn agent(&self) -> Option<AgentId> {
         match self.subject {
             EventSubject::Agent(agent) => Some(agent),
@@ -299,7 +299,7 @@ impl Event {
         }
     }
 
-    /// The remaining members.
+    /// The members of its data.
     pub const fn data(&self) -> &EventData {
         &self.data
     }

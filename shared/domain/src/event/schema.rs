@@ -1,4 +1,4 @@
-//! The JSON Schema (2020-12) of the events, from the tables of `kind.rs`: `docs/events.schema.json`.
+//! The JSON Schema (2020-12) of the events, generated from the tables of `kind.rs`: `docs/events.schema.json`.
 
 use crate::{
     EventKind, EventTopic, Field, Form,
@@ -88,7 +88,7 @@ fn of_form(form: Form) -> Value {
 mod tests {
     use super::*;
 
-    /// `include_str!` of a file in the repository: written anew from what this prints.
+    /// If the test fails, update the file with the schema that the test prints.
     #[test]
     fn the_schema_in_the_documentation_is_this_one() {
         let written: Value = serde_json::from_str(include_str!("../../../../docs/events.schema.json")).unwrap();

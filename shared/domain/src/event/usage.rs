@@ -1,12 +1,12 @@
-//! The sums that an event adds to: the spending of agents, by agent, service, owner and time.
+//! The usage sums that an event changes: the spending of agents, by agent, service, owner and time.
 //!
-//! Invariant: everything about a payment is counted at the time of its decision. So a day's authorized sum and its
-//! later outcomes stand side by side, whenever the chain showed them.
+//! Invariant: everything about a payment is counted on the day of its decision. So a day's authorized sum can be
+//! compared with its confirmed and released sums, even if the chain showed these on a later day.
 
 use crate::{AgentId, Amount, Event, EventKind, PersonId, ServiceId, Timestamp};
 use std::fmt;
 
-/// The sums that an event adds to.
+/// The change of the usage sums by one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageCount {
     /// The agent's owner.
@@ -17,29 +17,29 @@ pub struct UsageCount {
     pub service: ServiceId,
     /// The time of the decision.
     pub decided_at: Timestamp,
-    /// The counted amount.
+    /// The amount or decision to count.
     pub what: Counted,
 }
 
-/// The counted amount.
+/// The amount or decision that an event counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Authorized.
+    /// The authorized amount.
     Authorized(Amount),
-    /// Confirmed; counted again after a revert.
+    /// The confirmed amount; counted again if it is confirmed again after a revert.
     Confirmed(Amount),
-    /// Released.
+    /// The released amount.
     Released(Amount),
-    /// A reverted confirmation.
+    /// The amount of a reverted confirmation.
     TakenBack(Amount),
-    /// Blocked, with the answered `error`.
+    /// A blocked payment, with the `error` of the answer.
     Blocked(String),
-    /// Escalated, with the answered `error`.
+    /// An escalated payment, with the `error` of the answer.
     Escalated(String),
 }
 
 impl UsageCount {
-    /// The sums that this event adds to; `None` if it is not counted. Payouts are not counted, since they buy nothing.
+    /// The change by this event; `None` if it is not counted. Payouts are not counted, since they buy nothing.
     pub fn of(event: &Event) -> Option<Self> {
         let data = event.data();
         let amount = || data.get_amount("amount_units");
@@ -63,16 +63,16 @@ impl UsageCount {
     }
 }
 
-/// The sums over some decisions.
+/// The sums over a set of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageTotals {
     /// The authorized amount.
     pub authorized: Amount,
-    /// The confirmed part of it.
+    /// The confirmed part of `authorized`.
     pub confirmed: Amount,
-    /// The released part.
+    /// The released part of `authorized`.
     pub released: Amount,
-    /// The part that was confirmed and reverted.
+    /// The sum of reverted confirmations.
     pub taken_back: Amount,
     /// The number of allowed payments.
     pub allowed: u64,
@@ -97,7 +97,7 @@ impl Default for UsageTotals {
 }
 
 impl UsageTotals {
-    /// The sums of both. A sum above the largest [`Amount`] is that amount, since it is only displayed.
+    /// The sums of both. A sum above the maximum [`Amount`] is that maximum, since it is only displayed.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = |a: Amount, b: Amount| a.plus(b).unwrap_or(Amount::MAX);
@@ -113,26 +113,26 @@ impl UsageTotals {
     }
 }
 
-/// A day of UTC.
+/// A day in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(u32);
 
 impl Day {
     const SECONDS: u64 = 86_400;
 
-    /// The day of an instant.
+    /// The day of this time.
     pub fn of(at: Timestamp) -> Self {
-        // The last instant is in the year 9999: three million days.
+        // The last possible day is in the year 9999: three million days.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 
-    /// Reads `2026-11-21`; `None` for any other text.
+    /// Parses a date such as `2026-11-21`; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let day = Timestamp::parse(&format!("{text}T00:00:00Z")).map(Self::of)?;
         (day.to_string() == text).then_some(day)
     }
 
-    /// Its first instant.
+    /// The time at which the day starts.
     pub fn start(self) -> Timestamp {
         let secs = u64::from(self.0).saturating_mul(Self::SECONDS);
         Timestamp::from_secs(secs).unwrap_or(Timestamp::MAX)
@@ -150,7 +150,7 @@ impl Day {
         Self(self.0.saturating_sub(days))
     }
 
-    /// How many days it is after `earlier`; zero if it is not.
+    /// The number of days from `earlier` to this day; zero if it is not later.
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.saturating_sub(earlier.0)
     }

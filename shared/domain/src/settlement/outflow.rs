@@ -1,8 +1,8 @@
-//! The outflows of an agent's wallet on chain, whoever caused them: each must be a settlement's payment.
+//! The outflows of an agent's wallet on chain, regardless of their cause: each must be the payment of a settlement.
 //!
-//! A payment of ours uses an authorization, and its transfer is the next log ([`crate::match_transfer`]). A transfer
-//! without a use before it belongs to no settlement. Anybody may log a transfer of zero from any wallet: these are
-//! left out.
+//! A payment by Purser uses an authorization, and its transfer is the next log ([`crate::match_transfer`]). A transfer
+//! without such a use before it belongs to no settlement. Anybody can log a transfer of zero from any wallet, so these
+//! transfers are ignored.
 //!
 //! Deliberately elsewhere: fetching the logs (`shared/chain`), and finding the settlement (`functions/reconcile`).
 
@@ -19,15 +19,15 @@ use std::collections::HashMap;
 pub struct Outflow {
     /// The wallet.
     pub wallet: Address,
-    /// Who received it.
+    /// The recipient.
     pub to: Address,
-    /// How much, in units of the token: above zero, and maybe more than an [`crate::Amount`] may be.
+    /// The amount in units of the token: above zero, and possibly more than an [`crate::Amount`] can represent.
     pub units: U256,
     /// The transaction.
     pub tx_hash: TxHash,
-    /// The block it is in.
+    /// The block of the transaction.
     pub block: BlockId,
-    /// Its place among the logs of the block.
+    /// Its index among the logs of the block.
     pub log_index: u64,
     /// The nonce of the authorization that it used, if it used one.
     pub nonce: Option<B256>,
@@ -42,10 +42,10 @@ impl Outflow {
             && self.nonce == Some(expected.nonce)
     }
 
-    /// The row of the audit log that says no settlement explains it, of the wallet of this agent, in a block of `at`. It is
-    /// the same one whenever it is made.
+    /// The row of the audit log for an outflow from the wallet of this agent that no settlement explains, in a block
+    /// with the time `at`. The row's id is always the same for the same outflow.
     pub fn audit_record(&self, agent: AgentId, at: Timestamp) -> AuditRecord {
-        // Six bytes of the transaction's hash, and the low two of the log's place.
+        // Six bytes of the transaction's hash, and the two low bytes of the log's index.
         let of_transaction = self.tx_hash.b256().0.into_iter().take(6);
         let of_log = self.log_index.to_be_bytes().into_iter().skip(6);
         let mut random = [0; 8];
@@ -74,8 +74,9 @@ impl Outflow {
     }
 }
 
-/// The outflows among these logs of the token, each with its transaction and block. They must have every transfer and
-/// every use of an authorization of the wallets concerned. A transfer whose amount can't be read is one of the most.
+/// The outflows in these logs of the token, which are given with their transaction and block. The logs must include
+/// every transfer and every use of an authorization of the wallets. A transfer whose amount can't be read counts as the
+/// maximum amount.
 pub fn outflows(logs: &[(TxHash, BlockId, Log)]) -> Vec<Outflow> {
     let standing = || logs.iter().filter(|(_, _, log)| !log.removed);
     let mut nonces: HashMap<(BlockId, u64), (TxHash, B256, B256)> = HashMap::new();
@@ -162,7 +163,7 @@ mod tests {
         let mut gone = used(7, 0x20);
         gone.2.removed = true;
         assert_eq!(nonce(&[gone, moved(8, 5)]), [false]);
-        // Nothing moved, which anybody may log.
+        // A transfer of zero, which anybody can log.
         assert_eq!(outflows(&[moved(8, 0)]), []);
     }
 

@@ -1,12 +1,12 @@
-//! Payouts: a person withdraws an agent's money to the address that they named.
+//! Payouts: a person withdraws an agent's money to the payout address that they set.
 //!
 //! Invariants: a payout is reserved only with a [`PayoutGrant`], which only [`decide_payout`] makes: to the stored
-//! address, after its wait, for at most the wallet's balance, and while no other payout of the agent is open. The
-//! caller's request has no address.
+//! address, after its delay, for at most the wallet's balance, and while no other payout of the agent is open. The
+//! caller's request contains no address.
 //!
-//! An owner's own freeze stops no payout, since a withdrawal is what an owner wants then. A freeze by operators stops
-//! it: somebody else may act in the owner's name. An address belongs to the person who named it and is not valid for
-//! another owner of the agent.
+//! An owner's own freeze does not block a payout, since an owner who froze an agent may want to withdraw its money. A
+//! freeze by operators does: somebody else may act in the owner's name. An address belongs to the person who set it and
+//! is not valid for another owner of the agent.
 
 use crate::{Address, AgentId, Amount, Duration, Freeze, Network, PersonId, SettlementId, Timestamp};
 
@@ -15,37 +15,37 @@ use crate::{Address, AgentId, Amount, Duration, Freeze, Network, PersonId, Settl
 pub struct PayoutAddress {
     /// The address.
     pub address: Address,
-    /// The time at which it was named.
+    /// The time at which it was set.
     pub named_at: Timestamp,
-    /// The end of its wait.
+    /// The time from which it can be used.
     pub good_from: Timestamp,
-    /// The person who named it.
+    /// The person who set it.
     pub named_by: PersonId,
     /// The address that it replaced.
     pub replaced: Option<Address>,
 }
 
-/// The stored state of an agent's payouts. [`PayoutRecord::default`] is that of an agent without one.
+/// The stored state of an agent's payouts. [`PayoutRecord::default`] is the state of an agent that has no stored one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PayoutRecord {
-    /// The address, if there is one.
+    /// The payout address, if there is one.
     pub address: Option<PayoutAddress>,
-    /// The removed address.
+    /// The address that was removed, if there is none now.
     pub removed: Option<Address>,
-    /// The latest payout, which may be open.
+    /// The latest payout, which may still be open.
     pub latest: Option<SettlementId>,
     /// The number of writes.
     pub version: u64,
 }
 
 impl PayoutRecord {
-    /// The address that this person named, unless it was removed.
+    /// The stored address, if this person set it.
     pub fn address_of(&self, owner: &PersonId) -> Option<&PayoutAddress> {
         self.address.as_ref().filter(|address| address.named_by == *owner)
     }
 
-    /// The record after a person named this address, which waits for `delay` from now on. `None` if it is the present
-    /// address of the same person, whose wait continues.
+    /// The record with this address, set by this person and delayed by `delay` from now on. `None` if it is already the
+    /// current address of the same person, whose delay continues.
     #[must_use]
     pub fn named(&self, address: Address, by: &PersonId, now: Timestamp, delay: Duration) -> Option<Self> {
         let present = self.address.as_ref().map(|present| present.address);
@@ -77,18 +77,18 @@ impl PayoutRecord {
     }
 }
 
-/// The reason that an address can't be named: money sent there would be lost, or not move.
+/// The reason that an address can't be a payout address: money sent there would be lost, or not move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayoutAddressError {
-    /// The agent's own wallet.
+    /// The address is the agent's own wallet.
     #[error("must not be the agent's own wallet")]
     OwnWallet,
-    /// The token's contract.
+    /// The address is the token's contract.
     #[error("must not be the token's contract")]
     Token,
 }
 
-/// Refuses an address that no payout may go to.
+/// Checks that payouts may go to this address.
 pub fn check_payout_address(address: Address, wallet: Address, network: Network) -> Result<(), PayoutAddressError> {
     if address == wallet {
         Err(PayoutAddressError::OwnWallet)
@@ -109,7 +109,7 @@ pub enum PayoutAmount {
 }
 
 impl PayoutAmount {
-    /// The amount; `None` for zero, which is no payout.
+    /// The amount as a [`PayoutAmount`]; `None` for zero.
     pub const fn units(amount: Amount) -> Option<Self> {
         if amount.is_zero() {
             None
@@ -126,11 +126,11 @@ pub enum PayoutRefusal {
     NotSetUp,
     /// Operators have frozen the agent, alone or with others.
     Frozen(Freeze),
-    /// There is no address.
+    /// The agent has no payout address.
     NoAddress,
-    /// The address waits.
+    /// The delay of the payout address is not over.
     AddressWaits {
-        /// The end of the wait.
+        /// The time from which the address can be used.
         good_from: Timestamp,
     },
     /// Another payout of the agent is open.
@@ -140,7 +140,7 @@ pub enum PayoutRefusal {
         /// The time from which the chain refuses it.
         until: Timestamp,
     },
-    /// The balance is smaller, or zero.
+    /// The balance is zero, or less than the amount.
     InsufficientBalance {
         /// The balance.
         balance: Amount,
@@ -161,24 +161,24 @@ impl PayoutRefusal {
     }
 }
 
-/// The facts of a payout's decision.
+/// The facts for the decision on a payout.
 #[derive(Clone, Copy, Debug)]
 pub struct PayoutFacts<'a> {
-    /// The agent.
+    /// The agent's id.
     pub agent: AgentId,
-    /// The agent's owner, who requests it.
+    /// The agent's owner, who requests the payout.
     pub owner: &'a PersonId,
     /// The stored record.
     pub record: &'a PayoutRecord,
-    /// The freeze by operators that the agent is under.
+    /// The operators' freeze that applies to the agent.
     pub frozen_by_operators: Option<Freeze>,
-    /// The end of validity of the latest payout, if it is not final on the chain.
+    /// The latest payout and the time from which the chain refuses it, if it is not final on the chain.
     pub open: Option<(SettlementId, Timestamp)>,
     /// The wallet's balance.
     pub balance: Amount,
     /// The requested amount.
     pub asked: PayoutAmount,
-    /// The time.
+    /// The time of the decision.
     pub now: Timestamp,
 }
 
@@ -193,7 +193,7 @@ pub struct PayoutGrant {
 }
 
 impl PayoutGrant {
-    /// The agent.
+    /// The agent's id.
     pub const fn agent(&self) -> AgentId {
         self.agent
     }
@@ -203,24 +203,24 @@ impl PayoutGrant {
         self.to
     }
 
-    /// The amount.
+    /// The amount to pay out.
     pub const fn amount(&self) -> Amount {
         self.amount
     }
 
-    /// The time.
+    /// The time of the decision.
     pub const fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// The record on which it was decided.
+    /// The record that the decision used.
     pub const fn record(&self) -> &PayoutRecord {
         &self.record
     }
 }
 
-/// The checks before the wallet's balance is read: the operators' freeze, the address and its wait, then an open
-/// payout.
+/// The payout address, after the checks that don't need the wallet's balance: the operators' freeze, the address and
+/// its delay, then an open payout.
 pub fn payout_address_of(
     record: &PayoutRecord,
     owner: &PersonId,
@@ -242,8 +242,8 @@ pub fn payout_address_of(
     }
 }
 
-/// Decides a payout. The first of several reasons to refuse is the answer: freeze, address, wait, open payout,
-/// balance.
+/// Decides on a payout. If there are several reasons to refuse it, the first is the answer: freeze, address, delay,
+/// open payout, balance.
 pub fn decide_payout(facts: &PayoutFacts<'_>) -> Result<PayoutGrant, PayoutRefusal> {
     let frozen = facts.frozen_by_operators;
     let to = payout_address_of(facts.record, facts.owner, frozen, facts.open, facts.now)?;
@@ -286,7 +286,7 @@ mod tests {
         record.named(Address::repeat_byte(byte), &person(), at(secs), delay)
     }
 
-    /// Naming the same address again does not restart the wait.
+    /// Setting the same address again does not restart the delay.
     #[test]
     fn changed_payout_addresses_wait_again() {
         let first = named(&PayoutRecord::default(), 1, 1_000).unwrap();
@@ -300,13 +300,13 @@ mod tests {
         );
         let removed = second.without_address().unwrap();
         assert_eq!((removed.address.clone(), removed.without_address()), (None, None));
-        // An address that is named again after its removal waits again.
+        // An address that is set again after its removal is delayed again.
         let again = named(&removed, 2, 2_000).unwrap();
         assert_eq!(again.version, 4);
         assert_eq!(again.address.unwrap().good_from, at(2_100));
     }
 
-    /// A payout of `PayoutAmount::Balance` takes the whole balance.
+    /// A payout of `PayoutAmount::Balance` pays out the whole balance.
     #[test]
     fn payout_refusals_have_a_fixed_order() {
         let record = named(&PayoutRecord::default(), 1, 1_000).unwrap();
@@ -349,7 +349,7 @@ mod tests {
             let refused = decide_frozen(&PayoutRecord::default(), Some(freeze), some, 1_099, 4, five);
             assert_eq!(refused.map_err(|refusal| refusal.reason()), Err(reason));
         }
-        // Another owner names an address of their own.
+        // Another owner has not set an address.
         let other = PersonId::of("https://issuer.example", "another");
         let refused = payout_address_of(&record, &other, None, None, at(9_000));
         assert_eq!(refused, Err(PayoutRefusal::NoAddress));

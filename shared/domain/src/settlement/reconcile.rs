@@ -1,13 +1,14 @@
-//! The conclusion for a settlement from the state of its authorization at one final block.
+//! The action for a settlement, derived from the state of its authorization at one final block.
 //!
-//! Always true: a hold is released only by an [`Unusable`], and a confirmation reverted only by a [`TransferGone`], and
-//! only [`reconcile`] makes them. Both rest on the token's own state at a final block, or on its own event in one:
-//! never on a clock, on a provider's claim, or on not having found something.
+//! Always true: a hold is released only with an [`Unusable`], and a confirmation reverted only with a [`TransferGone`],
+//! and only [`reconcile`] makes them. Both are based on the token's own state at a final block, or on its own event in
+//! one. They are never based on a clock, on a provider's claim, or on a failed search.
 //!
-//! Why that is enough: EIP-3009 takes an authorization only in a block of before `validBefore`, and block times never
-//! fall along a chain. So if unused at a block of that time or later, it stays unused on every chain that extends it.
+//! Why this is sufficient: EIP-3009 accepts an authorization only in a block whose time is before `validBefore`, and
+//! block times never decrease along a chain. So an authorization that is unused at a block with that time or a later
+//! one stays unused on every chain that extends it.
 //!
-//! Deliberately elsewhere: which block is final and what it shows (`shared/chain`), and the writes (`shared/store`).
+//! Deliberately elsewhere: finding the final block and reading it (`shared/chain`), and the writes (`shared/store`).
 
 use crate::{
     B256, Expected, Log, Mismatch, Settlement, SettlementId, SettlementState, Timestamp, TransactionLogs, Transfer,
@@ -23,7 +24,7 @@ pub const AUTHORIZATION_CANCELED: B256 = b256!("0x1cdd46ff242716cdaa72d159d339a4
 pub struct FinalBlock {
     /// Its number.
     pub number: u64,
-    /// Its hash: a query by hash can't be answered from another block.
+    /// Its hash: a query by hash can't return the state of another block.
     pub hash: B256,
     /// Its time.
     pub at: Timestamp,
@@ -32,34 +33,34 @@ pub struct FinalBlock {
 /// The state of one authorization at a final block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationState {
-    /// Its nonce is unused at the token, or was in a final block at or past its `validBefore`.
+    /// The token's nonce is unused, or was unused in a final block at or past its `validBefore`.
     Unused,
-    /// Its nonce was used by this transaction: to transfer, or to cancel.
+    /// This transaction used the nonce, to transfer or to cancel.
     Used(TransactionLogs),
-    /// Its nonce was used, but the transaction was not found.
+    /// The nonce was used, but the transaction was not found.
     UsedUntraced,
 }
 
 /// The action for a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reconciliation {
-    /// This transfer paid it: confirm it, whether authorized or expired.
+    /// This transfer paid the settlement: confirm it, whether it is authorized or expired.
     Confirm(Transfer),
-    /// It can never be paid: release its hold.
+    /// The settlement can never be paid: release its hold.
     Release(Unusable),
-    /// It is confirmed by a transfer that is no longer on the chain: it becomes authorized again.
+    /// The transfer that confirmed the settlement is no longer on the chain: the settlement becomes authorized again.
     RevertConfirmation(TransferGone),
-    /// It is confirmed, and still by this transfer.
+    /// The settlement is confirmed, and this transfer is still on the chain.
     StillPaid(Transfer),
-    /// It is confirmed, and its transaction is in another block by now: this transfer.
+    /// The settlement is confirmed, but its transaction is now in another block, with this transfer.
     PaidInAnotherBlock(Transfer),
-    /// It is expired, and still unpaid.
+    /// The settlement is expired, and still unpaid.
     StillUnpaid,
-    /// Not known yet.
+    /// The block does not decide yet.
     NotYet,
-    /// Its nonce was used, and not for the payment; a token of this kind does not do that.
+    /// The nonce was used, but not for the payment; the token's contract does not allow this.
     Contradicted(Mismatch),
-    /// Its nonce was used, but it is not known by which transaction.
+    /// The nonce was used by a transaction that was not found.
     Untraced,
 }
 
@@ -89,13 +90,13 @@ impl TransferGone {
         self.settlement
     }
 
-    /// The transaction that it was in.
+    /// The transaction that contained it.
     pub const fn tx_hash(&self) -> TxHash {
         self.tx_hash
     }
 }
 
-/// Decides what to do about a settlement, from the state of its authorization at a final block.
+/// Decides the action for a settlement from the state of its authorization at a final block.
 pub fn reconcile(
     settlement: &Settlement,
     expected: &Expected,
@@ -104,7 +105,7 @@ pub fn reconcile(
 ) -> Reconciliation {
     match authorization_state {
         AuthorizationState::Unused => unused(settlement, block),
-        // The node is ahead of the block; what it shows is not final.
+        // The node's state is newer than the final block, so the transaction is not final.
         AuthorizationState::Used(transaction) if transaction.block.number > block.number => Reconciliation::NotYet,
         AuthorizationState::Used(transaction) => match match_transfer(expected, transaction) {
             Ok(transfer) => paid(settlement, transfer),
@@ -118,7 +119,7 @@ pub fn reconcile(
 fn unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized if block.at < settlement.terms.valid_before => Reconciliation::NotYet,
-        // A block before the transfer's does not contradict it.
+        // A block before the transfer's block does not contradict the transfer.
         SettlementState::Confirmed { block_number, .. } if block.number < block_number => Reconciliation::NotYet,
         SettlementState::Authorized | SettlementState::Confirmed { .. } | SettlementState::Expired => {
             never_to_be_paid(settlement)
@@ -142,7 +143,7 @@ fn paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
     }
 }
 
-/// The payment is not on the chain. A confirmed settlement first becomes authorized again.
+/// The action if the payment is not on the chain. A confirmed settlement first becomes authorized again.
 fn never_to_be_paid(settlement: &Settlement) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized => Reconciliation::Release(Unusable {
@@ -227,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Final blocks: all of the payment's number, at that time.
+    /// A final block with the payment's block number, at this time.
     fn block(secs: u64) -> FinalBlock {
         FinalBlock {
             number: BLOCK,
@@ -318,7 +319,7 @@ mod tests {
                 vec![event(AUTHORIZATION_USED), event(AUTHORIZATION_CANCELED)],
             )
         };
-        // The state; what follows for an authorized, a confirmed and an expired settlement.
+        // The state; then the expected action for an authorized, a confirmed and an expired settlement.
         let rows: [(&str, AuthorizationState, FinalBlock, [&str; 3]); 13] = [
             (
                 "unused, in time",
@@ -388,7 +389,7 @@ mod tests {
                 follows
             );
         }
-        // Whole seconds, as on the chain: never a fraction of one early.
+        // Times are whole seconds, as on the chain, so nothing is released a fraction of a second early.
         let nearly = FinalBlock {
             at: at(1_060).before(Duration::from_secs_u32(1)),
             ..block(0)

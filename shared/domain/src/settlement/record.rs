@@ -1,5 +1,5 @@
-//! A settlement: one reserved payment, and its receipt once it is seen on chain (`docs/spec.md` §2.4, §3.2). A payout is
-//! one too: it is signed, held, found on chain and ended like a purchase, and counts in no window.
+//! A settlement: one reserved payment, and its receipt once it is seen on chain (`docs/spec.md` §2.4, §3.2). A payout
+//! is a settlement too: it is signed, held, found on chain and ended like a purchase, but counts in no window.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, B256, Check, Fingerprint, KeyId, Network, OperationSlug, PersonId, RuleId,
@@ -7,37 +7,37 @@ use crate::{
     X402Version, catalog::service::named,
 };
 
-/// One row: what was authorized, and its state.
+/// The record of one settlement: its terms and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The terms, fixed at authorization.
     pub terms: Terms,
     /// Its state.
     pub state: SettlementState,
-    /// The time by which the windows count it: that of its authorization or, if it was proven only after its hold had
-    /// been released, that of its confirmation.
+    /// The time at which it counts in the windows: the time of its authorization or, if it was proven only after its
+    /// hold had been released, the time of its confirmation.
     pub counted_at: Timestamp,
-    /// The proofs that did not show its payment.
+    /// The proofs that were not its payment.
     pub failed_proofs: FailedProofs,
 }
 
-/// How many transactions an agent named as proof that the chain did not show to be the payment.
+/// The transactions that an agent named as proof, but that were not the payment according to the chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailedProofs {
-    /// How many; the same one again and again counts once.
+    /// The number of transactions; the same one repeatedly counts once.
     pub count: u32,
-    /// The last one.
+    /// The last transaction.
     pub last: Option<TxHash>,
 }
 
 impl FailedProofs {
-    /// How many are looked for on the chain; reconcile finds the payment without. An honest agent has one, or two where
-    /// its provider replaced a transaction; each costs the node calls.
+    /// The maximum number that is looked up on the chain; reconcile finds the payment without a proof. An honest agent
+    /// has one, or two if its provider replaced a transaction; each costs calls to the node.
     pub const MOST: u32 = 20;
-    /// Why another one is refused unseen.
+    /// The reason with which further transactions are refused without a lookup.
     pub const TOO_MANY: &'static str = "too_many_failed_proofs";
 
-    /// Whether this transaction is still looked for.
+    /// Whether this transaction may still be looked up.
     pub fn allow(&self, tx_hash: TxHash) -> bool {
         self.count < Self::MOST || self.last == Some(tx_hash)
     }
@@ -48,25 +48,25 @@ impl FailedProofs {
 pub struct Terms {
     /// The settlement's id; the payment's EIP-3009 nonce is derived from it.
     pub id: SettlementId,
-    /// The audit reference: the decision that allowed a purchase; a payout's own.
+    /// The audit reference: the decision that allowed a purchase, or the payout's own.
     pub transaction: TransactionId,
-    /// The agent that pays.
+    /// The paying agent.
     pub agent: AgentId,
     /// The agent's wallet.
     pub wallet: Address,
     /// The chain.
     pub network: Network,
-    /// How much, of the network's one token.
+    /// The amount of the network's token.
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
-    /// When it was authorized: the recorded time, by which the windows count it.
+    /// The recorded time of the authorization, at which it counts in the windows.
     pub authorized_at: Timestamp,
-    /// EIP-3009 `validBefore`, in whole seconds: the chain accepts the payment only in blocks before this time.
+    /// EIP-3009 `validBefore`, in whole seconds: the chain accepts the payment only in blocks with an earlier time.
     pub valid_before: Timestamp,
-    /// The hash of its idempotency key.
+    /// The hash of the request's idempotency key.
     pub idempotency_key: Fingerprint,
-    /// The start of its nonce.
+    /// The first bytes of its nonce.
     pub nonce_prefix: NoncePrefix,
     /// The purpose.
     pub purpose: Purpose,
@@ -75,39 +75,39 @@ pub struct Terms {
 /// The purpose of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The agent buys an operation of the catalog: it counts in the windows.
+    /// The agent buys an operation of the catalog. It counts in the windows.
     Purchase(Purchase),
-    /// The owner takes money back, to the address that they named: it counts nowhere.
+    /// The owner withdraws money to the payout address. It counts in no window.
     Payout(Payout),
 }
 
-/// A purchase and its judgement.
+/// A purchase, with its decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purchase {
-    /// The key that it was authorized with.
+    /// The key that authorized it.
     pub key: KeyId,
-    /// The service that is paid.
+    /// The paid service.
     pub service: ServiceId,
-    /// The operation that is paid.
+    /// The paid operation.
     pub operation: OperationSlug,
     /// The protocol version of the offer.
     pub x402_version: X402Version,
-    /// Which entry of the offer was chosen.
+    /// The index of the chosen entry of the offer.
     pub offer_index: u32,
     /// The policy version that allowed it.
     pub policy_version: u64,
     /// The budgets that it counts against, besides the day's window.
     pub budgets: Vec<RuleId>,
-    /// The approval it used up.
+    /// The approval that it used.
     pub approval: Option<ApprovalId>,
-    /// Every check of the decision, in order: an allow leaves no other row.
+    /// Every check of the decision, in order: an allowed payment has no other audit row.
     pub checks: Vec<Check>,
 }
 
-/// Who took money back.
+/// A payout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payout {
-    /// The person, who owned the agent then.
+    /// The person who withdrew the money, and owned the agent at that time.
     pub by: PersonId,
 }
 
@@ -120,7 +120,7 @@ impl Terms {
         }
     }
 
-    /// The windows that it counts in.
+    /// The windows in which it counts.
     pub fn windows(&self) -> Vec<WindowScope> {
         let Some(purchase) = self.purchase() else {
             return Vec::new();
@@ -134,13 +134,13 @@ impl Terms {
     }
 }
 
-/// The first eight bytes of a payment's nonce, by which a nonce key that is not the one it was signed with is noticed.
-/// They let nobody use up the nonce in advance.
+/// The first eight bytes of a payment's nonce. They reveal that the nonce key is not the one with which the payment was
+/// signed, but are too few to use up the nonce in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoncePrefix(pub [u8; 8]);
 
 impl NoncePrefix {
-    /// The start of this nonce.
+    /// The first bytes of this nonce.
     pub fn of(nonce: B256) -> Self {
         Self(nonce.first_chunk().copied().unwrap_or_default())
     }
@@ -149,18 +149,18 @@ impl NoncePrefix {
 /// `receipt_status`, and the data of each value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettlementState {
-    /// Reserved and signed; the payment may be on its way.
+    /// Reserved and signed; the provider may already have the payment.
     Authorized,
     /// Seen on chain.
     Confirmed {
         /// The transaction.
         tx_hash: TxHash,
-        /// The block that it is in.
+        /// The block of the transaction.
         block_number: u64,
-        /// When we recorded it.
+        /// The time at which Purser recorded the payment.
         settled_at: Timestamp,
     },
-    /// Shown by the chain to be unusable for ever; the hold was released.
+    /// The chain shows that it can never be used; the hold was released.
     Expired,
 }
 
@@ -171,13 +171,13 @@ named! {
         Authorized = "authorized",
         /// Seen on chain.
         Confirmed = "confirmed",
-        /// Released.
+        /// The hold was released.
         Expired = "expired",
     }
 }
 
 impl SettlementState {
-    /// Which state it is.
+    /// The state without its data.
     pub const fn status(&self) -> ReceiptStatus {
         match self {
             Self::Authorized => ReceiptStatus::Authorized,
@@ -206,7 +206,7 @@ impl Settlement {
         }
     }
 
-    /// When we recorded that it was paid; `None` until confirmed.
+    /// The time at which Purser recorded the payment; `None` until confirmed.
     pub const fn settled_at(&self) -> Option<Timestamp> {
         match self.state {
             SettlementState::Confirmed { settled_at, .. } => Some(settled_at),
@@ -214,7 +214,7 @@ impl Settlement {
         }
     }
 
-    /// The settlement after its transfer was seen. Only `match_transfer` makes a [`Transfer`].
+    /// The settlement confirmed by this transfer. Only `match_transfer` makes a [`Transfer`].
     #[must_use]
     pub fn confirmed(self, transfer: &Transfer, settled_at: Timestamp) -> Self {
         Self {
@@ -236,7 +236,7 @@ impl Settlement {
         }
     }
 
-    /// The settlement after its confirmation was reverted: authorized, as before.
+    /// The settlement after its confirmation was reverted: it is authorized again.
     #[must_use]
     pub fn confirmation_reverted(self, _transfer_gone: &TransferGone) -> Self {
         Self {

@@ -1,22 +1,23 @@
-//! The evidence on chain that a settlement is paid, and the proof of it.
+//! The on-chain evidence that a settlement is paid, and its verification.
 //!
-//! A [`Transfer`] can only be made here, from logs that show our own nonce used and, as the very next log, exactly our
-//! transfer. Only logs count: sender, called contract and call data prove nothing, since a facilitator may settle
-//! through a wallet contract or a batch, and anybody may settle what was signed. A transaction that failed has no logs.
+//! Only this module can make a [`Transfer`], from logs that show the use of the settlement's nonce and, as the very
+//! next log, exactly its transfer. Only logs count: sender, called contract and call data prove nothing, since a
+//! facilitator may settle through a wallet contract or a batch, and anybody may settle what was signed. A transaction
+//! that failed has no logs.
 //!
-//! Deliberately elsewhere: fetching the logs, and whether their block is final (`shared/chain`). Logs alone prove
+//! Deliberately elsewhere: fetching the logs, and checking that their block is final (`shared/chain`). The logs prove
 //! nothing without both.
 
 use crate::{Address, Amount, B256, Terms};
 use alloy_primitives::{U256, b256};
 use std::fmt;
 
-/// The hash of a transaction: thirty-two bytes, in our texts `0x` and sixty-four lower-case hexadecimal digits.
+/// The hash of a transaction: thirty-two bytes, written as `0x` and sixty-four lower-case hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxHash(B256);
 
 impl TxHash {
-    /// Reads `0x` and sixty-four hexadecimal digits in any case; `None` for any other text.
+    /// Parses `0x` and sixty-four hexadecimal digits in any case; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("0x")?;
         let valid = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -50,13 +51,13 @@ pub struct Log {
     pub topics: Vec<B256>,
     /// The other arguments.
     pub data: Vec<u8>,
-    /// Its place among all logs of the block; the logs of one transaction follow one another.
+    /// Its index among all logs of the block; the logs of one transaction are consecutive.
     pub index: u64,
     /// Whether a reorganization removed it.
     pub removed: bool,
 }
 
-/// A block. The hash tells which one, where a reorganization has put another one at the same height.
+/// A block. After a reorganization, only the hash distinguishes blocks with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId {
     /// Its number.
@@ -65,19 +66,19 @@ pub struct BlockId {
     pub hash: B256,
 }
 
-/// The logs of one transaction in one block: at least its uses and cancellations of one authorization and the
-/// transfers from its payer to its payee. Other logs make no difference.
+/// The logs of one transaction in one block. They include at least its uses and cancellations of one authorization and
+/// the transfers from its payer to its payee. Other logs are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionLogs {
-    /// Which transaction.
+    /// The transaction.
     pub tx_hash: TxHash,
-    /// The block it is in.
+    /// The block of the transaction.
     pub block: BlockId,
     /// Its logs.
     pub logs: Vec<Log>,
 }
 
-/// The evidence on chain that one settlement is paid.
+/// The expected on-chain evidence that one settlement is paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// The pinned token of the settlement's network.
@@ -88,12 +89,12 @@ pub struct Expected {
     pub to: Address,
     /// The exact amount.
     pub amount: Amount,
-    /// The settlement's own nonce. It distinguishes two equal payments to one payee.
+    /// The settlement's nonce. It distinguishes two equal payments to one payee.
     pub nonce: B256,
 }
 
 impl Expected {
-    /// The evidence for a settlement with its nonce.
+    /// The expected evidence for a settlement with its nonce.
     pub const fn of(terms: &Terms, nonce: B256) -> Self {
         Self {
             token: terms.network.token().address,
@@ -114,32 +115,32 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// The transaction that made it.
+    /// The transaction that contains it.
     pub const fn tx_hash(&self) -> TxHash {
         self.tx_hash
     }
 
-    /// The block it is in.
+    /// The block of the transaction.
     pub const fn block(&self) -> BlockId {
         self.block
     }
 
-    /// The place of its `Transfer` event among the logs of the block. One transaction may make several payments.
+    /// The index of its `Transfer` event among the logs of the block. One transaction may make several payments.
     pub const fn log_index(&self) -> u64 {
         self.log_index
     }
 }
 
-/// Why a transaction is not the payment that was authorized.
+/// The reason that a transaction is not the authorized payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mismatch {
-    /// The transaction failed on chain, so it has no logs: its receipt says so.
+    /// The transaction failed on chain, according to its receipt, so it has no logs.
     TransactionReverted,
-    /// It did not use our authorization: it is another transaction.
+    /// The transaction did not use the authorization: it is another transaction.
     AuthorizationNotUsed,
-    /// It claims to use our authorization more than once, which the token makes impossible.
+    /// The logs show more than one use of the authorization, which the token makes impossible.
     AuthorizationUsedTwice,
-    /// It used our authorization, but what follows is not exactly our transfer.
+    /// The transaction used the authorization, but the next log is not exactly the authorized transfer.
     UsdcTransferMismatch,
 }
 
@@ -171,7 +172,7 @@ pub const TRANSFER: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4
 
 /// Finds the authorized payment in a transaction's logs.
 ///
-/// Circle's token marks the authorization as used and then transfers, with no call in between; so the transfer is the
+/// Circle's token marks the authorization as used and then transfers, with no call in between. So the transfer is the
 /// very next log, and no other transfer of the transaction can be mistaken for it.
 pub fn match_transfer(expected: &Expected, transaction: &TransactionLogs) -> Result<Transfer, Mismatch> {
     let standing = || transaction.logs.iter().filter(|log| !log.removed);
@@ -259,7 +260,7 @@ mod tests {
         }
     }
 
-    /// The two right logs, at 7 and 8, after `change`.
+    /// The two correct logs, at 7 and 8, after `change`.
     fn changed(change: impl FnOnce(&mut Log, &mut Log)) -> Vec<Log> {
         let (mut authorization, mut transfer) = (used(7, 0x40), moved(8, 0x30, AMOUNT));
         change(&mut authorization, &mut transfer);
@@ -478,7 +479,7 @@ mod tests {
     }
 
     proptest! {
-        /// Other logs of the transaction make no difference, as long as they are before or after our two logs.
+        /// Other logs of the transaction are ignored, as long as they are before or after the payment's two logs.
         #[test]
         fn strangers_change_nothing(before in prop::collection::vec(any::<(u8, u64)>(), 0..6), after in prop::collection::vec(any::<(u8, u64)>(), 0..6)) {
             let strangers = |from: u64, logs: &[(u8, u64)]| -> Vec<Log> {

@@ -2,13 +2,13 @@
 
 pub use alloy_primitives::Address;
 
-/// Why a text is not an address that money may be sent to.
+/// The reason that a text is not an address that money may be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Not `0x` and forty hexadecimal digits.
+    /// The text is not `0x` and forty hexadecimal digits.
     #[error("must be `0x` and forty hexadecimal digits")]
     Form,
-    /// Mixed case that is not the address's own checksum: a typing error, or a look-alike address.
+    /// The mixed case is not the address's checksum: a typing error, or a look-alike address.
     #[error("its letter case does not match its EIP-55 checksum")]
     Checksum,
     /// The zero address: money sent there is lost.
@@ -16,7 +16,7 @@ pub enum AddressError {
     Zero,
 }
 
-/// Reads an address: `0x` and forty hexadecimal digits, all lower case, all upper case, or with a right EIP-55
+/// Parses an address: `0x` and forty hexadecimal digits, all lower case, all upper case, or with a valid EIP-55
 /// checksum; never the zero address (`docs/x402.md` §6).
 pub fn parse_address(text: &str) -> Result<Address, AddressError> {
     let digits = text.strip_prefix("0x").ok_or(AddressError::Form)?;

@@ -1,14 +1,14 @@
-//! Money: whole micro-units of USDC, sealed.
+//! Money as whole micro-units of USDC, in a type that admits only valid amounts.
 //!
-//! One unit is one atomic unit of USDC (6 decimals), so 1,000,000 units are 1.00 USD (`docs/spec.md` §2). There are no
-//! floats anywhere: arithmetic answers `None` instead of wrapping, and decimals exist only as text for people.
+//! One unit is one atomic unit of USDC (6 decimals), so 1,000,000 units are 1.00 USD (`docs/spec.md` §2). No floats are
+//! used: arithmetic returns `None` on overflow, and decimals exist only as text for people.
 
 use std::fmt;
 
 /// A non-negative amount in micro-units, at most [`Amount::MAX`].
 ///
-/// It is made only by [`Amount::from_units`], [`Amount::from_decimal_digits`] and, for what people type,
-/// [`Amount::from_usdc`]; it is read only by [`Amount::units`] and [`Amount::to_usdc`].
+/// Created only by [`Amount::from_units`], [`Amount::from_decimal_digits`] and, for input by people,
+/// [`Amount::from_usdc`]; read only by [`Amount::units`] and [`Amount::to_usdc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(u64);
 
@@ -16,15 +16,15 @@ impl Amount {
     /// Zero.
     pub const ZERO: Self = Self(0);
 
-    /// 2^53 - 1 units, about nine billion dollars: the largest integer that every JSON reader keeps exact.
+    /// 2^53 - 1 units, about nine billion dollars: the largest integer that every JSON parser reads exactly.
     pub const MAX: Self = Self(9_007_199_254_740_991);
 
-    /// The amount of that many micro-units; `None` above [`Amount::MAX`].
+    /// The amount of `units` micro-units; `None` above [`Amount::MAX`].
     pub const fn from_units(units: u64) -> Option<Self> {
         if units <= Self::MAX.0 { Some(Self(units)) } else { None }
     }
 
-    /// Reads the amounts of x402: a decimal string of atomic units without sign, separator, exponent or leading zero
+    /// Parses an amount of x402: a decimal string of atomic units without sign, separator, exponent or leading zero
     /// (`docs/x402.md` §6). `None` for any other text and above [`Amount::MAX`].
     pub fn from_decimal_digits(text: &str) -> Option<Self> {
         let canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
@@ -49,7 +49,7 @@ impl Amount {
         self.0.checked_sub(other.0).map(Self)
     }
 
-    /// How much of `self` is above `other`; zero if nothing is.
+    /// The part of `self` above `other`; zero if `self` is not greater.
     #[must_use]
     pub fn above(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -60,9 +60,9 @@ impl Amount {
         self.0 == 0
     }
 
-    /// Reads USDC as people write it: what [`Amount::to_usdc`] writes, trailing zeros allowed. Digits, and after a point
-    /// one to six more; no sign, separator, exponent or leading zero. `None` for any other text and above
-    /// [`Amount::MAX`].
+    /// Parses USDC as people write it: the output of [`Amount::to_usdc`], optionally with trailing zeros. Digits, and
+    /// optionally a point with one to six more; no sign, separator, exponent or leading zero. `None` for any other text
+    /// and above [`Amount::MAX`].
     pub fn from_usdc(text: &str) -> Option<Self> {
         let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
         let digits = !places.is_empty() && places.bytes().all(|byte| byte.is_ascii_digit());
@@ -76,7 +76,7 @@ impl Amount {
 
     const UNITS_PER_USDC: u64 = 1_000_000;
 
-    /// The amount in USDC for people, with the digits it needs and at most six places: `0.01`, `12`, `0.000001`.
+    /// The amount in USDC for people, with only the necessary decimals, at most six: `0.01`, `12`, `0.000001`.
     pub fn to_usdc(self) -> String {
         let (whole, rest) = (self.0 / Self::UNITS_PER_USDC, self.0 % Self::UNITS_PER_USDC);
         if rest == 0 {
@@ -86,15 +86,15 @@ impl Amount {
         format!("{whole}.{}", places.trim_end_matches('0'))
     }
 
-    /// The amount in dollars for people: always cents, more places where the amount has them, thousands grouped:
-    /// `$1,234.50`, `$0.000001`.
+    /// The amount in dollars for people: at least two decimals, more if necessary, and grouped thousands: `$1,234.50`,
+    /// `$0.000001`.
     pub fn to_dollars(self) -> String {
         let text = self.to_usdc();
         let (whole, places) = text.split_once('.').unwrap_or((&text, ""));
         format!("${}.{places:0<2}", grouped(whole))
     }
 
-    /// The units for people: `1,234,500 units`.
+    /// The number of units for people: `1,234,500 units`.
     pub fn to_grouped_units(self) -> String {
         let word = if self.0 == 1 { "unit" } else { "units" };
         format!("{} {word}", grouped(&self.to_string()))
@@ -113,7 +113,7 @@ fn grouped(digits: &str) -> String {
     grouped
 }
 
-/// The bare number of units, for logs and messages.
+/// The number of units without a unit, for logs and messages.
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -1,4 +1,4 @@
-//! Identifiers, one type per thing, so that they can't be confused.
+//! Identifiers: one type for each kind of object, so that they can't be confused.
 
 use crate::{EventId, Fingerprint, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -12,14 +12,14 @@ macro_rules! uuid_ids {
         pub struct $name(Uuid);
 
         impl $name {
-            /// Wraps a UUID that is known to name such a thing.
+            /// Wraps a UUID that is known to identify such an object.
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)
             }
 
-            /// Reads the hyphenated lower- or upper-case form; `None` for any other text.
+            /// Parses the hyphenated form, in lower or upper case; `None` for any other text.
             pub fn parse(text: &str) -> Option<Self> {
-                // `Uuid::parse_str` also takes braces, URNs and bare hex; one textual form is enough.
+                // `Uuid::parse_str` also accepts braces, URNs and bare hex; one textual form is enough.
                 (text.len() == 36).then(|| Uuid::parse_str(text).ok()).flatten().map(Self)
             }
 
@@ -43,7 +43,7 @@ uuid_ids! {
     AgentId;
     /// A service of the catalog.
     ServiceId;
-    /// An operation of a service, as the catalog numbers it; agents send its slug.
+    /// An operation of a service; agents use its slug instead.
     OperationUuid;
     /// One agent-level rule.
     RuleId;
@@ -51,46 +51,46 @@ uuid_ids! {
     SettlementId;
     /// The audit reference of one decision (allow, block or escalate). A UUIDv7 of the decision's time.
     TransactionId;
-    /// One request to a person. See [`ApprovalId::of`].
+    /// One approval. See [`ApprovalId::of`].
     ApprovalId;
     /// One row of the audit log. A UUIDv7 of its time.
     AuditId;
     /// A webhook of a person.
     WebhookId;
-    /// One secret of a webhook. It opens nothing.
+    /// One secret of a webhook. The id itself is not secret.
     WebhookSecretId;
-    /// One URL that a person's notices are posted to. It opens nothing.
+    /// One URL to which a person's notices are posted. The id itself is not secret.
     NoticeUrlId;
-    /// One event for one webhook, or the request to send it again. A UUIDv7 of its time.
+    /// One delivery of an event to a webhook, or a request to send it again. A UUIDv7 of its time.
     DeliveryId;
 }
 
 impl AuditId {
-    /// The id of a row of `at`; `random` distinguishes rows of one microsecond.
+    /// The id of a row written at `at`; `random` distinguishes rows of the same microsecond.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
-    /// The first id of that time: all rows of before have a smaller one, all others none smaller.
+    /// The lowest id of this time: all earlier rows have a lower id.
     pub fn first_at(at: Timestamp) -> Self {
         Self::at(at, [0; 8])
     }
 }
 
 impl SettlementId {
-    /// The id of a settlement authorized at `at`; `random` distinguishes settlements of one microsecond.
+    /// The id of a settlement authorized at `at`; `random` distinguishes settlements of the same microsecond.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
-    /// When it was authorized, by its id.
+    /// The time of the authorization, from the id.
     pub fn authorized_at(self) -> Timestamp {
         time_of(self.0)
     }
 }
 
 impl DeliveryId {
-    /// The id of the delivery of an event of `at` to a webhook: always the same one.
+    /// The id of the delivery to a webhook of an event with the time `at`; always the same for the same event.
     pub fn of(webhook: WebhookId, event: EventId, at: Timestamp) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/delivery/v1\0");
@@ -100,19 +100,19 @@ impl DeliveryId {
         Self(uuid_v7(at, digest.first_chunk().copied().unwrap_or_default()))
     }
 
-    /// The id of a request of `at`; `random` distinguishes those of one microsecond.
+    /// The id of a request at `at`; `random` distinguishes requests of the same microsecond.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
-    /// The time in the id: of a request, when it was made.
+    /// The time in the id; for a request, the time at which it was made.
     pub fn time(self) -> Timestamp {
         time_of(self.0)
     }
 }
 
 impl TransactionId {
-    /// The id of a decision taken at `at`; `random` distinguishes decisions of one microsecond.
+    /// The id of a decision made at `at`; `random` distinguishes decisions of the same microsecond.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
@@ -133,11 +133,11 @@ fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
         .into_uuid()
 }
 
-/// The time in a UUID of [`uuid_v7`].
+/// The time in a UUID that [`uuid_v7`] made.
 fn time_of(id: Uuid) -> Timestamp {
     let [m0, m1, m2, m3, m4, m5, s0, s1, ..] = id.into_bytes();
     let millis = u64::from_be_bytes([0, 0, m0, m1, m2, m3, m4, m5]);
-    // The upper four bits are the version's.
+    // The upper four bits are the version.
     let micros = u64::from(u16::from_be_bytes([s0 & 0x0f, s1]));
     let since = millis.saturating_mul(1_000).saturating_add(micros);
     let since = i64::try_from(since).ok().and_then(Timestamp::from_micros);
@@ -147,8 +147,8 @@ fn time_of(id: Uuid) -> Timestamp {
 impl ApprovalId {
     /// The id of the `sequence`-th approval of this exact request by this agent.
     ///
-    /// Identical requests share a [`ApprovalId::lineage`], in which at most one approval is open: so one action never
-    /// stages two approvals, without a second row to keep consistent. The id is a UUIDv8 (RFC 9562 §5.8): 90 bits of
+    /// Identical requests share a [`ApprovalId::lineage`], in which at most one approval is open. So one action never
+    /// creates two approvals, without a second row to keep consistent. The id is a UUIDv8 (RFC 9562 §5.8): 90 bits of
     /// SHA-256 over agent and fingerprint, then 32 bits of sequence.
     pub fn of(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
         let mut hash = Sha256::new();
@@ -182,7 +182,7 @@ impl ApprovalId {
         (id.lineage() == lineage).then_some(id)
     }
 
-    /// Which approval of its lineage this is.
+    /// The approval's sequence number in its lineage.
     pub fn sequence(self) -> u32 {
         let [.., a, b, c, d] = *self.0.as_bytes();
         u32::from_be_bytes([a, b, c, d])
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Their sequence numbers count up from 0.
+    /// The sequence numbers start at 0.
     #[test]
     fn approvals_of_one_request_share_a_lineage() {
         let agent = AgentId::from_uuid(Uuid::from_u128(7));

@@ -1,23 +1,23 @@
-//! Reading JSON strictly: one meaning per document, and every problem reported together.
+//! Strict parsing of JSON: each document has one meaning, and all problems are reported together.
 //!
-//! `serde_json` keeps the last of two equal keys, so that two readers may see two documents in one text. Here a
-//! repeated key is an error. Beyond that, [`Fields`] reads an object member by member and collects the problems in
-//! the form of `details[]`.
+//! `serde_json` keeps the last of two equal keys, so that two parsers may read different documents from one text. Here
+//! a repeated key is an error. [`Fields`] reads an object member by member and collects the problems in the form of
+//! `details[]`.
 //!
-//! A provider's document may hold what JSON allows and `serde_json` does not represent: lone surrogates (RFC 8259 §8.2)
-//! and numbers beyond a double (§6). [`parse_json_around`] reads it nevertheless and keeps its text, so that the
-//! document can be echoed unaltered.
+//! A provider's document may contain JSON that `serde_json` can't represent: lone surrogates (RFC 8259 §8.2) and
+//! numbers beyond a double (§6). [`parse_json_around`] accepts it and keeps its text, so that the document can be
+//! echoed unchanged.
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry, value::RawValue};
 use std::{borrow::Cow, fmt};
 
-/// One entry of `details[]`: where (JSON Pointer, RFC 6901) and what.
+/// One entry of `details[]`: the location (JSON Pointer, RFC 6901) and the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// JSON Pointer into the request body; empty for the body itself. For a query parameter, `/<name>`.
     pub path: String,
-    /// A fragment in lower case that says what would be valid.
+    /// A lower-case fragment that describes the valid values.
     pub message: String,
 }
 
@@ -42,10 +42,10 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, Problem> {
     Ok(value)
 }
 
-/// Parses a JSON object of which one member is a provider's document, and returns the text of that member too.
+/// Parses a JSON object with one member that is a provider's document, and returns the text of that member too.
 ///
-/// The document is read like the rest, and what can't be represented in it is replaced: a lone surrogate by U+FFFD, a
-/// number beyond a double by `null`. Its text is unaltered.
+/// The document is parsed like the rest, with replacements for what can't be represented: U+FFFD for a lone surrogate,
+/// `null` for a number beyond a double. Its text is unchanged.
 pub fn parse_json_around<'a>(bytes: &'a [u8], member: &str) -> Result<(Value, Option<&'a RawValue>), Problem> {
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Ok((parse_json(bytes)?, None));
@@ -70,10 +70,10 @@ pub(crate) fn parse_foreign(document: &RawValue) -> Result<Value, Problem> {
     }
 }
 
-/// The deepest nesting that is read, the same as `serde_json`'s.
+/// The maximum nesting depth, the same as `serde_json`'s.
 const DEEPEST: usize = 127;
 
-/// Level by level, so that one value that can't be represented does not hide the others.
+/// Converts level by level, so that one value that can't be represented does not affect the others.
 fn represent(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error> {
     let text = value.get();
     let below = || {
@@ -95,12 +95,12 @@ fn represent(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error>
             items.into_iter().map(|item| represent(item, below)).collect()
         }
         Some(b'"') => serde_json::from_str(text).map(|Lossy(text)| Value::String(text)),
-        // Of the rest, only a number beyond a double can't be read.
+        // Of the remaining values, only a number beyond a double can't be parsed.
         _ => Ok(serde_json::from_str(text).unwrap_or_default()),
     }
 }
 
-/// A text in which lone surrogates are replaced.
+/// A text with replacements for lone surrogates.
 struct Lossy(String);
 
 impl<'de> Deserialize<'de> for Lossy {
@@ -115,12 +115,12 @@ impl<'de> Deserialize<'de> for Lossy {
                 Ok(Lossy(String::from_utf8_lossy(bytes).into_owned()))
             }
         }
-        // As bytes, `serde_json` returns lone surrogates too, in WTF-8.
+        // When it reads bytes, `serde_json` also returns lone surrogates, in WTF-8.
         deserializer.deserialize_bytes(Bytes)
     }
 }
 
-/// The members of an object, unread.
+/// The members of an object, not parsed yet.
 #[derive(Default)]
 pub(crate) struct UnreadMembers<'de>(pub(crate) Vec<(String, &'de RawValue)>);
 
@@ -144,7 +144,7 @@ impl<'de> Deserialize<'de> for UnreadMembers<'de> {
     }
 }
 
-/// Reads an object; the member of that name is a provider's document.
+/// Reads an object in which the member `member` is a provider's document.
 struct Around<'m> {
     member: &'m str,
 }
@@ -183,7 +183,7 @@ fn add<E: serde::de::Error>(object: &mut Map<String, Value>, key: String, value:
     }
 }
 
-/// serde's own text says "at line 1 column 2"; only that position and our repeated-key message are worth passing on.
+/// Only the position "at line 1 column 2" and the repeated-key message are passed on from serde's text.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if text.starts_with(REPEATED_KEY) {
@@ -262,10 +262,10 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// Reads the members of one JSON object and collects what is wrong with them.
+/// Reads the members of one JSON object and collects their problems.
 ///
-/// Each reader returns `None` for a member that is absent or wrong; a wrong one adds a [`Problem`]. The caller uses the
-/// values only if [`Fields::finish`] found no problem.
+/// Each reader returns `None` for a member that is absent or invalid; an invalid one adds a [`Problem`]. The caller
+/// uses the values only if [`Fields::finish`] found no problem.
 pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     path: Cow<'a, str>,
@@ -273,7 +273,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The members of `value` at `path`.
+    /// A reader of the members of `value`, which is at `path`.
     pub fn of(value: &'a Value, path: impl Into<Cow<'a, str>>) -> Result<Self, Problem> {
         match value {
             Value::Object(object) => Ok(Self {
@@ -301,7 +301,7 @@ impl<'a> Fields<'a> {
         self.problems.push(Problem::at(path, message));
     }
 
-    /// Records problems found elsewhere.
+    /// Records problems that were found elsewhere.
     pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         self.problems.extend(problems);
     }
@@ -317,7 +317,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Every problem found, in the order of their paths; `Ok` when there is none.
+    /// `Ok` if no problem was found; else every problem, sorted by path.
     pub fn finish(mut self) -> Result<(), Vec<Problem>> {
         self.problems.sort();
         if self.problems.is_empty() {
@@ -327,8 +327,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The end of an object: what was read of it, or every problem. `read` builds the value if there is no problem;
-    /// `None` from it is a problem of the object itself.
+    /// Ends the reading of an object: returns the value, or every problem. `read` builds the value if there is no
+    /// problem; if it returns `None`, the object itself is the problem.
     pub fn finish_with<T>(self, read: impl FnOnce() -> Option<T>) -> Result<T, Vec<Problem>> {
         let path = self.path.clone().into_owned();
         self.finish()?;
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Lone surrogates and numbers out of range are accepted there.
+    /// Lone surrogates and numbers out of range are accepted in the provider's document.
     #[test]
     fn only_the_provider_document_is_parsed_leniently() {
         fn read(text: &str) -> Result<(Value, Option<&RawValue>), Problem> {

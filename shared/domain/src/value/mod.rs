@@ -1,4 +1,4 @@
-//! Values: sealed money, identifiers, names, time, and how JSON is read.
+//! Values: amounts of money, identifiers, names, times, and strict parsing of JSON.
 
 pub(crate) mod address;
 pub(crate) mod amount;

@@ -1,4 +1,4 @@
-//! Names that people and agents write instead of UUIDs.
+//! Names that people and agents use instead of UUIDs.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ macro_rules! slugs {
             /// The requirement of [`Self::parse`], for the message of a problem.
             pub const FORM: &'static str = $message;
 
-            /// Reads a slug; `None` for any other text.
+            /// Parses a slug; `None` for any other text.
             pub fn parse(text: &str) -> Option<Self> {
                 let valid: fn(&str) -> bool = $valid;
                 (text.len() <= 128 && valid(text)).then(|| Self(text.to_owned()))
             }
 
-            /// The slug.
+            /// The slug as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -35,7 +35,7 @@ macro_rules! slugs {
 slugs! {
     /// A service's slug: `lab-weather`.
     ServiceSlug, is_word, "must be a slug of lower-case letters, digits, `-` and `_`";
-    /// An operator's name: who did what with an operator's token (`docs/operations.md`).
+    /// The name of an operator, which identifies who used an operator's token (`docs/operations.md`).
     OperatorName, is_word, "must be a name of lower-case letters, digits, `-` and `_`";
     /// An operation's slug, `<domain>.<action>` (`docs/spec.md` §2.3): `weather.current`.
     OperationSlug, |text| text.split('.').count() >= 2 && text.split('.').all(is_word),
@@ -43,7 +43,7 @@ slugs! {
 }
 
 impl OperationSlug {
-    /// Whether the slug says that the operation fetches a page that the caller names: one of its words begins with
+    /// Whether the slug indicates that the operation fetches a page that the caller names: one of its words begins with
     /// `scrape`, `scraping` or `crawl` (`docs/decisions.md` §9).
     pub fn says_that_it_fetches(&self) -> bool {
         let mut words = self.0.split(['.', '-', '_']);

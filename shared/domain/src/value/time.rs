@@ -1,9 +1,9 @@
-//! Instants and durations. Nothing here reads a clock: the time arrives as an argument.
+//! Times and durations. This module reads no clock: the current time is an argument.
 
 use chrono::{DateTime, SecondsFormat};
 use std::fmt;
 
-/// An instant in whole microseconds since the Unix epoch, UTC; never before the epoch.
+/// A time in whole microseconds since the Unix epoch, UTC; never before the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -11,11 +11,10 @@ impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const EPOCH: Self = Self(0);
 
-    /// 9999-12-31T23:59:59.999999Z: the last instant that ISO 8601 writes with four digits of year.
+    /// 9999-12-31T23:59:59.999999Z: the last time that ISO 8601 writes with a four-digit year.
     pub const MAX: Self = Self(253_402_300_799_999_999);
 
-    /// The instant of that many microseconds since the epoch; `None` outside [`Timestamp::EPOCH`] to
-    /// [`Timestamp::MAX`].
+    /// The time `micros` microseconds after the epoch; `None` outside [`Timestamp::EPOCH`] to [`Timestamp::MAX`].
     pub const fn from_micros(micros: i64) -> Option<Self> {
         if micros >= 0 && micros <= Self::MAX.0 {
             Some(Self(micros))
@@ -24,7 +23,7 @@ impl Timestamp {
         }
     }
 
-    /// The instant of that many whole seconds since the epoch, as block and EIP-3009 times are counted.
+    /// The time `secs` whole seconds after the epoch, like the times of blocks and of EIP-3009.
     pub fn from_secs(secs: u64) -> Option<Self> {
         i64::try_from(secs)
             .ok()
@@ -32,7 +31,7 @@ impl Timestamp {
             .and_then(Self::from_micros)
     }
 
-    /// Reads an instant of RFC 3339, in any offset; digits beyond the microsecond are dropped. `None` for any other text.
+    /// Parses an RFC 3339 time with any offset; digits beyond the microsecond are dropped. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let instant = DateTime::parse_from_rfc3339(text).ok()?;
         Self::from_micros(instant.timestamp_micros())
@@ -48,7 +47,7 @@ impl Timestamp {
         self.0.unsigned_abs() / 1_000_000
     }
 
-    /// The instant to the minute, for people: `21 Nov 2026, 01:09 UTC`.
+    /// The time to the minute, for people: `21 Nov 2026, 01:09 UTC`.
     pub fn for_people(self) -> String {
         let text = self.to_string();
         let part = |from, to| text.get(from..to).unwrap_or_default();
@@ -70,19 +69,19 @@ impl Timestamp {
         format!("{day} {month} {}, {} UTC", part(0, 4), part(11, 16))
     }
 
-    /// The instant `duration` later, at most [`Timestamp::MAX`].
+    /// The time `duration` later, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration.0).min(Self::MAX.0))
     }
 
-    /// The instant `duration` earlier, at least [`Timestamp::EPOCH`].
+    /// The time `duration` earlier, at least [`Timestamp::EPOCH`].
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(duration.0).max(0))
     }
 
-    /// The time from `earlier` to `self`; zero when `self` is not later.
+    /// The duration from `earlier` to `self`; zero if `self` is not later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0).max(0))
     }
@@ -134,7 +133,7 @@ impl Duration {
         self.0.unsigned_abs() / 1_000
     }
 
-    /// Whole seconds, rounded up and at least one: what `Retry-After` says.
+    /// Whole seconds, rounded up, at least one: the value of `Retry-After`.
     pub fn secs_to_wait(self) -> u64 {
         self.0.unsigned_abs().div_ceil(1_000_000).max(1)
     }
@@ -157,7 +156,7 @@ mod tests {
         assert_eq!(Timestamp::EPOCH.since(Timestamp::MAX), Duration::from_secs_u32(0));
     }
 
-    /// The shortest wait is one second.
+    /// The minimum wait is one second.
     #[test]
     fn waits_are_rounded_up_to_whole_seconds() {
         assert_eq!(Duration(1).secs_to_wait(), 1);
