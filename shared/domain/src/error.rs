@@ -1,11 +1,11 @@
-//! The one error vocabulary: every way a request can fail, and what is returned to its caller.
+//! The common error type: every way in which a request can fail, and the content of the answer to its caller.
 //!
-//! An [`Error`] has two audiences. [`ErrorKind`] is for the caller: the slug and the context fields of `docs/spec.md`
+//! An [`Error`] has two parts. The [`ErrorKind`] is for the caller: the slug and the context fields of `docs/spec.md`
 //! §7, and nothing else. The [`Cause`] is for the log: the attempted operation and its failure. The cause can't reach
-//! the caller, because the envelope is written from the kind alone. Status numbers are in `shared/api`.
+//! the caller, because the answer is written from the kind alone. HTTP status codes are in `shared/api`.
 //!
 //! Refusals by a policy are not failures: they are values ([`Refusal`]) that become an error only when they are
-//! answered.
+//! returned to the caller.
 
 use crate::{
     ApprovalId, ApprovalStatus, KeyLack, NoTransaction, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId,
@@ -13,7 +13,7 @@ use crate::{
 };
 use std::fmt;
 
-/// The result of everything that can fail.
+/// The result of an operation that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failed request.
@@ -26,13 +26,13 @@ pub struct Error {
 /// The part of an error that its caller sees. One variant per slug of `docs/spec.md` §7.
 #[derive(Debug)]
 pub enum ErrorKind {
-    /// The body or query is malformed, with every problem.
+    /// The body or query is malformed; contains every problem.
     InvalidRequest(Vec<Problem>),
     /// A required field is missing: `<field>_required`.
     FieldRequired {
-        /// The first one that is missing, in the order in which the body is documented.
+        /// The first missing field, in the order in which the body is documented.
         field: &'static str,
-        /// Every problem of the body, including this one; empty if only the decision found the field missing.
+        /// Every problem of the body, including this one; empty if only the decision requires the field.
         problems: Vec<Problem>,
     },
     /// The key is missing, malformed, unknown, revoked or expired; the answer does not say which.
@@ -44,35 +44,35 @@ pub enum ErrorKind {
     },
     /// The header is not of the form `Bearer <public>:<secret>`.
     InvalidAuthorizationHeader,
-    /// The session is missing, malformed, expired or not ours; the answer does not say which.
+    /// The session is missing, malformed, expired or unknown; the answer does not say which.
     InvalidSession,
-    /// The operator's token is missing or wrong; the answer does not say which.
+    /// The operator's token is missing or invalid; the answer does not say which.
     InvalidInternalToken,
-    /// The issuer vouches for the person, who lacks the entitling claim.
+    /// The issuer's token is valid, but the person lacks the claim that entitles to access.
     NotEntitled {
         /// The claim's name.
         claim: String,
     },
     /// The person's sign-in is too old for this request.
     RecentSignInRequired {
-        /// The longest age of a sign-in.
+        /// The maximum age of a sign-in, in seconds.
         max_age_seconds: u64,
     },
-    /// An operator accepts their own change.
+    /// The operator who made a change tried to accept it.
     SecondOperatorRequired,
     /// A form was sent from another site.
     CrossSiteRequest,
-    /// The policy refuses or escalates.
+    /// The policy refuses the payment or escalates it.
     Refused(Box<Refusal>),
     /// The policy refuses a call without a payment.
     UnpaidRefused(Box<UnpaidRefusal>),
     /// The service is not in the catalog, or disabled.
     ServiceNotFound,
-    /// Unknown route, unknown id, or another person's object.
+    /// An unknown route, an unknown id, or another person's object.
     NotFound,
     /// The idempotency key was used with another request.
     IdempotencyKeyReused {
-        /// The settlement of the first use, if there is one.
+        /// The settlement of the key's first use, if there is one.
         settlement: Option<SettlementId>,
     },
     /// The approval was already used.
@@ -82,9 +82,9 @@ pub enum ErrorKind {
         /// The settlement that it authorized.
         settlement: SettlementId,
     },
-    /// The transaction already finalized another settlement.
+    /// The transaction already confirmed another settlement.
     SettlementTransactionAlreadyUsed,
-    /// The decision comes too late, or for the second time.
+    /// The approval has expired or was already decided.
     ApprovalNotPending {
         /// The approval.
         approval: ApprovalId,
@@ -93,33 +93,33 @@ pub enum ErrorKind {
     },
     /// Another service has the slug.
     SlugTaken {
-        /// That service.
+        /// The service that has the slug.
         service: ServiceId,
     },
     /// The payout is refused.
     PayoutRefused(PayoutRefusal),
-    /// Operators have frozen as many agents, or owners, as they may.
+    /// The maximum number of agents, or of owners, is already frozen.
     TooManyFreezes {
         /// The limit.
         limit: usize,
     },
-    /// The write names another version than the present one.
+    /// The write's version is not the current one.
     VersionConflict {
-        /// The present version.
+        /// The current version.
         version: u64,
     },
-    /// The write does not name a version.
+    /// The write has no version.
     VersionRequired,
     /// The body is over the limit.
     RequestTooLarge {
         /// The limit in bytes.
         limit: usize,
     },
-    /// Complete was called without the provider's proof.
+    /// The request to complete a payment has no provider's proof.
     ProviderProofRequired,
-    /// The proof gives no transaction.
+    /// The proof contains no transaction.
     SettlementTransactionHashRequired(NoTransaction),
-    /// The chain shows finally that the payment was not made as authorized, or it is no longer looked for.
+    /// The chain finally shows that the payment was not made as authorized, or too many proofs failed.
     SettlementNotVerified {
         /// The reason, in snake case.
         reason: &'static str,
@@ -131,17 +131,17 @@ pub enum ErrorKind {
         /// The delay before a retry, in whole seconds.
         retry_after: u64,
     },
-    /// The chain can't be asked whether it shows the payment.
+    /// The chain can't be read, so the payment can't be verified.
     ChainUnavailable {
         /// The delay before a retry, in whole seconds.
         retry_after: u64,
     },
-    /// A throttle by address, key or person, or the limit of an agent's open payments.
+    /// The request was throttled by address, key or person, or the agent has the maximum number of open payments.
     TooManyRequests {
         /// The time until the next request is accepted, in whole seconds.
         retry_after: u64,
     },
-    /// The service is overloaded. A repetition of the request does nothing twice.
+    /// The service is overloaded. The request can be repeated safely.
     TemporarilyUnavailable {
         /// The delay before a retry, in whole seconds.
         retry_after: u64,
@@ -150,7 +150,7 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// The logged part: the attempted operation, and the underlying error.
+/// The part of an error for the log: the attempted operation, and the underlying error.
 #[derive(Debug)]
 pub struct Cause {
     doing: &'static str,
@@ -165,7 +165,7 @@ impl Cause {
 }
 
 impl Error {
-    /// A fault of the service while `doing` something; the caller learns no more.
+    /// A fault of the service during the operation `doing`, which only the log contains.
     pub fn internal(doing: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             kind: ErrorKind::Internal,
@@ -181,13 +181,13 @@ impl Error {
         ErrorKind::InvalidRequest(problems).into()
     }
 
-    /// A field is missing that only this request needs.
+    /// A field is missing that only this kind of request requires.
     pub fn field_required(field: &'static str) -> Self {
         let problems = Vec::new();
         ErrorKind::FieldRequired { field, problems }.into()
     }
 
-    /// The chain can't be asked; `source` is logged as the reason.
+    /// The chain can't be read; `source` is the reason for the log.
     pub fn chain_unavailable(retry_after: u64, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = Cause {
             doing: "verifying a settlement on chain",
@@ -199,13 +199,13 @@ impl Error {
         }
     }
 
-    /// The service is overloaded while `doing` something: there is too much work, others do the same, or the database
-    /// throttles. `source` is logged as the reason.
+    /// The service is overloaded during the operation `doing`: there is too much work, the same work is done
+    /// concurrently, or the database throttles. `source` is the reason for the log.
     pub fn temporarily_unavailable(
         doing: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        /// The call has already waited for a second or more.
+        /// By then the call has waited for a second or more.
         const RETRY_AFTER: u64 = 1;
         Self {
             kind: ErrorKind::TemporarilyUnavailable {
@@ -218,7 +218,7 @@ impl Error {
         }
     }
 
-    /// The same error with this delay before a retry, if the service is overloaded; any other unchanged.
+    /// The error with this delay before a retry, if the service is overloaded; any other error unchanged.
     #[must_use]
     pub fn retry_after(mut self, secs: u64) -> Self {
         if let ErrorKind::TemporarilyUnavailable { retry_after } = &mut self.kind {
@@ -227,12 +227,12 @@ impl Error {
         self
     }
 
-    /// The part that the caller sees.
+    /// The part for the caller.
     pub const fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// The logged part, if there is any.
+    /// The part for the log, if there is one.
     pub const fn cause(&self) -> Option<&Cause> {
         self.cause.as_ref()
     }
@@ -251,7 +251,7 @@ impl From<PayoutRefusal> for Error {
 }
 
 impl ErrorKind {
-    /// The `error` slug of the envelope.
+    /// The `error` slug of the answer.
     pub fn slug(&self) -> String {
         match self {
             Self::FieldRequired { field, .. } => format!("{field}_required"),
@@ -285,7 +285,7 @@ impl ErrorKind {
             | Self::SettlementNotYetVerified { .. }
             | Self::ChainUnavailable { .. } => "onchain_settlement_not_verified".to_owned(),
             Self::TooManyRequests { .. } => "too_many_requests".to_owned(),
-            // The word of RFC 6749 §4.1.2.1 for a server that is temporarily unable to answer.
+            // RFC 6749 §4.1.2.1 uses this code for a server that is temporarily unable to answer.
             Self::TemporarilyUnavailable { .. } => "temporarily_unavailable".to_owned(),
             Self::Internal => "internal_error".to_owned(),
         }

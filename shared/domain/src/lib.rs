@@ -1,14 +1,15 @@
-//! The rules of payments: money, ids, policy, evaluation, x402 objects, settlements, and the one error vocabulary.
+//! The rules of payments: amounts, ids, policies, evaluation, x402 objects, settlements, and the common error type.
 //!
-//! Everything here is arithmetic on values. Time, callers and facts arrive as arguments; nothing reads a clock, an
-//! environment, a file or a socket, and nothing logs. A payment moves through types that can only be made in order:
+//! This crate only computes with values. Time, callers and facts are arguments: no function reads a clock, the
+//! environment, a file or a socket, or writes a log. A payment passes through types that can only be made in this
+//! order:
 //!
 //! ```text
 //! bytes ─parse─▶ Intent ─evaluate─▶ Grant ─reserve─▶ Settlement ─match_transfer─▶ Transfer ─▶ confirmed
 //! ```
 //!
-//! Deliberately elsewhere: how things are stored (`shared/store`), reading the chain and signing (`shared/chain`), and
-//! status numbers (`shared/api`).
+//! Deliberately elsewhere: storage (`shared/store`), reading the chain and signing (`shared/chain`), and HTTP status
+//! codes (`shared/api`).
 
 #![cfg_attr(
     test,

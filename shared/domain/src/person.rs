@@ -1,22 +1,22 @@
-//! People, and their sessions in a browser.
+//! People, and their browser sessions.
 
 use crate::{Amount, Duration, ErrorKind, Fingerprint, Result, SecretDigest, Timestamp};
 use std::{borrow::Borrow, fmt};
 
-/// A person: the hash of who names them and by which name, in 64 hexadecimal digits.
+/// A person: the hash of their issuer and of their `sub` there, in 64 hexadecimal digits.
 ///
-/// One issuer's `sub` says nothing about another's (OpenID Connect Core §5.7), so an owner is both. The hash is one
-/// short text of a fixed form for keys, cookies and counters.
+/// The same `sub` of two issuers is not the same person (OpenID Connect Core §5.7), so an owner is identified by both.
+/// The hash is a short text of a fixed form for keys, cookies and counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PersonId(String);
 
 impl PersonId {
-    /// The person whom this issuer calls `subject`. An issuer is an address, which has no line break.
+    /// The person with this `sub` at this issuer. An issuer is a URL, which contains no line break.
     pub fn of(issuer: &str, subject: &str) -> Self {
         Self(Fingerprint::of_text(&format!("person\n{issuer}\n{subject}")).to_string())
     }
 
-    /// Reads an id; `None` for any other text.
+    /// Parses an id; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         is_digest(text).then(|| Self(text.to_owned()))
     }
@@ -27,7 +27,7 @@ impl PersonId {
     }
 }
 
-/// A set of people can be asked for the digits.
+/// A set of people can be searched by the digits.
 impl Borrow<str> for PersonId {
     fn borrow(&self) -> &str {
         &self.0
@@ -40,7 +40,7 @@ impl fmt::Display for PersonId {
     }
 }
 
-/// A session's id: the digest of the secret that its browser holds, in hexadecimal. It opens nothing.
+/// A session's id: the digest of the secret in the browser's cookie, in hexadecimal. The id gives no access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionId(String);
 
@@ -51,7 +51,7 @@ impl SessionId {
         Self(alloy_primitives::hex::encode(digest.as_bytes()))
     }
 
-    /// Reads an id; `None` for any other text.
+    /// Parses an id; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         is_digest(text).then(|| Self(text.to_owned()))
     }
@@ -77,13 +77,13 @@ fn is_digest(text: &str) -> bool {
 pub struct Session {
     /// Its id.
     pub id: SessionId,
-    /// The person.
+    /// The signed-in person.
     pub person: PersonId,
     /// The display name at the sign-in, from the issuer.
     pub name: Option<String>,
-    /// When it began.
+    /// The time at which it began.
     pub created_at: Timestamp,
-    /// When it was last used, to the minute.
+    /// The time of its last use, to the minute.
     pub seen_at: Timestamp,
     /// The time at which it ends, even if it is in use.
     pub ends_at: Timestamp,
@@ -93,32 +93,32 @@ pub struct Session {
     pub terms: Fingerprint,
     /// The browser's `User-Agent`.
     pub user_agent: Option<String>,
-    /// The address that the sign-in came from.
+    /// The IP address from which the person signed in.
     pub address: Option<String>,
-    /// Whether the issuer said at the sign-in that they may read operators' pages.
+    /// Whether the person may read operators' pages, according to the issuer at the sign-in.
     pub is_operator: bool,
 }
 
-/// How long a session lasts, and what it takes besides.
+/// The duration of a session, and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// How long it lasts without use.
+    /// The time after which an unused session ends.
     pub idle: Duration,
-    /// How long it lasts at most.
+    /// The maximum duration of a session.
     pub longest: Duration,
-    /// How long a sign-in counts as recent.
+    /// The time for which a sign-in counts as recent.
     pub recent: Duration,
-    /// Approvals above this take a recent sign-in.
+    /// Approvals of more than this amount require a recent sign-in.
     pub recent_above: Amount,
 }
 
 impl SessionLimits {
-    /// Whether a session goes on at `now`.
+    /// Whether the session is valid at `now`.
     pub fn is_open(&self, session: &Session, now: Timestamp) -> bool {
         now < session.ends_at && now < session.seen_at.after(self.idle)
     }
 
-    /// Refuses a sign-in that is no longer recent, for what only a recent one may do.
+    /// Refuses a sign-in that is not recent, for actions that require a recent one.
     pub fn recently(&self, signed_in_at: Timestamp, now: Timestamp) -> Result<()> {
         if now < signed_in_at.after(self.recent) {
             return Ok(());

@@ -1,7 +1,7 @@
-//! The changes of an edit: the members that differ, before and after.
+//! The changes that an edit makes: the members that differ, before and after.
 //!
-//! An object is represented by a list of members, each a name and a JSON value. The lists are defined here, so that
-//! one place decides the content of the log: no list has a key's digest.
+//! An object is represented by a list of members, each a name and a JSON value. All lists are defined in this module,
+//! so that one place determines the content of the log. No list contains a key's digest.
 
 use crate::{
     Agent, AgentKey, CatalogPayment, Category, EnabledService, Operation, PayoutGrant, PayoutRecord, Rule, RuleKind,
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// An object's members, the most important first.
 pub type Members = Vec<(String, Value)>;
 
-/// The members that an act changed. A member that was absent before, or is absent after, is only on one side.
+/// The members that an act changed. A member that was added or removed is in only one of the two maps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditChanges {
     /// The values before.
@@ -21,15 +21,16 @@ pub struct AuditChanges {
     pub after: Map<String, Value>,
 }
 
-/// The longest value, in bytes of JSON. A longer one is cut off, as text.
+/// The maximum length of a value, in bytes of JSON. A longer value is truncated, as text.
 const LONGEST_VALUE: usize = 2_000;
-/// The most bytes of JSON of either side. As text in text they are at most twice as many, and an item has 400 KB.
+/// The maximum size of each map, in bytes of JSON. Escaped as a JSON string, it is at most twice as large, and an item
+/// may have 400 KB.
 const MOST_BYTES: usize = 60_000;
 /// The member with the number of omitted changes.
 const MORE: &str = "more";
 
 impl AuditChanges {
-    /// The members that differ. `None`: the object does not exist.
+    /// The members that differ. `None` means that the object does not exist.
     pub fn between(before: Option<Members>, after: Option<Members>) -> Self {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         let differing = |these: &Members, those: &Members| {
@@ -42,7 +43,7 @@ impl AuditChanges {
         }
     }
 
-    /// A changed member.
+    /// The change of one member.
     pub fn one(name: &str, before: impl Into<Value>, after: impl Into<Value>) -> Self {
         let side = |value: Value| Some(vec![(name.to_owned(), value)]);
         Self::between(side(before.into()), side(after.into()))
@@ -82,7 +83,7 @@ fn names(categories: &[Category]) -> Value {
 }
 
 impl Agent {
-    /// An agent's members in the audit log. A key has the members that its owner sees.
+    /// An agent's members in the audit log. A key has the members that its owner can see.
     pub fn audit_members(&self) -> Members {
         let mut members = vec![
             ("name".to_owned(), json!(self.name)),
@@ -186,7 +187,7 @@ impl PayoutGrant {
 }
 
 impl Service {
-    /// The members in the audit log of a catalog entry. Payees and prices come first, so that no limit cuts them off.
+    /// The members in the audit log of a catalog entry. Payees and prices are first, so that no limit truncates them.
     pub fn audit_members(&self) -> Members {
         let payments = self.operations.iter().map(|operation| {
             let payment = operation.payment.as_ref().map(payment_value);

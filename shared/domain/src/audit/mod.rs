@@ -1,4 +1,4 @@
-//! The audit log: who did what, from where, and what it changed.
+//! The audit log: the actor, the source and the changes of each act.
 
 pub(crate) mod changes;
 pub(crate) mod record;

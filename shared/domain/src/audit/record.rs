@@ -1,7 +1,7 @@
 //! One row of the audit log: an edit, a session, a refused act, or an outflow that no settlement explains.
 //!
-//! Invariants: a row belongs to one person, one operator or reconcile. Its texts are cut to a length, so that it stays
-//! far below an item's largest size. It contains no secret, digest of a secret, or body.
+//! Invariants: a row belongs to one person, one operator or reconcile. Its texts are truncated, so that it stays far
+//! below the maximum size of an item. It contains no secret, digest of a secret, or body.
 
 use crate::{
     AgentId, AuditChanges, AuditId, OperatorName, PersonId, ServiceId, SessionId, Timestamp, catalog::service::named,
@@ -9,7 +9,7 @@ use crate::{
 use std::fmt;
 
 named! {
-    /// The kinds of acts. A refused sign-in is a session that was not started.
+    /// The kind of an act. A refused sign-in is recorded as a session start that was refused.
     AuditKind {
         /// An agent was created.
         AgentCreated = "agent_created",
@@ -37,9 +37,9 @@ named! {
         RuleReplaced = "rule_replaced",
         /// A rule was removed.
         RuleRemoved = "rule_removed",
-        /// An address for an agent's payouts was named.
+        /// An agent's payout address was set.
         PayoutAddressNamed = "payout_address_named",
-        /// An address for an agent's payouts was removed.
+        /// An agent's payout address was removed.
         PayoutAddressRemoved = "payout_address_removed",
         /// Money of an agent was paid out.
         PaidOut = "paid_out",
@@ -47,15 +47,15 @@ named! {
         ApprovalApproved = "approval_approved",
         /// An approval was rejected.
         ApprovalRejected = "approval_rejected",
-        /// A webhook was made.
+        /// A webhook was created.
         WebhookCreated = "webhook_created",
-        /// A webhook's address or events were edited.
+        /// A webhook's URL or events were edited.
         WebhookEdited = "webhook_edited",
         /// A webhook's secret was rotated.
         WebhookSecretRotated = "webhook_secret_rotated",
         /// A webhook was removed.
         WebhookRemoved = "webhook_removed",
-        /// A person's settings of notices were edited.
+        /// A person's notice settings were edited.
         NoticesEdited = "notices_edited",
         /// A person signed in.
         SessionStarted = "session_started",
@@ -92,7 +92,7 @@ named! {
     }
 }
 
-/// A part of the log. A role is limited to the parts that its function writes.
+/// A part of the log. The IAM role of a function is limited to the parts that it writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditScope {
     /// The acts of this person, and the acts of operators and findings of reconcile that concern them.
@@ -103,14 +103,14 @@ pub enum AuditScope {
     Outflows,
 }
 
-/// The actor.
+/// The actor of an act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// A person.
     Person {
         /// The person's id.
         id: PersonId,
-        /// The session; `None` with an ID token.
+        /// The session; `None` if the caller used an ID token.
         session: Option<SessionId>,
     },
     /// An operator.
@@ -140,7 +140,7 @@ pub struct Acting {
 }
 
 impl Acting {
-    /// The row of an act, done or refused, at that time; `random` distinguishes rows of one microsecond.
+    /// The row of an act, done or refused, at this time; `random` distinguishes rows of the same microsecond.
     pub fn record(&self, at: Timestamp, random: [u8; 8], act: &Act, outcome: AuditOutcome) -> AuditRecord {
         AuditRecord {
             id: AuditId::at(at, random),
@@ -156,19 +156,19 @@ impl Acting {
 /// The source of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSource {
-    /// The address, as the gateway saw it.
+    /// The caller's IP address according to the gateway.
     pub address: Option<String>,
     /// The caller's user agent.
     pub user_agent: Option<String>,
-    /// The request's id, as in its answer and its log lines.
+    /// The id of the request, which is also in its answer and its log lines.
     pub request_id: String,
 }
 
 impl RequestSource {
-    /// The longest text of a caller that is stored, in characters.
+    /// The maximum length of a stored text from the caller, in characters.
     const LONGEST: usize = 200;
 
-    /// A source, its texts cut to a length.
+    /// A source with truncated texts.
     pub fn new(address: Option<String>, user_agent: Option<&str>, request_id: &str) -> Self {
         let bounded = |text: &str| text.chars().take(Self::LONGEST).collect();
         Self {
@@ -182,13 +182,13 @@ impl RequestSource {
 /// An act and its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Act {
-    /// The kind.
+    /// The kind of the act.
     pub kind: AuditKind,
-    /// The agent that it concerns.
+    /// The agent that the act concerns.
     pub agent: Option<AgentId>,
-    /// The service that it concerns.
+    /// The service that the act concerns.
     pub service: Option<ServiceId>,
-    /// The public id of the key, rule, approval, session or settlement that it concerns, or the transfer.
+    /// The public id of the key, rule, approval, session or settlement that the act concerns, or the transfer.
     pub object: Option<String>,
 }
 
@@ -203,7 +203,7 @@ impl Act {
         }
     }
 
-    /// The same, on this agent.
+    /// The act, on this agent.
     #[must_use]
     pub fn on(self, agent: AgentId) -> Self {
         Self {
@@ -212,7 +212,7 @@ impl Act {
         }
     }
 
-    /// The same, about this service.
+    /// The act, about this service.
     #[must_use]
     pub fn about(self, service: ServiceId) -> Self {
         Self {
@@ -221,7 +221,7 @@ impl Act {
         }
     }
 
-    /// The same, on the thing with this public id.
+    /// The act, on the object with this public id.
     #[must_use]
     pub fn with(self, object: &impl ToString) -> Self {
         Self {
@@ -243,17 +243,17 @@ pub enum AuditOutcome {
 /// The reason that an act was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRefusal {
-    /// The answered slug.
+    /// The `error` slug of the answer.
     pub error: String,
     /// More details, as text.
     pub reason: String,
 }
 
 impl AuditRefusal {
-    /// The longest reason, in characters.
+    /// The maximum length of a reason, in characters.
     const LONGEST: usize = 500;
 
-    /// A refusal, its text cut to a length.
+    /// A refusal with a truncated reason.
     pub fn new(error: impl Into<String>, reason: &str) -> Self {
         Self {
             error: error.into(),
@@ -267,7 +267,7 @@ impl AuditRefusal {
 pub struct AuditRecord {
     /// Its id, which sorts by time.
     pub id: AuditId,
-    /// The time.
+    /// The time of the act.
     pub at: Timestamp,
     /// The actor.
     pub actor: Actor,
@@ -275,7 +275,7 @@ pub struct AuditRecord {
     pub source: RequestSource,
     /// The act and its object.
     pub act: Act,
-    /// The result.
+    /// The outcome of the act.
     pub outcome: AuditOutcome,
 }
 
@@ -286,9 +286,9 @@ pub struct AuditFilter {
     pub agent: Option<AgentId>,
     /// Only rows of this kind.
     pub kind: Option<AuditKind>,
-    /// Only rows at this time or later.
+    /// Only rows with this time or a later one.
     pub from: Option<Timestamp>,
-    /// Only rows before this time.
+    /// Only rows with an earlier time.
     pub to: Option<Timestamp>,
     /// Only refused acts.
     pub refused: bool,

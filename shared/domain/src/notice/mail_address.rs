@@ -1,4 +1,4 @@
-//! A mail address, as an issuer verified it.
+//! A mail address that an issuer verified.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use std::fmt;
 pub struct MailAddress(String);
 
 impl MailAddress {
-    /// The longest (RFC 5321 §4.5.3.1.3, without the angle brackets).
+    /// The maximum length (RFC 5321 §4.5.3.1.3, without the angle brackets).
     pub const MAX: usize = 254;
 
-    /// Reads one; `None` for any other text. Quoted local parts and address literals are left out: no issuer's person has
-    /// one.
+    /// Parses an address; `None` for any other text. Quoted local parts and address literals are not supported: people
+    /// who sign in through an issuer don't have such addresses.
     pub fn parse(text: &str) -> Option<Self> {
         let (local, domain) = text.split_once('@')?;
         let is_local = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~.".contains(&byte);
@@ -25,7 +25,7 @@ impl MailAddress {
         (fits && is_named && domain.split('.').all(is_label)).then(|| Self(text.to_owned()))
     }
 
-    /// The address.
+    /// The address as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -4,10 +4,10 @@ use crate::{Event, EventKind, Notice, NoticeNames, notice::pending::NoticeRank};
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// The most events that have a sentence in a message.
+/// The maximum number of events with a sentence in a message.
 const MOST_TOLD: usize = 20;
 
-/// The page with the settings of notices.
+/// The path of the page with the notice settings.
 const SETTINGS: &str = "/dashboard/notices";
 
 /// A message to a person.
@@ -16,16 +16,16 @@ pub struct NoticeMessage {
     /// Its subject.
     pub subject: String,
     notices: Vec<Notice>,
-    /// The number of further events.
+    /// The number of events without a sentence.
     more: usize,
 }
 
-/// The events of a message, in its order: questions first, then default kinds, then by time.
+/// Sorts the events of a message: questions first, then default kinds, then by time.
 pub fn told_first(events: &mut [Event]) {
     events.sort_by_key(|event| (NoticeRank::of(event.kind()), event.time(), event.id()));
 }
 
-/// The pending events that have a sentence in a message and need names.
+/// The pending events that have a sentence in the message, and for which names are needed.
 pub fn told_by_name(events: &[Event]) -> &[Event] {
     events.get(..MOST_TOLD).unwrap_or(events)
 }
@@ -54,12 +54,12 @@ impl NoticeMessage {
         })
     }
 
-    /// The number of further events as text.
+    /// The number of events without a sentence, as text.
     fn rest(&self) -> Option<String> {
         (self.more > 0).then(|| format!("And {} more.", self.more))
     }
 
-    /// As a mail's text. `origin` is that of the pages.
+    /// The message as plain text of a mail. `origin` is the pages' origin.
     pub fn text(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
@@ -76,7 +76,7 @@ impl NoticeMessage {
         text
     }
 
-    /// As a mail's HTML: no image, no style, no script.
+    /// The message as HTML of a mail: no image, no style, no script.
     pub fn html(&self, origin: &str) -> String {
         let mut html = String::from("<!DOCTYPE html><html lang=\"en\"><body>");
         let mut paragraph = |sentence: &str, path: &str| {
@@ -99,7 +99,7 @@ impl NoticeMessage {
         html
     }
 
-    /// As the body of an incoming webhook in Slack's form (Slack, "Formatting text for app surfaces").
+    /// The message as the body for an incoming webhook in Slack's format (Slack, "Formatting text for app surfaces").
     pub fn slack(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
@@ -112,7 +112,7 @@ impl NoticeMessage {
         json!({"text": text.trim_end(), "unfurl_links": false, "unfurl_media": false}).to_string()
     }
 
-    /// The URL of the settings of notices.
+    /// The URL of the page with the notice settings.
     pub fn settings_url(origin: &str) -> String {
         format!("{origin}{SETTINGS}")
     }

@@ -1,4 +1,4 @@
-//! Notices: the events that a person gets, their channels, times and texts.
+//! Notices: the events that a person is notified of, and their channels, times and texts.
 
 pub(crate) mod mail_address;
 pub(crate) mod message;

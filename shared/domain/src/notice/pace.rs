@@ -1,20 +1,20 @@
-//! The time at which the next message of a channel may be sent: not during a flush, not sooner than some minutes after
-//! the last message, and after growing pauses once it failed.
+//! The time at which the next message on a channel may be sent: not during a flush, at least some minutes after the
+//! last message, and after increasing pauses if it failed.
 
 use crate::{AfterCall, CallResult, Duration, Fingerprint, RETRY_PAUSES, Timestamp, after_call};
 
 /// The pace of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticePace {
-    /// The number of writes. The flush that makes the next write holds the channel.
+    /// The number of writes. The flush whose write succeeds holds the channel.
     pub version: u64,
-    /// The earliest time.
+    /// The earliest time of the next message.
     pub next_at: Timestamp,
     /// The number of consecutive failures.
     pub failed: u32,
-    /// The place of the channel ([`crate::NoticeSettings::place`]). Failures at another place are ignored.
+    /// The channel's destination ([`crate::NoticeSettings::place`]). Failures at another destination are ignored.
     pub place: Option<Fingerprint>,
-    /// The id of the queue's message that returns for the channel, so that the others can be deleted.
+    /// The id of the queue message that will flush the channel later, so that other messages can be deleted.
     pub waker: Option<String>,
 }
 
@@ -34,15 +34,15 @@ impl Default for NoticePace {
 impl NoticePace {
     /// The time for which the first event of a burst waits for others.
     pub const GATHERING: Duration = Duration::from_secs_u32(10);
-    /// The time from one message to the next.
+    /// The minimum time between two messages.
     pub const BETWEEN: Duration = Duration::from_secs_u32(5 * 60);
-    /// The longest time that a flush holds the channel: longer than a run of the function, so that no other flush
-    /// begins meanwhile.
+    /// The maximum time for which a flush holds the channel: longer than a run of the function, so that no other flush
+    /// begins during it.
     const TURN: Duration = Duration::from_secs_u32(60);
-    /// The longest pause after a failure: a question is useless to a person who receives it hours later.
+    /// The longest pause after a failure: a question that arrives hours later is useless.
     const LONGEST_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
 
-    /// The same, of a channel that leads there.
+    /// The pace of a channel with this destination.
     #[must_use]
     pub fn at(self, place: Fingerprint) -> Self {
         if self.place == Some(place) {
@@ -55,12 +55,12 @@ impl NoticePace {
         }
     }
 
-    /// How long to wait until the next message may go; `None`: it may go now.
+    /// The time until the next message may be sent; `None` if it may be sent now.
     pub fn wait(&self, now: Timestamp) -> Option<Duration> {
         (now < self.next_at).then(|| self.next_at.since(now))
     }
 
-    /// With the turn taken, by this message of the queue.
+    /// The pace while the flush by this queue message holds the channel.
     #[must_use]
     pub fn taken(self, waker: &str, now: Timestamp) -> Self {
         let taken = self.next(now.after(Self::TURN));
@@ -70,7 +70,7 @@ impl NoticePace {
         }
     }
 
-    /// With a message of the queue that comes back when the next may go.
+    /// The pace with the queue message that returns when the next message may be sent.
     #[must_use]
     pub fn woken_by(self, waker: &str) -> Self {
         let next_at = self.next_at;
@@ -80,7 +80,7 @@ impl NoticePace {
         }
     }
 
-    /// After a message was sent.
+    /// The pace after a message was sent.
     #[must_use]
     pub fn sent(self, now: Timestamp) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl NoticePace {
         }
     }
 
-    /// After the turn was of no use: the channel leads nowhere.
+    /// The pace after a flush without a message, because the channel has no destination.
     #[must_use]
     pub fn given_back(self, now: Timestamp) -> Self {
         Self {
@@ -100,8 +100,8 @@ impl NoticePace {
         }
     }
 
-    /// The pace after a failed message: the pauses of webhooks up to half an hour, which is then repeated. Notices
-    /// that are too old are dropped meanwhile (`pending.rs`). The message that held the channel returns.
+    /// The pace after a failed message. The pauses are those of webhooks up to half an hour, which is then repeated.
+    /// Notices that become too old are dropped (`pending.rs`). The queue message that held the channel returns.
     #[must_use]
     pub fn failed(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
@@ -133,14 +133,14 @@ mod tests {
         Timestamp::from_secs(secs).unwrap()
     }
 
-    /// While a flush holds the channel, others wait for at most a minute.
+    /// While a flush holds the channel, other flushes wait for at most a minute.
     #[test]
     fn messages_of_a_channel_are_minutes_apart() {
         let new = NoticePace::default();
         assert_eq!(new.wait(at(1_000)), None);
         let taken = new.taken("m1", at(1_000));
         assert_eq!(taken.wait(at(1_001)), Some(Duration::from_secs_u32(59)));
-        // The flush that held the channel was cut off.
+        // The flush that held the channel was interrupted.
         assert_eq!(taken.wait(at(1_060)), None);
         let sent = taken.sent(at(1_001));
         assert_eq!(

@@ -1,18 +1,18 @@
-//! The pending notices: an event is pending until it is sent, is over, or is too old to be useful.
+//! Pending notices: an event is pending until it is sent, is closed, or is too old to be useful.
 
 use crate::{DEFAULT_NOTICES, Duration, Event, EventKind, Timestamp};
 
-/// An older event is not sent.
+/// The maximum age of an event that is sent.
 const OLDEST: Duration = Duration::DAY;
 
-/// The priority of an event; the lowest comes first.
+/// The priority of an event, the highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NoticeRank {
-    /// A question.
+    /// A question to the person.
     Question,
-    /// A default kind.
+    /// An event of a default kind.
     Usual,
-    /// A kind that the person added.
+    /// An event of a kind that the person added.
     Chosen,
 }
 
@@ -26,9 +26,9 @@ impl NoticeRank {
     }
 }
 
-/// The key of a pending event: its time and id, or, for a question, the id of the approval, so that its answer finds
-/// it. In the order of keys the highest priority comes first, then the oldest event, so these are read however many
-/// are pending.
+/// The key of a pending event: its time and id or, for a question, the id of the approval, so that the event that
+/// answers it finds it. In key order, the highest priority is first, then the oldest event, so these are read first,
+/// regardless of the number of pending events.
 pub fn waiting_key(event: &Event) -> String {
     let timed = |rank: char| format!("{rank}#{}#{}", event.time(), event.id());
     match NoticeRank::of(event.kind()) {
@@ -51,7 +51,7 @@ fn approval_key(event: &Event) -> Option<String> {
     event.data().get_text("approval_id").map(|id| format!("A#{id}"))
 }
 
-/// Whether an event is still useful: it is not too old, and a question can still be answered.
+/// Whether an event should still be sent: it is not too old, and a question can still be answered.
 pub fn is_worth_telling(event: &Event, now: Timestamp) -> bool {
     let is_over = event.kind() == EventKind::ApprovalAsked
         && event
@@ -67,7 +67,7 @@ pub(crate) mod tests {
     use crate::{AgentId, Amount, EventData, EventId, EventSource, EventSubject, PersonId};
     use uuid::Uuid;
 
-    /// An event of an approval, of second 1,000, which expires at second 5,000.
+    /// An event about an approval at second 1,000 that expires at second 5,000.
     pub(crate) fn of_approval(kind: EventKind, n: u128, more: impl FnOnce(EventData) -> EventData) -> Event {
         let id = Uuid::from_u128(n);
         let at = |secs| Timestamp::from_secs(secs).unwrap();

@@ -1,4 +1,4 @@
-//! A person's settings of notices: the channels, and the kinds on each channel.
+//! A person's notice settings: the channels, and the event kinds for each channel.
 
 use crate::{
     EventKind, Fingerprint, MailAddress, Members, NoticeUrlId, PersonId, Problem, Timestamp, catalog::service::named,
@@ -17,14 +17,14 @@ named! {
 
     /// The reason that a channel is disabled until its person edits it.
     NoticeEnd {
-        /// The mail service takes no mail for the address.
+        /// The mail service accepts no mail for the address.
         MailRefused = "mail_refused",
-        /// The incoming webhook is gone.
+        /// The incoming webhook no longer exists.
         WebhookGone = "webhook_gone",
     }
 }
 
-/// The default kinds of a channel: open questions, and events that its person would not want to discover by chance.
+/// The default kinds of a channel: open questions, and events that a person should be notified of.
 pub const DEFAULT_NOTICES: [EventKind; 7] = [
     EventKind::ApprovalAsked,
     EventKind::AgentFrozen,
@@ -40,7 +40,7 @@ pub const DEFAULT_NOTICES: [EventKind; 7] = [
 pub struct ChannelTerms {
     /// Whether it is enabled.
     pub enabled: bool,
-    /// Its kinds; `None` for [`DEFAULT_NOTICES`].
+    /// The event kinds; `None` for [`DEFAULT_NOTICES`].
     pub kinds: Option<BTreeSet<EventKind>>,
 }
 
@@ -55,12 +55,12 @@ impl Default for ChannelTerms {
 }
 
 impl ChannelTerms {
-    /// Its kinds.
+    /// The event kinds of the channel.
     pub fn kinds(&self) -> BTreeSet<EventKind> {
         self.kinds.clone().unwrap_or_else(|| DEFAULT_NOTICES.into())
     }
 
-    /// Whether it is enabled and has this kind. A test has no kind, since its person asked for it.
+    /// Whether an event of this kind is sent. A test is sent for any selection of kinds, since its person requested it.
     fn wants(&self, kind: EventKind) -> bool {
         self.enabled && (kind == EventKind::WebhookTest || self.kinds().contains(&kind))
     }
@@ -71,16 +71,16 @@ impl ChannelTerms {
     }
 }
 
-/// The incoming webhook of a person. Its URL is a secret and is stored elsewhere.
+/// The incoming webhook of a person. Its URL is a secret and is stored separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlackPlace {
     /// The id of the URL.
     pub url: NoticeUrlId,
-    /// Its host, by which the person recognizes it.
+    /// The host of the URL, by which the person recognizes it.
     pub host: String,
 }
 
-/// The settings, without the mail address.
+/// The notice settings that a person edits, without the mail address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoticeTerms {
     /// The settings of mail.
@@ -90,7 +90,8 @@ pub struct NoticeTerms {
 }
 
 impl NoticeTerms {
-    /// Whether somebody else may receive a notice that the other settings do not send. Mail goes to the person.
+    /// Whether these settings may send a notice to somebody else that the old ones do not. Mail goes to the person, so
+    /// only the incoming webhook counts.
     pub fn widen(&self, old: &Self) -> bool {
         let Some((place, terms)) = &self.slack else {
             return false;
@@ -116,12 +117,12 @@ impl NoticeTerms {
     }
 }
 
-/// A person's notices.
+/// A person's notice settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeSettings {
     /// The person.
     pub person: PersonId,
-    /// The number of their edits.
+    /// The number of edits.
     pub version: u64,
     /// The mail address, once an issuer has verified it.
     pub address: Option<MailAddress>,
@@ -129,14 +130,14 @@ pub struct NoticeSettings {
     pub terms: NoticeTerms,
 }
 
-/// A channel that is disabled at its present place.
+/// A channel that is disabled at its current destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedChannel {
-    /// The place ([`NoticeSettings::place`]). At another place the channel is enabled.
+    /// The destination ([`NoticeSettings::place`]). At another destination the channel is enabled.
     pub place: Fingerprint,
     /// The reason.
     pub reason: NoticeEnd,
-    /// The time.
+    /// The time at which it was disabled.
     pub at: Timestamp,
 }
 
@@ -151,13 +152,13 @@ impl NoticeSettings {
         }
     }
 
-    /// The channels that an event of this kind goes to.
+    /// The channels on which an event of this kind is sent.
     pub fn wanting(&self, kind: EventKind) -> impl Iterator<Item = NoticeChannel> {
         let channels = NoticeChannel::ALL.iter().copied();
         channels.filter(move |channel| self.terms_of(*channel).is_some_and(|terms| terms.wants(kind)))
     }
 
-    /// The settings of a channel that has an address.
+    /// The settings of a channel, if it has a destination.
     pub fn terms_of(&self, channel: NoticeChannel) -> Option<&ChannelTerms> {
         match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|_| &self.terms.mail),
@@ -165,7 +166,8 @@ impl NoticeSettings {
         }
     }
 
-    /// The place of a channel. A disabled channel is enabled again by an edit or at another address.
+    /// The fingerprint of a channel's destination. A disabled channel is enabled again by an edit or with another
+    /// destination.
     pub fn place(&self, channel: NoticeChannel) -> Fingerprint {
         let place = match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|address| address.as_str().to_owned()),
@@ -174,7 +176,7 @@ impl NoticeSettings {
         Fingerprint::of_text(&json!([channel.name(), self.version, place]).to_string())
     }
 
-    /// The next version, with these terms.
+    /// The next version, with these settings.
     #[must_use]
     pub fn with_terms(self, terms: NoticeTerms) -> Self {
         Self {
@@ -184,7 +186,7 @@ impl NoticeSettings {
         }
     }
 
-    /// The members in the audit log: neither the address nor the URL.
+    /// The members in the audit log, which include neither the address nor the URL.
     pub fn audit_members(&self) -> Members {
         let slack = self.terms.slack.as_ref();
         let members = [
@@ -224,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Without an address nothing is sent.
+    /// Without an address no mail is sent.
     #[test]
     fn email_is_enabled_by_default_for_usual_kinds() {
         let nobody = NoticeSettings::of(ann());
@@ -301,7 +303,7 @@ mod tests {
         }
     }
 
-    /// They contain the host of the webhook. Terms without any event kind are refused.
+    /// The audit members contain the host of the webhook. Settings without any event kind are refused.
     #[test]
     fn audit_entries_contain_no_email_address() {
         let settings = NoticeSettings {

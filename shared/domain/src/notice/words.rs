@@ -1,31 +1,31 @@
-//! One event as a sentence for its person, and the page that it leads to. Never a link that decides anything.
+//! One event as a sentence for a person, and the page that it links to. A link never performs an action.
 
 use crate::{AgentId, Event, EventKind, EventSubject, ServiceId};
 use std::collections::BTreeMap;
 
-/// The present names of agents and services.
+/// The current names of agents and services.
 #[derive(Clone, Debug, Default)]
 pub struct NoticeNames {
-    /// Agents, in their owners' words.
+    /// The names of agents, as set by their owners.
     pub agents: BTreeMap<AgentId, String>,
-    /// Services, in their operators' words.
+    /// The names of services, as set by operators.
     pub services: BTreeMap<ServiceId, String>,
 }
 
 /// One event as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The event as one line.
+    /// The event in one line.
     pub sentence: String,
-    /// The page to look at, as a path.
+    /// The path of the page with more details.
     pub path: String,
 }
 
-/// The longest name that is shown, in characters.
+/// The maximum length of a name in a notice, in characters.
 const LONGEST_NAME: usize = 60;
 
-/// A text of somebody else's as part of a notice: one line, bounded, and without the characters that mail programs and
-/// chats turn into links, commands or another writing direction. Markup stays: each channel escapes it.
+/// An untrusted text as part of a notice: one line, of limited length, and without the characters that mail programs
+/// and chats turn into links, commands or another writing direction. Markup is kept, because each channel escapes it.
 fn plain(text: &str) -> String {
     let kept = text.chars().map(|symbol| match symbol {
         '.' => '·',
@@ -43,7 +43,8 @@ fn plain(text: &str) -> String {
     text
 }
 
-/// Whether a character is not seen and changes how others are: one of direction or width (Unicode, `Cf`).
+/// Whether a character is invisible and changes how other characters are displayed, such as their direction or width
+/// (Unicode, `Cf`).
 const fn is_unseen(symbol: char) -> bool {
     matches!(
         symbol,
@@ -59,7 +60,7 @@ const fn is_unseen(symbol: char) -> bool {
 }
 
 impl Notice {
-    /// An event as text for its person.
+    /// The sentence and the page for an event.
     pub fn of(event: &Event, names: &NoticeNames) -> Self {
         let telling = NoticeText { event, names };
         Self {
@@ -99,7 +100,7 @@ impl NoticeText<'_> {
         amount.map_or_else(|| "an amount".to_owned(), crate::Amount::to_dollars)
     }
 
-    /// An address by its ends, as the pages have it.
+    /// A shortened address, in the same form as on the pages.
     fn short(&self, member: &str) -> String {
         let text = self.text(member);
         match (text.get(..6), text.get(text.len().saturating_sub(4)..)) {
@@ -108,7 +109,7 @@ impl NoticeText<'_> {
         }
     }
 
-    /// A time to the minute, as the pages have it.
+    /// A time to the minute, in the same form as on the pages.
     fn time(&self, member: &str) -> String {
         let at = self.event.data().get_time(member);
         at.map_or_else(|| "later".to_owned(), crate::Timestamp::for_people)
@@ -303,7 +304,7 @@ mod tests {
         );
     }
 
-    /// It has at most 60 characters, and no links, commands or hidden characters.
+    /// The text has at most 60 characters, and no links, commands or hidden characters.
     #[test]
     fn untrusted_text_becomes_one_plain_line() {
         let rows = [
@@ -322,7 +323,7 @@ mod tests {
         assert_eq!(plain(&"ä".repeat(100)), format!("{}…", "ä".repeat(60)));
     }
 
-    /// An event of this kind, with every member that it may have.
+    /// An event of this kind, with all its members.
     fn sample(kind: EventKind) -> Event {
         let mut data = EventData::new();
         for field in kind.fields() {

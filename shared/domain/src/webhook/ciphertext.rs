@@ -1,9 +1,9 @@
-//! Secrets that are kept for people, encrypted: a ciphertext, and what it is bound to.
+//! Encrypted secrets of people: the ciphertext, and the purpose that it is bound to.
 
 use crate::{NoticeUrlId, PersonId, WebhookId, WebhookSecretId};
 use std::collections::BTreeMap;
 
-/// An encrypted secret, as it is stored.
+/// An encrypted secret in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ciphertext(Vec<u8>);
 
@@ -19,29 +19,30 @@ impl Ciphertext {
     }
 }
 
-/// The purpose of a secret. A ciphertext is bound to it: as another person's, or in another row, it can't be decrypted.
+/// The purpose of a secret. A ciphertext is bound to it: it can't be decrypted for another person or in another row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretOf {
-    /// The secret that a webhook's calls are signed with.
+    /// The secret with which a webhook's calls are signed.
     Webhook {
-        /// The webhook's person.
+        /// The person who owns the webhook.
         person: PersonId,
         /// The webhook.
         webhook: WebhookId,
-        /// The secret.
+        /// The secret's id.
         secret: WebhookSecretId,
     },
-    /// The URL that a person's notices are posted to.
+    /// The URL to which a person's notices are posted.
     NoticeUrl {
-        /// The person whose notices they are.
+        /// The person who receives the notices.
         person: PersonId,
-        /// The URL.
+        /// The id of the URL.
         url: NoticeUrlId,
     },
 }
 
 impl SecretOf {
-    /// The encryption context. `use` says which function may decrypt (`template.yaml`, `WebhookSecretsKey`).
+    /// The encryption context. Its member `use` determines which function may decrypt (`template.yaml`,
+    /// `WebhookSecretsKey`).
     pub fn context(&self) -> BTreeMap<&'static str, String> {
         match self {
             Self::Webhook {

@@ -6,7 +6,7 @@ use crate::{
 };
 use std::fmt::Display;
 
-/// How far a delivery is.
+/// The state of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryState {
     /// It waits for its next call.
@@ -18,10 +18,10 @@ pub enum DeliveryState {
 }
 
 impl DeliveryState {
-    /// All of them.
+    /// Every state.
     pub const ALL: [Self; 3] = [Self::Waiting, Self::Delivered, Self::Failed];
 
-    /// Its name.
+    /// The state's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -30,7 +30,7 @@ impl DeliveryState {
         }
     }
 
-    /// The state of this name.
+    /// The state with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
@@ -39,7 +39,7 @@ impl DeliveryState {
 /// The last call of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// When it was made.
+    /// The time of the call.
     pub at: Timestamp,
     /// The duration of the call.
     pub took: Duration,
@@ -50,27 +50,27 @@ pub struct Attempt {
 /// A delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its id: the same event for the same webhook has the same one.
+    /// Its id, the same for the same event and webhook.
     pub id: DeliveryId,
     /// The webhook.
     pub webhook: WebhookId,
-    /// The event's id: that of every call (`webhook-id`).
+    /// The event's id, sent with every call as `webhook-id`.
     pub event_id: EventId,
     /// The kind of the event.
     pub kind: EventKind,
-    /// The event, in its textual form: what is sent.
+    /// The event in its textual form, which is the body of the call.
     pub event: String,
-    /// How far it is.
+    /// The state.
     pub state: DeliveryState,
     /// The number of calls since it was last requested.
     pub attempts: u32,
-    /// The last of them; `None` where there was none.
+    /// The last call; `None` if there was none.
     pub last: Option<Attempt>,
-    /// When the next is made, while it waits.
+    /// The time of the next call, while the delivery waits.
     pub next_at: Option<Timestamp>,
     /// The latest request to send it again.
     pub request: Option<DeliveryId>,
-    /// Counts its writes.
+    /// The number of writes.
     pub version: u64,
 }
 
@@ -79,14 +79,14 @@ pub struct Delivery {
 pub enum Due {
     /// Call now.
     Now,
-    /// Call later, after this long.
+    /// Call after this time.
     In(Duration),
-    /// Nothing: it has ended.
+    /// Do nothing: the delivery has ended.
     Over,
 }
 
 impl Delivery {
-    /// The most deliveries of one person that wait for another call, of all webhooks that the person has or had.
+    /// The maximum number of a person's deliveries that wait for another call, including those of deleted webhooks.
     pub const MOST_WAITING: u32 = 1_000;
 
     /// The delivery before its first call.
@@ -106,7 +106,8 @@ impl Delivery {
         }
     }
 
-    /// The delivery as a message finds it, which may be a repeated one. A later request than the last starts it anew.
+    /// The delivery for a message with this request; the message may be a repeated one. A request that is newer than
+    /// the last one restarts the delivery.
     #[must_use]
     pub fn asked(self, request: Option<DeliveryId>) -> Self {
         let is_new = request.is_some_and(|request| self.request.is_none_or(|last| last < request));
@@ -141,7 +142,7 @@ impl Delivery {
         }
     }
 
-    /// The delivery if no call is wanted.
+    /// The delivery as failed, if it is not to be called.
     #[must_use]
     pub fn given_up(self) -> Self {
         Self {
@@ -152,7 +153,7 @@ impl Delivery {
         }
     }
 
-    /// The delivery after a call, where it may not wait for another.
+    /// The delivery as failed after a call, if it may not wait for another call.
     #[must_use]
     pub fn without_another(self) -> Self {
         Self {
@@ -162,7 +163,7 @@ impl Delivery {
         }
     }
 
-    /// The delivery after a call, and what comes after it.
+    /// The delivery after a call, and the next step.
     pub fn called(self, call: Attempt, asked: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
         let attempts = self.attempts.saturating_add(1);
         let after = crate::after_call(call.result, attempts, asked, jitter);
@@ -183,7 +184,8 @@ impl Delivery {
     }
 }
 
-/// The event of a test that a person asks for. `endpoint` names what is tested. The same request is the same event.
+/// The event of a test that a person requests. `endpoint` identifies the tested endpoint. The same request always
+/// creates the same event.
 pub fn test_event(
     source: EventSource,
     person: &PersonId,
@@ -275,7 +277,7 @@ mod tests {
         let (waiting, after) = called(delivery(), 1_000, CallResult::Timeout);
         assert_eq!(after, AfterCall::Again(Duration::from_secs_u32(5)));
         assert_eq!((waiting.state, waiting.attempts), (DeliveryState::Waiting, 1));
-        // Five seconds after the call, which took one.
+        // The next call is five seconds after the previous one, which took one second.
         assert_eq!(waiting.due(at(1_002)), Due::In(Duration::from_secs_u32(4)));
         assert_eq!(waiting.due(at(1_006)), Due::Now);
         let (delivered, _) = called(waiting, 1_006, CallResult::Status(204));

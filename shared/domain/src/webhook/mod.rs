@@ -1,4 +1,4 @@
-//! Webhooks: which events a person's program is called with, how a call is signed, and when it is tried again.
+//! Webhooks: their events, the signatures of their calls, and retries.
 
 pub(crate) mod ciphertext;
 pub(crate) mod delivery;

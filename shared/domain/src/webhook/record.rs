@@ -1,20 +1,20 @@
-//! A webhook: the address of a person's program, and the events that it is called with.
+//! A webhook: the URL of a person's program, and the events that it receives.
 
 use crate::{AgentId, Duration, EventKind, Members, PersonId, Problem, Timestamp, Url, WebhookId, WebhookSecretId};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fmt};
 
-/// The address that a webhook calls: https, or http if a host may have any address; without userinfo or fragment.
+/// The URL that a webhook calls: https, or http if hosts may have any address; without userinfo or fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl(Url);
 
 impl WebhookUrl {
-    /// The longest, in bytes.
+    /// The maximum length, in bytes.
     pub const MAX: usize = 2_048;
     /// The required form.
     pub const FORM: &str = "must be an https URL of at most 2048 bytes, without user, password or fragment";
 
-    /// Reads an address; `None` for any other text. The resolver decides whether it may be called.
+    /// Parses a URL; `None` for any other text. Whether its host's address may be called is checked at the call.
     pub fn parse(text: &str) -> Option<Self> {
         let url = Url::parse(text).ok().filter(|_| text.len() <= Self::MAX)?;
         let is_web = matches!(url.scheme(), "https" | "http") && url.host_str().is_some_and(|host| !host.is_empty());
@@ -39,26 +39,26 @@ impl fmt::Display for WebhookUrl {
     }
 }
 
-/// A person's settings of a webhook.
+/// A person's settings for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookTerms {
-    /// The address.
+    /// The URL to call.
     pub url: WebhookUrl,
     /// The person's description.
     pub description: Option<String>,
-    /// The kinds of events; `None` for all.
+    /// The kinds of events to send; `None` for all.
     pub kinds: Option<BTreeSet<EventKind>>,
-    /// The agents whose events it is called with; `None` for all, and for events without an agent.
+    /// The agents whose events are sent; `None` for all, and for events without an agent.
     pub agents: Option<BTreeSet<AgentId>>,
     /// Whether it is enabled.
     pub enabled: bool,
 }
 
 impl WebhookTerms {
-    /// The most agents that a webhook may name.
+    /// The maximum number of agents in a webhook's settings.
     pub const MOST_AGENTS: usize = 100;
 
-    /// Whether they allow a call that the other settings do not.
+    /// Whether these settings allow a call that the old ones do not.
     pub fn widen(&self, old: &Self) -> bool {
         let more_enabled = self.enabled && !old.enabled;
         let more_kinds = widens(self.kinds.as_ref(), old.kinds.as_ref());
@@ -84,7 +84,7 @@ impl WebhookTerms {
     }
 }
 
-/// Whether a choice allows a value that the old one did not.
+/// Whether a selection allows a value that the old one did not.
 fn widens<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
     match (new, old) {
         (_, None) => false,
@@ -93,14 +93,14 @@ fn widens<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool 
     }
 }
 
-/// The validity of one of a webhook's secrets. The secret is stored elsewhere.
+/// The time during which one of a webhook's secrets is valid. The secret itself is stored separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretTerm {
     /// Its id.
     pub id: WebhookSecretId,
-    /// The first instant.
+    /// The time from which it is valid.
     pub created_at: Timestamp,
-    /// The end; `None` for the newest.
+    /// The time at which it ends; `None` for the newest secret.
     pub ends_at: Option<Timestamp>,
 }
 
@@ -109,7 +109,7 @@ pub struct SecretTerm {
 pub struct Webhook {
     /// Its id.
     pub id: WebhookId,
-    /// The person.
+    /// The person who owns it.
     pub person: PersonId,
     /// Its number among the person's webhooks, below [`Webhook::MOST`].
     pub slot: u8,
@@ -124,15 +124,15 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// The most webhooks of a person.
+    /// The maximum number of a person's webhooks.
     pub const MOST: u8 = 10;
-    /// The time for which a replaced secret still signs.
+    /// The time for which a replaced secret still signs calls.
     pub const OVERLAP: Duration = Duration::DAY;
-    /// The most secrets that sign one call. Beyond that the oldest end at once.
+    /// The maximum number of secrets that sign one call. Older ones end at once.
     pub const MOST_SECRETS: usize = 3;
 
-    /// Whether to call it with an event of this owner. The owner is the agent's at the time of the event, so a
-    /// handed-over agent's events go to the owner of their time.
+    /// Whether to send it an event of this owner. The owner is the agent's owner at the time of the event, so events
+    /// before a handover go to the previous owner.
     pub fn wants(&self, owner: &PersonId, kind: EventKind, agent: Option<AgentId>) -> bool {
         let terms = &self.terms;
         let of_kind = terms.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
@@ -144,13 +144,13 @@ impl Webhook {
         terms.enabled && self.person == *owner && of_kind && of_agent
     }
 
-    /// The secrets that sign at `now`, the oldest first.
+    /// The secrets that sign calls at `now`, the oldest first.
     pub fn signing(&self, now: Timestamp) -> impl Iterator<Item = WebhookSecretId> {
         let signs = move |term: &&SecretTerm| term.ends_at.is_none_or(|ends_at| now < ends_at);
         self.secrets.iter().filter(signs).map(|term| term.id)
     }
 
-    /// The next version, with these terms.
+    /// The next version, with these settings.
     #[must_use]
     pub fn with_terms(self, terms: WebhookTerms) -> Self {
         Self {
@@ -160,8 +160,8 @@ impl Webhook {
         }
     }
 
-    /// The next version with a new secret, beside which the other secrets are valid for [`Webhook::OVERLAP`], and the
-    /// secrets that have ended.
+    /// The next version with a new secret, and the secrets that have ended. The other secrets stay valid for
+    /// [`Webhook::OVERLAP`].
     pub fn rotated(self, new: WebhookSecretId, now: Timestamp) -> (Self, Vec<WebhookSecretId>) {
         let until = now.after(Self::OVERLAP);
         let mut kept = self.secrets.clone();
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// A URL with a fragment and a very long URL are refused, too.
+    /// A URL with a fragment and a very long URL are also refused.
     #[test]
     fn webhook_urls_are_http_without_credentials() {
         for text in [
@@ -367,7 +367,7 @@ mod tests {
         let (rotated, ended) = rotated.rotated(secret(4), at(3_000));
         assert_eq!(ended, [secret(1)]);
         assert_eq!(signing(&rotated, 3_000), [secret(2), secret(3), secret(4)]);
-        // Ended secrets are not kept.
+        // Ended secrets are removed.
         let (_, ended) = rotated.rotated(secret(5), at(200_000));
         assert_eq!(ended, [secret(2), secret(3)]);
     }

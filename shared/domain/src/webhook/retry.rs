@@ -1,4 +1,4 @@
-//! The result of a call: it was accepted, is repeated after a growing pause, or is given up.
+//! The result of a call: it was accepted, is retried after an increasing pause, or has failed.
 
 use crate::{Duration, Timestamp};
 use chrono::DateTime;
@@ -7,25 +7,25 @@ use std::fmt;
 /// The result of a call. Nothing else of the endpoint's answer is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
-    /// It answered with this status. A redirect is not followed.
+    /// The endpoint answered with this status. Redirects are not followed.
     Status(u16),
-    /// It did not answer in time.
+    /// The endpoint did not answer in time.
     Timeout,
-    /// There is no connection to it.
+    /// The connection failed.
     Unreachable,
-    /// Its name is unknown.
+    /// The host name could not be resolved.
     UnknownHost,
-    /// Its name has an address that is not public.
+    /// The host name resolves to an address that is not public.
     BlockedAddress,
 }
 
 impl CallResult {
-    /// Only 2xx is success (Standard Webhooks 1.0.0, "Deliverability and reliability").
+    /// Whether the call succeeded: only 2xx is success (Standard Webhooks 1.0.0, "Deliverability and reliability").
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Status(200..=299))
     }
 
-    /// Reads what [`fmt::Display`] writes; `None` for any other text.
+    /// Parses the output of [`fmt::Display`]; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let named = [
             Self::Timeout,
@@ -60,7 +60,7 @@ impl fmt::Display for CallResult {
 pub enum AfterCall {
     /// Nothing: the call was accepted.
     Delivered,
-    /// The same call again, after this pause.
+    /// A retry after this pause.
     Again(Duration),
     /// Nothing: it was retried for a day, or the endpoint answered 410 (Gone).
     GivenUp {
@@ -80,11 +80,11 @@ pub const RETRY_PAUSES: [Duration; 7] = [
     Duration::from_secs_u32(8 * 3_600),
 ];
 
-/// The longest pause that the other side may ask for by `Retry-After`.
+/// The longest pause that an endpoint may request with `Retry-After`.
 const LONGEST_ASKED: Duration = Duration::from_secs_u32(6 * 3_600);
 
-/// The next step after the `attempt`-th call, counted from one. `asked` is the pause that the answer asked for.
-/// `jitter`, any number, lengthens the pause by up to a tenth, so that calls that failed together are not repeated
+/// The next step after the `attempt`-th call, counted from one. `asked` is the pause that the answer requests.
+/// `jitter`, any number, lengthens the pause by up to a tenth, so that calls that failed together are not retried
 /// together.
 pub fn after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jitter: u8) -> AfterCall {
     if result.is_success() {
@@ -104,10 +104,10 @@ pub fn after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jit
     AfterCall::Again(Duration::from_secs_u32(secs))
 }
 
-/// The pause that `Retry-After` asks for: seconds, or a time (RFC 9110 §10.2.3); `None` for any other text.
+/// The pause that `Retry-After` requests, as seconds or a time (RFC 9110 §10.2.3); `None` for any other text.
 pub fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More than fits is more than anybody waits for.
+        // A number that does not fit exceeds every limit anyway.
         return Some(Duration::from_secs_u32(text.parse().unwrap_or(u32::MAX)));
     }
     let at = DateTime::parse_from_rfc2822(text).ok()?;
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(after(600, 0), AfterCall::Again(secs(600)));
         assert_eq!(after(u32::MAX, 0), AfterCall::Again(secs(6 * 3_600)));
         assert_eq!(after(0, 255), AfterCall::Again(secs(329)));
-        // Whatever is asked for: eight hours, and a tenth of jitter.
+        // The pause is at most eight hours and a tenth of jitter, regardless of the requested one.
         for attempt in 1..=8 {
             if let AfterCall::Again(pause) = after_call(CallResult::Timeout, attempt, Some(secs(u32::MAX)), u8::MAX) {
                 assert!(pause < secs(9 * 3_600), "{attempt}");

@@ -1,4 +1,4 @@
-//! Signatures of calls, as Standard Webhooks 1.0.0 has them: HMAC-SHA-256 over `{id}.{timestamp}.{body}`.
+//! Signatures of calls according to Standard Webhooks 1.0.0: HMAC-SHA-256 over `{id}.{timestamp}.{body}`.
 
 use crate::Timestamp;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -6,27 +6,27 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// The key of a webhook's signatures. It has no `Debug`, and leaves no copy in memory.
+/// The key for a webhook's signatures. It does not implement `Debug`, and its memory is cleared when it is dropped.
 #[derive(Clone)]
 pub struct WebhookSecret(Zeroizing<[u8; 32]>);
 
-/// The prefix of a symmetric secret's text.
+/// The prefix of a symmetric secret in text form.
 const PREFIX: &str = "whsec_";
 
 impl WebhookSecret {
-    /// The secret of these random bytes.
+    /// The secret with these random bytes.
     pub fn from_random(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Reads the text that [`WebhookSecret::text`] writes; `None` for any other.
+    /// Parses the text that [`WebhookSecret::text`] returns; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = Zeroizing::new(STANDARD.decode(text.strip_prefix(PREFIX)?).ok()?);
         let bytes: [u8; 32] = bytes.as_slice().try_into().ok()?;
         Some(Self(Zeroizing::new(bytes)))
     }
 
-    /// The text that its person puts into their program, and the libraries read.
+    /// The secret in the form that people configure in their program, and that Standard Webhooks libraries accept.
     pub fn text(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(*self.0)))
     }
@@ -45,7 +45,7 @@ impl WebhookSecret {
     }
 }
 
-/// The value of `webhook-signature`: one signature for each secret, so that whoever knows one of them can verify it.
+/// The value of `webhook-signature`: one signature for each secret, so that a receiver can verify it with any of them.
 /// `None` without a secret, or for an id with a dot, which would let two calls have the same signed text.
 pub fn webhook_signature(secrets: &[WebhookSecret], id: &str, at: Timestamp, body: &str) -> Option<String> {
     if secrets.is_empty() || id.contains('.') {
@@ -61,7 +61,7 @@ mod tests {
 
     static_assertions::assert_not_impl_any!(WebhookSecret: std::fmt::Debug, std::fmt::Display, PartialEq);
 
-    /// The example of the specification's libraries (standard-webhooks, `libraries/*/test`).
+    /// The example in the tests of the specification's libraries (standard-webhooks, `libraries/*/test`).
     #[test]
     fn a_signature_is_the_libraries_own() {
         let key = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDazfKYIKXsUE=";

@@ -212,7 +212,8 @@ impl<'a> Requirement<'a> {
     }
 
     /// Reads a bare entry, whose price member shows its version. An entry with both price members, for readers of
-    /// either version, must have the same price in both; then the form of the network's name shows the version.
+    /// either version, must have the same price in both. Its version is then the stated one or, if none is stated, the
+    /// one of the network's name.
     fn read_bare(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
         let [v1, v2] = X402Version::ALL.map(|version| fields.get(version.price_member()));
         let is_ambiguous = v1.is_some() && v2.is_some() && v1 != v2;
