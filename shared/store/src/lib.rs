@@ -4,7 +4,7 @@
 //! - a write that follows a decision is conditional on the state and version that the decision was based on;
 //! - a payment is one transaction: the window, its entry, the settlement, the idempotency key and the approval change
 //!   together or not at all;
-//! - `W.total` is the sum of the window's existing entries, and an entry exists exactly while it counts;
+//! - the `total` of a window (`W`) is the sum of its existing entries, and an entry exists exactly while it counts;
 //! - the reads of a decision are strongly consistent and never cached, and a condition detects any torn read;
 //! - no item that affects spending expires by TTL, and no decision reads an index.
 //!

@@ -1,8 +1,8 @@
 //! Pagination of lists, newest first.
 //!
-//! A row's place in its list never changes. The place of the last row read is the cursor of the next page. A filtered
-//! list reads up to [`READS`] times [`READ_AT_ONCE`] rows per page, so a page can have fewer rows than requested and
-//! still be followed by another.
+//! A row's position in its list never changes. The position of the last row read is the cursor of the next page. A
+//! filtered list reads up to [`READS`] times [`READ_AT_ONCE`] rows per page, so a page can have fewer rows than
+//! requested and still be followed by another.
 
 use purser_domain::Result;
 
@@ -11,7 +11,7 @@ use purser_domain::Result;
 pub struct Page<T, P> {
     /// The rows, newest first.
     pub items: Vec<T>,
-    /// Where the next page begins; `None` at the end of the list.
+    /// The position at which the next page begins; `None` at the end of the list.
     pub next: Option<P>,
 }
 
@@ -26,9 +26,9 @@ impl<T, P> Default for Page<T, P> {
 /// The requested part of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRequest<P> {
-    /// Only rows before this place are listed; `None` starts with the newest row.
+    /// Only rows before this position are listed; `None` starts with the newest row.
     pub before: Option<P>,
-    /// The most rows to return: [`READ_AT_ONCE`] or fewer.
+    /// The maximum number of rows to return: [`READ_AT_ONCE`] or less.
     pub limit: u32,
 }
 
@@ -50,14 +50,13 @@ impl Filter {
     }
 }
 
-/// The most rows read in one call.
+/// The maximum number of rows read in one call.
 pub const READ_AT_ONCE: u32 = 100;
-/// The most read calls made for one page.
+/// The maximum number of read calls for one page.
 pub const READS: u32 = 10;
 
-/// Reads the page of `slice` with the rows that `filter` keeps (`None` keeps all), in at most `reads` calls. `read`
-/// takes a place and a limit, and returns that many of the newest rows before the place, or all of them if there are
-/// fewer.
+/// Reads the page of `slice` with the rows that `filter` keeps (`None` keeps all), in at most `reads` calls. `read` has
+/// the parameters position and limit, and returns the newest rows before the position, up to the limit.
 pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: PageRequest<P>,
     reads: u32,

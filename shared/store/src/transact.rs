@@ -26,7 +26,7 @@ use aws_sdk_dynamodb::{
 use purser_domain::{Error, Result};
 use std::error::Error as StdError;
 
-/// The most actions of one transaction (developer guide, "`TransactWriteItems` API").
+/// The maximum number of actions in one transaction (developer guide, "`TransactWriteItems` API").
 pub(crate) const MOST_ACTIONS: usize = 100;
 
 /// Writes that are applied together or not at all. `Role` identifies each write in a refusal.
@@ -54,7 +54,7 @@ pub(crate) enum Sent<Role> {
     Refused(FailedConditions<Role>),
     /// Nothing was written, because of a conflicting transaction.
     Contended,
-    /// The response was lost: the transaction was applied, was not, or still will be.
+    /// The response was lost: the transaction was applied, was not applied, or may still be applied.
     Unknown(Error),
 }
 
@@ -63,7 +63,8 @@ pub(crate) enum Sent<Role> {
 pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
 
 impl<Role: Copy + PartialEq> FailedConditions<Role> {
-    /// The item that this role's condition was evaluated on, if the condition failed and its write returns the item.
+    /// The item against which this role's condition was evaluated, if the condition failed and its write returns the
+    /// item.
     pub(crate) fn met(&self, role: Role) -> Option<&Item> {
         self.0
             .iter()
@@ -239,7 +240,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
             match reason.code() {
                 None | Some("None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED) => {}
                 Some(CONDITION_FAILED) => refused.push((*role, reason.item().cloned())),
-                // A bug in this crate: a validation error, or an item that is too large.
+                // A bug in this crate causes a validation error, or an item that is too large.
                 Some(other) => {
                     let words = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
                     return Err(Error::internal(DOING, Fault::new(words)));
@@ -283,7 +284,7 @@ where
     }
 }
 
-/// Sends a single update until it doesn't conflict with a transaction. Returns `false` if its condition failed.
+/// Sends a single update until it no longer conflicts with a transaction. Returns `false` if its condition failed.
 pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, doing: &'static str) -> Result<bool> {
     let mut backoff = Backoff::new();
     loop {

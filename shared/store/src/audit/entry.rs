@@ -1,9 +1,9 @@
 //! Rows of the audit log, written in the same transaction as the edits they record.
 //!
-//! Every function that stores an edit of a person or an operator takes an [`AuditEntry`] and writes it in the same
-//! transaction. So no edit lacks its row, and no row records an edit that was not made. A committed row is also logged,
-//! with its SHA-256. IAM can't prevent a role that may put rows from overwriting them, but no function can change the
-//! log.
+//! Every function that stores an edit by a person or an operator has an [`AuditEntry`] as parameter and writes it in
+//! the same transaction. So no edit lacks its row, and no row records an edit that was not made. A committed row is
+//! also logged, with its SHA-256. IAM can't prevent a role that may put rows from overwriting them, but no function can
+//! change the log.
 //!
 //! An act of an operator or of reconcile that concerns a person also writes a second row, in a partition of that
 //! person.
@@ -19,7 +19,7 @@ use purser_domain::{Actor, AuditOutcome, AuditRecord, Fingerprint, PersonId};
 use std::sync::Arc;
 use tracing::info;
 
-/// A row of the audit log to write, and the copy for the person it concerns.
+/// A row of the audit log to write, with a copy for the person whom the act concerns.
 #[derive(Clone, Debug)]
 pub struct AuditEntry {
     table: Arc<str>,
@@ -82,12 +82,12 @@ impl AuditEntry {
         &self.table
     }
 
-    /// The row. Its id is random, so an existing row could only be this one.
+    /// The row. Its id is random, so an existing row with it could only be this row.
     pub(crate) fn item(&self) -> Item {
         self.item.clone()
     }
 
-    /// The condition on the puts of the rows.
+    /// The condition of the puts of the rows.
     pub(crate) const IS_NEW: &str = "attribute_not_exists(pk)";
 
     /// The puts of the rows, for a transaction.

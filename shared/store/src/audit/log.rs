@@ -1,4 +1,4 @@
-//! The audit table: rows that are written on their own, and reading rows.
+//! The audit table: adding rows outside of other transactions, and reading rows.
 
 use crate::{
     audit::entry::{AuditEntry, digest_of},
@@ -63,8 +63,8 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Runs `work` and returns its result. If it is refused and `refused` returns a record, the record is added first.
-    /// If that fails, its error is returned instead, so no such refusal is answered without a row.
+    /// Runs `work` and returns its result. If it fails and `refused` returns a record for the error, the record is
+    /// added first. If that fails, its error is returned instead, so no such refusal is answered without a row.
     pub async fn judged<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -83,7 +83,7 @@ impl AuditLog {
     pub async fn add_found(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.audit((), entry)?;
-        // A refusal by its own rows means that they were added before.
+        // If its own rows exist, they were added before.
         let _there = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }

@@ -16,7 +16,7 @@ const AGES: RefreshPolicy = RefreshPolicy {
     every_at_first: Duration::from_secs_u32(0),
 };
 
-/// The catalog as of one version.
+/// One version of the catalog.
 #[derive(Debug)]
 pub struct Edition {
     /// The table's version, for `ETag`.

@@ -32,16 +32,15 @@ use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
 use tokio::time::timeout;
 
-/// The most bytes of a chunk: an item's 409,600, less its key and some headroom.
+/// The maximum size of a chunk, in bytes: an item's 409,600, less its key and some headroom.
 const CHUNK_BYTES: usize = 400_000;
-/// The most chunks: as many as one response of `BatchGetItem` holds (16 MB).
+/// The maximum number of chunks, which one response of `BatchGetItem` can contain (16 MB).
 const MOST_CHUNKS: u32 = 40;
-/// The most bytes of all services, uncompressed: three times the size of 10,000 services.
+/// The maximum size of all services, uncompressed: three times the size of 10,000 services.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// The zlib level. Higher levels take twice the time for a tenth less.
+/// The zlib level. Higher levels take twice the time and reduce the size by only a tenth.
 const LEVEL: u8 = 6;
-/// The timeout for reading the object. A function that reads the version before and scans the table afterwards can
-/// still answer in time.
+/// The timeout for reading the object. It leaves enough time to scan the table afterwards and still answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The number of attempts to read an object that is replaced while it is read.
 const ATTEMPTS: u32 = 3;
@@ -150,8 +149,8 @@ impl CatalogTable {
         Ok(Some(packed))
     }
 
-    /// Builds and stores the object of the table's current version. Call it after every change, or after several. The
-    /// next call makes up for an interrupted one.
+    /// Builds and stores the object of the table's current version. Call it after every change, or after a series of
+    /// changes. If a call is interrupted, the next one stores the object.
     pub async fn store_object(&self) -> Result<ObjectStored> {
         let version = self.version().await?;
         let stored = self.get(key::OBJECT.to_owned()).await?;
@@ -210,15 +209,15 @@ impl CatalogTable {
         if was_made(put.send().await, STORING)? {
             return Ok(head.clone());
         }
-        // The stored head is another's, or this one if an attempt's response was lost.
+        // The stored head is another writer's, or this one if an attempt's response was lost.
         let item = self.get(key::OBJECT.to_owned()).await?;
         let item = item.ok_or_else(|| Error::internal(STORING, Fault::new("the head is gone")))?;
         self.read_head(&item)
     }
 
-    /// Removes the chunks in `keys` that no head will refer to again. Heads only move to higher versions, so those are
-    /// the chunks of the current version or lower that don't belong to the current head. Chunks of higher versions are
-    /// still being written.
+    /// Removes those of the chunks in `keys` that no head can refer to any more. The version of the head only
+    /// increases, so these are the chunks of the current version or lower that don't belong to the current head. Chunks
+    /// of higher versions are still being written.
     async fn remove_chunks(&self, keys: impl Iterator<Item = String>, current: &Head) -> Result<()> {
         let own = current.prefix();
         for key in keys {
@@ -262,7 +261,7 @@ fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
     Ok(compress_to_vec_zlib(text.as_bytes(), LEVEL))
 }
 
-/// The items that [`pack`] compressed.
+/// The items in bytes from [`pack`].
 fn unpack(packed: &[u8]) -> Result<Vec<Item>> {
     let text = decompress_to_vec_zlib_with_limit(packed, MOST_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;

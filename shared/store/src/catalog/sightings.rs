@@ -19,22 +19,23 @@ use purser_domain::{Availability, Fingerprint, ProbeRecord, Result, Service};
 /// ten thousand is below one in 10^11; its effect would be one wrong label.
 type Token = [u8; TOKEN];
 const TOKEN: usize = 8;
-/// The most tokens, because an item holds 400 KB. Operations and services beyond that are shown as never probed.
+/// The maximum number of tokens, because an item holds 400 KB. Further operations and services are shown as never
+/// probed.
 const MOST: usize = 48_000;
 
 /// The summary of probe results of the catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sightings {
-    /// Operations that ask for a payment, sorted.
+    /// Operations whose provider asks for a payment, sorted.
     paid: Vec<Token>,
-    /// Operations that answer without a payment, sorted.
+    /// Operations whose provider answers without a payment, sorted.
     free: Vec<Token>,
-    /// Services that have passed, sorted.
+    /// Services that have passed their probes, sorted.
     passed: Vec<Token>,
 }
 
 impl Sightings {
-    /// The summary of these services' probe records.
+    /// The summary of the probe records of these services.
     pub fn of<'a>(probed: impl IntoIterator<Item = (&'a Service, &'a ProbeRecord)>) -> Self {
         let mut seen = Self::default();
         for (service, record) in probed {
@@ -99,7 +100,7 @@ impl CatalogTable {
     /// The last stored summary; empty before the first run of the probe.
     pub async fn sightings(&self) -> Result<Sightings> {
         let get = self.db.get_item().table_name(&*self.table);
-        // Eventually consistent, at half a read unit per 4 KB: a slightly old summary is good enough.
+        // The read is eventually consistent, at half a read unit per 4 KB: a slightly old summary is good enough.
         let get = get.set_key(Some(Draft::of_partition(key::SIGHTINGS.to_owned()).into_item()));
         let Some(item) = get.send().await.map_err(failed(READING))?.item else {
             return Ok(Sightings::default());

@@ -45,7 +45,7 @@ pub enum Listed {
         /// The other service.
         by: ServiceId,
     },
-    /// The stored version is not the one that the change was made on; nothing was written.
+    /// The stored version is not the one that the change is based on; nothing was written.
     Changed {
         /// The stored version; zero if the service is not stored.
         version: u64,
@@ -162,8 +162,8 @@ impl CatalogTable {
         }
     }
 
-    /// Stores the results of a probe run, if the record is still the one that the run started from. Returns `false` if
-    /// another run was faster; nothing was written then.
+    /// Stores the results of a probe run, if the record has not changed since the run began. Returns `false`, without a
+    /// write, if another run has stored its results.
     pub async fn put_probes(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
         let probes = record.operations.iter();
         let probes = probes
@@ -199,7 +199,8 @@ impl CatalogTable {
         let mut transaction = Transaction::new();
         transaction.update(Role::Probes, update)?;
         transaction.audit(Role::Audit, audit)?;
-        // Only its own audit row can refuse it, written by an attempt whose response was lost.
+        // The only condition is that the audit row is new. If it fails, an attempt whose response was lost wrote the
+        // row.
         transaction
             .send_until_known(&self.db, &mut Backoff::new())
             .await
@@ -255,7 +256,7 @@ impl CatalogTable {
     /// Every item whose key starts with one of `prefixes`.
     pub(crate) async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
         let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
-        // Page by page, because the paginator over items passes each item through the async runtime.
+        // The scan is read page by page, because the paginator over items passes each item through the async runtime.
         let mut pages = scan.into_paginator().send();
         let mut items = Vec::new();
         while let Some(page) = pages.next().await {

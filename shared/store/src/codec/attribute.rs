@@ -22,7 +22,7 @@ pub(crate) type Item = HashMap<String, AttributeValue>;
 pub(crate) trait Attribute: Sized {
     /// The attribute.
     fn write(&self) -> AttributeValue;
-    /// The value; `None` when the attribute is not one that [`Attribute::write`] writes.
+    /// The value; `None` if [`Attribute::write`] would not write this attribute.
     fn read(value: &AttributeValue) -> Option<Self>;
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
 
-/// The text of an attribute that [`text`] wrote.
+/// The text of an attribute from [`text`].
 pub(crate) fn read_text(value: &AttributeValue) -> Option<&str> {
     value.as_s().ok().map(String::as_str)
 }

@@ -12,19 +12,20 @@ use crate::codec::fault::Fault;
 use purser_domain::{Error, Result};
 use std::time::Duration;
 
-/// The number of retries of one operation. Create one per request and pass it along.
+/// The retries of one operation. Create one per request and pass it along.
 #[derive(Debug, Default)]
 pub struct Backoff {
     attempts: u32,
 }
 
 impl Backoff {
-    /// The longest first pause. Measured under DynamoDB's conflict rule: 1 to 2 ms cause 1.3 to 1.6 times as many
+    /// The maximum first pause. Measured under DynamoDB's conflict rule: 1 to 2 ms cause 1.3 to 1.6 times as many
     /// transactions, and 16 to 32 ms raise the 99th percentile 1.5 to 2 times. 4 to 8 ms are a compromise.
     const BASE_MICROS: u64 = 6_000;
     /// The pause grows up to 2^5 times the base, 192 ms.
     const DOUBLINGS: u32 = 5;
-    /// Eighty pauses take 7.3 s on average, half of a function's timeout: (6 + 12 + 24 + 48 + 96)/2 + 75 × 192/2 ms.
+    /// The maximum number of pauses. Eighty take 7.3 s on average, half of a function's timeout: (6 + 12 + 24 + 48 +
+    /// 96)/2 + 75 × 192/2 ms.
     const ATTEMPTS: u32 = 80;
 
     /// A backoff with no retries yet.

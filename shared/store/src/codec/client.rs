@@ -53,7 +53,7 @@ pub fn client(config: &SdkConfig) -> Client {
     )
 }
 
-/// The same client for calls that are not worth waiting for: a throttled call fails at once.
+/// The same client for unimportant calls: a throttled call fails at once.
 pub(crate) fn without_throttling_pauses(db: &Client) -> Client {
     let config = db.config().to_builder();
     Client::from_conf(config.retry_classifier(Throttling::GivenUp).build())

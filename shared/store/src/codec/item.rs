@@ -6,7 +6,7 @@ use crate::{codec::attribute::Attribute, codec::key::Key};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Error, Result};
 
-/// A stored item that this crate would not have written.
+/// The error for a stored item that this crate would not have written.
 #[derive(Debug, thiserror::Error)]
 #[error("`{attribute}` of item `{key}` in table `{table}` can't be read")]
 pub struct Corrupt {
@@ -14,7 +14,7 @@ pub struct Corrupt {
     pub table: String,
     /// The item's key. It consists of ids and hashes, nothing secret.
     pub key: String,
-    /// The attribute that is missing or wrong.
+    /// The attribute that is missing or invalid.
     pub attribute: &'static str,
 }
 

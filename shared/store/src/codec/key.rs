@@ -26,7 +26,7 @@ pub(crate) struct Key {
 
 /// The sort key of the only item, or the first item, of a partition.
 const ONLY: &str = "#";
-/// The partition of what new wallets take.
+/// The partition of the wallet counter and of the spare keys, from which new wallets are made.
 const WALLETS: &str = "WALLETS";
 /// The sort key of a window's totals.
 pub(crate) const WINDOW: &str = "#W";
@@ -141,7 +141,7 @@ impl Key {
         Self::new(PLACES.to_owned(), "LEVELS")
     }
 
-    /// Whether an agent's wallet is low.
+    /// The level of an agent's wallet.
     pub(crate) fn wallet_level(agent: AgentId) -> Self {
         Self::new(level_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
     }
@@ -170,7 +170,7 @@ impl Key {
         Self::new(format!("FREEZES#{copy}"), ONLY)
     }
 
-    /// The record of who froze `target`, when and why.
+    /// The record of a freeze of `target`: the operator, the time and the reason.
     pub(crate) fn freeze(target: &FreezeTarget) -> Self {
         let sk = match target {
             FreezeTarget::Agent(agent) => format!("{FROZEN_AGENT}{agent}"),
@@ -240,7 +240,7 @@ impl Key {
         Self::new(notices::recipients(notices::shard_of(person)), person.as_str())
     }
 
-    /// A URL that a person's notices are posted to.
+    /// A URL to which a person's notices are posted.
     pub(crate) fn notice_url(person: &PersonId, url: NoticeUrlId) -> Self {
         Self::new(format!("U#{person}"), url.to_string())
     }
@@ -260,7 +260,7 @@ impl Key {
         Self::new(notices::waiting(person, channel), key)
     }
 
-    /// The marker of an event that was sent on a channel, or need not be.
+    /// The marker of an event that was sent on a channel, or need not be sent.
     pub(crate) fn told_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
         Self::new(format!("T#{}#{person}", channel.name()), key)
     }
@@ -329,9 +329,9 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
     }
 }
 
-/// The partition of the audit rows that inform a person of an operator's act on what the person owns, or of a finding
-/// of reconcile. Each function that writes such rows has its own partition. `None` for a person's own acts, which have
-/// a single row.
+/// The partition of the audit rows that inform a person of an operator's act on the person's objects, or of a finding
+/// by reconcile. Each function that writes such rows has its own partition. `None` for a person's own acts, which have
+/// only one row.
 pub(crate) fn told_partition(actor: &Actor, person: &PersonId) -> Option<String> {
     match actor {
         Actor::Person { .. } => None,
@@ -381,7 +381,7 @@ pub(crate) const PLACES: &str = "RECONCILE";
 /// The prefix of the sort keys of the cursors of the search for outflows.
 pub(crate) const OUTFLOW_PLACES: &str = "OUTFLOWS#";
 
-/// The part of the wallets, and the number of parts, in such a sort key.
+/// Parses the index of a part of the wallets, and the number of parts, from such a sort key.
 pub(crate) fn parse_outflow_place(sk: &str) -> Option<(u8, u8)> {
     let (index, of) = sk.strip_prefix(OUTFLOW_PLACES)?.split_once('#')?;
     index.parse().ok().zip(of.parse().ok())
@@ -395,7 +395,7 @@ pub(crate) fn wallet_partition(shard: u8) -> String {
     format!("WALLET#{shard}")
 }
 
-/// A partition of the records of whether wallets are low, sharded as the wallets are.
+/// A partition of the wallets' levels, sharded like the wallets.
 pub(crate) fn level_partition(shard: u8) -> String {
     format!("LEVEL#{shard}")
 }
@@ -434,8 +434,8 @@ pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
     ApprovalId::of_lineage(lineage, sort_key(item).parse().ok()?)
 }
 
-/// The number of partitions of the claims of one block: at a thousand payments a second, two thousand claims may be
-/// made at once, and a partition takes a thousand writes a second.
+/// The number of partitions for the claims of one block: at a thousand payments a second, two thousand claims may be
+/// made at once, and a partition accepts a thousand writes a second.
 pub(crate) const CLAIM_SHARDS: u8 = 4;
 
 /// A partition of the claims on transactions in one block.
@@ -467,7 +467,7 @@ pub(crate) fn freezes_copy(agent: AgentId) -> u8 {
     last % FREEZES_COPIES
 }
 
-/// The partition of the records of who froze what, when and why.
+/// The partition of the records of freezes: the operator, the time and the reason.
 pub(crate) const FREEZE_REASONS: &str = "FREEZES#WHY";
 const FROZEN_AGENT: &str = "agent#";
 const FROZEN_OWNER: &str = "owner#";
@@ -494,8 +494,8 @@ pub(crate) mod hold {
     pub const PARTITIONS: u8 = 16;
 
     /// The index partition of a settlement: the last hexadecimal digit of its id, which is random, so the partitions
-    /// fill evenly. A payment writes the index twice, and one partition takes 1,000 writes a second. The key is short,
-    /// since it is part of the settlement's row, which has to stay below 1 KB.
+    /// fill evenly. A payment writes the index twice, and one partition accepts 1,000 writes a second. The key is
+    /// short, since it is part of the settlement's row, which must stay below 1 KB.
     pub(crate) fn partition(id: SettlementId) -> String {
         format!("{:x}", id.uuid().as_u128() & 0xf)
     }
@@ -532,7 +532,7 @@ pub(crate) mod owned {
     /// An index sort key after those of all agents and before those of approvals.
     pub(crate) const AFTER_AGENTS: &str = "A#~";
 
-    /// The agent and its creation in an index sort key. `None` for any other.
+    /// Parses the agent and its creation time from an index sort key. `None` for any other key.
     pub(crate) fn parse_agent(os: &str) -> Option<(AgentId, Timestamp)> {
         let (at, id) = os.strip_prefix(AGENTS)?.split_once('#')?;
         Some((AgentId::parse(id)?, Timestamp::from_micros(at.parse().ok()?)?))
@@ -558,14 +558,14 @@ pub(crate) mod owned {
         format!("{HANDOVERS}{:016}#{agent}", offered_at.micros())
     }
 
-    /// The inclusive upper bound of the index sort keys before an approval's. No id lies between the two.
+    /// The inclusive upper bound of the index sort keys before that of an approval. No id lies between the two.
     pub(crate) fn just_before_approval(id: ApprovalId, created_at: Timestamp) -> String {
         let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
         approval(ApprovalId::from_uuid(previous), created_at)
     }
 }
 
-/// A query for the newest items of a partition whose sort keys are `UUIDv7`s, or for the newest items before `before`.
+/// A query for the newest items of a partition whose sort keys are `UUIDv7`s, before `before` if it is given.
 pub(crate) fn newest(
     query: QueryFluentBuilder,
     partition: String,
@@ -741,7 +741,7 @@ pub(crate) fn open_calls(scope: &str) -> String {
     format!("MCP#open#{scope}")
 }
 
-/// A kind of counters. A function's IAM role is limited to one kind.
+/// A kind of counter. A function's IAM role is limited to one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThrottleKind {
     /// The counters of the API.

@@ -6,7 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The most sets that one environment caches; beyond that the cache is cleared. A set has 16 bytes for each service.
+/// The maximum number of sets that one environment caches; if it is exceeded, the cache is cleared. A set has 16 bytes
+/// for each service.
 const MOST_KEPT: usize = 32;
 
 /// The sets that this environment has read or written.

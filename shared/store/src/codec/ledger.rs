@@ -1,6 +1,6 @@
 //! The ledger table (agents, policies, windows, settlements, idempotency keys and approvals) and the decisions table.
 //!
-//! Each operation has its own file; this file has the code they share.
+//! Each operation has its own file; this file contains the code that they share.
 
 use crate::{
     codec::backoff::{THROTTLING_PAUSES, throttling_pause},
@@ -29,7 +29,7 @@ pub struct Ledger {
     pub(crate) sets: KnownSets,
 }
 
-/// The result of an edit that names the version it was made on.
+/// The result of an edit that is based on a given version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
     /// The edit is stored, by this or an earlier attempt.
@@ -49,7 +49,7 @@ pub(crate) async fn get_all(
     consistent: bool,
     doing: &'static str,
 ) -> Result<Vec<Item>> {
-    /// The most keys of one `BatchGetItem` (API reference).
+    /// The maximum number of keys in one `BatchGetItem` (API reference).
     const BATCH: usize = 100;
     let mut found = Vec::with_capacity(wanted.len());
     let mut pauses = 0_u32;
@@ -64,7 +64,7 @@ pub(crate) async fn get_all(
         let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
         let answer = answer.map_err(failed(doing))?;
         found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
-        // Keys beyond the table's throughput are returned unprocessed: throttling without an error.
+        // Keys beyond the table's throughput are returned unprocessed, which is throttling without an error.
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         wanted = left.flat_map(|left| left.keys).collect();
         // Only rounds without progress count towards the limit.

@@ -46,7 +46,7 @@ written_as_map! {
 }
 
 /// Structs that are stored as a map of their fields: first the required fields; after `|`, the optional ones; after
-/// `||`, the fields that are not stored, each with the value it reads as.
+/// `||`, the fields that are not stored, each with the value that it has after reading.
 macro_rules! written_as_fields {
     ($($name:ty {
         $($field:ident: $member:literal,)*
@@ -165,7 +165,7 @@ pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeV
     AttributeValue::M(draft.into_item())
 }
 
-/// Reads what [`write_probe`] wrote.
+/// Reads an operation that [`write_probe`] wrote.
 pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe)> {
     let map = value.as_m().ok()?;
     let quote = optional_member(map, "payment")?.map_or(Quote::Free, Quote::Paid);

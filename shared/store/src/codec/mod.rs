@@ -1,4 +1,4 @@
-//! Items: keys, attributes and conditions. Imports nothing else of this crate.
+//! The encoding of items: keys, attributes and conditions. Uses no other module of this crate.
 
 pub(crate) mod attribute;
 pub(crate) mod backoff;
