@@ -15,8 +15,8 @@
 //!             └────────▶ record
 //! ```
 //!
-//! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions and the audit log (`pk`, `sk`), the catalog
-//! (`pk`) and the throttle (`pk`), the webhooks and notices (`pk`, `sk`).
+//! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions and the audit log (`pk`, `sk`), the
+//! catalog (`pk`) and the throttle (`pk`), the webhooks and notices (`pk`, `sk`).
 //!
 //! Every edit by a person or an operator writes its row of the audit log in the same transaction (`audit/entry.rs`).
 //!

@@ -658,8 +658,8 @@ pub(crate) mod catalog {
 pub(crate) mod attested {
     use super::ServiceId;
 
-    /// The number of partitions. A partition serves 3,000 read units a second, and each environment of `payments` reads a
-    /// service's row once for each edition of the catalog.
+    /// The number of partitions. A partition serves 3,000 read units a second, and each environment of `payments` reads
+    /// a service's row once for each version of the catalog.
     pub(crate) const SHARDS: u8 = 4;
 
     /// A partition.

@@ -1,7 +1,8 @@
 //! Decisions: blocked and escalated requests with their reasons, and reverted confirmations, for the agent's owner.
 //!
-//! A row is added once and never changed. A refusal's row keeps the numbers of every check, which say more than its
-//! single reason. An allow has no row; its settlement keeps the numbers. The log ([`Ledger::decisions`]) shows both.
+//! A row is added once and never changed. The row of a refusal contains the numbers of every check, which give more
+//! detail than its single reason. An allowed payment has no row; its settlement contains the numbers. The log
+//! ([`Ledger::decisions`]) shows both.
 
 use crate::{
     codec::attribute::text,
@@ -32,7 +33,7 @@ impl Ledger {
         was_made(put.send().await, "recording a decision").map(|_| ())
     }
 
-    /// The agent's decisions before `before` in the log, or the newest ones; newest first, up to `limit`.
+    /// The agent's decisions before the position `before` in the log, or the newest ones; newest first, up to `limit`.
     pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let (allowed, recorded) = tokio::try_join!(
             self.settlements(agent, before, limit),
@@ -57,7 +58,7 @@ impl Ledger {
         rows.map(|row| Ok((row.get("sid")?, row.get("call")?))).collect()
     }
 
-    /// One decision of the agent that has a row of its own.
+    /// One decision of the agent that has its own row.
     pub async fn recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
         let table = self.decisions_table()?;
         let get = self
@@ -71,8 +72,8 @@ impl Ledger {
             .transpose()
     }
 
-    /// The agent's decisions that have rows of their own (all but the allows) before `before`, or the newest ones;
-    /// newest first, up to `limit`.
+    /// The agent's decisions that have their own rows (all except allowed payments and payouts) before `before`, or the
+    /// newest ones; newest first, up to `limit`.
     pub async fn recorded(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
         let query = self.db.query().table_name(table);
@@ -93,7 +94,7 @@ pub(crate) fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result
         DecisionResult::RevertConfirmation => {
             read_confirmation_reverted(agent, id, row).map(LoggedDecision::ConfirmationReverted)
         }
-        // An allow and a payout have no row of their own.
+        // Allowed payments and payouts have no row.
         DecisionResult::Allow | DecisionResult::Payout => Err(row.corrupt("result")),
         result @ (DecisionResult::Block | DecisionResult::Escalate) => {
             read_refusal(agent, id, result, row).map(LoggedDecision::Refused)

@@ -26,26 +26,26 @@ pub struct DecisionKeys {
     pub service: Option<ServiceId>,
     /// The hash of the idempotency key.
     pub key: Option<Fingerprint>,
-    /// The approval that the request carries.
+    /// The approval that the request names.
     pub approval: Option<ApprovalId>,
     /// Whether to read the operators' freezes, which a decision needs.
     pub freezes: bool,
 }
 
-/// The inputs of a decision, none older than the call that read them.
+/// The inputs of a decision. None is older than the call that read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionInputs {
     /// The idempotency record.
     pub record: Option<IdempotencyRecord>,
     /// The approval; it may belong to another agent.
     pub approval: Option<Approval>,
-    /// Policy and windows; `None` if no service was requested.
+    /// The policy and windows; `None` if no service was requested.
     pub service_state: Option<ServiceState>,
     /// The operators' freezes; `None` if they were not requested.
     pub freezes: Option<Freezes>,
 }
 
-/// The policy and the windows of an agent and a service.
+/// The policy and windows of an agent and a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceState {
     /// The agent's policy for the service, stored or by default; `None` if the service was never enabled.
@@ -58,12 +58,12 @@ pub struct ServiceState {
     pub budgets: Vec<(RuleId, Window)>,
 }
 
-/// Who reads decision inputs.
+/// The caller for whom decision inputs are read.
 #[derive(Clone, Copy)]
 pub enum Reader<'a> {
     /// An agent whose key was verified.
     Verified(AgentId),
-    /// The holder of a key that was not verified yet, at this time.
+    /// A caller with a key that is not verified yet, at this time.
     Unverified(&'a PresentedKey, Timestamp),
 }
 
@@ -93,7 +93,7 @@ impl ServiceState {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
 
-    /// A window from which more has rolled out at `at` than [`Ledger::read_live`] reads, so that its spend is unknown.
+    /// A window with more expired entries at `at` than [`Ledger::read_live`] reads, so that its spend is unknown.
     pub fn too_long(&self, at: Timestamp) -> Option<&Window> {
         self.windows().find(|window| window.hides_expired(at))
     }
@@ -101,8 +101,8 @@ impl ServiceState {
 
 impl Ledger {
     /// Reads the inputs and the agent, if it exists: 5 read units, 6 with an approval, and one more for each budget;
-    /// budgets take a second round trip. Budgets are not read for an unverified caller whose key is not the agent's own and
-    /// valid, so that a wrong secret causes the same work as an agent that does not exist.
+    /// budgets need a second round trip. If an unverified caller's key is not a valid key of the agent, budgets are not
+    /// read, so that a wrong secret causes the same work as an agent that does not exist.
     pub async fn decision_inputs(
         &self,
         caller: impl Into<Reader<'_>>,
@@ -154,8 +154,8 @@ impl Ledger {
         }
     }
 
-    /// Reads more of each window that may have unread expired entries, so that its spend at `at` is exact, unless more
-    /// has rolled out than one call reads ([`ServiceState::too_long`]).
+    /// Reads more of each window that may have unread expired entries, so that its spend at `at` is exact. If more
+    /// entries have expired than one call reads, it stays unknown ([`ServiceState::too_long`]).
     pub async fn read_live(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
         let left = PagesLeft::of_a_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);

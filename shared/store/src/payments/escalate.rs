@@ -1,8 +1,9 @@
-//! The escalation: writes the approval, the idempotency record that names it, and the decision, in one transaction.
+//! The escalation: writes the approval, its idempotency record and the decision in one transaction.
 //!
 //! Invariant: at most one approval of a request is open. The approvals of identical requests share one partition and
-//! are numbered from 0; each number can be used once. An escalation whose number is used by an open approval joins that
-//! approval. The number of an agent's waiting approvals is limited (`waiting.rs`). Nothing is reserved.
+//! are numbered from 0; each number can be used once. If an open approval has the number of an escalation, the
+//! escalation uses that approval. The number of an agent's waiting approvals is limited (`waiting.rs`). Nothing is
+//! reserved.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -30,7 +31,7 @@ pub enum Escalated {
     Joined(Approval),
     /// The idempotency key was used already. The caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
-    /// The agent's limit of waiting approvals is reached, and no open approval is for this request. Nothing was
+    /// The agent has the maximum number of waiting approvals, and no open approval is for this request. Nothing was
     /// written, so the caller records the refusal under the same id.
     TooMany,
 }
@@ -44,7 +45,7 @@ enum Role {
     Decision,
 }
 
-/// The approval that the idempotency record will name.
+/// The approval for the idempotency record.
 enum Place {
     /// A new approval.
     New(Approval),
@@ -68,12 +69,13 @@ impl Place {
 }
 
 impl Ledger {
-    /// Creates the approval that a decision asks for, or joins the open one, and binds the idempotency key to it. The
+    /// Creates the approval that a decision requires, or uses the open one, and binds the idempotency key to it. The
     /// decision is recorded in the same transaction, with the approval's id. A new approval expires at `expires_at`. It
     /// is created only if fewer than `most` of the agent's approvals are waiting.
     ///
     /// If several conditions failed, the first of these determines the result: the key is used, the approval's number
-    /// is used, too many approvals wait. So the limit never refuses a repeated or joining request.
+    /// is used, too many approvals wait. So the limit never refuses a repeated request, or one that uses an open
+    /// approval.
     pub async fn escalate(
         &self,
         key: &Fingerprint,
@@ -153,7 +155,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Reads the newest approval of this request, and joins it if it is open, or takes the next number otherwise.
+    /// Reads the newest approval of this request: uses it if it is open, and otherwise the next number.
     async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
         let Some(newest) = self.newest_approval(decision.agent, &decision.fingerprint).await? else {
             return Ok(Place::New(asked(decision, expires_at, 0)?));
@@ -189,13 +191,13 @@ fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
     approval.status(decision.at).is_open()
 }
 
-/// Whether this same escalation bound the key, in an attempt whose response was lost.
+/// Whether an attempt of the same escalation, whose response was lost, bound the key.
 fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place) -> bool {
     matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
         if *transaction == decision.transaction && *approval == place.approval().id)
 }
 
-/// The approval that a decision asks for.
+/// The approval that a decision requires.
 fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
     let (Reason::ApprovalRequired { threshold, rule, .. }, Some(operation)) =
         (&decision.reason, decision.operation.clone())

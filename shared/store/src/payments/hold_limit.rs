@@ -1,27 +1,29 @@
-//! The cap on the holds of one agent. One agent's holds must not exhaust the number that reconcile can resolve in time.
+//! The maximum number of holds of one agent, so that no agent creates more holds than reconcile can resolve in time.
 //!
 //! A hold is open until its payment is confirmed or can no longer be made, which takes at most as long as the longest
-//! authorization. So all payments within a span of that length are counted, whatever their outcome, and the end of a
-//! hold needs no write. Spans are fixed, so an interval of one span's length that crosses a boundary may contain twice
-//! the cap, and each environment may exceed it by a chunk. `people/chunked_counter.rs` implements the counters.
+//! authorization. So all payments within a span of that length are counted, regardless of their outcome, and the end of
+//! a hold needs no write. Spans are fixed, so an interval of one span's length that crosses a boundary may contain
+//! twice the maximum, and each environment may exceed it by a chunk. `people/chunked_counter.rs` implements the
+//! counters.
 
 use crate::people::chunked_counter::ChunkedCounter;
 use aws_sdk_dynamodb::Client;
 use purser_domain::{AgentId, Duration, Result, Timestamp};
 use std::{num::NonZeroU64, sync::Arc};
 
-/// The cap on an agent's payments within one span.
+/// The maximum number of an agent's payments within one span.
 #[derive(Clone, Debug)]
 pub struct HoldLimit(ChunkedCounter<AgentId, ()>);
 
 impl HoldLimit {
-    /// The counters in the throttle table, each limited to `most` in a span as long as the longest authorization.
+    /// Creates the limit with its counters in the throttle table. Each counter is limited to `most` in a span as long
+    /// as the longest authorization.
     pub fn new(db: Client, table: impl Into<Arc<str>>, most: u32, longest: Duration) -> Self {
         let span = NonZeroU64::new(longest.secs()).unwrap_or(NonZeroU64::MIN);
         Self(ChunkedCounter::new(db, table.into(), most, span))
     }
 
-    /// Returns 429 until the span ends if the agent has reached the cap.
+    /// Returns 429 until the span ends if the agent has reached the limit.
     pub fn check(&self, agent: AgentId, now: Timestamp) -> Result<()> {
         self.0.check(agent, now, |()| true)
     }

@@ -17,7 +17,7 @@ pub enum IdempotencyRecord {
     Escalated {
         /// The fingerprint of the request.
         fingerprint: Fingerprint,
-        /// The approval it waits for.
+        /// The approval that the request waits for.
         approval: ApprovalId,
         /// The decision.
         transaction: TransactionId,

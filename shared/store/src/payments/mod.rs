@@ -1,4 +1,4 @@
-//! Payments (decision inputs, reservation, settlement, decision record), payouts, and the claims of agents on wallets.
+//! Payments (decision inputs, reservation, settlement, decision record), payouts, and the claims of wallets by agents.
 
 pub(crate) mod decision;
 pub(crate) mod decision_inputs;

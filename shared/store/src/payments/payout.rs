@@ -1,9 +1,9 @@
 //! An agent's payout address, and the reservation of a payout to it.
 //!
-//! Invariants: only `payments` writes the address and its waiting period, by its own clock. A payout is one transaction
-//! with the record that it was decided on, so it goes to the stored address after the waiting period, and only one of
-//! two concurrent payouts is reserved. A payout's idempotency key is bound permanently. No payout is reserved while the
-//! latest one is open; a revert can reopen an earlier one (`revert_confirmation.rs`).
+//! Invariants: only `payments` writes the address and its delay, by its own clock. A payout is one transaction with the
+//! record that its decision used. So it goes to the stored address after the delay, and only one of two concurrent
+//! payouts is reserved. A payout's idempotency key is bound permanently. No payout is reserved while the latest one is
+//! open; a revert can reopen an earlier one (`revert_confirmation.rs`).
 //!
 //! The record names the latest payout, which is open while its settlement is authorized. So the record need not change
 //! when the payout ends on chain.
@@ -35,9 +35,9 @@ pub struct PayoutKey {
 /// The inputs of a payout's decision, strongly consistent.
 #[derive(Clone, Debug)]
 pub struct PayoutInputs {
-    /// The agent.
+    /// The agent; `None` if it does not exist.
     pub agent: Option<Agent>,
-    /// Its payout address.
+    /// The record of its payout address.
     pub record: PayoutRecord,
     /// The operators' freezes.
     pub freezes: Freezes,
@@ -115,7 +115,7 @@ impl Ledger {
     }
 
     /// Reserves a payout: 9 write units, and 2 more if the agent had a payout before. A transaction that only
-    /// conflicted with others is sent again after a pause; after four pauses the caller reads again.
+    /// conflicted with others is sent again after a pause; after four pauses the caller must read again.
     pub async fn reserve_payout(
         &self,
         grant: &PayoutGrant,
@@ -142,7 +142,7 @@ impl Ledger {
             .with("sid", &terms.id);
         transaction.put(Role::Key, self.put_new(key.into_item()))?;
         if let Some(latest) = grant.record().latest {
-            // A reorg may have reopened it since it was read.
+            // A reorganization may have reopened the latest payout since it was read.
             let check = ConditionCheck::builder()
                 .table_name(&*self.table)
                 .set_key(Some(Key::settlement(terms.agent, latest).attributes()))

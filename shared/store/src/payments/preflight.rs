@@ -1,5 +1,5 @@
-//! Replay keys of preflights, one row each, with the fingerprint of the request. Spending does not depend on them:
-//! authorize never reads them, and DynamoDB deletes them by TTL.
+//! Replay keys of preflights: one row each, with the fingerprint of the request. They don't affect spending: authorize
+//! never reads them, and DynamoDB deletes them by TTL.
 
 use crate::{
     codec::attribute::Attribute as _, codec::fault::failed, codec::item::Draft, codec::key::Key, codec::ledger::Ledger,
@@ -7,7 +7,7 @@ use crate::{
 use aws_sdk_dynamodb::{operation::put_item::PutItemError, types::ReturnValuesOnConditionCheckFailure};
 use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 
-/// The request that a replay key belongs to.
+/// The request to which a replay key belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayKey {
     /// This request holds the key, for a day from now.

@@ -5,7 +5,7 @@
 //! payment that was released, confirmed late and reverted since it was read has other entries. If an entry was evicted
 //! before, its amount is no longer in the total, and that window is not changed.
 //!
-//! Deliberately elsewhere: the proof that the payment can never be made ([`Unusable`] comes from the domain alone).
+//! Deliberately elsewhere: the proof that the payment can never be made (only the domain makes an [`Unusable`]).
 
 use crate::{
     codec::attribute::{Attribute as _, text},

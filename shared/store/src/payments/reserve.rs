@@ -1,9 +1,10 @@
 //! The reservation of a payment, in one transaction.
 //!
 //! Its conditions check everything that the decision was based on: the agent's record, the policy and the rules by
-//! their stamps on the windows, the room by `total`, evictions by `hz`, the idempotency key by its absence, the
-//! approval by its state. The failed condition determines the result, in the order given at [`Ledger::reserve`].
-//! Afterwards either the settlement, its idempotency record and its entries all exist, or none of them does.
+//! their stamps on the windows, the available amount by `total`, evictions by `hz`, the idempotency key by its absence,
+//! and the approval by its state. The failed condition determines the result, in the order documented at
+//! [`Ledger::reserve`]. Afterwards either the settlement, its idempotency record and its entries all exist, or none of
+//! them does.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -37,7 +38,7 @@ pub enum Reserved {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
-    /// The approval that is consumed.
+    /// The approval that the payment uses.
     Approval,
     /// The idempotency key.
     Key,
@@ -51,8 +52,8 @@ impl Ledger {
     ///
     /// If several conditions failed, the first of these determines the result: the approval was used, the idempotency
     /// key was used, any other. A transaction that only conflicted with others is sent again after a pause; after four
-    /// pauses the caller reads again. `backoff` limits the total number of attempts, after which an error is returned
-    /// and nothing is reserved.
+    /// pauses the caller must read again. `backoff` limits the total number of attempts, after which an error is
+    /// returned and nothing is reserved.
     pub async fn reserve(
         &self,
         grant: &Grant<'_>,
@@ -64,7 +65,7 @@ impl Ledger {
         if transaction.len() > MOST_ACTIONS {
             // Many budgets, each with many expired entries: evict them first, so that the next attempt is small.
             for charge in grant.charges() {
-                // The next read shows whether it succeeded.
+                // The next read shows whether the eviction succeeded.
                 let _evicted = self
                     .evict(charge.scope, charge.length, charge.stamp, charge.evict)
                     .await?;
@@ -124,7 +125,7 @@ impl Ledger {
         }
     }
 
-    /// Consumes an approval, which must be approved for this request and not expired.
+    /// Uses an approval, which must be approved for this request and not expired.
     fn use_up(&self, approval: ApprovalId, terms: &Terms, fingerprint: &Fingerprint) -> UpdateBuilder {
         self.update(&Key::approval(approval))
             .update_expression("SET st = :executed, sid = :settlement")

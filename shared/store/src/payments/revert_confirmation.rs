@@ -1,10 +1,10 @@
-//! The revert of a confirmation whose transfer is gone from the chain: the settlement is held again, and a decision
+//! The revert of a confirmation whose transfer is no longer on the chain: the settlement is held again, and a decision
 //! records the revert.
 //!
-//! Both are written in one transaction. The window entry is not changed, because it has counted all along. The claim on
+//! Both are written in one transaction. The window entry is not changed, because it counted all the time. The claim on
 //! the transaction names a block that is no longer on the chain; it stays until that block is checked.
 //!
-//! Deliberately elsewhere: the proof ([`TransferGone`] comes from the domain alone), and what happens to the hold.
+//! Deliberately elsewhere: the proof (only the domain makes a [`TransferGone`]), and the processing of the hold.
 
 use crate::{
     codec::attribute::{Attribute as _, text},

@@ -6,8 +6,8 @@
 //! contract's 409). Reconcile confirms each settlement by its own transfer, because two transfers are two payments. No
 //! transfer confirms two settlements: each is matched by its settlement's own nonce.
 //!
-//! Confirming a held settlement does not change its window: the entry counts until it rolls out. A spend that had been
-//! released is counted again from now on, even above the caps, because the money is spent.
+//! Confirming a held settlement does not change its window: the entry counts until it expires. If the spend had been
+//! released, it is counted again from now on, even above the caps, because the money is spent.
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
@@ -43,7 +43,7 @@ pub enum Claim {
 pub enum Confirmed {
     /// The settlement is confirmed with this transfer.
     Done(Settlement),
-    /// The settlement was confirmed before; the stored state.
+    /// The settlement was already confirmed; contains its stored state.
     Already(Settlement),
     /// The transaction confirmed another settlement. Nothing was written.
     TransactionUsed {
@@ -55,10 +55,10 @@ pub enum Confirmed {
 /// The result of another transition of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// The transition was made; the stored state.
+    /// The transition was made; contains the stored state.
     Done(Settlement),
-    /// The stored settlement, which was already in another state, maybe because of an earlier attempt.
-    /// Nothing was written.
+    /// The stored settlement, which was already in another state, maybe because of an earlier attempt. Nothing was
+    /// written.
     Superseded(Settlement),
 }
 
@@ -312,8 +312,8 @@ impl Ledger {
         }
     }
 
-    /// Confirms a settlement whose spend was released. It counts again, at a time up to which no window has been
-    /// cleared yet.
+    /// Confirms a settlement whose spend was released. It counts again, at a time whose entries were not evicted from
+    /// any of its windows yet.
     async fn confirm_released(
         &self,
         settlement: &Settlement,
@@ -342,7 +342,7 @@ impl Ledger {
             if refusal.names(Role::Settlement) || !refusal.names(Role::Window) {
                 return Err(no_such_settlement());
             }
-            // A window was cleared beyond the chosen time, so a later time is needed.
+            // Entries after the chosen time were already evicted from a window, so a later time is needed.
             backoff.wait().await?;
         }
     }
@@ -366,7 +366,7 @@ impl Ledger {
     }
 
     /// Counts a payment in its windows as if it were authorized now, without checking the caps. Returns the time at
-    /// which it counts, up to which no window has been cleared yet.
+    /// which it counts: the first one whose entries were not evicted from any of its windows yet.
     ///
     /// A budget whose rule was removed is skipped, because it no longer limits anything.
     async fn count_anew(

@@ -1,8 +1,8 @@
-//! The claims that bind a wallet to the agent it was attested for: two rows, which only `payments` can write.
+//! The claims that bind a wallet to the agent that it was attested for: two rows, which only `payments` can write.
 //!
 //! Invariants: a wallet is claimed by one agent, an agent claims one wallet, and neither row is changed or removed.
-//! `payments` writes both before it signs an attestation, so a wallet's key attests at most one agent. Operators write
-//! those of agents that were attested before there were claims, once, with `claim-wallets`.
+//! `payments` writes both before it signs an attestation, so a wallet's key attests at most one agent. For agents that
+//! were attested before claims existed, operators write the claims once, with `claim-wallets`.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -18,7 +18,7 @@ use purser_domain::{Address, Agent, AgentId, Result};
 /// The result of claiming a wallet for an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalletClaim {
-    /// The wallet is this agent's, by this or an earlier attempt.
+    /// The agent has claimed the wallet, in this or an earlier attempt.
     Granted,
     /// Another agent has claimed the wallet.
     OtherAgent,
@@ -29,11 +29,12 @@ pub enum WalletClaim {
 /// The result of claiming the wallets of all agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimedWallets {
-    /// The number of agents whose wallet is claimed for them.
+    /// The number of agents that have claimed their wallet.
     pub claimed: usize,
-    /// Agents without a claim: another agent or wallet has it, or their wallet has not attested them.
+    /// The agents without a claim: another agent has claimed their wallet, they have claimed another wallet, or their
+    /// wallet has not attested them.
     pub refused: Vec<AgentId>,
-    /// The number of rows that can't be read.
+    /// The number of unreadable rows.
     pub unreadable: usize,
 }
 
@@ -44,7 +45,8 @@ enum Role {
 }
 
 impl Ledger {
-    /// Claims each agent's wallet for it if `is_attested` holds: 4 write units for each. A repetition changes nothing.
+    /// Claims each agent's wallet for it if `is_attested` returns `true`: 4 write units for each. A repetition changes
+    /// nothing.
     pub async fn claim_wallets(&self, is_attested: impl Fn(&Agent) -> bool) -> Result<ClaimedWallets> {
         let mut done = ClaimedWallets::default();
         let all = WalletPart { index: 0, of: 1 };

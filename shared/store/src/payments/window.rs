@@ -2,9 +2,9 @@
 //!
 //! Invariants: `total` is the sum of the existing entries; every write that adds, evicts or releases an entry changes
 //! `total` and `ver` in the same transaction. The horizon is the time of the newest entry that was evicted because it
-//! had rolled out of a window of this length; no entry that old is ever added again. `pver` and `aver` bind every
-//! charge to the versions of the policy and of the agent's record. Entries must not expire by TTL, because `total`
-//! would not be lowered.
+//! was older than the length of the window; no entry that old is ever added again. `pver` and `aver` bind every charge
+//! to the versions of the policy and of the agent's record. Entries must not expire by TTL, because `total` would not
+//! be lowered.
 //!
 //! The function `people` writes the stamps `pver` and `aver`; `payments` and `reconcile` write everything else. Their
 //! IAM roles restrict both to their own attributes, so a write of a stamp must name no others. A window begins with its
@@ -33,18 +33,20 @@ use std::sync::{
 const OLDEST: u16 = 8;
 /// The number of entries read in each further query: `LOOKED_AT` of the domain.
 const PAGE: u16 = 1_000;
-/// The most pages one call reads to compute its windows' spend: 20,000 entries, more than authorize can evict within
-/// its timeout, for some 740 read units. A longer window waits until reconcile evicts ([`crate::EvictionRequest`]).
+/// The maximum number of pages that one call reads to compute its windows' spend: 20,000 entries, more than authorize
+/// can evict within its timeout, for some 740 read units. A longer window waits until reconcile evicts
+/// ([`crate::EvictionRequest`]).
 const MOST_PAGES: u32 = 20;
-/// The most expired entries that one transaction evicts. The totals take one of its 100 actions; the rest is headroom.
+/// The maximum number of expired entries that one transaction evicts. The totals take one of its 100 actions; the rest
+/// is headroom.
 const DRAIN: u16 = 90;
 
-/// Requires that the versions a charge was judged by are still current: the same policy or rule, and no narrowing edit
-/// of the agent's record after the version that was read.
+/// Requires that the versions used for the charge are still current: the same policy or rule, and no narrowing edit of
+/// the agent's record after the version that was read.
 const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
-/// Requires that the window was not cleared beyond the time that follows.
+/// Requires that no entry after the following time was evicted from the window.
 const NOT_CLEARED: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
-/// Requires room for the added amount.
+/// Requires that the added amount fits.
 const ROOM: &str = "(attribute_not_exists(#total) OR #total <= :room)";
 
 /// The result of evicting a window's expired entries.
@@ -60,12 +62,12 @@ pub enum Cleared {
     Outdated,
 }
 
-/// The number of pages that a call may still read. Clones share the number.
+/// The number of pages that a call may still read. Clones share the counter.
 #[derive(Clone, Debug)]
 pub(crate) struct PagesLeft(Arc<AtomicU32>);
 
 impl PagesLeft {
-    /// The pages that one call may read.
+    /// The number of pages that one call may read.
     pub(crate) fn of_a_call() -> Self {
         Self(Arc::new(AtomicU32::new(MOST_PAGES)))
     }
@@ -91,7 +93,7 @@ impl Ledger {
     }
 
     async fn head_with(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Window> {
-        // One more for the totals, which come before the entries.
+        // One more item for the totals, which are before the entries.
         let (items, complete) = self.partition(scope, None, oldest.saturating_add(1)).await?;
         let mut window = empty(scope, length, complete);
         for item in &items {
@@ -122,8 +124,8 @@ impl Ledger {
     /// Whether the window is unchanged since it was read and the idempotency key has authorized nothing. If so, the
     /// read of the window was a consistent snapshot, valid between the two reads.
     ///
-    /// The key is read again because it may have been read before the window: the room may be taken by this same
-    /// payment, authorized by a concurrent duplicate of the call.
+    /// The key is read again because it may have been read before the window: a concurrent duplicate of the call may
+    /// have authorized this same payment, which then counts in the window.
     pub async fn unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
@@ -139,8 +141,8 @@ impl Ledger {
         Ok(is_unchanged && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 
-    /// Reads more of the window's oldest entries, for [`Window::tells_more`]. They may be newer than the rest: check
-    /// [`Ledger::unchanged_since`] afterwards.
+    /// Reads more of the window's oldest entries, for [`Window::tells_more`]. They may be newer than the rest of the
+    /// window, so the caller must check [`Ledger::unchanged_since`] afterwards.
     pub async fn read_further(&self, window: &mut Window) -> Result<()> {
         let after = window.oldest.last().map(|last| key::of_entry(window.scope, last));
         let after = after.unwrap_or_else(|| Key::window(window.scope));
@@ -153,10 +155,10 @@ impl Ledger {
     }
 
     /// The given windows whose total is not zero. Their spend at `at` ([`Window::spend`]) is exact, or an upper bound
-    /// if more has rolled out than one call reads. For display only: no decision depends on it, and the reads are not a
-    /// snapshot.
+    /// if more entries have expired than one call reads. For display only: no decision depends on it, and the reads are
+    /// not a snapshot.
     pub async fn windows_in_use(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
-        /// The most windows read concurrently.
+        /// The maximum number of windows read concurrently.
         const AT_ONCE: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
         let left = PagesLeft::of_a_call();
@@ -193,8 +195,8 @@ impl Ledger {
         Ok(window)
     }
 
-    /// Reads on while the window may have unread expired entries and pages are left. Expired entries are subtracted and
-    /// forgotten page by page, so neither memory nor arithmetic grows with the window.
+    /// Continues reading while the window may have unread expired entries and pages are left. Expired entries are
+    /// subtracted and dropped page by page, so memory use does not grow with the window.
     pub(crate) async fn read_expired(&self, window: &mut Window, at: Timestamp, left: &PagesLeft) -> Result<()> {
         let last = window.oldest.last().map(|last| key::of_entry(window.scope, last));
         let mut after = last.unwrap_or_else(|| Key::window(window.scope));
@@ -212,9 +214,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Evicts the entries that have rolled out at `at`, oldest first, as many as fit into one transaction. Used for a
-    /// window with more expired entries than a decision reads. Only its scope, length and stamp are used; the rest is
-    /// read again.
+    /// Evicts the entries that have expired at `at`, oldest first, as many as fit into one transaction. Used for a
+    /// window with more expired entries than a decision reads. Only the scope, length and stamp of `window` are used;
+    /// the rest is read again.
     pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<Cleared> {
         let current = self.head_with(window.scope, window.length, DRAIN).await?;
         if current.stamp != window.stamp {
@@ -234,8 +236,8 @@ impl Ledger {
     }
 
     /// Evicts up to [`DRAIN`] of these entries of a window and writes nothing else. Returns `false` if a concurrent
-    /// write prevents it. The entries have expired by the window length of this version of the policy or rule; under
-    /// another version they may still count.
+    /// write prevents it. The entries have expired under this version of the policy or rule; under another version,
+    /// with another length, they may still count.
     pub(crate) async fn evict(
         &self,
         scope: WindowScope,
@@ -338,8 +340,8 @@ impl Ledger {
             .expression_attribute_values(":agent", agent_version.write())
     }
 
-    /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether the last item is
-    /// included.
+    /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether no items follow
+    /// them.
     async fn partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
         let query = self
             .db
@@ -375,7 +377,7 @@ pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: Settlem
 }
 
 /// The attribute with the horizon of a window of this length. The horizon plus the length is the earliest time that an
-/// entry may have. Each length has its own horizon: combined with a changed length, an old horizon could push an
+/// entry may have. Each length has its own horizon: combined with a changed length, an old horizon could postpone an
 /// entry's time into the future.
 pub(crate) fn horizon_name(length: Duration) -> String {
     format!("hz{}", length.secs())

@@ -10,8 +10,8 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl Ledger {
-    /// The facts of an edit of an agent's record, which names the owner. The edit's version makes the ids of its facts
-    /// unique.
+    /// The facts of an edit of an agent's record, which contains the owner. The edit's version makes the ids of its
+    /// facts unique.
     pub(crate) fn facts_of_agent(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.read_agent(self.agent_in(image)?, image);
         let Some(image) = &change.new else {
@@ -55,7 +55,7 @@ impl Ledger {
         Ok(facts)
     }
 
-    /// The fact that a policy was created or edited. Storing a default of the starting set gives no fact.
+    /// The fact that a policy was created or edited. Storing a default policy of the starting set is not a fact.
     pub(crate) fn facts_of_policy(&self, change: &Change) -> Result<Vec<Fact>> {
         let Some(image) = &change.new else {
             return Ok(Vec::new());
@@ -82,10 +82,10 @@ impl Ledger {
         Ok(vec![Fact::of_agent(agent, kind, id, change.at, data)])
     }
 
-    /// The fact that a payout address was named or removed.
+    /// The fact that a payout address was set or removed.
     pub(crate) fn facts_of_payout_address(&self, change: &Change) -> Result<Vec<Fact>> {
         let Some(image) = change.new.as_ref().filter(|image| image.contains_key("ver")) else {
-            // The row of a payout's idempotency key.
+            // The row of a payout's idempotency key has no version.
             return Ok(Vec::new());
         };
         let agent = self.agent_in(image)?;

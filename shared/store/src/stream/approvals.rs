@@ -6,13 +6,13 @@ use crate::{
 };
 use purser_domain::{Approval, ApprovalStatus, Duration, EventData, EventId, EventKind, Resolution, Result, Timestamp};
 
-/// The delay after an approval's end before its expiry is published. A payment may use the approval until its end by
-/// the clock of the authorizing function, which writes within its timeout of 15 seconds. The rest allows for clock
-/// skew.
+/// The delay after an approval's expiry before the expiry is published. The function that authorizes a payment may use
+/// the approval until it expires by that function's clock, and writes within its timeout of 15 seconds. The rest of the
+/// delay allows for clock skew.
 const CERTAIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
-    /// The fact that an approval was asked for, decided or used.
+    /// The fact that an approval was requested, decided or used.
     pub(crate) fn facts_of_approval(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.listed_approval(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -63,12 +63,12 @@ impl Fact {
     }
 }
 
-/// Whether payments can no longer use an approval that ended at `end`.
+/// Whether payments can no longer use an approval that expired at `end`.
 fn is_certain(end: Timestamp, now: Timestamp) -> bool {
     end.after(CERTAIN) <= now
 }
 
-/// The latest end of an approval that has certainly expired by `now`.
+/// The latest expiry of an approval that has certainly expired by `now`.
 pub(crate) fn certain_until(now: Timestamp) -> Timestamp {
     now.before(CERTAIN)
 }

@@ -15,8 +15,8 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl CatalogTable {
-    /// The changes for agents that an edit of a service made, at its time. Also the delayed changes that had taken
-    /// effect before the edit and that the row no longer lists as waiting.
+    /// The facts of an edit of a service, at the edit's time: its changes for agents, and the delayed changes that had
+    /// taken effect before the edit and that the row no longer contains as delayed.
     pub(crate) fn facts_of_service(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.read_service(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -59,10 +59,10 @@ impl Fact {
     }
 }
 
-/// The fact that a delayed change has taken effect. It has the same id whether it comes from the row with the waiting
-/// change or from the edit that merges it into the operation.
+/// The fact that a delayed change has taken effect. Its id is the same whether it is derived from the row with the
+/// delayed change or from the edit that merges the change into the operation.
 fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Option<Fact> {
-    // The epoch is before any waiting change takes effect.
+    // The epoch is before any delayed change takes effect.
     let (past, present) = (operation.pricing(Timestamp::EPOCH), next.pricing());
     let kind = if payee(past) != payee(present) {
         EventKind::ServicePayeeChanged

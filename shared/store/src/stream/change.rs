@@ -13,13 +13,13 @@ pub struct Change {
     pub table: String,
     /// The record's sequence number in its shard.
     pub sequence: String,
-    /// The time of the change, to the second. It is the same for every reader of the record.
+    /// The time of the change, to the second. Every reader of the record sees the same time.
     pub at: Timestamp,
     pub(crate) old: Option<Item>,
     pub(crate) new: Option<Item>,
 }
 
-/// A record that can't be read. The error contains names of members and keys, never values.
+/// The error for an unreadable record. It contains names of members and keys, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` of a stream's record can't be read")]
 pub struct Unreadable {
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(Change::parse(&with_fraction).unwrap().at, change.at);
     }
 
-    /// They keep the sequence number where there is one.
+    /// The error contains the sequence number, if the record has one.
     #[test]
     fn invalid_stream_records_name_the_faulty_member() {
         type Spoil = fn(&mut Value);

@@ -4,7 +4,7 @@ use purser_domain::{
     AgentId, Error, Event, EventData, EventId, EventKind, EventSource, EventSubject, PersonId, Result, Timestamp,
 };
 
-/// Something that happened.
+/// A fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
     /// The id, which is always the same for the same fact.
@@ -54,7 +54,7 @@ impl Fact {
         }
     }
 
-    /// The agent whose owner must be looked up before the fact can be published.
+    /// The agent whose owner must be read before the fact can be published.
     pub const fn agent_of_owner(&self) -> Option<AgentId> {
         match self.owner {
             FactOwner::OfAgent(agent) => Some(agent),

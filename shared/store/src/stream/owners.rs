@@ -1,7 +1,7 @@
 //! The owners of agents, for facts whose rows do not name an owner.
 //!
-//! They are read strongly consistent, after the facts happened, and used for one batch only. So a former owner never
-//! receives an event that happened after the handover.
+//! They are read strongly consistent, after the facts occurred, and used for one batch only. So a previous owner never
+//! receives an event that occurred after the handover.
 
 use crate::codec::{backoff::Backoff, fault::failed, item::member, key::Key, ledger::Ledger};
 use aws_sdk_dynamodb::types::KeysAndAttributes;
@@ -13,13 +13,13 @@ use std::collections::{BTreeSet, HashMap};
 pub struct Owners(HashMap<AgentId, PersonId>);
 
 impl Owners {
-    /// The owner of an agent, if it was among those read and exists.
+    /// The owner of an agent, if the agent exists and its owner was read.
     pub fn of(&self, agent: AgentId) -> Option<PersonId> {
         self.0.get(&agent).cloned()
     }
 }
 
-/// The most keys of one `BatchGetItem` (API reference).
+/// The maximum number of keys in one `BatchGetItem` (API reference).
 const BATCH: usize = 100;
 const READING: &str = "reading agents' owners";
 

@@ -11,8 +11,8 @@ use purser_domain::{
 };
 
 impl Ledger {
-    /// The transitions of a payment, except a reverted confirmation. That fact comes from its decision, which has an id
-    /// and a time.
+    /// The transitions of a payment, except a reverted confirmation. That fact is derived from its decision, which has
+    /// an id and a time.
     pub(crate) fn facts_of_settlement(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| -> Result<Settlement> { self.read_settlement(self.agent_in(image)?, image) };
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -49,8 +49,8 @@ impl Ledger {
             }
             (Some(SettlementState::Authorized), SettlementState::Expired) => {
                 let kind = kind(EventKind::PaymentReleased, EventKind::PayoutReleased);
-                // A settlement is released again only after it was confirmed late and reverted, and then it counts from
-                // another time.
+                // A settlement is released again only after it was confirmed late and reverted; then it has another
+                // `counted_at`.
                 let id = EventId::of(kind, &[&id, &new.counted_at.micros()]);
                 told(kind, id, change.at, transfer(&new))
             }

@@ -39,7 +39,7 @@ impl Ledger {
             "PO" => self.facts_of_payout_address(change),
             "FREEZES" => self.facts_of_freeze(change),
             "LEVEL" => self.facts_of_wallet_level(change),
-            // Windows, keys, claims, marks, sessions and counters. Their facts come from other rows.
+            // Windows, keys, claims, marks, sessions and counters. Their facts are derived from other rows.
             _ => Ok(Vec::new()),
         }
     }

@@ -1,5 +1,5 @@
-//! Signs of a takeover of a function: security-relevant changes of rows. `events` detects them in the stream, so the
-//! function that writes the rows can't hide them.
+//! Changes of rows that may be signs of a compromised function. `events` detects them in the stream, so the function
+//! that writes the rows can't hide them.
 
 use crate::{
     codec::{attribute::Item, key, ledger::Ledger},
@@ -10,7 +10,7 @@ use purser_domain::{Agent, AgentKey, Result};
 /// A change of a row that raises an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// An agent has a new key, or another secret for one of its keys.
+    /// An agent has a new key, or a key of the agent has another secret.
     Key,
     /// An agent has another wallet.
     Wallet,

@@ -1,4 +1,4 @@
-//! Checkpoints: the records of a shard that were counted.
+//! Checkpoints: the position in a shard's records up to which they were counted.
 //!
 //! Sequence numbers increase within a shard, and Lambda first delivers a shard's records in that order. So the sequence
 //! number of the last counted record determines for every record of the shard whether it was counted.

@@ -33,11 +33,11 @@ pub(super) fn owner_partition(owner: &PersonId) -> String {
     format!("O#{owner}")
 }
 
-/// The number of partitions that an owner's sums by agent are spread over.
+/// The number of partitions for an owner's sums by agent.
 ///
-/// A batch has some 2,000 records (6 MB), and each row in it costs two write units. An owner with 1,000 payments a second
-/// has 2,000 records a second: one batch with up to 1,000 agents, so 2,000 units. One partition takes 1,000 a second,
-/// four take 4,000.
+/// A batch has some 2,000 records (6 MB), and each row in it costs two write units. An owner with 1,000 payments a
+/// second has 2,000 records a second: one batch with up to 1,000 agents, so 2,000 units. One partition accepts 1,000 a
+/// second, four accept 4,000.
 const AGENT_PARTITIONS: usize = 4;
 
 /// The partitions of an owner's sums by agent.

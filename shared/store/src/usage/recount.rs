@@ -101,7 +101,7 @@ fn is_revert(change: &Change) -> bool {
 pub struct Recount {
     usage: UsageTable,
     ledger: Ledger,
-    /// The id of this run. Another run of the same recount has another id, and ends this run.
+    /// The id of this run. Another run that takes over the recount has another id; then this run fails.
     id: String,
     /// The first and the last day.
     pub days: (Day, Day),
@@ -126,12 +126,12 @@ struct Read {
     decisions: Vec<(AgentId, Item)>,
 }
 
-/// The number of rows that are kept in memory before sums are written, some 50 MB.
+/// The number of rows in memory from which on sums are written, some 50 MB.
 const MOST_HELD: usize = 20_000;
 const DOING: &str = "recounting usage";
 
 impl Recount {
-    /// Begins a recount of these days, or takes over a recount in progress with the days it was begun with.
+    /// Begins a recount of these days, or takes over a recount in progress and continues with that recount's days.
     pub async fn begin(
         usage: UsageTable,
         ledger: Ledger,

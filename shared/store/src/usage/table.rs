@@ -44,7 +44,7 @@ enum Role {
 /// The time for which a checkpoint is kept after its last advance. A stream keeps its records for a day.
 const CHECKPOINT_KEPT: Duration = Duration::from_secs_u32(7 * 86_400);
 
-/// The most rows of sums in one transaction, besides the checkpoint and the check for a recount.
+/// The maximum number of rows of sums in one transaction, in addition to the checkpoint and the check for a recount.
 const MOST_ROWS: usize = MOST_ACTIONS - 2;
 
 /// The numbers to add to a row, by attribute.
@@ -65,10 +65,10 @@ impl UsageTable {
         }
     }
 
-    /// Counts those of these records of a shard that were not counted before: one read unit, and for each transaction
-    /// four write units plus two for each row.
+    /// Counts the records of a shard that were not counted before: one read unit, and for each transaction four write
+    /// units plus two for each row.
     ///
-    /// Every record of the shard up to `end` that counts must have been passed before or be among `counts`.
+    /// `counts` must contain every counted record of the shard up to `end` that was not in an earlier call.
     pub async fn count(
         &self,
         shard: &Shard,
@@ -116,7 +116,7 @@ impl UsageTable {
                         Fault::new("a recount is in progress"),
                     ));
                 }
-                // Some records were counted meanwhile, perhaps by this same transaction if its response was lost.
+                // Some records were counted concurrently, or by this same transaction if its response was lost.
                 TransactionOutcome::Refused(refusal) => {
                     checkpoint = match refusal.met(Role::Checkpoint) {
                         Some(item) => Checkpoint::read(Row::new(&self.table, item), item)?,
