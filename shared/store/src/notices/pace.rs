@@ -1,5 +1,5 @@
 //! The pace of a channel: the time from which its next message may be sent. Its version ensures that only one of two
-//! concurrent runs sends.
+//! concurrent runs sends a message.
 
 use crate::{
     codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, transact::was_made,
@@ -7,7 +7,7 @@ use crate::{
 };
 use purser_domain::{NoticeChannel, NoticePace, PersonId, Result, Timestamp};
 
-/// The time in seconds for which an unused pace is kept: longer than waiting events are.
+/// The time in seconds for which an unused pace is kept: longer than a waiting event.
 const KEPT_SECS: u64 = 7 * 86_400;
 
 impl WebhooksTable {
@@ -29,8 +29,8 @@ impl WebhooksTable {
         })
     }
 
-    /// Stores the next version, if the previous one is stored, or nothing for the first version. Returns whether it was
-    /// stored.
+    /// Stores the next version if the previous one is stored, or for the first version, if nothing is stored. Returns
+    /// whether it was stored.
     pub async fn put_notice_pace(
         &self,
         person: &PersonId,

@@ -15,13 +15,13 @@ use purser_domain::{Event, NoticeChannel, PersonId, Result, Timestamp};
 
 /// The time in seconds for which a row is kept. An event that is a day old is never sent, even if redelivered.
 const KEPT_SECS: u64 = 2 * 86_400;
-/// The most events settled in one transaction. Each takes two of its hundred writes (API reference).
+/// The maximum number of events that one transaction settles. Each requires two of its hundred writes (API reference).
 const AT_ONCE: usize = 50;
 
 /// An event that waits to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// The key that it waits under.
+    /// The event's key.
     pub key: String,
     /// The event.
     pub event: Event,
@@ -34,7 +34,8 @@ enum Role {
 }
 
 impl WebhooksTable {
-    /// Queues an event, unless it is already queued, was sent, or need not be sent. Returns whether it is queued now.
+    /// Queues an event, unless it is already queued, was sent, or need not be sent. Returns whether it is in the queue
+    /// now.
     pub async fn enqueue(
         &self,
         person: &PersonId,
@@ -61,8 +62,8 @@ impl WebhooksTable {
         }
     }
 
-    /// Up to `limit` events that wait on a channel with their keys, the most important and oldest first, strongly
-    /// consistent. Each unreadable event gives a separate error.
+    /// Up to `limit` events that wait on a channel with their keys, ordered by importance and then age, strongly
+    /// consistent. Each unreadable event is a separate error.
     pub async fn waiting_notices(
         &self,
         person: &PersonId,
@@ -96,7 +97,7 @@ impl WebhooksTable {
                 transaction.put_unseen(Role::Told, self.told(person, channel, key, now))?;
                 transaction.delete(Role::Waiting, self.delete(&Key::waiting_notice(person, channel, key)))?;
             }
-            // It can't be refused, because it has no condition.
+            // The transaction has no condition, so it can't be refused.
             transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         }
         Ok(())

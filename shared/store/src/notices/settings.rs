@@ -53,7 +53,7 @@ impl WebhooksTable {
     }
 
     /// Up to `limit` people of a shard after `after`, in order, with their settings. Each row with unreadable settings
-    /// gives a separate error.
+    /// is a separate error.
     pub async fn recipients(
         &self,
         part: char,
@@ -81,8 +81,8 @@ impl WebhooksTable {
         read.collect()
     }
 
-    /// Stores the address that the issuer reports as verified at `said_at`, or removes it if there is no longer one.
-    /// Returns whether this report is newer than the stored one.
+    /// Stores the address that the issuer reported as verified at `said_at`, or removes the stored address if the
+    /// issuer reported none. Returns whether this report is newer than the stored one.
     pub async fn keep_address(
         &self,
         person: &PersonId,
@@ -101,7 +101,7 @@ impl WebhooksTable {
                 .update_expression("SET mail = :mail, said = :at")
                 .condition_expression(LATER)
                 .expression_attribute_values(":mail", address.write()),
-            // A person without an address gets no row for it.
+            // No row is created for a person without an address.
             None => update
                 .update_expression("SET said = :at REMOVE mail")
                 .condition_expression(format!("attribute_exists(mail) AND {LATER}")),
@@ -109,7 +109,8 @@ impl WebhooksTable {
         was_made(update.send().await, "keeping a mail address")
     }
 
-    /// Stores the next version if the previous one is stored. Also stores a new URL and removes the one it replaces.
+    /// Stores the next version if the previous one is stored. Also stores a new URL and removes the one that it
+    /// replaces.
     pub async fn edit_notices(
         &self,
         next: &NoticeSettings,

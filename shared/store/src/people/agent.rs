@@ -31,15 +31,15 @@ enum Role {
     Audit,
 }
 
-/// The version of the layout of an agent's record and of everything that belongs to the agent (`docs/data-model.md`). A
-/// record with another layout can't be read, so no decision uses it. That allows a future layout change to migrate one
-/// agent at a time.
+/// The version of the layout of an agent's record and of all other items of the agent (`docs/data-model.md`). A record
+/// with another layout can't be read, so no decision uses it. That allows a future layout change to migrate one agent
+/// at a time.
 const LAYOUT: u32 = 1;
 
-/// The most windows written concurrently.
+/// The maximum number of windows written concurrently.
 const AT_ONCE: usize = 32;
 
-/// Whether an edit narrows, so that it may refuse what the previous version allowed.
+/// Whether an edit narrows, that is, may refuse what the previous version allowed.
 fn narrows(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));

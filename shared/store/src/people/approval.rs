@@ -17,7 +17,7 @@ use purser_domain::{Approval, ApprovalId, ApprovalResolution, Resolution, Result
 /// A person's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalDecision {
-    /// The retry that carries the approval may be authorized once.
+    /// A retry that names the approval may be authorized once.
     Approve,
     /// The request may not be authorized.
     Reject,
@@ -28,7 +28,7 @@ pub enum ApprovalDecision {
 pub enum Resolved {
     /// The decision is stored.
     Done(Approval),
-    /// The approval was no longer pending: decided, used or expired. Nothing was written.
+    /// The approval was no longer pending: it was decided, was used, or has expired. Nothing was written.
     Already(Approval),
     /// There is no such approval, or it belongs to another person.
     NotFound,
@@ -54,7 +54,7 @@ impl Ledger {
 
     /// Stores a person's decision on a pending approval that belongs to that person.
     ///
-    /// Repeating the same ruling after a lost response returns `Done`; any other ruling returns `Already`.
+    /// A repetition of the same decision returns `Done`; a different decision returns `Already`.
     pub async fn resolve_approval(
         &self,
         id: ApprovalId,

@@ -7,9 +7,9 @@
 //! let caller = authenticator.verify(call, agent, inputs, clock.now())?;
 //! ```
 //!
-//! Invariants: a key is verified at a time after its agent was read, so a key that ended meanwhile is rejected. An unknown
-//! agent costs the same comparison as a wrong secret. Only the holder of a valid key learns what the key may not do. A
-//! 429 takes precedence over the result of the read; a 429 from memory also over the read itself.
+//! Invariants: a key is verified at a time after its agent was read, so a key that ended meanwhile is rejected. An
+//! unknown agent costs the same comparison as a wrong secret. Only the holder of a valid key can learn which uses the
+//! key does not allow. A 429 takes precedence over the result of the read; a 429 from memory also prevents the read.
 
 use crate::{people::key_limit::KeyLimit, people::key_use::KeyUses, people::throttle::Throttle};
 use purser_domain::{Agent, ErrorKind, KeyId, KeyScope, KeyUse, PresentedKey, Result, Timestamp};
@@ -49,19 +49,20 @@ fn scope_of(agent: &Agent, key: KeyId) -> Result<&KeyScope> {
     Ok(&key.scope)
 }
 
-/// A call with a well-formed key, which is not verified yet. It has no `Debug`: its key is a secret.
+/// A call with a well-formed key, which is not verified yet. It does not implement `Debug`, because its key is a
+/// secret.
 pub struct UnverifiedCall {
     /// The key.
     pub key: PresentedKey,
     key_use: KeyUse,
-    /// The throttle's counter.
+    /// The scope of the throttle's counter.
     scope: String,
     began: Timestamp,
 }
 
 impl Authenticator {
-    /// Begins a call whose requests are counted by `scope`, such as a source address. Refuses a key that this environment
-    /// remembers as throttled, and a malformed key, whose request is counted.
+    /// Begins a call whose requests are counted by `scope`, such as a source address. Refuses a key that this
+    /// environment remembers as throttled. Also refuses a malformed key, and counts its request.
     pub async fn begin(
         &self,
         scope: impl fmt::Display,
@@ -86,8 +87,8 @@ impl Authenticator {
     /// Runs the read of a call's agent while the call's request is counted; 429 without the read for a scope that this
     /// environment remembers as throttled.
     ///
-    /// `read` must not write, since it runs before the throttle's result is known. Nor may its work reveal whether the
-    /// agent exists, unless the key is that agent's own.
+    /// `read` must not write, since it runs before the throttle's result is known. Its work must not reveal whether the
+    /// agent exists, unless the key is a valid key of the agent.
     pub async fn counting<T>(&self, call: &UnverifiedCall, read: impl Future<Output = Result<T>>) -> Result<T> {
         self.throttle.limit(&call.scope, call.began, read).await
     }
@@ -111,7 +112,7 @@ impl Authenticator {
 
 impl UnverifiedCall {
     fn verified<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<Authenticated<T>> {
-        // Compared even if there is no agent.
+        // The comparison is also made if there is no agent.
         let is_valid = self.key.is_valid_for(agent.as_ref(), now);
         let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
         let key = self.key.key;
@@ -130,7 +131,7 @@ mod tests {
     use purser_domain::{Address, AgentId, AgentStatus, NewKey, Wallet};
     use uuid::Uuid;
 
-    /// The call arrives, the key is revoked, and then the agent is read: the completed revocation must take effect.
+    /// The call begins, the key is revoked, and then the agent is read: the completed revocation must take effect.
     #[test]
     fn keys_revoked_during_authentication_are_rejected() {
         let id = AgentId::from_uuid(Uuid::from_u128(1));

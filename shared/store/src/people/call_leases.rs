@@ -1,10 +1,10 @@
-//! The bound on calls that are open at a time, in all Lambda environments together: a call leases one of its scope's
-//! slots, and returns it when it ends.
+//! The limit on concurrent calls across all Lambda environments: a call leases one of the slots of its scope, and
+//! returns it when it ends.
 //!
-//! A scope is one item, with the end of the lease of each slot. A lease is taken by a conditional update of one free slot,
-//! so two calls never have the same slot; a call that is killed gives its slot back when its lease ends. Taking and
-//! returning cost one write unit each, and one more for each attempt at a slot that was taken. If the item can't be
-//! written, the call is refused: its caller must not hold an environment uncounted.
+//! A scope is one item, with the end of each slot's lease. A lease is acquired by a conditional update of one free
+//! slot, so two calls never have the same slot. If a call is killed, its slot is free again when the lease ends.
+//! Acquiring and returning a slot cost one write unit each, and each attempt at a slot that is no longer free costs one
+//! more. If the item can't be written, the call is refused, because it must not occupy an environment uncounted.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -31,7 +31,7 @@ pub struct CallLeases {
     length: Duration,
 }
 
-/// One slot of a scope, until its end.
+/// A leased slot of a scope.
 #[derive(Debug)]
 pub struct CallLease {
     scope: String,
@@ -39,25 +39,26 @@ pub struct CallLease {
     until: Timestamp,
 }
 
-/// The result of asking for a slot.
+/// The result of requesting a slot.
 #[derive(Debug)]
 pub enum CallLeased {
-    /// A slot.
+    /// The call has this slot.
     Taken(CallLease),
-    /// There is no free slot.
+    /// No slot is free.
     Full {
-        /// The time until the first lease ends, if its call does not end before.
+        /// The time until the first lease ends; its call may end earlier.
         retry_after: Duration,
     },
 }
 
-/// The most attempts at a slot. Each but the first is at one that was free a moment ago.
+/// The maximum number of attempts to acquire a slot. Each later attempt is for a slot that was free in the last
+/// response.
 const ATTEMPTS: u32 = 4;
-/// The wait after slots were free, but others took them first.
+/// The wait if slots were free, but other calls acquired them first.
 const AFTER_A_RACE: Duration = Duration::from_secs_u32(1);
 
 impl CallLeases {
-    /// Creates them in `mcp`'s part of this table. A lease ends after `length`.
+    /// Creates the leases in `mcp`'s part of this table. A lease ends after `length`.
     pub fn of_mcp(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
         Self {
             db: without_throttling_pauses(db),
@@ -73,7 +74,7 @@ impl CallLeases {
         let mut slots: Vec<u32> = (0..most).collect();
         let mut ends = Vec::new();
         for _ in 0..ATTEMPTS {
-            // Any free slot will do; different calls begin with different ones.
+            // Any free slot is suitable; different calls start with different slots.
             let count = u64::try_from(slots.len()).unwrap_or(0);
             let chosen = now.micros().unsigned_abs().checked_rem(count);
             let chosen = chosen.and_then(|at| slots.get(usize::try_from(at).ok()?));
@@ -96,7 +97,7 @@ impl CallLeases {
         })
     }
 
-    /// Returns a slot. A lease that has ended meanwhile may be another call's, which is left alone.
+    /// Returns a slot. If the lease has ended meanwhile and another call has the slot, nothing changes.
     pub async fn end(&self, lease: CallLease) -> Result<()> {
         let update = self.update(&lease.scope, lease.slot);
         let update = update
@@ -106,7 +107,7 @@ impl CallLeases {
         was_made(update.send().await, "ending an open call").map(|_| ())
     }
 
-    /// Takes a slot, or returns the item if the slot is taken.
+    /// Tries to lease a slot. Returns the item if the slot is not free.
     async fn try_slot(&self, scope: &str, slot: u32, until: Timestamp, now: Timestamp) -> Result<Option<Item>> {
         let update = self
             .update(scope, slot)

@@ -1,11 +1,11 @@
-//! Counters per span of time, such as a minute, that all Lambda environments share and add to in chunks. For most
+//! Counters per span of time, such as a minute, which all Lambda environments share and update in chunks. For most
 //! calls, such a limit costs only an addition in memory.
 //!
 //! Calls are counted in memory and added to the stored counter in the background, in chunks of a fiftieth of the limit.
 //! The updated counter shows whether all environments together have reached the limit; from then on this environment
-//! refuses from memory. So between limit and limit + environments × chunk calls are let through, plus those that arrive
-//! while a chunk is being added. If a chunk can't be added, no call is refused, so no spending limit may depend on
-//! these counters.
+//! refuses calls from memory. So the number of allowed calls is between limit and limit + environments × chunk, plus
+//! those that arrive while a chunk is being added. If a chunk can't be added, no call is refused, so no spending limit
+//! may depend on these counters.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -23,10 +23,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The number of chunks that make up the limit.
+/// The number of chunks in a limit.
 const CHUNKS: u32 = 50;
-/// The most counters that one environment remembers. Beyond that it keeps only those that have reached their limit, or
-/// none if all have.
+/// The maximum number of counters that one environment remembers. If it is exceeded, only those that have reached their
+/// limit are kept, or none if all have.
 const MOST_REMEMBERED: usize = 10_000;
 
 /// Counters by `K` with a common limit. A record `R` is kept for each counter that has reached it. Clones share the
@@ -49,7 +49,7 @@ struct Counts<K, R> {
 
 #[derive(Debug)]
 struct Count<R> {
-    /// The number of calls since the last chunk.
+    /// The number of calls since the last full chunk.
     uncounted: u32,
     /// The record, once the limit is reached.
     reached: Option<R>,
@@ -122,7 +122,8 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         }
     }
 
-    /// Returns 429 until the span ends if the counter has reached its limit and `is_meant` accepts its record.
+    /// Returns 429 until the span ends if the counter has reached its limit and `is_meant` returns `true` for its
+    /// record.
     pub(crate) fn check(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
         if !self.counts().reached(key, self.span(now)).is_some_and(is_meant) {
             return Ok(());
@@ -232,7 +233,7 @@ mod tests {
             assert!(counts.of_keys.len() <= MOST_REMEMBERED, "{key}");
         }
         assert_eq!(counts.reached(0, 0), Some(&"record"));
-        // If all of them have reached it, all are forgotten.
+        // All counters have reached their limit, so all are forgotten.
         for key in 0..=10_000 {
             counts.add(key, 0, 3);
             counts.reach(key, 0, "record");

@@ -1,6 +1,6 @@
 //! Freezes by operators. Every decision reads them, so they are kept in one small item with several copies; the agent's
-//! id selects the copy that its decisions read. In addition, each freeze has a row that records who froze the target,
-//! when and why.
+//! id selects the copy that its decisions read. In addition, each freeze has a row with the operator, the time and the
+//! reason.
 //!
 //! Invariants: one transaction writes all copies and the row, so every decision that begins after it is refused. A
 //! missing copy means that nothing is frozen; a copy that can't be read is an error.
@@ -38,7 +38,7 @@ enum Role {
     Audit,
 }
 
-/// A frozen target as the items store it.
+/// A frozen target in its stored form.
 enum Entry {
     /// The name of a set attribute, and a set with the one element.
     Of(&'static str, AttributeValue),
@@ -57,7 +57,7 @@ impl Entry {
 
 impl Ledger {
     /// Stores a freeze, or replaces the record of an existing one. Every decision on the target that begins after this
-    /// has returned is refused.
+    /// function has returned is refused.
     pub async fn freeze(&self, freeze: &OperatorFreeze, audit: &AuditEntry) -> Result<Frozen> {
         let entry = Entry::of(&freeze.target);
         let mut transaction = Transaction::new();
@@ -93,7 +93,8 @@ impl Ledger {
             .set_key(Some(Key::freeze(target).attributes()));
         transaction.delete(Role::Reason, delete)?;
         transaction.audit(Role::Audit, audit)?;
-        // Only its own audit row can refuse it, written by an attempt whose response was lost.
+        // The only condition is that the audit row is new. If it fails, an attempt whose response was lost wrote the
+        // row.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
@@ -127,7 +128,7 @@ impl Ledger {
         item.map(|item| self.read_freeze(&item)).transpose()
     }
 
-    /// The freezes in a copy. Without a copy nothing was ever frozen.
+    /// The freezes in a copy. A missing copy means that nothing was ever frozen.
     pub(crate) fn read_freezes(&self, item: Option<&Item>) -> Result<Freezes> {
         let Some(item) = item else {
             return Ok(Freezes::default());
@@ -152,7 +153,7 @@ impl Ledger {
     }
 }
 
-/// An update of a copy that adds the entry if it is already there or there is room.
+/// An update of a copy that adds the entry if the copy already contains it or has fewer than the maximum.
 fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => {

@@ -1,8 +1,8 @@
 //! The handover of an agent to another owner. Only operators write the offer. Its acceptance is one transaction that
 //! changes the agent's owner and removes the offer.
 //!
-//! Approvals name their owner too, for the index `owner`. They are moved after the transaction, at the latest when they
-//! are next used: the agent's record determines the owner of its approvals.
+//! Approvals contain their owner too, for the index `owner`. They are moved after the transaction, at the latest when
+//! they are next used: the agent's record determines the owner of its approvals.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -20,7 +20,7 @@ use purser_domain::{Agent, AgentId, Approval, Handover, PersonId, Result};
 /// The result of handing an agent over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandedOver {
-    /// The agent belongs to its new owner, by this or an earlier attempt.
+    /// The agent belongs to its new owner, because of this or an earlier attempt.
     Done,
     /// The agent was edited meanwhile; nothing was written.
     Conflict,
@@ -42,7 +42,8 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.put(Role::Offer, self.put(write_offer(offer)))?;
         transaction.audit(Role::Audit, audit)?;
-        // Only its own audit row can refuse it, written by an attempt whose response was lost.
+        // The only condition is that the audit row is new. If it fails, an attempt whose response was lost wrote the
+        // row.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
@@ -53,7 +54,7 @@ impl Ledger {
         let delete = DeleteBuilder::default().table_name(&*self.table);
         transaction.delete(Role::Offer, delete.set_key(Some(Key::handover(agent).attributes())))?;
         transaction.audit(Role::Audit, audit)?;
-        // Only its own audit row can refuse it, as above.
+        // The only condition is that the audit row is new, as above.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
@@ -123,7 +124,7 @@ impl Ledger {
 
     /// Moves every approval of the agent that may be waiting to the agent's owner.
     pub async fn move_approvals(&self, agent: &Agent) -> Result<()> {
-        // A single item, but read in a batch, as everywhere else these sets are read.
+        // It is a single item, but read in a batch, like all other reads of these sets.
         for item in self.get_all(&[Key::waiting(agent.id)]).await? {
             for approval in self.approvals(self.may_wait(&item)?).await? {
                 self.move_approval(&approval, &agent.owner).await?;
@@ -144,7 +145,7 @@ impl Ledger {
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":old", approval.owner.write())
             .expression_attribute_values(":new", owner.to_owned().write());
-        // In a transaction, like every write of an approval by `people`.
+        // The update is a transaction, like every write of an approval by `people`.
         let mut transaction = Transaction::new();
         transaction.update(Role::Approval, update)?;
         let _moved = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;

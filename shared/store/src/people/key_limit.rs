@@ -1,14 +1,14 @@
-//! The cap on an agent key's requests, across all source addresses, so that one agent's load does not affect others.
+//! The limit on an agent key's requests, across all source addresses, so that one agent's load does not affect others.
 //!
-//! Invariant: only calls with a verified key are counted, and only calls with its secret are refused. A caller who
-//! knows just the public half learns nothing and can't use up the limit. `chunked_counter.rs` implements the counters.
+//! Invariant: only calls with a verified key are counted, and only calls with its secret are refused. A caller who has
+//! only the public half learns nothing and can't use up the limit. `chunked_counter.rs` implements the counters.
 
 use crate::people::{chunked_counter::ChunkedCounter, throttle::A_MINUTE};
 use aws_sdk_dynamodb::Client;
 use purser_domain::{Agent, AgentId, AgentKey, KeyId, PresentedKey, Result, Timestamp};
 use std::sync::Arc;
 
-/// The cap on requests of each agent key.
+/// The limit on requests of each agent key.
 #[derive(Clone, Debug)]
 pub struct KeyLimit(ChunkedCounter<(AgentId, KeyId), AgentKey>);
 
@@ -20,7 +20,7 @@ impl KeyLimit {
 
     /// Returns 429 if the key has reached this minute's limit.
     pub(crate) fn check(&self, presented: &PresentedKey, now: Timestamp) -> Result<()> {
-        // The limit does not apply to an ended key: authentication rejects it.
+        // The limit does not apply to a key that has ended, which authentication rejects.
         let is_its_secret = |key: &AgentKey| presented.is_the_secret_of(key, now);
         self.0.check((presented.agent, presented.key), now, is_its_secret)
     }

@@ -1,7 +1,7 @@
 //! The time at which each agent key was last used, for the people who manage keys.
 //!
-//! Best effort: each environment writes it in the background, at most once a minute, and ignores a failed write. It is
-//! in the throttle table, on which no spending depends.
+//! Best effort: each environment writes the time in the background, at most once a minute, and ignores a failed write.
+//! It is stored in the throttle table, on which no spending depends.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -24,15 +24,15 @@ pub struct KeyUses {
     noted: Arc<Mutex<HashMap<(AgentId, KeyId), Timestamp>>>,
 }
 
-/// The precision of a time of use.
+/// The precision of the time of a use.
 const PRECISION: Duration = Duration::from_secs_u32(60);
 /// The time for which a use is kept.
 const KEPT: Duration = Duration::from_secs_u32(400 * 86_400);
-/// The most keys that one environment remembers; beyond that it forgets all of them.
+/// The maximum number of keys that one environment remembers; if it is exceeded, all of them are forgotten.
 const MOST_NOTED: usize = 10_000;
 
 impl KeyUses {
-    /// Creates it for this table.
+    /// Creates the record of key uses in this table.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -73,7 +73,7 @@ impl KeyUses {
         true
     }
 
-    /// The time at which each of these keys was last used, where known.
+    /// The time at which each of these keys was last used, if known.
     pub async fn last(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
         let wanted = keys
             .iter()

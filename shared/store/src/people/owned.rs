@@ -1,4 +1,4 @@
-//! An owner's agents, and the approvals that they asked for.
+//! An owner's agents, and the approvals that they requested.
 //!
 //! The index `owner` only returns keys. It may lag, so a new agent or approval may be missing for a moment; the listed
 //! items are read from the table, strongly consistent.
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The position of an approval among all approvals of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApprovalPlace {
-    /// The time at which it was asked for.
+    /// The time at which it was requested.
     pub created_at: Timestamp,
     /// The id, which distinguishes approvals of the same microsecond.
     pub id: ApprovalId,
@@ -54,7 +54,7 @@ impl Ledger {
         Ok(agents)
     }
 
-    /// Every approval that an owner's agents asked for at or after `from`, in any order.
+    /// Every approval that an owner's agents requested at or after `from`, in any order.
     pub async fn approvals_since(&self, owner: &str, from: Timestamp) -> Result<Vec<Approval>> {
         let (from, to) = owned::approvals_from(from);
         let query = self
@@ -80,8 +80,8 @@ impl Ledger {
         self.ids_of(owner, owned::AGENTS, first).await
     }
 
-    /// The places of up to `most` agents of an owner, in order of creation, starting with `from` or the first. Read
-    /// from the index alone, so the caller must check the owner in the agent's record.
+    /// The positions of up to `most` agents of an owner, in order of creation, starting with `from` or the first agent.
+    /// Read from the index alone, so the caller must check the owner in the agent's record.
     pub async fn agents_from(&self, owner: &str, from: Option<AgentPlace>, most: u32) -> Result<Vec<AgentPlace>> {
         let first = from.map_or_else(
             || owned::AGENTS.to_owned(),
@@ -139,7 +139,7 @@ impl Ledger {
     }
 
     /// These agents in order of creation, each with the ids of its approvals that may be waiting: every waiting
-    /// approval, and possibly some that no longer wait.
+    /// approval, and possibly some that are no longer waiting.
     pub async fn asking(&self, ids: Vec<AgentId>) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
         let ids = ids.into_iter();
         let both: Vec<Key> = ids.flat_map(|id| [Key::agent(id), Key::waiting(id)]).collect();

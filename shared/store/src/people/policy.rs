@@ -31,7 +31,7 @@ impl Ledger {
     /// version is the default of the agent's starting set, the default is stored first.
     ///
     /// The first version also creates the window, and is conditional on the version of the agent's record that fences
-    /// the window. Otherwise a concurrent edit of the agent would not apply to the window.
+    /// the window. Otherwise a concurrent edit of the agent might not apply to the window.
     pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService, audit: &AuditEntry) -> Result<Edited> {
         let mut backoff = Backoff::new();
         loop {

@@ -2,7 +2,8 @@
 //!
 //! A session exists while its row does. Every request reads the row, so deleting it ends the session in all
 //! environments at once. The person's own item records when all sessions were ended, so that no earlier sign-in starts
-//! a session afterwards. Correctness does not depend on TTL: a row that it has not deleted yet is judged by its times.
+//! a session afterwards. Correctness does not depend on TTL: the times in a row are checked, even if TTL has not
+//! deleted it yet.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -21,7 +22,7 @@ use purser_domain::{Error, PersonId, Result, Session, SessionId, Timestamp};
 pub struct Identity<'a> {
     /// The issuer.
     pub issuer: &'a str,
-    /// The issuer's name for the person.
+    /// The person's `sub` at the issuer.
     pub subject: &'a str,
 }
 
@@ -41,7 +42,7 @@ enum Role {
     Audit,
 }
 
-/// The most sessions ended concurrently.
+/// The maximum number of sessions ended concurrently.
 const AT_ONCE: usize = 32;
 /// The time for which a row is kept after the session's end, for environments whose clocks are behind.
 const KEPT_SECS: u64 = 3_600;
@@ -64,7 +65,7 @@ impl Ledger {
             .expression_attribute_values(":signed_in", session.signed_in_at.write());
         let mut transaction = Transaction::new();
         transaction.update(Role::Person, person)?;
-        // The secret is random, so an existing row could only be this session's.
+        // The secret is random, so an existing row with it could only be this session's.
         transaction.put(Role::Session, self.put(write_session(session)))?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
@@ -81,7 +82,7 @@ impl Ledger {
         item.map(|item| self.read_session(person, &item)).transpose()
     }
 
-    /// Records the use of a session. A session that was ended meanwhile stays ended.
+    /// Records the use of a session. A session that was ended meanwhile is not restored.
     pub async fn touch_session(&self, session: &Session, now: Timestamp) -> Result<()> {
         let update = self
             .db
@@ -150,7 +151,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.update(Role::Person, update)?;
         transaction.audit(Role::Audit, audit)?;
-        // A repeated attempt is refused by its own time, and continues.
+        // The condition of a repeated attempt fails because of the stored time; the function continues.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         let sessions = self.sessions_of(person).await?;
         for batch in sessions.chunks(AT_ONCE) {
@@ -166,7 +167,7 @@ impl Ledger {
         Ok(sessions.len())
     }
 
-    /// The time at which all sessions of a person were last ended, strongly consistent. Sign-ins up to then are
+    /// The time at which all sessions of a person were last ended, strongly consistent. Sign-ins up to that time are
     /// invalid.
     pub async fn sessions_ended_at(&self, person: &PersonId) -> Result<Option<Timestamp>> {
         match self.get(&Key::person(person)).await? {

@@ -1,5 +1,5 @@
-//! Keys in KMS that were made for agents which are not stored: a new key can't be used for some minutes, and the next
-//! agent takes it instead of another one.
+//! Spare keys in KMS: keys that were created for an agent that was not stored. A new key can't be used for some
+//! minutes, and the next agent uses the spare key instead of another new one.
 
 use crate::{
     codec::attribute::Item,
@@ -11,17 +11,17 @@ use crate::{
 use aws_sdk_dynamodb::{error::ProvideErrorMetadata as _, types::AttributeValue, types::ReturnValue};
 use purser_domain::{AgentId, KmsKeyId, Result};
 
-/// A key without a stored agent, and the agent that its tags name.
+/// A key without a stored agent, and the agent in its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpareKey {
     /// The key.
     pub key: KmsKeyId,
-    /// The agent, which takes the key's wallet and no other.
+    /// The id of the agent. Only an agent with this id may have the key's wallet.
     pub agent: AgentId,
 }
 
 impl Ledger {
-    /// Removes the key that has waited longest and returns it. If the response is lost, the key is found by its tags.
+    /// Removes the key that was added first and returns it. If the response is lost, the key is found by its tags.
     pub async fn take_spare_key(&self) -> Result<Option<SpareKey>> {
         const DOING: &str = "taking a spare key";
         let update = self
@@ -41,7 +41,7 @@ impl Ledger {
         first.map(Some).ok_or_else(|| self.row(&old).corrupt("spare"))
     }
 
-    /// Adds a key behind the others.
+    /// Adds a key at the end of the list.
     pub async fn keep_spare_key(&self, spare: SpareKey) -> Result<()> {
         let entry = Draft::nested().with("key", &spare.key).with("agent", &spare.agent);
         let update = self

@@ -1,4 +1,4 @@
-//! Starting sets: the services that are enabled for an agent from its creation, without a row for each.
+//! Starting sets: the services that are enabled for an agent since its creation, without a row for each.
 //!
 //! If an agent has no stored policy for a service of its set, a permissive default of version 1 applies
 //! ([`EnabledService::pre_enabled`]), and there is no window. The first edit or payment writes both
@@ -35,7 +35,7 @@ impl Ledger {
         Ok(digest)
     }
 
-    /// The services that are enabled for an agent from its creation.
+    /// The services that are enabled for an agent since its creation.
     pub(crate) async fn starting_services(&self, agent: &Agent) -> Result<Arc<StartingSet>> {
         const READING: &str = "reading a starting set";
         let Some(digest) = agent.starting_set else {
@@ -61,8 +61,8 @@ impl Ledger {
     }
 
     /// Writes the default policy of the agent for the service, with its window: 6 write units. The write is conditional
-    /// on the agent's version, which then fences the window. So no concurrent freeze or rule is bypassed: either it
-    /// comes first and nothing is written, or it finds the policy and thus the window.
+    /// on the agent's version, which then fences the window. So no concurrent freeze or rule is bypassed: either it is
+    /// written first and nothing is written here, or it finds the policy and thus the window.
     ///
     /// Returns `true` if the default is stored, by this or a concurrent call; `false` if the agent or the policy was
     /// edited.
@@ -90,7 +90,7 @@ impl Ledger {
         if self.default_of(&agent, service).await?.is_none() {
             return Ok(false);
         }
-        // If the agent was edited meanwhile, the edit finds no row again and calls this again.
+        // If the agent was edited meanwhile, the caller finds no row again and repeats this call.
         self.write_default(&agent, service).await?;
         Ok(true)
     }

@@ -1,9 +1,9 @@
 //! The throttle: one counter per scope and minute, one write per request.
 //!
 //! The counter is incremented while the first reads run, and its refusal takes precedence. A refused scope is refused
-//! from memory until the minute ends, without a read or a write, because its counter can't go down. If the counter
-//! can't be written, the call continues: the tables that it guards report their own failures (`docs/decisions.md` §9).
-//! So a throttled write of the counter is not retried, as the caller would have to wait.
+//! from memory until the minute ends, without a read or a write, because its counter can't decrease. If the counter
+//! can't be written, the call continues: the tables that it protects report their own failures (`docs/decisions.md`
+//! §9). So a throttled write of the counter is not retried, because the caller would have to wait.
 
 use crate::{
     codec::attribute::Attribute as _, codec::client::without_throttling_pauses, codec::item::Draft, codec::key,
@@ -30,19 +30,19 @@ pub struct Throttle {
 
 /// The time in seconds for which a counter is kept, for environments whose clocks are behind.
 pub(crate) const KEPT: u64 = 3_600;
-/// The span of time of a counter, in seconds.
+/// The length of a counter's span, in seconds.
 pub(crate) const A_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
-/// The most scopes that one environment remembers; others are refused by their counters.
+/// The maximum number of scopes that one environment remembers; other scopes are refused by their counters.
 const MOST_REMEMBERED: usize = 10_000;
 
-/// The number of minutes since the epoch.
+/// The number of whole minutes since the epoch.
 fn minute(now: Timestamp) -> u64 {
     now.secs() / A_MINUTE
 }
 
 /// The refusal of a call, which may be repeated in the next span of `span_secs` seconds.
 pub(crate) fn too_many_requests(now: Timestamp, span_secs: NonZeroU64) -> ErrorKind {
-    // At least one, because the remainder is below the span.
+    // The delay is at least one second, because the remainder is below the span.
     let retry_after = span_secs.get().saturating_sub(now.secs() % span_secs);
     ErrorKind::TooManyRequests { retry_after }
 }
@@ -208,7 +208,7 @@ mod tests {
         for (scope, second, remembered) in [("a", 30, true), ("a", 59, true), ("b", 59, false), ("a", 60, false)] {
             assert_eq!(refused.has(scope, at(second)), remembered, "{scope} {second}");
         }
-        // After the clock was set back.
+        // The clock was set back.
         assert!(!refused.has("a", at(59)));
     }
 

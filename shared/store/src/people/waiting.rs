@@ -1,8 +1,8 @@
 //! The set of ids of an agent's approvals that may be waiting for a person. Its size limits the number of waiting
-//! approvals, and it lists them without reading the decided ones.
+//! approvals, and with it they can be listed without reading the decided ones.
 //!
 //! Invariant: a waiting approval is in its agent's set, because one transaction creates and adds it. An approval that
-//! no longer waits stays in the set until room is needed; it never waits again, so it can be removed at any time.
+//! no longer waits stays in the set until the set is full; since it never waits again, it can be removed at any time.
 
 use crate::{
     codec::attribute::Attribute as _, codec::backoff::Backoff, codec::item::Item, codec::key::Key,
@@ -21,8 +21,8 @@ impl Ledger {
         items.iter().map(|item| self.listed_approval(item)).collect()
     }
 
-    /// Whether another escalation of the agent would be refused, because `most` or more approvals wait and no open one
-    /// is for this request. One read; up to two more if the set is full.
+    /// Whether another escalation of the agent would be refused, because `most` or more approvals wait and none of the
+    /// open ones is for this request. One read; up to two more if the set is full.
     pub async fn asks_too_many(
         &self,
         agent: AgentId,
@@ -57,7 +57,7 @@ impl Ledger {
     }
 
     /// Removes the approvals that no longer wait from a full set; returns `false` if all still wait. The write is a
-    /// transaction, like every write of the calling function.
+    /// transaction, like every write by the calling function.
     pub(crate) async fn make_room(
         &self,
         agent: AgentId,
@@ -77,7 +77,7 @@ impl Ledger {
             .expression_attribute_values(":gone", gone.write());
         let mut transaction = Transaction::new();
         transaction.update((), update)?;
-        // It can't be refused, because it has no condition.
+        // The transaction has no condition, so it can't be refused.
         let _done = transaction.send_until_known(&self.db, backoff).await?;
         Ok(true)
     }

@@ -9,11 +9,11 @@ use crate::{
 use aws_sdk_dynamodb::types::ReturnValue;
 use purser_domain::{Error, Result};
 
-/// The largest number of a non-hardened child (BIP-32): 2^31 - 1.
+/// The maximum index of a non-hardened child (BIP-32): 2^31 - 1.
 const LAST: u32 = 0x7fff_ffff;
 
 impl Ledger {
-    /// Assigns a new wallet index, counting from 0. If the response is lost, the index stays unused.
+    /// Assigns a new wallet index, counting from 0. If the response is lost, the index is never used.
     pub async fn next_wallet_index(&self) -> Result<u32> {
         const DOING: &str = "numbering a wallet";
         let update = self

@@ -1,6 +1,6 @@
 //! Requests to evict expired entries of a window.
 //!
-//! A call that meets more expired entries than it can read or evict stores a request; reconcile evicts the entries and
+//! A call that finds more expired entries than it can read or evict stores a request; reconcile evicts the entries and
 //! removes the request. Correctness does not depend on requests: if one is lost, the next call stores another.
 
 use crate::{
@@ -35,7 +35,7 @@ impl Ledger {
         was_made(put.send().await, "requesting an eviction").map(|_| ())
     }
 
-    /// The stored requests, up to the thousands that one query returns. Each unreadable row gives a separate error.
+    /// The stored requests, up to the thousands that one query returns. Each unreadable row is a separate error.
     pub async fn eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
         let query = self
             .db
@@ -58,7 +58,7 @@ impl Ledger {
         Ok(requests.collect())
     }
 
-    /// The window of a request, for [`Ledger::clear_expired`]; `None` for a budget whose rule is gone.
+    /// The window of a request, for [`Ledger::clear_expired`]; `None` for a budget whose rule was removed.
     ///
     /// The stamp of a budget's window is set to its rule's version, so that nothing is evicted by an outdated length.
     pub async fn window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
@@ -79,7 +79,7 @@ impl Ledger {
         Ok(Some(Window { stamp, ..window }))
     }
 
-    /// Removes a request, unless it was made again since it was read.
+    /// Removes a request, unless it was stored again since it was read.
     pub async fn clear_eviction_request(&self, request: &EvictionRequest) -> Result<()> {
         let delete = self
             .db

@@ -52,8 +52,8 @@ enum Role {
 
 impl Ledger {
     /// Up to `limit` settlements in a partition of the index that are due at this time, the longest due first, and the
-    /// cursor of the next page, if any. Each unreadable item gives a separate error. Half a read unit per 4 KB, which
-    /// is some 25 settlements.
+    /// cursor of the next page, if any. Each unreadable item is a separate error. Half a read unit per 4 KB, which is
+    /// some 25 settlements.
     pub async fn due(
         &self,
         partition: u8,
@@ -123,12 +123,13 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.put(Role::Mark, self.put(row.into_item()))?;
         transaction.audit(Role::Audit, audit)?;
-        // Only its own audit row can refuse it, written by an attempt whose response was lost.
+        // The only condition is that the audit row is new. If it fails, an attempt whose response was lost wrote the
+        // row.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// The stored reconcile requests, up to a hundred. Each unreadable row gives a separate error.
+    /// The stored reconcile requests, up to a hundred. Each unreadable row is a separate error.
     pub async fn reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
         const MOST: i32 = 100;
         let query = self
@@ -153,7 +154,7 @@ impl Ledger {
         Ok(marks.collect())
     }
 
-    /// Removes a reconcile request, unless it was made again since.
+    /// Removes a reconcile request, unless it was stored again since it was read.
     pub async fn clear_reconcile_request(&self, mark: &ReconcileRequest) -> Result<()> {
         let delete = self
             .db

@@ -36,7 +36,7 @@ impl WalletPart {
 
 impl Ledger {
     /// The wallets of a part with their agents, strongly consistent: up to four queries, one read unit per 4 KB, which
-    /// is some forty wallets. Each unreadable row gives a separate error.
+    /// is some forty wallets. Each unreadable row is a separate error.
     pub async fn wallets(&self, part: WalletPart) -> Result<Vec<Result<(Address, AgentId)>>> {
         let shards = (0..crate::PARTITIONS).filter(|digit| digit.checked_rem(part.of) == Some(part.index));
         let shards: BTreeSet<u8> = shards.map(|digit| digit % WALLET_SHARDS).collect();
@@ -110,7 +110,8 @@ impl Ledger {
     }
 
     /// A page of an agent's settlements authorized between these times, newest first, and the cursor of the next page,
-    /// if any. Eventually consistent, at half a read unit per 4 KB, because the payments in question are not recent.
+    /// if any. The read is eventually consistent, at half a read unit per 4 KB, because the searched payments are not
+    /// recent.
     pub async fn settlements_between(
         &self,
         agent: AgentId,

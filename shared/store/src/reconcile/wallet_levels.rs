@@ -1,5 +1,5 @@
-//! The levels of wallets. A wallet gets a row when it is first seen with money. The row is rewritten only when the
-//! wallet becomes low or is no longer low; the table's stream publishes the former (`stream/wallets.rs`).
+//! The levels of wallets. A wallet gets a row when its balance is first above zero. The row is rewritten only when the
+//! balance becomes low or is no longer low; the table's stream publishes the former (`stream/wallets.rs`).
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
@@ -13,7 +13,7 @@ use purser_domain::{AgentId, Result, WalletLevel};
 
 impl Ledger {
     /// The level of every wallet that has one, strongly consistent: four queries, one read unit per 4 KB, which is some
-    /// forty wallets. Each unreadable row gives a separate error.
+    /// forty wallets. Each unreadable row is a separate error.
     pub async fn wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
         let mut levels = Vec::new();
         for shard in 0..WALLET_SHARDS {
@@ -86,7 +86,8 @@ impl Ledger {
         self.row(&item).get_optional("agent")
     }
 
-    /// Stores the cursor. The last write of concurrent runs wins, so some wallets are checked twice, or an hour later.
+    /// Stores the cursor. The last write of concurrent runs wins, so some wallets may be checked twice, or an hour
+    /// later.
     pub async fn save_level_place(&self, place: Option<AgentId>) -> Result<()> {
         let row = Draft::of(&Key::level_place()).with_optional("agent", place.as_ref());
         let put = self

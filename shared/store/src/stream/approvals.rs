@@ -1,4 +1,5 @@
-//! Facts about approvals. Expiry does not change an approval's row, so reminders trigger a check (`usage/reminders.rs`).
+//! Facts about approvals. Expiry does not change an approval's row, so a reminder causes a check
+//! (`usage/reminders.rs`).
 
 use crate::{
     codec::{attribute::Item, ledger::Ledger},

@@ -258,8 +258,8 @@ impl UsageTable {
         days.collect()
     }
 
-    /// An owner's sums of these days by agent, and by service: half a read unit per 4 KB in each of the four partitions.
-    /// 4 KB hold some 15 rows, one for each day, agent and service.
+    /// An owner's sums of these days by agent, and by service: half a read unit per 4 KB in each of the four
+    /// partitions. 4 KB hold some 15 rows, one for each day, agent and service.
     pub async fn by_agent_and_service(
         &self,
         owner: &PersonId,

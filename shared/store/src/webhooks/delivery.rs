@@ -1,5 +1,5 @@
 //! Deliveries. Each row records the result of the attempts so far, so that a redelivered message does not repeat a
-//! successful call. Of a response, only the result is kept.
+//! successful call. Nothing else of a response is kept.
 
 use crate::{
     codec::attribute::{Attribute, text},
@@ -26,8 +26,8 @@ impl WebhooksTable {
         item.map(|item| self.read_delivery(webhook, &item)).transpose()
     }
 
-    /// Stores a delivery, if the previous version is stored, or nothing for the first version. Returns whether it was
-    /// stored.
+    /// Stores a delivery if the previous version is stored, or for the first version, if nothing is stored. Returns
+    /// whether it was stored.
     pub async fn put_delivery(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
         let put = self
             .db

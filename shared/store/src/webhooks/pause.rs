@@ -51,7 +51,7 @@ impl WebhooksTable {
     }
 
     /// Up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, each with its
-    /// row's key. Each unreadable row gives a separate error.
+    /// row's key. Each unreadable row is a separate error.
     pub async fn pauses(
         &self,
         part: char,

@@ -110,7 +110,7 @@ impl WebhooksTable {
         }
     }
 
-    /// Records that the receiver answered 410 Gone for this version of a webhook.
+    /// Records that the endpoint answered 410 (Gone) to a call of this version of a webhook.
     pub async fn note_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
         let gone = Draft::of(&Key::webhook_gone(webhook.id))
             .with("ver", &webhook.version)
@@ -124,7 +124,7 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// The subset of these webhooks that are gone in their current version, with the time of the mark, strongly
+    /// The webhooks among these whose current version is marked as gone, with the time of the mark, strongly
     /// consistent.
     pub async fn gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const DOING: &str = "reading which webhooks are gone";

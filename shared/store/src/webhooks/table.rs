@@ -1,4 +1,4 @@
-//! The table of webhooks and notices, with the code its operations share.
+//! The table of webhooks and notices, with the code that its operations share.
 
 use crate::{
     codec::fault::failed,
@@ -20,7 +20,7 @@ pub struct WebhooksTable {
 }
 
 impl WebhooksTable {
-    /// Creates it for this table.
+    /// Creates the access to the table with this name.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,

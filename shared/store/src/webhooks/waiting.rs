@@ -13,14 +13,14 @@ use crate::{
 use aws_sdk_dynamodb::types::Select;
 use purser_domain::{Delivery, DeliveryId, Duration, PersonId, Result, Timestamp};
 
-/// The time for which a marker is kept. A delivery waits less: seven pauses of up to six hours each, if the receiver
-/// asks for that.
+/// The time for which a marker is kept. A delivery waits for less: seven pauses of up to six hours each, if the
+/// endpoint requests that.
 const KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
     /// Marks a delivery as waiting, if fewer than [`Delivery::MOST_WAITING`] of the person's deliveries wait or it is
-    /// already marked. Returns whether it is marked. Concurrent calls may exceed the limit slightly. Half a read unit
-    /// for every forty waiting deliveries, and a write unit.
+    /// already marked. Returns whether it is marked. Concurrent calls may exceed the limit slightly. Costs half a read
+    /// unit for every forty waiting deliveries, and a write unit.
     pub async fn wait(&self, person: &PersonId, id: DeliveryId, now: Timestamp) -> Result<bool> {
         let is_full = self.waiting(person, now).await? >= Delivery::MOST_WAITING;
         let row = Draft::of(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());
