@@ -8,14 +8,14 @@
 //! The rule, in [`Attesting::attest`]:
 //!
 //! - The first attestation of a service that opens takes effect at once, unless another attested service lists or
-//! listed the same call with another payee or a lower price, or lost a call within the delay.
+//!   listed the same call with another payee or a lower price, or lost a call within the delay.
 //! - A payee that is attested for the same operation, method and address keeps its time; a lower price for it has the
 //!   same time.
 //! - A delayed payee that the catalog puts into effect before its time was accepted by a second operator. It may be
-//! paid after the delay for accepted payees.
+//!   paid after the delay for accepted payees.
 //! - Every other payee waits for the whole delay.
 //! - A payee that the catalog no longer lists is removed. A call that it no longer lists is kept as a former call, with
-//! the payees that could be paid at that time. So a call that is removed and added again does not count as new.
+//!   the payees that could be paid at that time. So a call that is removed and added again does not count as new.
 //!
 //! The rule depends only on the current catalog and the previous attestation. So repeated and reordered stream records
 //! change nothing.

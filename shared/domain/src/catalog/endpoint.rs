@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Fewer parameters come first, then those whose first parameter comes later in the path.
+    /// Endpoints with fewer parameters are first, then those whose first parameter is later in the path.
     #[test]
     fn literal_endpoints_precede_parameterized_ones() {
         let of = |text: &str| endpoint(&format!("https://a.example{text}")).parameters().literalness();

@@ -7,11 +7,11 @@
 //! The rule, which only [`Edit::apply`] implements:
 //!
 //! - A pricing takes effect at once if the same operation (id, method and address) already pays the same payee at least
-//! as much, or if it allows no payment. Every other pricing is delayed. So an operation that is removed and added
-//! again, moved, listed a second time or given another id counts as new, and is delayed like a changed one.
+//!   as much, or if it allows no payment. Every other pricing is delayed. So an operation that is removed and added
+//!   again, moved, listed a second time or given another id counts as new, and is delayed like a changed one.
 //! - A service that opens for the first time takes effect at once, since no agent has enabled it. There are two
-//! exceptions. A call is delayed if another service that is or was open lists it, and does not pay the same payee as
-//! much. The whole service is delayed if another such service lost a call within the delay.
+//!   exceptions. A call is delayed if another service that is or was open lists it, and does not pay the same payee as
+//!   much. The whole service is delayed if another such service lost a call within the delay.
 //! - A delayed pricing that is written again keeps its time. Any other pricing replaces it.
 
 use crate::{

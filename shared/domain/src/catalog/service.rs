@@ -67,7 +67,7 @@ named! {
         Listed = "listed",
         /// Discovered by the deployment.
         Discovered = "discovered",
-        /// Its live probe passed.
+        /// Every operation answered a live probe.
         ProbePassed = "probe_passed",
         /// Checked by the platform.
         PlatformVerified = "platform_verified",
@@ -81,7 +81,7 @@ named! {
         PaidX402 = "paid_x402",
         /// The provider answers without payment.
         FreeVerified = "free_verified",
-        /// No probe has seen it work.
+        /// The operation was never probed, or its latest probe saw no working answer.
         Unverified = "unverified",
     }
 
@@ -116,7 +116,7 @@ pub struct Service {
     pub website: Url,
     /// The URL of a logo.
     pub logo_url: Option<Url>,
-    /// Its subject.
+    /// The subject of the service.
     pub category: Category,
     /// The origin of the entry.
     pub source: String,
@@ -592,7 +592,7 @@ mod tests {
         }
     }
 
-    /// Next comes the service of the named operation, then the first service of the host.
+    /// The service of the named operation is second, and the first service of the host is third.
     #[test]
     fn unmatched_calls_are_attributed_by_address_first() {
         let slug = |text: &str| OperationSlug::parse(text).unwrap();

@@ -18,7 +18,7 @@ pub struct NoticePace {
     pub waker: Option<String>,
 }
 
-/// No message was sent yet.
+/// The pace before the first message.
 impl Default for NoticePace {
     fn default() -> Self {
         Self {

@@ -14,13 +14,13 @@ pub struct Agent {
     pub name: String,
     /// The person who owns it: a [`crate::PersonId`].
     pub owner: String,
-    /// When it was created.
+    /// The time of its creation.
     pub created_at: Timestamp,
     /// Whether it is active or frozen.
     pub status: AgentStatus,
     /// The wallet it pays from.
     pub wallet: Wallet,
-    /// Its keys, revoked ones included.
+    /// Its keys, including revoked ones.
     pub keys: Vec<AgentKey>,
     /// Its rules.
     pub rules: Vec<Rule>,
@@ -70,7 +70,7 @@ pub struct AgentKey {
     pub id: KeyId,
     /// SHA-256 of the secret half. The secret is 256 random bits, so no salt or stretching is needed.
     pub digest: SecretDigest,
-    /// When it was created.
+    /// The time of its creation.
     pub created_at: Timestamp,
     /// The time from which the key is refused: set by revocation, and by rotation to the end of the overlap.
     pub ends_at: Option<Timestamp>,
@@ -327,9 +327,9 @@ pub struct PresentedKey {
 /// The reason that an `Authorization` header contains no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyProblem {
-    /// Not of the form `Bearer <public>:<secret>`.
+    /// The header is not of the form `Bearer <public>:<secret>`.
     HeaderForm,
-    /// Of that form, but not one of Purser's keys.
+    /// The header has that form, but its token is not one of Purser's keys.
     NotAKey,
 }
 

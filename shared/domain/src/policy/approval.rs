@@ -101,7 +101,7 @@ named! {
         Approved = "approved",
         /// Rejected by a person.
         Rejected = "rejected",
-        /// Not approved, or not used, in time.
+        /// The approval was not given, or not used, in time.
         Expired = "expired",
         /// Used by a payment.
         Executed = "executed",

@@ -48,7 +48,7 @@ pub struct Facts<'a> {
     pub balance: Option<Amount>,
     /// The time that the decision records: see [`recorded_time`].
     pub at: Timestamp,
-    /// Which expired entries a grant evicts.
+    /// The selection of the expired entries that a grant evicts.
     pub eviction: Eviction,
 }
 
@@ -290,7 +290,7 @@ pub enum Reason {
         amount: Amount,
         /// The cap.
         max_per_day: Amount,
-        /// When the same call fits.
+        /// The time at which the same call fits.
         retry_at: RetryAt,
     },
     /// 402 `approval_required`.
@@ -393,7 +393,7 @@ pub enum Block {
         limit: Amount,
         /// The amount that counts against the limit now.
         used: Amount,
-        /// When the same call fits.
+        /// The time at which the same call fits.
         retry_at: RetryAt,
     },
     /// A person rejected the approval.
@@ -486,7 +486,7 @@ impl Reason {
         }
     }
 
-    /// When the same call fits; `None` for refusals that don't end with time.
+    /// The time at which the same call fits; `None` for refusals that don't end with time.
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
             Self::DailyLimit { retry_at, .. } | Self::PolicyBlocked(Block::Budget { retry_at, .. }) => Some(*retry_at),

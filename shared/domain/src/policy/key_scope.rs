@@ -20,7 +20,7 @@ named! {
         Pay = "pay",
     }
 
-    /// What a valid key lacks for a call.
+    /// The reason that a valid key does not allow a call.
     KeyLack {
         /// The key lacks [`Permission::Read`].
         Read = "read",

@@ -99,7 +99,7 @@ impl Spend {
     }
 }
 
-/// When an amount that does not fit now will fit.
+/// The time at which an amount that does not fit now will fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAt {
     /// At this time, if nothing else is authorized until then.
@@ -141,7 +141,7 @@ impl Charge<'_> {
     }
 }
 
-/// Which of the expired entries a write evicts.
+/// The selection of the expired entries that a write evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
     /// All expired entries that were read: the default, so that they don't accumulate.

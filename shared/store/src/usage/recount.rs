@@ -269,7 +269,7 @@ impl Recount {
         })
     }
 
-    /// The sums of an owner as of the checkpoints.
+    /// The sums of an owner up to the checkpoints.
     fn sums(&self, read: &Read, uncounted: &Uncounted, unreadable: &mut u64) -> Rows {
         let (first, last) = self.days;
         let mut rows = Rows::new();
