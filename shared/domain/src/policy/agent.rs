@@ -154,9 +154,9 @@ impl SecretDigest {
 /// A key's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyStatus {
-    /// The key is valid, and has no end.
+    /// The key is valid, and was not rotated or revoked. Its scope may expire.
     Active,
-    /// The key has an end, set by rotation or its expiry, and is valid until then.
+    /// The key was rotated, and is valid during the overlap.
     Ending {
         /// The time from which it is refused.
         ends_at: Timestamp,
