@@ -190,9 +190,9 @@ pub struct Check {
     pub passed: Option<bool>,
     /// The limit that was checked.
     pub limit: Option<Usdc>,
-    /// The used part of the limit, without this call.
+    /// The used part of the limit, not including this call.
     pub used: Option<Usdc>,
-    /// The remaining part of the limit, without this call.
+    /// The remaining part of the limit before this call.
     pub remaining: Option<Usdc>,
 }
 

@@ -30,7 +30,7 @@ impl From<&Agent> for AgentInfo {
 pub(crate) struct EnabledServiceView {
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// Null for a service that is no longer in the catalog, as are its name, category and trust status.
+    /// For a service that is no longer in the catalog, the slug, name, category and trust status are null.
     #[schema(required)]
     slug: Option<String>,
     #[schema(required)]
@@ -41,8 +41,9 @@ pub(crate) struct EnabledServiceView {
     trust_status: Option<&'static str>,
     /// Whether the service can be paid under this policy. If false, authorize refuses every new payment.
     enabled: bool,
-    /// Why it is not enabled: `not_in_catalog`, `disabled_in_catalog` or `not_curated`, where authorize answers
-    /// `service_not_found`; `disabled_for_agent`, where it answers `service_not_enabled`; null where it is.
+    /// The reason that the service is not enabled; null if it is. For `not_in_catalog`, `disabled_in_catalog` and
+    /// `not_curated`, authorize returns `service_not_found`; for `disabled_for_agent`, it returns
+    /// `service_not_enabled`.
     #[schema(required)]
     unavailable_reason: Option<&'static str>,
     /// The number of edits of the policy.

@@ -35,7 +35,7 @@ purser_api::error_responses! {
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "Default 100."),
     ),
     responses(
-        (status = 200, body = ServiceList<'static>, description = "By slug; the same for every caller."),
+        (status = 200, body = ServiceList<'static>, description = "Sorted by slug. Every caller gets the same list."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
         ListErrors,
     )

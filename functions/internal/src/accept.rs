@@ -18,8 +18,8 @@ purser_api::error_responses! {
 
 /// Accept the delayed change of an operation (`next`).
 ///
-/// The catalog lists the change at once. It is paid from `paid_from` on, an hour later by default: a delay that operators
-/// can't shorten. The operator who requested the change can't accept it.
+/// The catalog lists the change immediately. Agents pay it from `paid_from`, one hour later by default. This delay
+/// can't be shortened. The operator who requested the change can't accept it.
 #[utoipa::path(
     post,
     path = "/internal/services/{serviceId}/operations/{operationId}/accept-change",

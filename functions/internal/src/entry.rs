@@ -58,7 +58,7 @@ purser_api::body! {
         method: Str<HttpMethod>,
         /// Whole segments of its path may be parameters: `https://api.example/v1/companies/{id}`.
         endpoint: Template,
-        /// As of the service.
+        /// The operation's category, one of the categories of services.
         category: Str<Category>,
         execution: Text<32> = {"example": "sync"},
         price_model: Text<32> = {"example": "fixed"},
@@ -67,14 +67,15 @@ purser_api::body! {
         /// another price model can't be paid.
         max_price_units: Option<Amount>,
         /// Parameter descriptor, as the provider publishes it: by parameter, or a JSON schema. `"target": true` in a
-        /// parameter's descriptor says that it names the page that a call fetches; in the query and path of a call its host
-        /// must then be the one of `metadata.target_url`.
+        /// parameter's descriptor marks the parameter that contains the URL of the page to fetch. If it is in the query
+        /// or path, its host must be the host of `metadata.target_url`.
         params: Option<Params>,
-        /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply. If absent, unchanged. Null:
-        /// derived from category and slug, `scrape` and words that begin with `scrape`, `scraping` or `crawl`.
+        /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply. If absent,
+        /// unchanged. If null, derived from category and slug, `scrape` and words that begin with `scrape`, `scraping`
+        /// or `crawl`.
         fetches_target: Nullable<bool>,
-        /// Without a payment no call can be paid. If absent, unchanged; with `price_model` and `max_price_units` as in
-        /// `next`, that stays too. Null: there is none.
+        /// The payment for calls; null if calls can't be paid. If absent, unchanged. If also `price_model` and
+        /// `max_price_units` equal those in `next`, the delayed change is kept.
         payment: Nullable<PaymentEntry>,
     }
 }
@@ -87,7 +88,8 @@ purser_api::body! {
         network: NetworkName,
         token: Token,
         amount_units: Price,
-        /// The provider's wallet: the only payee that authorize will pay. Mixed case has to be the EIP-55 checksum.
+        /// The provider's wallet: the only payee that authorize will pay. A mixed-case address must have a valid EIP-55
+        /// checksum.
         pay_to: Payee,
     }
 }

@@ -22,7 +22,7 @@ purser_api::error_responses! {
     security(("internalToken" = [])),
     params((
         "changed" = Option<bool>, Query,
-        description = "Only services whose providers ask for another payment than the catalog lists (true), or only the others (false).",
+        description = "true: only services whose providers ask for a payment that differs from the catalog. false: only the other services.",
     )),
     responses(
         (status = 200, body = InternalServiceList, description = "By slug, including disabled and uncurated services."),

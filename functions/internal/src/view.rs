@@ -61,7 +61,7 @@ pub(crate) struct InternalService {
     /// The time of the latest request for a probe.
     #[schema(format = DateTime, required)]
     probe_requested_at: Option<String>,
-    /// Whether any operation's provider asks for another payment than the catalog lists.
+    /// Whether a provider asks for a payment that differs from the catalog, for at least one operation.
     changed: bool,
     operations: Vec<InternalOperation>,
 }
@@ -98,19 +98,19 @@ pub(crate) struct InternalOperation {
     max_price_units: Option<u64>,
     #[schema(value_type = Object)]
     params: serde_json::Value,
-    /// Whether callers name a page to fetch, so that agents' `allowed_domains` apply: as written, or derived from
-    /// category and slug.
+    /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply: as set, or derived
+    /// from category and slug.
     fetches_target: bool,
     /// The payment that authorize makes: this payee and no other.
     #[schema(required)]
     payment: Option<InternalPayment>,
-    /// The first instant at which authorize pays `payment` and this price, if that is in the future: what is new, or was
-    /// accepted, waits for a second delay that operators can't shorten. Null if it is paid now, or while a change of the
-    /// last seconds is not yet attested.
+    /// The time from which authorize pays `payment` at this price, if it is in the future. A new or accepted change
+    /// takes effect after a second delay, which operators can't shorten. Null if it is already in effect, or if a
+    /// change of the last seconds is not yet attested.
     #[schema(format = DateTime, required)]
     paid_from: Option<String>,
-    /// The delayed values of `price_model`, `max_price_units` and `payment`; null without a delayed change. To
-    /// withdraw it, write the entry as it is now; to shorten the delay, another operator accepts it.
+    /// The delayed values of `price_model`, `max_price_units` and `payment`; null without a delayed change. To withdraw
+    /// the change, write the current entry again. To shorten the delay, a second operator must accept the change.
     #[schema(required)]
     next: Option<NextView>,
     /// The reason that no call can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
@@ -166,7 +166,7 @@ pub(crate) struct ProbeView {
     /// `other_network`, …
     #[schema(required, example = "timeout")]
     reason: Option<String>,
-    /// The last answer, of this probe or of an earlier one while there is none.
+    /// The provider's latest answer: from this probe, or from an earlier probe if this one received none.
     #[schema(required)]
     last_answer: Option<AnswerView>,
 }
@@ -178,7 +178,7 @@ pub(crate) struct AnswerView {
     /// Null if the provider asks for no payment.
     #[schema(required)]
     payment: Option<InternalPayment>,
-    /// The time of the first of the equal answers.
+    /// The time since which the provider has given this answer.
     #[schema(format = DateTime)]
     since: String,
 }

@@ -37,7 +37,7 @@ purser_api::error_responses! {
     pub(crate) AuthorizeErrors: 400, 401, 402, 403, 404, 409, 413, 429, 500;
 }
 
-/// Judge, reserve and sign one payment.
+/// Evaluate, reserve and sign a payment.
 #[utoipa::path(
     post,
     path = "/x402/authorize",

@@ -27,7 +27,7 @@ purser_api::error_responses! {
     pub(crate) CheckErrors: 400, 401, 403, 404, 409, 413, 429, 500;
 }
 
-/// Judge one payment without effect.
+/// Evaluate a payment without reserving or signing it.
 #[utoipa::path(
     post,
     path = "/x402/check",

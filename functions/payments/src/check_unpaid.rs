@@ -21,7 +21,7 @@ purser_api::error_responses! {
     pub(crate) UnpaidCheckErrors: 400, 401, 403, 404, 413, 429, 500;
 }
 
-/// Judge one call that is made without a payment.
+/// Evaluate a call that requires no payment.
 #[utoipa::path(
     post,
     path = "/x402/check/unpaid",

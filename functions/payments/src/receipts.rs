@@ -30,7 +30,7 @@ purser_api::error_responses! {
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
     ),
     responses(
-        (status = 200, body = SettlementList, description = "Newest first by `authorized_at`. A key for some services sees its own among the newest 1,000."),
+        (status = 200, body = SettlementList, description = "Newest first by `authorized_at`. A key that is limited to some services gets only the receipts of these services among the newest 1,000."),
         ReceiptListErrors,
     )
 )]

@@ -50,7 +50,7 @@ pub(crate) struct ApprovalView {
     /// `active`, or `frozen`: then nothing is paid, whatever is approved.
     #[schema(value_type = String, example = "active")]
     agent_status: &'static str,
-    /// The agent's key of the request.
+    /// The agent key that sent the request.
     #[schema(example = "00c0ffee00c0ffee")]
     key_id: String,
     /// The decision that required approval.
@@ -76,7 +76,7 @@ pub(crate) struct ApprovalView {
     /// The amount above which that rule requires approval.
     #[schema(required)]
     rule_above_units: Option<u64>,
-    /// The daily cap. It and the next two members are null once no payment can follow, and if the service is not
+    /// The daily cap. This and the next two fields are null if no payment can follow any more, or if the service is not
     /// enabled.
     #[schema(required)]
     max_per_day_units: Option<u64>,
@@ -84,7 +84,7 @@ pub(crate) struct ApprovalView {
     /// evicted yet.
     #[schema(required)]
     spend_today_units: Option<u64>,
-    /// The remaining amount, without this payment.
+    /// The remaining amount before this payment.
     #[schema(required)]
     remaining_today_units: Option<u64>,
     #[schema(format = DateTime)]
@@ -142,7 +142,8 @@ impl ApprovalView {
 #[schema(as = OwnApprovalList)]
 pub(crate) struct ApprovalList {
     approvals: Vec<ApprovalView>,
-    /// The number of approvals in this answer. With a filter, a page can be short although more follow.
+    /// The number of approvals in this answer. With a filter, a page can contain fewer approvals than `limit` even if
+    /// more pages follow.
     count: usize,
     /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]

@@ -26,12 +26,12 @@ purser_api::error_responses! {
 #[derive(Serialize, ToSchema)]
 #[schema(as = LoggedDecision)]
 pub(crate) struct DecisionView {
-    /// The decision's ID, as returned to the agent. A reverted confirmation has its own.
+    /// The decision's ID, as returned to the agent. A reverted confirmation is a separate decision with a different ID.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's key of the request. Null for a payout, as are the service and the operation.
+    /// The agent key that sent the request. For a payout, the key, the service and the operation are null.
     #[schema(required, example = "00c0ffee00c0ffee")]
     key_id: Option<String>,
     #[schema(value_type = Option<uuid::Uuid>, required)]
@@ -46,7 +46,7 @@ pub(crate) struct DecisionView {
     operation_id: Option<String>,
     amount_units: u64,
     pay_to: String,
-    /// The call. Null for a payout, and for a reverted confirmation: its earlier decision has the call.
+    /// The call. Null for a payout and for a reverted confirmation, whose call is in the decision that authorized it.
     #[schema(required)]
     call: Option<CallView>,
     #[schema(format = DateTime)]
@@ -123,8 +123,8 @@ impl DecisionView {
 #[schema(as = LoggedDecisionList)]
 pub(crate) struct DecisionList {
     decisions: Vec<DecisionView>,
-    /// The number of decisions in this answer. With a filter, or with more than 25 agents, a page can be short although
-    /// more follow.
+    /// The number of decisions in this answer. With a filter, or with more than 25 agents, a page can contain fewer
+    /// than `limit` even if more pages follow.
     count: usize,
     /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]

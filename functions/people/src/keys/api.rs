@@ -151,12 +151,13 @@ fn texts<T: ToString>(items: &[T]) -> Vec<String> {
 purser_api::body! {
     /// The scope of a key, which rotation keeps. An absent member sets no limit; the whole body may be absent.
     pub(crate) struct NewKeyBody {
-        /// `read`: lists and policies; `pay`: preflights, payments and their completion. One at least. Either may look
-        /// up one receipt, one approval, and who it is.
+        /// At least one. `read` allows lists and policies; `pay` allows preflights, payments and their completion.
+        /// Either permission allows reading a single receipt, a single approval, and the key's own agent.
         permissions: Option<Vec<Permission>> = {"minItems": 1, "maxItems": 2, "uniqueItems": true},
         /// The slugs or UUIDs of the services that the key may pay and list.
         services: Option<Vec<Reference>> = {"minItems": 1, "maxItems": 20, "uniqueItems": true},
-        /// The CIDR blocks of the addresses that it may be used from, as the gateway sees them.
+        /// The CIDR blocks of the source IP addresses that may use the key. The source address is the one that API
+        /// Gateway reports.
         networks: Option<Vec<SourceNetwork>> = {"minItems": 1, "maxItems": 10, "uniqueItems": true},
         /// The expiry, in the future.
         expires_at: Option<Timestamp>,
@@ -199,7 +200,7 @@ pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> pu
 purser_api::body! {
     /// How to rotate.
     pub(crate) struct Rotate as "RotateBody" {
-        /// The overlap in seconds, for which the old key keeps working; 0 ends it at once. An earlier end is never
+        /// The number of seconds for which the old key keeps working; 0 ends it immediately. An earlier expiry is never
         /// postponed.
         overlap_seconds: Overlap,
     }
@@ -299,7 +300,7 @@ pub(crate) async fn create(
 
 /// Rotate a key.
 ///
-/// A new key with the same scope replaces it. The old key keeps working for the overlap.
+/// A new key with the same scope replaces it. The old key keeps working until the overlap ends.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/keys/{keyId}/rotate",

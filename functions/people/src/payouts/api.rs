@@ -108,9 +108,10 @@ purser_api::body! {
 #[schema(as = Payout)]
 pub(crate) struct PayoutView {
     payout: SettlementView,
-    /// The facilitator's present answer: `accepted`, `refused` or `unanswered`; null if nothing was submitted, because
-    /// the payout has ended, its address was changed, or operators have frozen the agent. Only the chain ends a
-    /// payout: while `receipt_status` is `authorized`, the same request submits it again.
+    /// The facilitator's answer to this submission: `accepted`, `refused` or `unanswered`. Null if nothing was
+    /// submitted, because the payout has ended, its address was changed, or operators have frozen the agent. Only the
+    /// chain decides whether a payout is made or expires: while `receipt_status` is `authorized`, repeating the request
+    /// submits it again.
     #[schema(value_type = Option<String>, required, example = "accepted")]
     submission: Option<&'static str>,
 }
@@ -169,7 +170,7 @@ pub(crate) async fn name(
     tag = "dashboard",
     security(("session" = [])),
     params(("agentId" = String, Path, description = "An agent that you own.")),
-    responses((status = 200, body = PayoutAddressView, description = "There is none."), RemoveErrors)
+    responses((status = 200, body = PayoutAddressView, description = "The agent has no payout address."), RemoveErrors)
 )]
 pub(crate) async fn remove(
     State(people): State<Arc<People>>,

@@ -51,9 +51,9 @@ pub(crate) enum RuleSays {
     },
     /// Only these vendors are paid.
     VendorAllowlist {
-        /// Services, by slug, whatever wallet they name.
+        /// The slugs of allowed services. Every wallet of these services is allowed.
         services: Vec<String>,
-        /// Wallets, whatever service names them.
+        /// The addresses of allowed wallets, for every service.
         wallets: Vec<String>,
     },
     /// The most that may be spent within every window of this length, over all services.
@@ -62,13 +62,14 @@ pub(crate) enum RuleSays {
         limit_units: u64,
         /// The length of the window, in seconds.
         window_seconds: u64,
-        /// The amount that counts now; an upper bound while more than about 20,000 expired payments are not evicted
-        /// yet.
+        /// The amount used at this time. It is an upper bound while more than about 20,000 payments that left the
+        /// window are not removed yet.
         used_units: u64,
         /// The remaining amount.
         remaining_units: u64,
     },
-    /// A person must approve a payment that meets every condition that is not null; without conditions, every payment.
+    /// A person must approve each payment that meets all conditions that are not null. If all are null, a person must
+    /// approve every payment.
     ApprovalRequired {
         /// Payments to these services.
         #[schema(required)]
@@ -174,7 +175,7 @@ purser_api::body! {
             /// At least one.
             categories: Vec<Category> = {"minItems": 1, "uniqueItems": true},
         }
-        /// Only these vendors are paid; at least one.
+        /// Only these vendors are paid. At least one vendor is required.
         VendorAllowlist = "vendor_allowlist" {
             /// Slugs of services in the catalog.
             services: Option<Vec<ServiceSlug>> = {"maxItems": 50, "uniqueItems": true},
@@ -187,7 +188,8 @@ purser_api::body! {
             /// From one hour to 31 days.
             window_seconds: Window,
         }
-        /// A person must approve a payment that meets every given condition; without conditions, every payment.
+        /// A person must approve each payment that meets all given conditions. Without conditions, a person must
+        /// approve every payment.
         ApprovalRequired = "approval_required" {
             /// Payments to these services, by slug.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},

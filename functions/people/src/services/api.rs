@@ -42,7 +42,7 @@ pub(crate) struct ServiceView {
     agent_id: String,
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// Null for a service that is no longer in the catalog, as are its name, category and trust status.
+    /// For a service that is no longer in the catalog, the slug, name, category and trust status are null.
     #[schema(required)]
     slug: Option<String>,
     #[schema(required)]
@@ -56,7 +56,8 @@ pub(crate) struct ServiceView {
     /// The number of edits of this record: the version for `If-Match`.
     version: u64,
     policy: PolicyView,
-    /// Whether the policy in effect sets no limit, as for pre-enabled services until someone tightens it.
+    /// Whether the policy effectively sets no limit. This is the case for services that were enabled by default, until
+    /// their policy is edited.
     permissive: bool,
     /// The amount that was authorized less than 24 hours ago and not released; an upper bound while more than about
     /// 20,000 expired payments are not evicted yet.
@@ -332,7 +333,7 @@ pub(crate) async fn list(
 /// Enable a service for an agent.
 ///
 /// A policy field that is left out takes its default, whatever the record had before. Send `If-Match` to avoid
-/// overwriting someone else's edit: another version is answered with 412.
+/// overwriting someone else's edit: if the version differs, the response is 412.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/services",
@@ -401,7 +402,7 @@ pub(crate) async fn read(
 
 /// Edit a service's record: its policy, or whether it is enabled.
 ///
-/// The next authorization is judged by the edited policy.
+/// The next authorization is evaluated against the edited policy.
 #[utoipa::path(
     patch,
     path = "/agents/{agentId}/services/{serviceId}",

@@ -98,7 +98,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
     }))
 }
 
-/// End a session. It is refused at once.
+/// End a session. Requests with it are refused immediately.
 #[utoipa::path(
     delete,
     path = "/sessions/{sessionId}",

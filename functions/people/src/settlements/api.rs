@@ -30,7 +30,7 @@ pub(crate) struct SettlementView {
     /// The ID of the decision in the audit log.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
-    /// `purchase`, or `payout` of your money to your own address: then what only a purchase has is null.
+    /// `purchase`, or `payout` for a transfer to your payout address. The fields of a purchase are null for a payout.
     #[schema(value_type = String, example = "purchase")]
     kind: &'static str,
     /// The agent that pays.
@@ -109,8 +109,8 @@ impl From<&Settlement> for SettlementView {
 #[schema(as = OwnSettlementList)]
 pub(crate) struct SettlementList {
     settlements: Vec<SettlementView>,
-    /// The number of settlements in this answer. With a filter, or with more than 25 agents, a page can be short
-    /// although more follow.
+    /// The number of settlements in this answer. With a filter, or with more than 25 agents, a page can contain fewer
+    /// than `limit` even if more pages follow.
     count: usize,
     /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]

@@ -16,7 +16,7 @@ purser_api::error_responses! {
     pub(crate) UsageErrors: 400, 401, 403, 429, 500;
 }
 
-/// Sums over payments, each at the time of its decision.
+/// Totals of payments. Each payment counts at the time of its decision.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageSums)]
 pub(crate) struct SumsView {
@@ -24,7 +24,7 @@ pub(crate) struct SumsView {
     authorized_units: u64,
     /// The confirmed amount; a payment that was reverted and confirmed again counts twice.
     confirmed_units: u64,
-    /// The released amount, which the chain can never take.
+    /// The amount of payments that were released because they can no longer be made.
     released_units: u64,
     /// The amount that was confirmed and reverted with its block.
     taken_back_units: u64,
@@ -50,7 +50,7 @@ impl From<UsageTotals> for SumsView {
     }
 }
 
-/// The sums of one day, agent, service or reason: `by` says which of these names the row has.
+/// The sums of one day, agent, service or reason: `by` determines which of these fields is present.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageRow)]
 pub(crate) struct UsageRow {
@@ -63,7 +63,7 @@ pub(crate) struct UsageRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     service_id: Option<String>,
-    /// The `error` that was answered.
+    /// The `error` of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reason: Option<String>,
@@ -108,7 +108,7 @@ pub(crate) struct UsageView {
     to: String,
     /// The sums of all rows.
     total: SumsView,
-    /// Days in order; other rows by amount, the largest first. There is no row without payments.
+    /// Days are in chronological order, other rows in descending order of amount. Rows without payments are omitted.
     rows: Vec<UsageRow>,
     /// The number of rows, which is all of them.
     count: usize,

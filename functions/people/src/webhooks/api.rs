@@ -374,8 +374,8 @@ pub(crate) async fn read(
 
 /// Replace a webhook's URL, events and agents.
 ///
-/// This enables a webhook again whose program answered 410. If nothing else changes, the body must have `enabled: true`
-/// for that.
+/// This also enables a webhook that was disabled by a 410 response. If nothing else changes, the body must contain
+/// `enabled: true` for that.
 #[utoipa::path(
     put,
     path = "/webhooks/{webhookId}",

@@ -20,11 +20,11 @@ pub struct ErrorBody {
     pub error: String,
     /// A message for people, with what to do next.
     pub message: String,
-    /// `SERVICE_NOT_ENABLED`, on that error alone.
+    /// `SERVICE_NOT_ENABLED` if `error` is `service_not_enabled`; otherwise absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub code: Option<&'static str>,
-    /// Every problem of an invalid request; with a missing member, only if there are further problems.
+    /// All problems of an invalid request. If a required field is missing, present only if there are further problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub details: Option<Vec<ProblemView>>,
@@ -60,7 +60,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub enabled_operations: Option<OrNull<Vec<String>>>,
-    /// The target's host, as compared.
+    /// The target's host that is not in `allowed_domains`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub hostname: Option<String>,
@@ -161,7 +161,7 @@ pub struct ProblemView {
     /// JSON Pointer into the request body, or `/<name>` for a query parameter.
     #[schema(example = "/max_payment_units")]
     pub path: String,
-    /// The requirement.
+    /// What a valid value must be.
     #[schema(example = "must be an integer")]
     pub message: String,
 }

@@ -155,8 +155,8 @@ pub(crate) const STATUSES: &[(u16, &str)] = &[
     ),
     (
         401,
-        "`invalid_agent_key` or `invalid_authorization_header`; `invalid_session`; `invalid_internal_token`: whichever \
-         the route asks for.",
+        "`invalid_agent_key`, `invalid_authorization_header`, `invalid_session` or `invalid_internal_token`, depending on \
+         how the route authenticates.",
     ),
     (
         402,

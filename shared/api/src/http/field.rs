@@ -298,7 +298,7 @@ macro_rules! listed {
 
 listed! {
     Address as "NamedWallet": {
-        "description": "`0x` and forty hexadecimal digits; mixed case has to be the EIP-55 checksum.",
+        "description": "`0x` and 40 hexadecimal digits. In mixed case, it must have a valid EIP-55 checksum.",
     };
     Category as "NamedCategory": {"description": "A category of the catalog."};
     DomainPattern as "HostPattern": {
@@ -307,7 +307,7 @@ listed! {
     };
     Permission as "KeyPermission": {"description": "`read`: lists and policies; `pay`: preflights and payments."};
     SourceNetwork as "SourceNetwork": {
-        "description": "A CIDR block of IPv4 or IPv6, with no bit beyond its prefix.",
+        "description": "An IPv4 or IPv6 CIDR block without host bits.",
         "example": "203.0.113.0/24",
     };
     OperationSlug as "NamedOperation": {

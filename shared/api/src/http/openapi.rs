@@ -99,7 +99,7 @@ fn session() -> SecurityScheme {
 }
 
 fn internal_token() -> SecurityScheme {
-    let description = "The operators' token, from Secrets Manager. The gateway asks for IAM credentials before it.";
+    let description = "The operators' token, from Secrets Manager. With InternalAuthorizationType=AWS_IAM, requests must also be signed with AWS credentials.";
     SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::with_description(
         "X-Internal-Token",
         description,

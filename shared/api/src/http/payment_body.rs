@@ -30,16 +30,16 @@ crate::body! {
         /// The most that this call may cost, in micro-units.
         max_payment_units: Amount,
         original_request: OriginalRequest,
-        /// A repeated request with the same key returns the same payment. Another request with the same key is a
+        /// A repeated request with the same key returns the same payment. A different request with the same key is a
         /// conflict.
         idempotency_key: Text<255>,
         /// The service's slug or UUID. If absent, it is found by `original_request.url`.
         service_id: Option<Text<128>>,
         /// The operation's slug. If absent, it is found by `original_request.url`.
         operation_id: Option<OperationSlug>,
-        /// The approval, in the request after a person approved it.
+        /// The ID of an approved approval, sent when the agent repeats its request.
         approval_id: Option<ApprovalId>,
-        /// The key of `POST /x402/check`. Accepted but not used, so that one body fits both routes.
+        /// Ignored. Accepted so that the body of `POST /x402/check` can be sent unchanged.
         replay_key: Option<Text<255>>,
         metadata: Option<CallMetadata>,
     }
@@ -53,8 +53,8 @@ crate::body! {
         /// The most that this call may cost, in micro-units.
         max_payment_units: Amount,
         original_request: OriginalRequest,
-        /// A repeated request with the same key is judged anew. Another request with the same key within one day is a
-        /// conflict.
+        /// A repeated request with the same key is evaluated again. A different request with the same key within one
+        /// day is a conflict.
         replay_key: Text<255>,
         /// The service's slug or UUID. If absent, it is found by `original_request.url`.
         service_id: Option<Text<128>>,
@@ -62,7 +62,7 @@ crate::body! {
         operation_id: Option<OperationSlug>,
         /// The approval that would be sent to authorize. The result takes it into account.
         approval_id: Option<ApprovalId>,
-        /// The key of `POST /x402/authorize`. Accepted but not used, so that one body fits both routes.
+        /// Ignored. Accepted so that the body of `POST /x402/authorize` can be sent unchanged.
         idempotency_key: Option<Text<255>>,
         metadata: Option<CallMetadata>,
     }
@@ -364,6 +364,6 @@ impl Member for ProvenHash {
 enum PaymentResponse {
     /// Base64 of JSON.
     Raw(String),
-    /// Header names in any case, each with its text or an array of that one text.
+    /// An object of headers. Names are case-insensitive; each value is a string or an array with one string.
     Headers(Map<String, Value>),
 }

@@ -62,7 +62,7 @@ pub struct AuditView {
     /// Further details, as text.
     #[schema(required)]
     pub reason: Option<String>,
-    /// The SHA-256 of the row, which its line in the function's log has too.
+    /// The SHA-256 hash of the row. The function's log line for the row contains the same hash.
     pub sha256: String,
 }
 
@@ -106,7 +106,8 @@ impl AuditView {
 #[schema(as = AuditEntryList)]
 pub struct AuditList {
     entries: Vec<AuditView>,
-    /// The number of entries in this answer. With a filter, a page can be short although more follow.
+    /// The number of entries in this answer. With a filter, a page can contain fewer entries than `limit` even if more
+    /// pages follow.
     count: usize,
     /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]

@@ -24,7 +24,7 @@ pub struct CallView {
     /// Further text and numbers from the agent, by name. No check uses them.
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
-    /// The catalog's price of the call. It and the next member are null if the catalog lists no such operation.
+    /// The catalog's price of the call. This and the next field are null if the catalog does not list the operation.
     #[schema(required)]
     pub catalog_price_units: Option<u64>,
     /// The catalog's maximum for the call; null also if the call could not be paid.

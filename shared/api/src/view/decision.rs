@@ -18,9 +18,9 @@ pub struct CheckView {
     pub passed: Option<bool>,
     /// The limit, in micro-units.
     pub limit: Option<u64>,
-    /// The used part of the limit, without this call.
+    /// The used part of the limit, not including this call.
     pub used: Option<u64>,
-    /// The remaining part of the limit, without this call.
+    /// The remaining part of the limit before this call.
     pub remaining: Option<u64>,
 }
 
