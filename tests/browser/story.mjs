@@ -260,7 +260,7 @@ try {
   await page.getByLabel("Who may").selectOption({ label: "Weather watcher" });
   await page.getByRole("button", { name: "Show" }).click();
   await page.waitForURL(/q=weather/);
-  await page.getByText("May buy: ").first().waitFor();
+  await page.getByText("Enabled for: ").first().waitFor();
   await page.getByText("Operations and prices").first().click();
   await page.getByText("at most").first().waitFor();
   await shoot("catalog-service");
@@ -276,11 +276,11 @@ try {
   await page.getByLabel("approval asked", { exact: true }).check();
   await page.getByRole("group", { name: "Agents", exact: true }).getByLabel("Only these:").check();
   await shoot("webhook-new");
-  await page.getByRole("button", { name: "Make the webhook" }).click();
+  await page.getByRole("button", { name: "Create webhook" }).click();
   await page.getByText("Agents: choose at least one.").waitFor();
   objections.length = 0; // The browser reports the 400.
   await page.getByRole("group", { name: "Agents", exact: true }).getByLabel("All, including future ones").check();
-  await page.getByRole("button", { name: "Make the webhook" }).click();
+  await page.getByRole("button", { name: "Create webhook" }).click();
   const secret = (await page.getByLabel("Webhook’s secret").inputValue()).trim();
   assert.match(secret, /^whsec_/);
   await shoot("webhook-secret");
@@ -410,14 +410,14 @@ try {
 
   step("names an address for the money");
   await page.goto(agentUrl);
-  await page.getByText("Name an address", { exact: true }).click();
+  await page.getByText("Set an address", { exact: true }).click();
   await page.getByLabel("Address", { exact: true }).fill("0x12");
-  await page.getByRole("button", { name: "Name it" }).click();
+  await page.getByRole("button", { name: "Save address" }).click();
   await page.getByText(/^Address: /).first().waitFor();
   objections.length = 0; // The browser reports the 400 of the wrong address.
   await shoot("payout-address");
   await page.getByLabel("Address", { exact: true }).fill("0x90F79bf6EB2c4f870365E785982E1f101E93b906");
-  await page.getByRole("button", { name: "Name it" }).click();
+  await page.getByRole("button", { name: "Save address" }).click();
   await page.getByText("The payout address was set. The time from which it can be used is shown below.").waitFor();
   const payouts = page.locator("#payouts");
   await payouts.getByText("not yet", { exact: true }).waitFor();

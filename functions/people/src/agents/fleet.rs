@@ -54,7 +54,7 @@ impl Order {
             Self::Name => "Name",
             Self::Newest => "Newest first",
             Self::Oldest => "Oldest first",
-            Self::Waiting => "What waits first",
+            Self::Waiting => "Pending approvals first",
         }
     }
 }

@@ -278,7 +278,7 @@ pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catal
             (paging(
                 "Pages of pending approvals",
                 view.after.map(|_| ("First", View { after: None, ..view }.queue())),
-                waiting.next.map(|next| ("More that waits", View { after: Some(next), ..view }.queue())),
+                waiting.next.map(|next| ("More pending approvals", View { after: Some(next), ..view }.queue())),
             ))
         }
     }
@@ -309,13 +309,13 @@ pub(crate) fn card(layout: &Layout, waiting: &ApprovalContext, view: View, catal
                 }
                 (call::described(&approval.call, approval.amount))
                 dl.facts-list {
-                    div { dt { "Asked by key" } dd { (labels::key(approval.key)) } }
+                    div { dt { "Requested with key" } dd { (labels::key(approval.key)) } }
                     div { dt { "Pays to" } dd { (labels::wallet(approval.pay_to)) } }
                     div {
-                        dt { "Why it asks" }
+                        dt { "Reason" }
                         dd { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
                     }
-                    div { dt { "Left of the daily cap" } dd { (left_of_day(approval.amount, waiting.day)) } }
+                    div { dt { "Remaining daily cap" } dd { (left_of_day(approval.amount, waiting.day)) } }
                 }
             }
             (layout.form(&view.address(&format!("{path}/approve")), &html! {
@@ -355,7 +355,7 @@ fn left_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
         (bar(used.amount, amount, cap))
         @match left.minus(amount) {
             Some(after) => p.aside { @if !used.is_exact { "at least " } (money(after)) " would be left" },
-            None if !used.is_exact => p.aside { "Many payments have left the daily window. The amount is being updated." },
+            None if !used.is_exact => p.aside { "The exact amount is still being calculated, because many payments have left the 24-hour window." },
             None => p.warning { "Not enough for this payment. Even if approved, it is refused until enough of the cap is free again." },
         }
     }

@@ -148,7 +148,7 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
                 h1 { "Audit log" }
                 a.button href=(address(CSV, filter, log.before)) { "Download as CSV" }
             }
-            p { "Actions in your name, where they came from and which were refused, and what others did to your agents. Nobody can change this log." }
+            p { "Your actions, including refused ones, with their origin, and actions of others on your agents. Log entries cannot be changed." }
             (filters(log))
             @if layout.problem.is_some() {
                 (nothing_shown())
@@ -171,7 +171,7 @@ fn filters(log: &Log<'_>) -> Markup {
     html! {
         form.filters method="get" action=(PAGE) role="search" {
             (agent_field("Agent", log.agents, filter.agent))
-            (filter_select("kind", "kind", "Act", "All acts", of_people().map(|kind| {
+            (filter_select("kind", "kind", "Action", "All actions", of_people().map(|kind| {
                 (kind.name().to_owned(), html! { (words(kind)) }, filter.kind == Some(kind))
             })))
             (date_fields(filter.from, filter.to))
@@ -316,7 +316,7 @@ const fn words(kind: AuditKind) -> &'static str {
         AuditKind::RuleAdded => "Add a rule",
         AuditKind::RuleReplaced => "Replace a rule",
         AuditKind::RuleRemoved => "Remove a rule",
-        AuditKind::PayoutAddressNamed => "Name a payout address",
+        AuditKind::PayoutAddressNamed => "Set a payout address",
         AuditKind::PayoutAddressRemoved => "Remove a payout address",
         AuditKind::PaidOut => "Pay out",
         AuditKind::ApprovalApproved => "Approve a payment",

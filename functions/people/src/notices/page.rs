@@ -180,7 +180,7 @@ fn channel(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelTerms) ->
     html! {
         (inputs.optional_box(&format!("{name}_on"), label, terms.enabled))
         details.fold open[inputs.is_typed() || more] {
-            summary { "Of what: " (chosen.len()) " kinds" }
+            summary { (chosen.len()) " kinds of events" }
             (inputs.boxes(&format!("{name}_kinds"), "Kinds", USUAL, &options))
         }
     }
@@ -198,9 +198,9 @@ fn ended(layout: &Layout, own: &OwnNotices, channel: NoticeChannel) -> Markup {
             p.warning {
                 @match ended.reason {
                     NoticeEnd::MailRefused => { "The mail service refused mail for this address" }
-                    NoticeEnd::WebhookGone => { "It answered that it no longer exists" }
+                    NoticeEnd::WebhookGone => { "The webhook responded that it no longer exists" }
                 }
-                ", " (both(ended.at, layout.now)) ". Nothing is sent there until you save this page, or a test arrives."
+                ", " (both(ended.at, layout.now)) ". No notices are sent there until you save this page or a test succeeds."
             }
         }
     }

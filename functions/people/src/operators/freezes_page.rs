@@ -20,7 +20,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, OperatorSession(sess
     let layout = Layout::of(&session, people.now());
     let how = html! {
         "Operators freeze with " code { "PUT /internal/freezes/…" } ", and end a freeze with " code { "DELETE" }
-        " of the same path; " (Freezes::MOST) " agents and as many owners can be frozen at most."
+        " of the same path; " (Freezes::MOST) " is the maximum number of frozen agents, and also of frozen owners."
     };
     let content = html! {
         @if freezes.is_empty() { p.empty { "No operator has frozen anything. Agents that their owners froze are not listed here." } } @else {

@@ -38,7 +38,7 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
 fn under_way(layout: &Layout, page: &AgentPage<'_>, open: &Settlement) -> Markup {
     html! {
         p {
-            span.chip.wait { "under way" } " " (dollars(open.terms.amount)) " to " (labels::short_wallet(open.terms.pay_to)) ", made or given up "
+            span.chip.wait { "under way" } " " (dollars(open.terms.amount)) " to " (labels::short_wallet(open.terms.pay_to)) ", completes or expires "
             (both(open.terms.valid_before, layout.now)) " at the latest. "
             a href=(paths::receipt(page.agent.id, open.id())) { "Show the receipt" }
         }
@@ -50,9 +50,9 @@ fn present(layout: &Layout, page: &AgentPage<'_>, named: &PayoutAddress, path: &
     html! {
         dl.facts-list.wide {
             div { dt { "Address" } dd { (labels::wallet(named.address)) } }
-            div { dt { "Named" } dd { (both(named.named_at, layout.now)) } }
+            div { dt { "Set" } dd { (both(named.named_at, layout.now)) } }
             div {
-                dt { "Good" }
+                dt { "Usable" }
                 dd {
                     @if is_good { span.chip.good { "now" } }
                     @else { span.chip.wait { "not yet" } " from " (both(named.good_from, layout.now)) }
@@ -93,12 +93,12 @@ fn address_form(layout: &Layout, is_change: bool, path: &str) -> Markup {
     let inputs = layout.inputs(FormName::PayoutAddress);
     html! {
         details.pop open[inputs.is_typed()] {
-            summary.button { @if is_change { "Change the address" } @else { "Name an address" } }
+            summary.button { @if is_change { "Change the address" } @else { "Set an address" } }
             div.pop-body {
                 (layout.form(&format!("{path}/payout-address"), &html! {
                     (inputs.line("address", "Address", "", 42))
                     @if is_change { p.hint { "The new address has a waiting period. No payout is possible until it ends." } }
-                    button.primary type="submit" { "Name it" }
+                    button.primary type="submit" { "Save address" }
                 }))
             }
         }

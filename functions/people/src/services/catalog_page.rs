@@ -135,7 +135,7 @@ fn catalog_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
         NavItem::Catalog,
         &html! {
             h1 { "Catalog" }
-            p { "The services that agents can pay for. An agent’s page sets which of them it may buy, and for how much." }
+            p { "The services that agents can pay for. On the page of an agent, you choose its services and their limits." }
             form.filters method="get" action=(PAGE) role="search" {
                 (search_field("services", "Service or operation", &view.search))
                 (filter_select("category", "category", "Category", "All categories", Category::ALL.iter().map(|category| {
@@ -212,9 +212,9 @@ fn who_may(service: &Service, shown: &Shown<'_>) -> Markup {
     html! {
         p {
             @if may.is_empty() {
-                span.muted { @if shown.view.agent.is_some() { "This agent may not buy here." } @else { "No agent may buy here." } }
+                span.muted { @if shown.view.agent.is_some() { "Not enabled for this agent." } @else { "Not enabled for any agent." } }
             } @else {
-                "May buy: "
+                "Enabled for: "
                 @for (place, owned) in may.iter().enumerate() {
                     @if place > 0 { ", " }
                     (labels::agent(owned.agent().id, &owned.agent().name))

@@ -103,7 +103,7 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
         .collect();
     html! {
         @if !changes.is_empty() {
-            p { strong { "The catalog’s payment for calls will change." } " Disable the service if you don’t want that:" }
+            p { strong { "The payee or the price of some operations will change." } " If you don’t agree, disable the service." }
             ul {
                 @for (operation, next) in changes {
                     li {

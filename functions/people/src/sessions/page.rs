@@ -69,7 +69,7 @@ fn page(layout: &Layout, sessions: &[Session], here: &PageSession) -> Markup {
                     "End all your sessions, including this one? Every browser, and anyone who copied its cookie, has to sign in again.",
                 )))
             }
-            p { "The browsers in which you are signed in. If you don’t know one of them, end all sessions here, then those of your account." }
+            p { "The browsers in which you are signed in. If you don’t recognize one of them, end all sessions here, then all sessions at your identity provider." }
             p.muted {
                 "Your ID, with which an operator can offer you an agent: "
                 span.copyable { code.long { (person) } (labels::copy_button(person, "Copy your id")) }

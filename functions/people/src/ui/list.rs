@@ -139,7 +139,7 @@ pub(crate) fn agent_field(label: &str, agents: &Agents, chosen: Option<AgentId>)
 pub(crate) fn choose_agent(what: &str) -> Markup {
     html! {
         p.empty {
-            "You have more than " (FEW) " agents: choose one to see its " (what) ", by its id or on "
+            "You have more than " (FEW) " agents: choose one to see its " (what) ". Enter its ID in the filter, or choose it on "
             a href="/dashboard" { "the overview" } "."
         }
     }

@@ -25,7 +25,7 @@ pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
             ", which is not an allowed domain."
         },
         "amount_exceeds_max" => sum(
-            "The provider asked more than the ",
+            "The provider asked for more than the ",
             CheckName::MaxPayment,
             " that the agent was ready to pay.",
         ),
@@ -48,7 +48,7 @@ pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
 /// A sentence that explains why nothing was paid out.
 pub(crate) fn payout_refused(refusal: &PayoutRefusal) -> String {
     match refusal {
-        PayoutRefusal::NotSetUp => "This Purser makes no payouts.".to_owned(),
+        PayoutRefusal::NotSetUp => "Payouts are not configured.".to_owned(),
         PayoutRefusal::Frozen(_) => "An operator has frozen this agent, so nothing was paid out.".to_owned(),
         PayoutRefusal::NoAddress => "The payout address was removed, so nothing was paid out.".to_owned(),
         PayoutRefusal::AddressWaits { .. } => {
@@ -74,16 +74,16 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
             html! { "The payee is not a wallet that the catalog lists for this service." }
         }
         ("catalog_payee", "pay_to_not_yet_accepted") => {
-            html! { "The payee or price is too new in the catalog to be paid." }
+            html! { "The payee or price changed recently in the catalog and can’t be paid yet." }
         }
         ("catalog_payee", "pay_to_is_own_wallet") => html! { "The payee is the agent’s own wallet." },
         ("catalog_price", _) => {
             html! { "The price is above the catalog’s maximum for this operation." }
         }
-        ("catalog_payment", _) => html! { "The catalog lists no payment for this operation here." },
+        ("catalog_payment", _) => html! { "According to the catalog, calls of this operation can’t be paid." },
         ("vendor_allowlist", _) => html! { "The vendor is not on a list of allowed vendors." },
         ("budget_limit", _) => html! {
-            "A budget over all services has no room"
+            "A budget for all services would be exceeded"
             @if let Some((used, limit)) = budget.and_then(|check| check.used.zip(check.limit)) {
                 ": " (money(used)) " of " (money(limit)) " was used"
             }
@@ -106,7 +106,7 @@ const fn check_name(name: CheckName) -> &'static str {
         CheckName::AgentActive => "Agent is not frozen",
         CheckName::OperationEnabled => "Operation is allowed",
         CheckName::Domain => "Domain is allowed",
-        CheckName::MaxPayment => "Within what the agent offered",
+        CheckName::MaxPayment => "Within the agent’s maximum for this call",
         CheckName::PerCall => "Within the cap per call",
         CheckName::Category => "Category is not blocked",
         CheckName::Vendor => "Vendor is allowed, payee is known",
@@ -187,7 +187,7 @@ pub(crate) fn asked(asking: Option<AskingRule>, threshold: Amount, rules: &[Rule
         return html! { "Above " (money(threshold)) ", the approval threshold of this service’s policy." };
     };
     let Some(found) = rules.iter().find(|rule| rule.id == id) else {
-        return html! { "A rule that was removed since requires approval above " (money(above)) "." };
+        return html! { "A rule that has since been removed required approval above " (money(above)) "." };
     };
     html! { "A rule of this agent: " q { (rule(&found.kind, catalog)) } }
 }

@@ -49,7 +49,7 @@ fn nothing(shown: &[AgentSpend]) -> Markup {
     let first = shown.first().map(|spend| spend.agent.agent());
     html! {
         p.empty {
-            "Nothing was paid in this period. An agent can pay once it has a key, and money in its wallet: both are on its page"
+            "Nothing was paid in this period. To pay, an agent needs a key and money in its wallet. You can set up both on its page"
             @if let Some(agent) = first { ", such as that of " (labels::agent(agent.id, &agent.name)) }
             "."
         }

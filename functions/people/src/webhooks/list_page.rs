@@ -31,9 +31,9 @@ fn list_page(layout: &Layout, webhooks: &[OwnWebhook], agents: &Agents) -> Marku
                 @if let Some(place) = place { (new_webhook(layout, place, agents)) }
             }
             p {
-                "Programs of yours that receive the events of your agents, signed as "
+                "Webhooks send the events of your agents to your programs. Calls are signed according to "
                 (labels::outside("https://www.standardwebhooks.com", "Standard Webhooks"))
-                " has it."
+                "."
             }
             @if place.is_none() { p.hint { "You have " (Webhook::MOST) ", the maximum: remove one to add another." } }
             @if webhooks.is_empty() {
@@ -94,7 +94,7 @@ fn new_webhook(layout: &Layout, place: u8, agents: &Agents) -> Markup {
                 (layout.form(PAGE, &html! {
                     input type="hidden" name="place" value=(place);
                     (terms_inputs(&inputs, None, agents))
-                    button.primary type="submit" { "Make the webhook" }
+                    button.primary type="submit" { "Create webhook" }
                 }))
             }
         }

@@ -107,7 +107,7 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &Agents) -> Markup {
             dl.facts-list.wide {
                 div { dt { "Calls" } dd { code.long { (terms.url) } } }
                 div {
-                    dt { "With" }
+                    dt { "Events" }
                     dd {
                         @match &terms.kinds {
                             None => "all events",
@@ -116,7 +116,7 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &Agents) -> Markup {
                     }
                 }
                 div {
-                    dt { "Of" }
+                    dt { "Agents" }
                     dd {
                         @match &terms.agents {
                             None => "all agents",

@@ -559,7 +559,7 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
     };
     let first = owner.get("/dashboard/approvals").await;
     assert!(first.status == 200 && first.html.contains("data-waiting=\"40\""));
-    let next = link(&first.html, "More that waits").unwrap();
+    let next = link(&first.html, "More pending approvals").unwrap();
     let second = owner.get(&next).await;
     assert!(
         second.html.contains("data-waiting=\"40\""),
@@ -569,7 +569,7 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
     assert_eq!((first.len(), second.0.len()), (25, 15));
     let all: std::collections::BTreeSet<&String> = first.iter().chain(&second.0).collect();
     assert_eq!(all.len(), 40, "each is there once");
-    assert_eq!(link(&second.1, "More that waits"), None);
+    assert_eq!(link(&second.1, "More pending approvals"), None);
     assert_eq!(link(&second.1, "First").unwrap(), "/dashboard/approvals");
     // The script polls the same part.
     let live = second
@@ -1210,7 +1210,7 @@ async fn the_catalog_shows_which_agents_may_buy() {
     let mut owner = world.browser(OWNER).await;
     let named = |html: &str| {
         html.matches(&format!(
-            "May buy: <a class=\"name\" href=\"/dashboard/agents/{agent}\""
+            "Enabled for: <a class=\"name\" href=\"/dashboard/agents/{agent}\""
         ))
         .count()
     };
@@ -1219,9 +1219,9 @@ async fn the_catalog_shows_which_agents_may_buy() {
     world.edit(OWNER, "PATCH", &path, json!({"enabled": false})).await.ok();
     let seen = owner.get("/dashboard/catalog").await;
     assert_eq!(named(&seen.html), all - 1);
-    seen.is(200, "No agent may buy here.");
+    seen.is(200, "Not enabled for any agent.");
     let seen = owner.get(&format!("/dashboard/catalog?agent_id={agent}&q=LAB")).await;
-    seen.is(200, "This agent may not buy here.");
+    seen.is(200, "Not enabled for this agent.");
     owner
         .get("/dashboard/catalog?q=nothing+like+it")
         .await
