@@ -116,9 +116,9 @@ purser_api::error_responses! {
     pub(crate) McpErrors: 401, 413, 429, 500, 503;
 }
 
-/// The Model Context Protocol (streamable HTTP, stateless): JSON-RPC 2.0, one answer in JSON for each request. The list of
-/// tools and those that read the catalog need no key, and are throttled by address; the others take the agent's. A key
-/// that is shown is verified first, whatever the message is.
+/// The Model Context Protocol (streamable HTTP, stateless): JSON-RPC 2.0, one answer in JSON for each request. The list
+/// of tools, and the tools that read the catalog, need no key and are throttled by IP address. All other tools require
+/// an agent key. A key that is sent is always verified first.
 #[utoipa::path(
     post,
     path = "/mcp",

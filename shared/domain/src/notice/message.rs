@@ -70,7 +70,7 @@ impl NoticeMessage {
         }
         let _infallible = write!(
             text,
-            "-- \r\nNo link here makes a decision: each opens a page, where you sign in first.\r\n\
+            "-- \r\nThe links only open pages. To decide, sign in there.\r\n\
              Choose your notices: {origin}{SETTINGS}\r\n"
         );
         text
@@ -93,7 +93,7 @@ impl NoticeMessage {
         let settings = escaped(&format!("{origin}{SETTINGS}"));
         let _infallible = write!(
             html,
-            "<p>No link here makes a decision: each opens a page, where you sign in first. \
+            "<p>The links only open pages. To decide, sign in there. \
              <a href=\"{settings}\">Choose your notices</a></p></body></html>"
         );
         html

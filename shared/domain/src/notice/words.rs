@@ -147,33 +147,35 @@ impl NoticeText<'_> {
                 )
             }
             EventKind::ApprovalDecided => {
-                format!("The payment of {agent}, {}, was {}.", self.payment(), self.verdict())
+                format!("{agent}: the payment of {} was {}.", self.payment(), self.verdict())
             }
             EventKind::ApprovalUsed => format!("{agent} used its approval to pay {}.", self.payment()),
             EventKind::ApprovalExpired => format!("The approval for {agent} to pay {} has expired.", self.payment()),
             EventKind::PaymentAuthorized => format!("{agent} was allowed to pay {}.", self.payment()),
             EventKind::PaymentConfirmed => format!("{agent} paid {}.", self.payment()),
-            EventKind::PaymentReleased => format!("The payment of {agent}, {}, has expired unpaid.", self.payment()),
+            EventKind::PaymentReleased => {
+                format!("{agent}: the payment of {} expired and was not made.", self.payment())
+            }
             EventKind::PaymentTakenBack | EventKind::PayoutTakenBack => {
                 format!(
-                    "A payment of {agent}, {}, is unconfirmed again: its block has left the chain.",
+                    "{agent}: the payment of {} is no longer confirmed, because its block is no longer part of the chain.",
                     self.payout()
                 )
             }
-            EventKind::PaymentRefused => format!("A payment of {agent}, {}, was refused.", self.payment()),
+            EventKind::PaymentRefused => format!("{agent}: the payment of {} was refused.", self.payment()),
             EventKind::PaymentEscalated => {
-                format!("A payment of {agent}, {}, waits for your approval.", self.payment())
+                format!("{agent}: the payment of {} needs your approval.", self.payment())
             }
             EventKind::PayoutAuthorized => format!("{agent} pays out {}.", self.payout()),
             EventKind::PayoutConfirmed => format!("{agent} paid out {}.", self.payout()),
-            EventKind::PayoutReleased => format!("The payout of {agent}, {}, has expired.", self.payout()),
+            EventKind::PayoutReleased => format!("{agent}: the payout of {} expired and was not made.", self.payout()),
             EventKind::AgentCreated => format!("{agent} was created."),
             EventKind::AgentFrozen => format!("{agent} was frozen {}. It can’t pay.", self.by()),
-            EventKind::AgentUnfrozen => format!("A freeze of {agent}, {}, has ended.", self.by()),
+            EventKind::AgentUnfrozen => format!("{agent}: the freeze {} has ended.", self.by()),
             EventKind::AgentAccepted => format!("{agent} is yours now."),
             EventKind::AgentHandedOver => format!("{agent} is no longer yours: another person accepted it."),
             EventKind::KeyCreated => format!("{agent} has a new key."),
-            EventKind::KeyEnded => format!("A key of {agent} has ended."),
+            EventKind::KeyEnded => format!("{agent}: a key was rotated or revoked."),
             EventKind::PolicyChanged => format!("The policy of {agent} for {} was changed.", self.service()),
             EventKind::RuleCreated => format!("{agent} has a new rule."),
             EventKind::RuleChanged => format!("A rule of {agent} was changed."),
@@ -187,7 +189,7 @@ impl NoticeText<'_> {
             }
             EventKind::WalletLow => {
                 let (balance, below) = (self.amount("balance_units"), self.amount("below_units"));
-                format!("The wallet of {agent} is low: {balance}, less than {below}.")
+                format!("{agent} has a low wallet balance: {balance}, less than {below}.")
             }
             EventKind::OwnerFrozen => "Operators froze all your agents. They can’t pay.".to_owned(),
             EventKind::OwnerUnfrozen => "The operators’ freeze of all your agents has ended.".to_owned(),
@@ -231,9 +233,7 @@ impl NoticeText<'_> {
             EventKind::ServiceChangeDelayed => {
                 let (payee, from) = (self.short("pay_to"), self.time("from"));
                 let price = self.amount("max_price_units");
-                format!(
-                    "“{operation}” of {service} will change on {from}: it is then paid to {payee}, at most {price}."
-                )
+                format!("From {from}, “{operation}” of {service} will be paid to {payee}, at most {price}.")
             }
             _ => format!("The pending change of “{operation}” of {service} was withdrawn."),
         }

@@ -569,9 +569,9 @@ pub struct Check {
     pub outcome: CheckOutcome,
     /// The limit.
     pub limit: Option<Amount>,
-    /// The used part of the limit, without this call.
+    /// The used part of the limit, not including this call.
     pub used: Option<Amount>,
-    /// The remaining part of the limit, without this call.
+    /// The remaining part of the limit before this call.
     pub remaining: Option<Amount>,
 }
 
