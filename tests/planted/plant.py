@@ -902,7 +902,7 @@ BUGS = [
         "shared/api/src/http/precondition.rs",
         "text.strip_prefix('\"')?.strip_suffix('\"')?",
         "text.get(1..text.len() - 1)?",
-        "package(purser-fuzz) and test(=every_file_of_the_corpus_holds)",
+        "package(purser-api) and test(=http::precondition::tests::if_match_accepts_one_version_or_any)",
     ),
     Bug(
         "a hold released by a block in which it can still be used",
