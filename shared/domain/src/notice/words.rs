@@ -150,7 +150,7 @@ impl NoticeText<'_> {
                 format!("{agent}: the payment of {} was {}.", self.payment(), self.verdict())
             }
             EventKind::ApprovalUsed => format!("{agent} used its approval to pay {}.", self.payment()),
-            EventKind::ApprovalExpired => format!("The approval for {agent} to pay {} has expired.", self.payment()),
+            EventKind::ApprovalExpired => format!("{agent}: the approval to pay {} has expired.", self.payment()),
             EventKind::PaymentAuthorized => format!("{agent} was allowed to pay {}.", self.payment()),
             EventKind::PaymentConfirmed => format!("{agent} paid {}.", self.payment()),
             EventKind::PaymentReleased => {
@@ -176,10 +176,10 @@ impl NoticeText<'_> {
             EventKind::AgentHandedOver => format!("{agent} is no longer yours: another person accepted it."),
             EventKind::KeyCreated => format!("{agent} has a new key."),
             EventKind::KeyEnded => format!("{agent}: a key was rotated or revoked."),
-            EventKind::PolicyChanged => format!("The policy of {agent} for {} was changed.", self.service()),
+            EventKind::PolicyChanged => format!("{agent}: the policy for {} was changed.", self.service()),
             EventKind::RuleCreated => format!("{agent} has a new rule."),
-            EventKind::RuleChanged => format!("A rule of {agent} was changed."),
-            EventKind::RuleRemoved => format!("A rule of {agent} was removed."),
+            EventKind::RuleChanged => format!("{agent}: a rule was changed."),
+            EventKind::RuleRemoved => format!("{agent}: a rule was removed."),
             EventKind::PayoutAddressNamed => {
                 let (address, from) = (self.short("address"), self.time("good_from"));
                 format!("{agent} has the payout address {address}, which can be used from {from} on.")
