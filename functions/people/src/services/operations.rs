@@ -23,7 +23,7 @@ pub(crate) struct EnableService {
 /// New values for some fields of a service's record on an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceEdit {
-    /// Whether any payment is allowed.
+    /// Whether the agent may pay the service at all.
     pub(crate) enabled: Option<bool>,
     /// The changed fields of the policy.
     pub(crate) policy: PolicyEdit,
