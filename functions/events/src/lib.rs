@@ -1,6 +1,6 @@
-//! The events function: publishes the changes in the tables' streams on the bus, and counts them in the sums of usage.
+//! The events function: publishes the changes in the tables' streams on the bus, and folds them into the journal.
 //!
-//! Event source mappings invoke it with batches of stream records, some to publish and others to count. A schedule
+//! Event source mappings invoke it with batches of stream records, some to publish and others for the journal. A schedule
 //! invokes it every minute for events without a write: approvals that expire, and delayed changes of the catalog that
 //! take effect.
 //!
@@ -9,21 +9,21 @@
 //! | `alarms.rs` | the changes that raise an alarm |
 //! | `payees.rs` | the payees in the catalog, and the times from which they can be paid |
 //! | `batch.rs` | publishes a batch of a stream |
-//! | `count.rs` | counts a batch of a shard |
+//! | `journal.rs` | folds a batch into the journal |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
 //! | `sweep.rs` | events without a write |
 //! | `settings.rs` | the configuration |
 //!
-//! Invariants: a record is published at least once, under one id, and counted once. Every step may be repeated.
+//! Invariants: a record is published at least once, under one id, and counted in the journal's sums once. Every step may be repeated.
 //! Unreadable rows are reported and skipped.
 //!
 //! Elsewhere: the meaning of a change (`shared/store/src/stream`), the form of events (`shared/domain/src/event`), and
-//! the checkpoints of counting (`shared/store/src/usage`).
+//! the journal (`shared/store/src/usage`).
 
 mod alarms;
 mod batch;
 mod bus;
-mod count;
+mod journal;
 mod payees;
 mod settings;
 mod sweep;
@@ -75,15 +75,16 @@ impl Events {
         })))
     }
 
-    /// Handles an event of Lambda. A batch of a tumbling window is counted. Any other batch of a stream is published,
+    /// Handles an event of Lambda. A batch of a tumbling window is folded into the
+    /// journal. Any other batch of a stream is published,
     /// and the answer names the first record to repeat. A direct invocation attests the whole catalog
     /// (`docs/runbook.md`). Any other event is from the schedule.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         let records = event.get("Records").and_then(Value::as_array);
-        if let Some(shard) = count::shard_of(event) {
+        if journal::is_of_journal(event) {
             // A window may end without records.
             let records = records.map(Vec::as_slice).unwrap_or_default();
-            self.0.count_batch(shard, records).await?;
+            self.0.fold_batch(records).await?;
             Ok(json!({"state": {}, "batchItemFailures": []}))
         } else if let Some(records) = records {
             let failed = self.0.tell_batch(records).await?;

@@ -64,10 +64,21 @@ pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     place: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
+    page_of(slice, (reads, READ_AT_ONCE), filter, place, read).await
+}
+
+/// [`page`], where each call of a filtered page reads `rows` rows.
+pub(crate) async fn page_of<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
+    slice: PageRequest<P>,
+    (reads, rows): (u32, u32),
+    filter: Option<impl Fn(&T) -> Filter>,
+    place: impl Fn(&T) -> P,
+    read: impl Fn(Option<P>, u32) -> R,
+) -> Result<Page<T, P>> {
     let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
     // One extra row shows whether another page follows.
     let at_once = match filter {
-        Some(_) => READ_AT_ONCE,
+        Some(_) => rows,
         None => slice.limit.saturating_add(1).min(READ_AT_ONCE),
     };
     let mut items = Vec::new();

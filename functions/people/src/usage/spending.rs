@@ -3,6 +3,7 @@
 
 use crate::caller::Caller;
 use crate::state::People;
+use crate::usage::operations::by_service;
 use purser_domain::{AgentId, Amount, Day, Result, ServiceId, UsageTotals};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -41,11 +42,12 @@ impl People {
         let first = today.minus(DAYS.saturating_sub(1));
         let ranked_days = if are_many { DAYS_OF_MANY } else { DAYS };
         let since = today.minus(ranked_days.saturating_sub(1));
-        let (counted, (agents, services)) = tokio::try_join!(
-            self.usage.by_day(&person.id, first, today),
-            self.usage.by_agent_and_service(&person.id, since, today),
+        let (days, agents) = tokio::try_join!(
+            self.usage.days(&person.id, first, today),
+            self.usage.by_agent(&person.id, since, today),
         )?;
-        let counted: BTreeMap<Day, UsageTotals> = counted.into_iter().map(|(day, totals, _)| (day, totals)).collect();
+        let services = by_service(days.iter().filter(|(day, _)| *day >= since).map(|(_, sums)| sums));
+        let counted: BTreeMap<Day, UsageTotals> = days.into_iter().map(|(day, sums)| (day, sums.total)).collect();
         let days = (0..DAYS).map(|n| first.plus(n));
         Ok(Spending {
             days: days

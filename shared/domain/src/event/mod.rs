@@ -10,4 +10,3 @@ pub(crate) mod field;
 pub(crate) mod kind;
 pub(crate) mod record;
 pub(crate) mod schema;
-pub(crate) mod usage;

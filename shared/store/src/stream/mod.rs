@@ -10,9 +10,10 @@
 //! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | the facts of one kind of row each |
 //! | `signs.rs` | changes that raise an alarm |
 //! | `rows.rs` | dispatch by kind of row |
-//! | `owners.rs` | the current owners of agents |
+//! | `owners.rs` | the current owners and names of agents |
+//! | `sequence.rs` | sequence numbers |
 //!
-//! Deliberately elsewhere: publishing and counting (`functions/events`).
+//! Deliberately elsewhere: publishing (`functions/events`) and folding into the journal (`usage`).
 
 mod agents;
 pub(crate) mod approvals;
@@ -21,7 +22,8 @@ pub(crate) mod change;
 pub(crate) mod fact;
 mod freezes;
 pub(crate) mod owners;
-mod payments;
+pub(crate) mod payments;
 mod rows;
+pub(crate) mod sequence;
 pub(crate) mod signs;
 mod wallets;

@@ -1,4 +1,4 @@
-//! The owners of agents, for facts whose rows do not name an owner.
+//! The owners and names of agents, for facts whose rows do not have them.
 //!
 //! They are read strongly consistent, after the facts occurred, and used for one batch only. So a previous owner never
 //! receives an event that occurred after the handover.
@@ -8,14 +8,28 @@ use aws_sdk_dynamodb::types::KeysAndAttributes;
 use purser_domain::{AgentId, Error, PersonId, Result};
 use std::collections::{BTreeSet, HashMap};
 
-/// The owners of agents at one time.
+/// The owners and names of agents at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Owners(HashMap<AgentId, PersonId>);
+pub struct Owners(HashMap<AgentId, OwnedName>);
+
+/// An agent's owner and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedName {
+    /// The owner.
+    pub owner: PersonId,
+    /// The agent's name.
+    pub name: String,
+}
 
 impl Owners {
     /// The owner of an agent, if the agent exists and its owner was read.
     pub fn of(&self, agent: AgentId) -> Option<PersonId> {
-        self.0.get(&agent).cloned()
+        self.get(agent).map(|found| found.owner.clone())
+    }
+
+    /// The owner and the name of an agent, if the agent exists and its record was read.
+    pub fn get(&self, agent: AgentId) -> Option<&OwnedName> {
+        self.0.get(&agent)
     }
 }
 
@@ -24,7 +38,7 @@ const BATCH: usize = 100;
 const READING: &str = "reading agents' owners";
 
 impl Ledger {
-    /// Reads the owners of these agents, and nothing else of their records: one read unit each.
+    /// Reads the owners and names of these agents, and nothing else of their records: one read unit each.
     pub async fn owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
         let mut owners = HashMap::new();
         let mut wanted: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
@@ -33,17 +47,20 @@ impl Ledger {
             let rest = wanted.split_off(wanted.len().min(BATCH));
             let batch = KeysAndAttributes::builder()
                 .set_keys(Some(wanted))
-                .projection_expression("pk, sk, #owner")
+                .projection_expression("pk, sk, #owner, #name")
                 .expression_attribute_names("#owner", "owner")
+                .expression_attribute_names("#name", "name")
                 .consistent_read(true);
             let batch = batch.build().map_err(|error| Error::internal(READING, error))?;
             let asked = HashMap::from([(self.table.to_string(), batch)]);
             let answer = self.db.batch_get_item().set_request_items(Some(asked)).send().await;
             let answer = answer.map_err(failed(READING))?;
             for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
-                // An agent whose owner can't be read is left out, so only the changes of that agent are quarantined.
-                if let (Ok(agent), Some(owner)) = (self.agent_in(&item), member(&item, "owner")) {
-                    owners.insert(agent, owner);
+                // An agent whose record can't be read is left out, so only the changes of that agent are quarantined.
+                if let (Ok(agent), Some(owner), Some(name)) =
+                    (self.agent_in(&item), member(&item, "owner"), member(&item, "name"))
+                {
+                    owners.insert(agent, OwnedName { owner, name });
                 }
             }
             let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);

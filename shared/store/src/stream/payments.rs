@@ -3,11 +3,11 @@
 use crate::{
     codec::{attribute::Item, item::Row, key, ledger::Ledger},
     payments::decision::read_decision,
-    stream::{change::Change, fact::Fact},
+    stream::{change::Change, fact::Fact, sequence::SequenceNumber},
 };
 use purser_domain::{
     AgentId, ConfirmationReverted, DecisionResult, EventData, EventId, EventKind, LoggedDecision, LoggedRefusal,
-    Result, Settlement, SettlementState,
+    Result, Settlement, SettlementState, Timestamp,
 };
 
 impl Ledger {
@@ -63,6 +63,64 @@ impl Ledger {
     /// The agent in the row's key.
     pub(crate) fn agent_in(&self, image: &Item) -> Result<AgentId> {
         key::agent_of(image).ok_or_else(|| self.row(image).corrupt("pk"))
+    }
+}
+
+/// A change of a row that the journal has an entry for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalChange {
+    /// The agent.
+    pub agent: AgentId,
+    /// The table of the row. An agent's rows in one table have one partition key, so their records are in order.
+    pub source: JournalSource,
+    /// The sequence number of the record.
+    pub sequence: SequenceNumber,
+    /// The time of the change, in seconds.
+    pub changed_at: Timestamp,
+    /// The decision before the change; `None` if the row was added.
+    pub old: Option<LoggedDecision>,
+    /// The decision after the change.
+    pub new: LoggedDecision,
+}
+
+/// A table whose rows the journal has entries for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum JournalSource {
+    /// Settlements, in the ledger.
+    Ledger,
+    /// All other decisions.
+    Decisions,
+}
+
+impl Ledger {
+    /// The change of the journal; `None` if the row has no entry in it. An error means that the row can't be read.
+    pub fn journal_change(&self, change: &Change) -> Result<Option<JournalChange>> {
+        let Some(new) = change.new.as_ref().filter(|_| !change.is_none()) else {
+            return Ok(None);
+        };
+        let is_decisions = self.decisions_table().is_ok_and(|decisions| decisions == change.table);
+        let (source, prefix) = if is_decisions {
+            (JournalSource::Decisions, "A#")
+        } else {
+            (JournalSource::Ledger, "S#")
+        };
+        if !key::partition_key(new).starts_with(prefix) {
+            return Ok(None);
+        }
+        let row = Row::new(&change.table, new);
+        let agent = key::agent_of(new).ok_or_else(|| row.corrupt("pk"))?;
+        let read = |image: &Item| match source {
+            JournalSource::Ledger => self.read_settlement(agent, image).map(LoggedDecision::of),
+            JournalSource::Decisions => read_decision(agent, Row::new(&change.table, image), image),
+        };
+        Ok(Some(JournalChange {
+            agent,
+            source,
+            sequence: SequenceNumber::parse(&change.sequence).ok_or_else(|| row.corrupt("sequence"))?,
+            changed_at: change.at,
+            old: change.old.as_ref().map(read).transpose()?,
+            new: read(new)?,
+        }))
     }
 }
 

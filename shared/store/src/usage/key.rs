@@ -1,9 +1,9 @@
-//! The usage table's keys. Days and hours are ISO 8601, so text order is time order.
+//! The usage table's keys. Days are ISO 8601, so text order is time order.
 
 use crate::{
     codec::key::Key,
     usage::{
-        checkpoint::Shard,
+        journal::JournalPart,
         reminder::{Reminder, ReminderKind},
     },
 };
@@ -12,75 +12,58 @@ use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, Timestamp};
 /// The sort key of the only item of a partition.
 const ONLY: &str = "#";
 
-/// The checkpoint of a shard.
-pub(super) fn checkpoint(shard: &Shard) -> Key {
-    Key {
-        pk: format!("C#{}#{}", shard.table, shard.id),
-        sk: ONLY.to_owned(),
+/// The partition of an owner's journal. Its sort keys are the positions of the entries.
+pub(super) fn journal_partition(owner: &PersonId, part: JournalPart) -> String {
+    match part {
+        JournalPart::All => format!("J#{owner}"),
+        JournalPart::Refusals => format!("J#{owner}#R"),
     }
 }
 
-/// The recount in progress. Nothing else is counted while this row exists.
-pub(super) fn recount() -> Key {
-    Key {
-        pk: "RECOUNT".to_owned(),
-        sk: ONLY.to_owned(),
-    }
-}
-
-/// The partition of an owner's sums by day.
-pub(super) fn owner_partition(owner: &PersonId) -> String {
+/// The partition of an owner's sums.
+pub(super) fn sums_partition(owner: &PersonId) -> String {
     format!("O#{owner}")
 }
 
-/// The number of partitions for an owner's sums by agent.
-///
-/// A batch has some 2,000 records (6 MB), and each row in it costs two write units. An owner with 1,000 payments a
-/// second has 2,000 records a second: one batch with up to 1,000 agents, so 2,000 units. One partition accepts 1,000 a
-/// second, four accept 4,000.
-const AGENT_PARTITIONS: usize = 4;
+/// The prefix of the sort keys of an owner's sums of whole days.
+pub(super) const DAYS: &str = "D#";
+/// The prefix of the sort keys of an owner's sums by agent.
+pub(super) const BY_AGENT: &str = "A#";
 
-/// The partitions of an owner's sums by agent.
-pub(super) fn agent_partitions(owner: &PersonId) -> [String; AGENT_PARTITIONS] {
-    [0, 1, 2, 3].map(|part| format!("{}#{part}", owner_partition(owner)))
+/// An owner's sums of a day.
+pub(super) fn day(owner: &PersonId, day: Day) -> Key {
+    Key {
+        pk: sums_partition(owner),
+        sk: format!("{DAYS}{day}"),
+    }
 }
 
-/// The partition of an owner's sums for this agent.
-fn agent_partition(owner: &PersonId, agent: AgentId) -> String {
-    // The last bits of a UUID are random. The very last four already select the checkpoint's part.
+/// The number of items that have an owner's sums of a day by agent. A batch of stream records writes each item once,
+/// and an agent's sums take some 100 bytes, so an item of 60 agents takes some six write units, shared by the payments
+/// of all of them.
+const AGENT_PARTS: u8 = 16;
+
+/// The item with an agent's sums of a day. The last bits of a UUID are random.
+pub(super) fn agents_of_day(owner: &PersonId, day: Day, agent: AgentId) -> Key {
     let [.., last] = *agent.uuid().as_bytes();
-    format!(
-        "{}#{}",
-        owner_partition(owner),
-        usize::from(last >> 4) % AGENT_PARTITIONS
-    )
-}
-
-/// The prefixes of the sort keys of an owner's sums, by kind.
-pub(super) const BY_DAY: &str = "D#";
-pub(super) const BY_AGENT: &str = "P#";
-
-/// An owner's sums for a day.
-pub(super) fn owner_day(owner: &PersonId, day: Day) -> Key {
     Key {
-        pk: owner_partition(owner),
-        sk: format!("{BY_DAY}{day}"),
+        pk: sums_partition(owner),
+        sk: format!("{BY_AGENT}{day}#{:x}", last % AGENT_PARTS),
     }
 }
 
-/// An owner's sums for a day, an agent and a service.
-pub(super) fn owner_agent(owner: &PersonId, day: Day, agent: AgentId, service: ServiceId) -> Key {
-    Key {
-        pk: agent_partition(owner, agent),
-        sk: format!("{BY_AGENT}{day}#{agent}#{service}"),
-    }
-}
-
-/// The day in a sort key of an owner's sums, and the rest of the key.
-pub(super) fn parse_owned(sk: &str) -> Option<(Day, &str)> {
+/// The day in a sort key of an owner's sums.
+pub(super) fn parse_day(sk: &str) -> Option<Day> {
     let (_, rest) = sk.split_once('#')?;
-    let (day, other) = rest.split_once('#').unwrap_or((rest, ""));
-    Some((Day::parse(day)?, other))
+    Day::parse(rest.split('#').next()?)
+}
+
+/// The row that tells how far the journal is behind.
+pub(super) fn lag() -> Key {
+    Key {
+        pk: "LAG".to_owned(),
+        sk: ONLY.to_owned(),
+    }
 }
 
 /// The partition of reminders of events that happen without a write.

@@ -1,19 +1,24 @@
-//! The usage table: the counted usage, the open work of publishing events, and the attested payees. Only the function
-//! `events` and an operator's recount write it. Decisions read only the attested payees.
+//! The usage table: the journal with its sums, the open work of publishing events, and the attested payees. Only the
+//! function `events` and an operator's rebuild write it. Decisions read only the attested payees.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `table.rs` | counting a batch, reading sums |
-//! | `checkpoint.rs` | the records of a shard that were counted |
-//! | `recount.rs` | recounting days |
+//! | `journal.rs` | the entries of the journal, and their lists |
+//! | `fold.rs` | folds changes of the ledger and the decisions into the journal and its sums |
+//! | `day.rs` | the sums of a day |
+//! | `rebuild.rs` | computes days again from the ledger and the decisions |
+//! | `lag.rs` | how far the journal is behind |
 //! | `reminder.rs`, `reminders.rs` | reminders, and quarantined changes |
 //! | `attested.rs` | the attested payees |
 //! | `key.rs` | the keys |
 
 mod attested;
-pub(crate) mod checkpoint;
+pub(crate) mod day;
+pub(crate) mod fold;
+pub(crate) mod journal;
 mod key;
-pub(crate) mod recount;
+pub(crate) mod lag;
+pub(crate) mod rebuild;
 pub(crate) mod reminder;
 pub(crate) mod reminders;
 pub(crate) mod table;

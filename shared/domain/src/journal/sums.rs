@@ -1,78 +1,21 @@
-//! The usage sums that an event changes: the spending of agents, by agent, service, owner and time.
+//! Sums over the entries of the journal, and days.
 //!
-//! Invariant: everything about a payment is counted on the day of its decision. So a day's authorized sum can be
-//! compared with its confirmed and released sums, even if the chain showed these on a later day.
+//! Invariant: an entry counts on the day of its decision, whenever its state changed. So a day's authorized sum can be
+//! compared with its confirmed and released sums.
 
-use crate::{AgentId, Amount, Event, EventKind, PersonId, ServiceId, Timestamp};
+use crate::{Amount, Timestamp};
 use std::fmt;
-
-/// The change of the usage sums by one event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsageCount {
-    /// The agent's owner.
-    pub owner: PersonId,
-    /// The agent.
-    pub agent: AgentId,
-    /// The service.
-    pub service: ServiceId,
-    /// The time of the decision.
-    pub decided_at: Timestamp,
-    /// The amount or decision to count.
-    pub what: Counted,
-}
-
-/// The amount or decision that an event counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// The authorized amount.
-    Authorized(Amount),
-    /// The confirmed amount; counted again if it is confirmed again after a revert.
-    Confirmed(Amount),
-    /// The released amount.
-    Released(Amount),
-    /// The amount of a reverted confirmation.
-    TakenBack(Amount),
-    /// A blocked payment, with the `error` of the answer.
-    Blocked(String),
-    /// An escalated payment, with the `error` of the answer.
-    Escalated(String),
-}
-
-impl UsageCount {
-    /// The change by this event; `None` if it is not counted. Payouts are not counted, since they buy nothing.
-    pub fn of(event: &Event) -> Option<Self> {
-        let data = event.data();
-        let amount = || data.get_amount("amount_units");
-        let error = || data.get_text("error").map(str::to_owned);
-        let (what, decided_at) = match event.kind() {
-            EventKind::PaymentAuthorized => (Counted::Authorized(amount()?), data.get_time("authorized_at")?),
-            EventKind::PaymentConfirmed => (Counted::Confirmed(amount()?), data.get_time("authorized_at")?),
-            EventKind::PaymentReleased => (Counted::Released(amount()?), data.get_time("authorized_at")?),
-            EventKind::PaymentTakenBack => (Counted::TakenBack(amount()?), data.get_time("authorized_at")?),
-            EventKind::PaymentRefused => (Counted::Blocked(error()?), event.time()),
-            EventKind::PaymentEscalated => (Counted::Escalated(error()?), event.time()),
-            _ => return None,
-        };
-        Some(Self {
-            owner: event.owner()?.clone(),
-            agent: event.agent()?,
-            service: ServiceId::parse(data.get_text("service_id")?)?,
-            decided_at,
-            what,
-        })
-    }
-}
 
 /// The sums over a set of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageTotals {
     /// The authorized amount.
     pub authorized: Amount,
-    /// The confirmed part of `authorized`.
+    /// The part of `authorized` that is confirmed.
     pub confirmed: Amount,
-    /// The released part of `authorized`.
+    /// The part of `authorized` that is released.
     pub released: Amount,
-    /// The sum of reverted confirmations.
+    /// The sum of the confirmations that were reverted.
     pub taken_back: Amount,
     /// The number of allowed payments.
     pub allowed: u64,
@@ -97,6 +40,28 @@ impl Default for UsageTotals {
 }
 
 impl UsageTotals {
+    /// The part of `authorized` that is neither confirmed nor released.
+    pub fn pending(self) -> Amount {
+        let settled = self.confirmed.plus(self.released).unwrap_or(Amount::MAX);
+        self.authorized.minus(settled).unwrap_or(Amount::ZERO)
+    }
+
+    /// These sums without `other`. A difference below zero is zero: it occurs where an agent was handed over while a
+    /// payment was pending, since each owner's sums have only the changes of their time.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        let difference = |a: Amount, b: Amount| a.minus(b).unwrap_or(Amount::ZERO);
+        Self {
+            authorized: difference(self.authorized, other.authorized),
+            confirmed: difference(self.confirmed, other.confirmed),
+            released: difference(self.released, other.released),
+            taken_back: difference(self.taken_back, other.taken_back),
+            allowed: self.allowed.saturating_sub(other.allowed),
+            blocked: self.blocked.saturating_sub(other.blocked),
+            escalated: self.escalated.saturating_sub(other.escalated),
+        }
+    }
+
     /// The sums of both. A sum above the maximum [`Amount`] is that maximum, since it is only displayed.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

@@ -1,0 +1,97 @@
+//! Computes days of the journal and its sums again from the ledger and the decisions, after records of the streams were
+//! lost or could not be read:
+//! ```text
+//! rebuild --stack <name> --from <day> --to <day>     days of UTC, such as 2026-11-21, both included
+//! ```
+//!
+//! It runs with the permissions of its caller: the `aws` command finds account, region and credentials as usual. It may
+//! run while payments are made. What changed within the last day is left to the streams. After a run that was stopped,
+//! run it again.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people at a terminal"
+)]
+
+use purser_admin::{Failed, aws, environment, output};
+use purser_api::{Boot, Clock};
+use purser_domain::{Agent, AgentId, Day, PersonId};
+use purser_store::{Ledger, Rebuilt, UsageTable, WalletPart};
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((stack, days)) = parse(&arguments) else {
+        eprintln!("rebuild: usage: rebuild --stack <name> --from <day> --to <day>");
+        return ExitCode::from(2);
+    };
+    match run(stack, days).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rebuild: {error}");
+            eprintln!("rebuild: run it again");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(arguments: &[String]) -> Option<(&str, (Day, Day))> {
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["--stack", stack, "--from", first, "--to", last] => {
+            let (first, last) = (Day::parse(first)?, Day::parse(last)?);
+            (first <= last).then_some((*stack, (first, last)))
+        }
+        _ => None,
+    }
+}
+
+async fn run(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
+    let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
+    let [ledger, decisions, usage] =
+        ["LedgerTableName", "DecisionsTableName", "UsageTableName"].map(|name| output(&outputs, name));
+    let db = purser_store::client(&Boot::new(environment(&outputs)?, Clock::system()).aws);
+    let ledger = Ledger::new(db.clone(), ledger?, decisions?);
+    let usage = UsageTable::new(db, usage?);
+    let mut sum = Rebuilt::default();
+    for (owner, agents) in owners(&ledger).await? {
+        let mut day = first;
+        while day <= last {
+            let rebuilt = usage
+                .rebuild(&ledger, &owner, &agents, day, Clock::system().now())
+                .await?;
+            sum = Rebuilt {
+                entries: sum.entries.saturating_add(rebuilt.entries),
+                young: sum.young.saturating_add(rebuilt.young),
+                unreadable: sum.unreadable.saturating_add(rebuilt.unreadable),
+            };
+            day = day.plus(1);
+        }
+    }
+    println!(
+        "rebuild: {first} to {last}: {} entries were missing and are written",
+        sum.entries
+    );
+    if sum.young > 0 {
+        println!("rebuild: {} changes of the last day are left to the streams", sum.young);
+    }
+    if sum.unreadable > 0 {
+        println!("rebuild: {} rows can't be read and are in no list", sum.unreadable);
+    }
+    Ok(())
+}
+
+/// All owners with their agents.
+async fn owners(ledger: &Ledger) -> purser_domain::Result<BTreeMap<PersonId, Vec<Agent>>> {
+    let wallets = ledger.wallets(WalletPart { index: 0, of: 1 }).await?.into_iter();
+    let wallets: Vec<_> = wallets.collect::<purser_domain::Result<_>>()?;
+    let ids: BTreeSet<AgentId> = wallets.into_iter().map(|(_, agent)| agent).collect();
+    let mut owners: BTreeMap<PersonId, Vec<Agent>> = BTreeMap::new();
+    for agent in ledger.agents(ids).await? {
+        if let Some(owner) = PersonId::parse(&agent.owner) {
+            owners.entry(owner).or_default().push(agent);
+        }
+    }
+    Ok(owners)
+}

@@ -1,0 +1,211 @@
+//! An entry of the journal: one decision about a payment, with the present state of its settlement.
+//!
+//! An entry is a pure function of the row that records the decision, so it can be computed again from that row. It has
+//! what a list shows and filters by; the row itself also has the checks and the call.
+
+use crate::{
+    Address, AgentId, Amount, ApprovalId, ConfirmationReverted, Day, DecisionResult, KeyId, LoggedDecision, Network,
+    OperationSlug, ServiceId, Settlement, SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
+};
+use uuid::Uuid;
+
+/// One decision: an allow, a block, an escalation, a reverted confirmation or a payout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// The position in the journal: a `UUIDv7` of the decision's time. It is the settlement's id if there is one, and
+    /// otherwise the decision's own.
+    pub place: Uuid,
+    /// The agent.
+    pub agent: AgentId,
+    /// The agent's name when the entry was last written.
+    pub agent_name: String,
+    /// The id of the decision.
+    pub transaction: TransactionId,
+    /// The result.
+    pub result: DecisionResult,
+    /// The time of the decision.
+    pub at: Timestamp,
+    /// The key of the request; `None` for a payout, as are the other fields that only a purchase has.
+    pub key: Option<KeyId>,
+    /// The service.
+    pub service: Option<ServiceId>,
+    /// The operation, if it is known.
+    pub operation: Option<OperationSlug>,
+    /// The amount.
+    pub amount: Amount,
+    /// The payee.
+    pub pay_to: Address,
+    /// `x402_authorized`, the reason of a refusal, `confirmation_vanished`, or `paid_out`.
+    pub reason: String,
+    /// The policy version that decided.
+    pub policy_version: Option<u64>,
+    /// The approval that was created or used.
+    pub approval: Option<ApprovalId>,
+    /// What only a block or an escalation has.
+    pub refusal: Option<RefusalEntry>,
+    /// What only an allow or a payout has.
+    pub payment: Option<PaymentEntry>,
+    /// The settlement whose confirmation was reverted.
+    pub reverted: Option<SettlementId>,
+}
+
+/// The part of an entry about a block or an escalation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusalEntry {
+    /// The `error` of the answer.
+    pub error: String,
+    /// The rule or limit that refused it.
+    pub rule: String,
+    /// The host that was not allowed.
+    pub hostname: Option<String>,
+    /// The duration of the decision.
+    pub latency_ms: u64,
+}
+
+/// The part of an entry about an allow or a payout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaymentEntry {
+    /// The network.
+    pub network: Network,
+    /// The wallet that pays.
+    pub wallet: Address,
+    /// EIP-3009 `validBefore`.
+    pub valid_before: Timestamp,
+    /// The state of the settlement.
+    pub state: SettlementState,
+}
+
+impl JournalEntry {
+    /// The entry of this decision about an agent of this name.
+    pub fn of(decision: &LoggedDecision, agent_name: &str) -> Self {
+        match decision {
+            LoggedDecision::Allowed(settlement) => Self::of_settlement(settlement, "x402_authorized", agent_name),
+            LoggedDecision::PaidOut(settlement) => Self::of_settlement(settlement, "paid_out", agent_name),
+            LoggedDecision::Refused(refusal) => Self {
+                place: refusal.transaction.uuid(),
+                agent: refusal.agent,
+                agent_name: agent_name.to_owned(),
+                transaction: refusal.transaction,
+                result: refusal.result,
+                at: refusal.at,
+                key: Some(refusal.key),
+                service: Some(refusal.service),
+                operation: refusal.operation.clone(),
+                amount: refusal.amount,
+                pay_to: refusal.pay_to,
+                reason: refusal.reason.clone(),
+                policy_version: refusal.policy_version,
+                approval: refusal.approval,
+                refusal: Some(RefusalEntry {
+                    error: refusal.error.clone(),
+                    rule: refusal.rule.clone(),
+                    hostname: refusal.hostname.clone(),
+                    latency_ms: refusal.latency_ms,
+                }),
+                payment: None,
+                reverted: None,
+            },
+            LoggedDecision::ConfirmationReverted(reverted) => Self {
+                place: reverted.transaction.uuid(),
+                agent: reverted.agent,
+                agent_name: agent_name.to_owned(),
+                transaction: reverted.transaction,
+                result: DecisionResult::RevertConfirmation,
+                at: reverted.at,
+                key: reverted.key,
+                service: reverted.service,
+                operation: reverted.operation.clone(),
+                amount: reverted.amount,
+                pay_to: reverted.pay_to,
+                reason: ConfirmationReverted::REASON.to_owned(),
+                policy_version: reverted.policy_version,
+                approval: None,
+                refusal: None,
+                payment: None,
+                reverted: Some(reverted.settlement),
+            },
+        }
+    }
+
+    fn of_settlement(settlement: &Settlement, reason: &str, agent_name: &str) -> Self {
+        let terms = &settlement.terms;
+        let purchase = terms.purchase();
+        Self {
+            place: terms.id.uuid(),
+            agent: terms.agent,
+            agent_name: agent_name.to_owned(),
+            transaction: terms.transaction,
+            result: match purchase {
+                Some(_) => DecisionResult::Allow,
+                None => DecisionResult::Payout,
+            },
+            at: terms.authorized_at,
+            key: purchase.map(|purchase| purchase.key),
+            service: purchase.map(|purchase| purchase.service),
+            operation: purchase.map(|purchase| purchase.operation.clone()),
+            amount: terms.amount,
+            pay_to: terms.pay_to,
+            reason: reason.to_owned(),
+            policy_version: purchase.map(|purchase| purchase.policy_version),
+            approval: purchase.and_then(|purchase| purchase.approval),
+            refusal: None,
+            payment: Some(PaymentEntry {
+                network: terms.network,
+                wallet: terms.wallet,
+                valid_before: terms.valid_before,
+                state: settlement.state.clone(),
+            }),
+            reverted: None,
+        }
+    }
+
+    /// The settlement that was authorized, paid out or reverted.
+    pub fn settlement(&self) -> Option<SettlementId> {
+        let own = self.payment.as_ref().map(|_| SettlementId::from_uuid(self.place));
+        own.or(self.reverted)
+    }
+
+    /// The day in whose sums the entry counts: that of its position.
+    pub fn day(&self) -> Day {
+        // Positions of all kinds have the same form.
+        Day::of(SettlementId::from_uuid(self.place).authorized_at())
+    }
+
+    /// The state of the settlement of an allow or a payout.
+    pub fn state(&self) -> Option<&SettlementState> {
+        self.payment.as_ref().map(|payment| &payment.state)
+    }
+
+    /// What the entry adds to the sums of its day. A payout adds nothing, since it buys nothing.
+    pub fn sums(&self) -> UsageTotals {
+        let none = UsageTotals::default();
+        match (self.result, self.state()) {
+            (DecisionResult::Payout, _) | (DecisionResult::Allow, None) => none,
+            (DecisionResult::Allow, Some(state)) => {
+                let authorized = UsageTotals {
+                    authorized: self.amount,
+                    allowed: 1,
+                    ..none
+                };
+                match state {
+                    SettlementState::Authorized => authorized,
+                    SettlementState::Confirmed { .. } => UsageTotals {
+                        confirmed: self.amount,
+                        ..authorized
+                    },
+                    SettlementState::Expired => UsageTotals {
+                        released: self.amount,
+                        ..authorized
+                    },
+                }
+            }
+            (DecisionResult::Block, _) => UsageTotals { blocked: 1, ..none },
+            (DecisionResult::Escalate, _) => UsageTotals { escalated: 1, ..none },
+            (DecisionResult::RevertConfirmation, _) if self.service.is_some() => UsageTotals {
+                taken_back: self.amount,
+                ..none
+            },
+            (DecisionResult::RevertConfirmation, _) => none,
+        }
+    }
+}

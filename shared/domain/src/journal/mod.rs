@@ -1,0 +1,4 @@
+//! The journal: one entry for each decision about a payment, in the order of time, for the owner of the agent.
+
+pub(crate) mod entry;
+pub(crate) mod sums;

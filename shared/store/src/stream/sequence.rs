@@ -1,0 +1,58 @@
+//! Sequence numbers of stream records.
+
+use crate::codec::attribute::{Attribute, read_text, text};
+use aws_sdk_dynamodb::types::AttributeValue;
+use std::fmt;
+
+/// The sequence number of a stream record, padded with zeros, so that text order is the order of the records. All
+/// changes of one partition key have increasing numbers, across the shards that a stream is split into.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceNumber(String);
+
+impl SequenceNumber {
+    /// The maximum number of digits (API reference, `StreamRecord`).
+    const DIGITS: usize = 40;
+
+    /// Parses decimal digits; `None` for any other text.
+    pub fn parse(digits: &str) -> Option<Self> {
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let digits = digits.trim_start_matches('0');
+        (is_number && digits.len() <= Self::DIGITS).then(|| Self(format!("{digits:0>width$}", width = Self::DIGITS)))
+    }
+
+    /// The digits without padding.
+    pub(crate) fn digits(&self) -> String {
+        self.0.trim_start_matches('0').to_owned()
+    }
+}
+
+impl fmt::Display for SequenceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Attribute for SequenceNumber {
+    fn write(&self) -> AttributeValue {
+        text(&self.0)
+    }
+    fn read(value: &AttributeValue) -> Option<Self> {
+        Self::parse(read_text(value)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequence_numbers_are_ordered_by_value() {
+        let number = |digits: &str| SequenceNumber::parse(digits).unwrap();
+        assert!(number("9") < number("10") && number("99") < number("100000000000000000000000000000000000001"));
+        assert_eq!(number("0010"), number("10"));
+        assert_eq!(SequenceNumber::parse(&number("7").to_string()), Some(number("7")));
+        for wrong in ["", "-1", "1a", &"1".repeat(41)] {
+            assert_eq!(SequenceNumber::parse(wrong), None, "{wrong}");
+        }
+    }
+}

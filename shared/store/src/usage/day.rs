@@ -1,0 +1,450 @@
+//! The sums of an owner's days, which are compressed JSON.
+//!
+//! The sums of a day by agent are in sixteen items, chosen by the agent's id. Invariant: an item has, for each agent and
+//! table, the sequence number of the last record that is in its sums, and changes only together with it. So a record is
+//! added exactly once, however often and in whatever batches it is delivered.
+//!
+//! The sums of the whole day are computed from these items, and written if no other computation was written meanwhile.
+
+use crate::{
+    codec::{
+        attribute::{Attribute as _, Item},
+        fault::{Fault, failed},
+        item::{Draft, Row},
+        key::{Key, sort_key},
+    },
+    stream::{payments::JournalSource, sequence::SequenceNumber},
+    transact::was_made,
+    usage::{key, table::UsageTable},
+};
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use miniz_oxide::{deflate::compress_to_vec_zlib, inflate::decompress_to_vec_zlib_with_limit};
+use purser_domain::{AgentId, Amount, Day, Error, JournalEntry, PersonId, Result, ServiceId, UsageTotals};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{cmp::Reverse, collections::BTreeMap};
+
+/// The number of refusals with each `error`.
+pub type Reasons = BTreeMap<String, u64>;
+
+/// The number of agents that the sums of a day name.
+const BIGGEST: usize = 10;
+/// The zlib level.
+const LEVEL: u8 = 6;
+/// The maximum size of an item's JSON: far more than 10,000 agents need, and little memory.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+
+const READING: &str = "reading usage";
+const WRITING: &str = "writing usage";
+
+/// The sums of an owner's day.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DaySums {
+    /// The sums of all payments.
+    pub total: UsageTotals,
+    /// The sums of each service.
+    pub services: BTreeMap<ServiceId, UsageTotals>,
+    /// The number of refusals with each `error`.
+    pub reasons: Reasons,
+    /// The agents with the largest authorized amounts, the largest first.
+    pub biggest: Vec<AgentSums>,
+    /// The number of agents with any decision.
+    pub agents: u64,
+}
+
+/// The sums of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentSums {
+    /// The agent.
+    pub agent: AgentId,
+    /// Its name when it was counted last.
+    pub name: String,
+    /// Its sums.
+    pub sums: UsageTotals,
+}
+
+/// An item with the sums of some agents on a day.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct AgentsOfDay {
+    pub(super) version: u64,
+    pub(super) agents: BTreeMap<AgentId, AgentOfDay>,
+}
+
+/// An agent's sums of a day.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct AgentOfDay {
+    /// The last record of each table in these sums.
+    pub(super) last: BTreeMap<JournalSource, SequenceNumber>,
+    pub(super) name: String,
+    pub(super) services: BTreeMap<Option<ServiceId>, UsageTotals>,
+    pub(super) reasons: Reasons,
+}
+
+impl AgentOfDay {
+    /// Adds an entry, in place of what it was before.
+    pub(super) fn add(&mut self, old: Option<&JournalEntry>, new: &JournalEntry) {
+        let sums = self.services.entry(new.service).or_default();
+        *sums = sums
+            .minus(old.map(JournalEntry::sums).unwrap_or_default())
+            .plus(new.sums());
+        if let (Some(refusal), None) = (&new.refusal, old) {
+            let count = self.reasons.entry(refusal.error.clone()).or_default();
+            *count = count.saturating_add(1);
+        }
+        self.name.clone_from(&new.agent_name);
+    }
+
+    /// The sums over all services.
+    pub(super) fn total(&self) -> UsageTotals {
+        self.services
+            .values()
+            .copied()
+            .fold(UsageTotals::default(), UsageTotals::plus)
+    }
+}
+
+impl DaySums {
+    /// The sums of the day of these agents.
+    pub(super) fn of<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
+        let mut day = Self::default();
+        for (agent, of_day) in agents {
+            let sums = of_day.total();
+            day.total = day.total.plus(sums);
+            for (service, sums) in &of_day.services {
+                if let Some(service) = service {
+                    let of_service = day.services.entry(*service).or_default();
+                    *of_service = of_service.plus(*sums);
+                }
+            }
+            for (reason, count) in &of_day.reasons {
+                let sum = day.reasons.entry(reason.clone()).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+            day.agents = day.agents.saturating_add(1);
+            let name = of_day.name.clone();
+            day.biggest.push(AgentSums { agent, name, sums });
+        }
+        day.biggest.retain(|agent| !agent.sums.authorized.is_zero());
+        day.biggest
+            .sort_by_key(|agent| (Reverse(agent.sums.authorized), agent.agent));
+        day.biggest.truncate(BIGGEST);
+        day
+    }
+}
+
+impl UsageTable {
+    /// An owner's sums of each day from `first` to `last` that has any, in order, eventually consistent: some half a
+    /// read unit for four days.
+    pub async fn days(&self, owner: &PersonId, first: Day, last: Day) -> Result<Vec<(Day, DaySums)>> {
+        let items = self.sums_between(owner, key::DAYS, (first, last), false).await?;
+        let days = items.iter().map(|item| {
+            let row = Row::new(&self.table, item);
+            let day = key::parse_day(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+            let stored: StoredDay = read_packed(row, item)?;
+            Ok((day, stored.parse().ok_or_else(|| row.corrupt(PACKED))?))
+        });
+        days.collect()
+    }
+
+    /// An owner's sums of these days by agent, eventually consistent: some half a read unit for each 60 agents of a day.
+    pub async fn by_agent(&self, owner: &PersonId, first: Day, last: Day) -> Result<BTreeMap<AgentId, UsageTotals>> {
+        let items = self.sums_between(owner, key::BY_AGENT, (first, last), false).await?;
+        let mut agents: BTreeMap<AgentId, UsageTotals> = BTreeMap::new();
+        for item in &items {
+            for (agent, of_day) in self.read_agents(item)?.agents {
+                let sums = agents.entry(agent).or_default();
+                *sums = sums.plus(of_day.total());
+            }
+        }
+        Ok(agents)
+    }
+
+    /// Computes the sums of a whole day from those of its agents, and writes them if they changed.
+    pub(super) async fn sum_day(&self, owner: &PersonId, day: Day) -> Result<()> {
+        loop {
+            let key = key::day(owner, day);
+            let before = self.packed(&key).await?;
+            let items = self.sums_between(owner, key::BY_AGENT, (day, day), true).await?;
+            let items: Vec<AgentsOfDay> = items.iter().map(|item| self.read_agents(item)).collect::<Result<_>>()?;
+            let agents = items
+                .iter()
+                .flat_map(|item| item.agents.iter().map(|(agent, of)| (*agent, of)));
+            let packed = pack(&StoredDay::of(&DaySums::of(agents)))?;
+            let version = match before {
+                Some((_, stored)) if stored == packed => return Ok(()),
+                Some((version, _)) => version,
+                None => 0,
+            };
+            if self.put_packed(&key, version, packed).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The item with an agent's sums of a day, strongly consistent.
+    pub(super) async fn agents_of_day(&self, key: &Key) -> Result<AgentsOfDay> {
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(key.attributes()));
+        let item = get.consistent_read(true).send().await.map_err(failed(READING))?.item;
+        item.map_or_else(|| Ok(AgentsOfDay::default()), |item| self.read_agents(&item))
+    }
+
+    /// Puts the item as the next version. Returns whether the version is still the one that was read.
+    pub(super) async fn put_agents(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
+        let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::of).collect();
+        self.put_packed(key, agents.version, pack(&stored)?).await
+    }
+
+    async fn packed(&self, key: &Key) -> Result<Option<(u64, Vec<u8>)>> {
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(key.attributes()));
+        let item = get.consistent_read(true).send().await.map_err(failed(READING))?.item;
+        let read = |item: Item| {
+            let row = Row::new(&self.table, &item);
+            Ok((row.get("ver")?, packed_of(row, &item)?.to_vec()))
+        };
+        item.map(read).transpose()
+    }
+
+    async fn put_packed(&self, key: &Key, version: u64, packed: Vec<u8>) -> Result<bool> {
+        let item = Draft::of(key)
+            .with("ver", &version.saturating_add(1))
+            .with_value(PACKED, AttributeValue::B(Blob::new(packed)));
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(item.into_item()));
+        let put = match version {
+            0 => put.condition_expression("attribute_not_exists(pk)"),
+            version => put
+                .condition_expression("ver = :ver")
+                .expression_attribute_values(":ver", version.write()),
+        };
+        was_made(put.send().await, WRITING)
+    }
+
+    async fn sums_between(
+        &self,
+        owner: &PersonId,
+        kind: &str,
+        (first, last): (Day, Day),
+        is_consistent: bool,
+    ) -> Result<Vec<Item>> {
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
+            .expression_attribute_values(":pk", key::sums_partition(owner).write())
+            .expression_attribute_values(":first", format!("{kind}{first}").write())
+            // `~` sorts after every character of a key.
+            .expression_attribute_values(":last", format!("{kind}{last}~").write())
+            .consistent_read(is_consistent);
+        let items: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
+        items.map_err(failed(READING))
+    }
+
+    fn read_agents(&self, item: &Item) -> Result<AgentsOfDay> {
+        let row = Row::new(&self.table, item);
+        let stored: BTreeMap<String, StoredAgent> = read_packed(row, item)?;
+        let agents = stored.into_iter().map(|(agent, stored)| stored.parse(&agent));
+        let agents: Option<BTreeMap<AgentId, AgentOfDay>> = agents.collect();
+        Ok(AgentsOfDay {
+            version: row.get("ver")?,
+            agents: agents.ok_or_else(|| row.corrupt(PACKED))?,
+        })
+    }
+}
+
+/// The attribute with the compressed JSON.
+const PACKED: &str = "z";
+
+fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
+    let text = serde_json::to_vec(value).map_err(|error| Error::internal(WRITING, error))?;
+    Ok(compress_to_vec_zlib(&text, LEVEL))
+}
+
+fn packed_of<'a>(row: Row<'_>, item: &'a Item) -> Result<&'a [u8]> {
+    let bytes = item.get(PACKED).and_then(|value| value.as_b().ok());
+    Ok(bytes.ok_or_else(|| row.corrupt(PACKED))?.as_ref())
+}
+
+fn read_packed<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Result<T> {
+    let text = decompress_to_vec_zlib_with_limit(packed_of(row, item)?, MOST_BYTES);
+    let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
+    serde_json::from_slice(&text).map_err(|_| row.corrupt(PACKED))
+}
+
+/// Sums as JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+struct StoredSums {
+    #[serde(skip_serializing_if = "is_zero")]
+    au: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    cu: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    ru: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    tu: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    an: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    bn: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    en: u64,
+}
+
+impl Default for StoredSums {
+    fn default() -> Self {
+        Self::of(UsageTotals::default())
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl StoredSums {
+    const fn of(sums: UsageTotals) -> Self {
+        Self {
+            au: sums.authorized.units(),
+            cu: sums.confirmed.units(),
+            ru: sums.released.units(),
+            tu: sums.taken_back.units(),
+            an: sums.allowed,
+            bn: sums.blocked,
+            en: sums.escalated,
+        }
+    }
+
+    fn parse(&self) -> UsageTotals {
+        let units = |units| Amount::from_units(units).unwrap_or(Amount::MAX);
+        UsageTotals {
+            authorized: units(self.au),
+            confirmed: units(self.cu),
+            released: units(self.ru),
+            taken_back: units(self.tu),
+            allowed: self.an,
+            blocked: self.bn,
+            escalated: self.en,
+        }
+    }
+}
+
+/// An agent's sums of a day as JSON. The service of a payout's entry is an empty text.
+#[derive(Serialize, Deserialize)]
+struct StoredAgent {
+    #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
+    ledger: Option<String>,
+    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    decisions: Option<String>,
+    #[serde(rename = "n")]
+    name: String,
+    #[serde(rename = "s")]
+    services: BTreeMap<String, StoredSums>,
+    #[serde(rename = "w", default, skip_serializing_if = "Reasons::is_empty")]
+    reasons: Reasons,
+}
+
+impl StoredAgent {
+    fn of((agent, of_day): (&AgentId, &AgentOfDay)) -> (String, Self) {
+        let last = |source| of_day.last.get(&source).map(SequenceNumber::digits);
+        let services = of_day.services.iter().map(|(service, sums)| {
+            let service = service.map_or_else(String::new, |service| service.to_string());
+            (service, StoredSums::of(*sums))
+        });
+        let stored = Self {
+            ledger: last(JournalSource::Ledger),
+            decisions: last(JournalSource::Decisions),
+            name: of_day.name.clone(),
+            services: services.collect(),
+            reasons: of_day.reasons.clone(),
+        };
+        (agent.to_string(), stored)
+    }
+
+    fn parse(self, agent: &str) -> Option<(AgentId, AgentOfDay)> {
+        let mut last = BTreeMap::new();
+        for (source, digits) in [
+            (JournalSource::Ledger, self.ledger),
+            (JournalSource::Decisions, self.decisions),
+        ] {
+            if let Some(digits) = digits {
+                last.insert(source, SequenceNumber::parse(&digits)?);
+            }
+        }
+        let service = |text: &str| match text {
+            "" => Some(None),
+            text => ServiceId::parse(text).map(Some),
+        };
+        let services = self.services.iter();
+        let services = services.map(|(text, sums)| Some((service(text)?, sums.parse())));
+        Some((
+            AgentId::parse(agent)?,
+            AgentOfDay {
+                last,
+                name: self.name,
+                services: services.collect::<Option<_>>()?,
+                reasons: self.reasons,
+            },
+        ))
+    }
+}
+
+/// The sums of a day as JSON.
+#[derive(Serialize, Deserialize)]
+struct StoredDay {
+    #[serde(rename = "t")]
+    total: StoredSums,
+    #[serde(rename = "s")]
+    services: BTreeMap<String, StoredSums>,
+    #[serde(rename = "w")]
+    reasons: Reasons,
+    #[serde(rename = "b")]
+    biggest: Vec<(String, String, StoredSums)>,
+    #[serde(rename = "n")]
+    agents: u64,
+}
+
+impl StoredDay {
+    fn of(day: &DaySums) -> Self {
+        let services = day.services.iter();
+        let services = services.map(|(service, sums)| (service.to_string(), StoredSums::of(*sums)));
+        let biggest = day.biggest.iter();
+        let biggest = biggest.map(|agent| (agent.agent.to_string(), agent.name.clone(), StoredSums::of(agent.sums)));
+        Self {
+            total: StoredSums::of(day.total),
+            services: services.collect(),
+            reasons: day.reasons.clone(),
+            biggest: biggest.collect(),
+            agents: day.agents,
+        }
+    }
+
+    fn parse(self) -> Option<DaySums> {
+        let services = self.services.iter();
+        let services = services.map(|(service, sums)| Some((ServiceId::parse(service)?, sums.parse())));
+        let biggest = self.biggest.into_iter().map(|(agent, name, sums)| {
+            Some(AgentSums {
+                agent: AgentId::parse(&agent)?,
+                name,
+                sums: sums.parse(),
+            })
+        });
+        Some(DaySums {
+            total: self.total.parse(),
+            services: services.collect::<Option<_>>()?,
+            reasons: self.reasons,
+            biggest: biggest.collect::<Option<_>>()?,
+            agents: self.agents,
+        })
+    }
+}

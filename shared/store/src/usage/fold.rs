@@ -1,0 +1,154 @@
+//! Folds changes of the ledger and the decisions into the journal and its sums.
+//!
+//! Invariants:
+//! - the entries of an agent are written in the order of the records of each table, so an entry shows that all earlier
+//!   records of the agent in that table are in the journal, whenever the function is killed;
+//! - the sums are those of the entries, each on the day of its decision.
+
+use crate::{
+    codec::backoff::Backoff,
+    stream::{
+        owners::Owners,
+        payments::{JournalChange, JournalSource},
+        sequence::SequenceNumber,
+    },
+    usage::{key, table::UsageTable},
+};
+use purser_domain::{AgentId, Day, Error, JournalEntry, PersonId, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::task::JoinSet;
+
+/// The maximum number of concurrent writes.
+const AT_ONCE: usize = 16;
+
+/// A change of the journal for its owner.
+#[derive(Clone, Debug)]
+struct Folded {
+    source: JournalSource,
+    sequence: SequenceNumber,
+    old: Option<JournalEntry>,
+    new: JournalEntry,
+}
+
+/// The changes of each agent, in order.
+type ByAgent = BTreeMap<(PersonId, AgentId), Vec<Folded>>;
+
+impl UsageTable {
+    /// Folds these changes. `owners` must have been read after they were made; an agent that is not in it is skipped.
+    ///
+    /// A payment costs one write unit for each change of its settlement (one for two that follow each other), and a
+    /// share of the sums of its agents and of its day, which each call writes once.
+    pub async fn fold(&self, changes: Vec<JournalChange>, owners: &Owners) -> Result<()> {
+        let mut agents = ByAgent::new();
+        for change in changes {
+            let Some(known) = owners.get(change.agent) else {
+                continue;
+            };
+            let folded = Folded {
+                source: change.source,
+                sequence: change.sequence,
+                old: change.old.map(|old| JournalEntry::of(&old, &known.name)),
+                new: JournalEntry::of(&change.new, &known.name),
+            };
+            let of_agent = agents.entry((known.owner.clone(), change.agent)).or_default();
+            of_agent.push(folded);
+        }
+        for changes in agents.values_mut() {
+            changes.sort_by(|a, b| (a.source, &a.sequence).cmp(&(b.source, &b.sequence)));
+            changes.dedup_by(|later, earlier| (later.source, &later.sequence) == (earlier.source, &earlier.sequence));
+        }
+        let writes = agents.iter().map(|((owner, _), changes)| {
+            let (table, owner, changes) = (self.clone(), owner.clone(), changes.clone());
+            async move { table.put_entries(&owner, &changes).await }
+        });
+        all(writes).await?;
+
+        let mut items: BTreeMap<(PersonId, Day, String), ByAgent> = BTreeMap::new();
+        for ((owner, agent), changes) in agents {
+            for change in changes {
+                let day = change.new.day();
+                let item = (owner.clone(), day, key::agents_of_day(&owner, day, agent).sk);
+                let of_agent = items.entry(item).or_default();
+                of_agent.entry((owner.clone(), agent)).or_default().push(change);
+            }
+        }
+        let days: BTreeSet<(PersonId, Day)> = items.keys().map(|(owner, day, _)| (owner.clone(), *day)).collect();
+        let writes = items.into_iter().map(|((owner, day, _), agents)| {
+            let table = self.clone();
+            async move { table.add_agents(&owner, day, agents).await }
+        });
+        all(writes).await?;
+        let writes = days.into_iter().map(|(owner, day)| {
+            let table = self.clone();
+            async move { table.sum_day(&owner, day).await }
+        });
+        all(writes).await
+    }
+
+    /// Writes the entries of an agent's changes. Of changes of one entry that follow each other, only the last is
+    /// written.
+    async fn put_entries(&self, owner: &PersonId, changes: &[Folded]) -> Result<()> {
+        for (index, change) in changes.iter().enumerate() {
+            let next = changes.get(index.saturating_add(1));
+            if next.is_some_and(|next| (next.source, next.new.place) == (change.source, change.new.place)) {
+                continue;
+            }
+            self.put_entry(owner, &change.new, &change.sequence).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the changes of these agents to an item of a day.
+    async fn add_agents(&self, owner: &PersonId, day: Day, agents: ByAgent) -> Result<()> {
+        let Some(((_, first), _)) = agents.first_key_value() else {
+            return Ok(());
+        };
+        let key = key::agents_of_day(owner, day, *first);
+        let mut backoff = Backoff::new();
+        loop {
+            let mut item = self.agents_of_day(&key).await?;
+            let mut is_changed = false;
+            for ((_, agent), changes) in &agents {
+                let of_agent = item.agents.entry(*agent).or_default();
+                for change in changes {
+                    let last = of_agent.last.get(&change.source);
+                    if last.is_some_and(|last| change.sequence <= *last) {
+                        continue;
+                    }
+                    of_agent.add(change.old.as_ref(), &change.new);
+                    of_agent.last.insert(change.source, change.sequence.clone());
+                    is_changed = true;
+                }
+            }
+            if !is_changed || self.put_agents(&key, &item).await? {
+                return Ok(());
+            }
+            backoff.wait().await?;
+        }
+    }
+}
+
+/// Runs all of them, some at once. The first failure cancels the rest.
+async fn all<F>(work: impl Iterator<Item = F>) -> Result<()>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let mut under_way = JoinSet::new();
+    for work in work {
+        if under_way.len() >= AT_ONCE {
+            ended(under_way.join_next().await)?;
+        }
+        under_way.spawn(work);
+    }
+    while !under_way.is_empty() {
+        ended(under_way.join_next().await)?;
+    }
+    Ok(())
+}
+
+fn ended(joined: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()> {
+    match joined {
+        None => Ok(()),
+        Some(result) => result.map_err(|error| Error::internal("folding the journal", error))?,
+    }
+}

@@ -1,0 +1,238 @@
+//! The entries of the journal: one for each decision about a payment of an owner's agents, in the order of time.
+//!
+//! An entry is a copy of a row of the ledger or of the decisions (`JournalEntry::of`) under the owner and the time, so
+//! that the decisions of a whole fleet are one query. Refusals, escalations and reverted confirmations have a second
+//! copy in a partition of their own, in which few of them are found among many payments.
+//!
+//! Invariant: an entry has the sequence number of the record that it was written from, and only a later record replaces
+//! it. So every repetition of records has the same result.
+
+use crate::{
+    codec::{
+        attribute::{Item, text},
+        fault::failed,
+        item::{Draft, Row},
+        key::{newest, sort_key},
+    },
+    page::{Filter, Page, PageRequest, page_of},
+    stream::sequence::SequenceNumber,
+    transact::was_made,
+    usage::{key, table::UsageTable},
+};
+use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
+use purser_domain::{Error, JournalEntry, PaymentEntry, PersonId, RefusalEntry, Result, SettlementState, Timestamp};
+use uuid::Uuid;
+
+/// A part of an owner's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalPart {
+    /// All entries.
+    All,
+    /// The entries that have no settlement of their own: blocks, escalations and reverted confirmations.
+    Refusals,
+}
+
+/// The maximum number of read calls for a filtered page, of [`ROWS`] entries each.
+pub const JOURNAL_READS: u32 = 2;
+/// The number of entries in one read of a filtered page. An entry has some 450 bytes, so two reads take ten read units.
+const ROWS: u32 = 80;
+
+const WRITING: &str = "writing the journal";
+const READING: &str = "reading the journal";
+
+/// An entry with the sequence number of its record; `None` if a rebuild wrote it.
+#[derive(Clone, Debug)]
+pub(super) struct StoredEntry {
+    pub(super) entry: JournalEntry,
+    pub(super) sequence: Option<SequenceNumber>,
+}
+
+impl UsageTable {
+    /// A page of an owner's journal, newest first, eventually consistent. A page has only entries that `keep` keeps; it
+    /// reads at most 160 entries, so it may be shorter than its limit and still be followed by another.
+    pub async fn journal(
+        &self,
+        owner: &PersonId,
+        part: JournalPart,
+        slice: PageRequest<Uuid>,
+        keep: Option<impl Fn(&JournalEntry) -> Filter>,
+    ) -> Result<Page<JournalEntry, Uuid>> {
+        let read = |before, count| async move {
+            let entries = self.entries_before(owner, part, before, count, false).await?;
+            Ok(entries.into_iter().map(|stored| stored.entry).collect())
+        };
+        page_of(slice, (JOURNAL_READS, ROWS), keep, |entry| entry.place, read).await
+    }
+
+    pub(super) async fn entries_before(
+        &self,
+        owner: &PersonId,
+        part: JournalPart,
+        before: Option<Uuid>,
+        count: u32,
+        is_consistent: bool,
+    ) -> Result<Vec<StoredEntry>> {
+        let query = self.db.query().table_name(&*self.table);
+        let query = newest(query, key::journal_partition(owner, part), before, count).consistent_read(is_consistent);
+        let answer = query.send().await.map_err(failed(READING))?;
+        answer.items().iter().map(|item| self.read_entry(item)).collect()
+    }
+
+    /// Puts an entry, unless a later record was folded before. An entry without an own settlement is put into both
+    /// parts.
+    pub(super) async fn put_entry(
+        &self,
+        owner: &PersonId,
+        entry: &JournalEntry,
+        sequence: &SequenceNumber,
+    ) -> Result<()> {
+        for part in parts_of(entry) {
+            let put = self.putting(owner, *part, entry, Some(sequence));
+            let put = put
+                .condition_expression("attribute_not_exists(seq) OR seq < :seq")
+                .expression_attribute_values(":seq", text(&sequence.to_string()));
+            was_made(put.send().await, WRITING)?;
+        }
+        Ok(())
+    }
+
+    /// The put of an entry into a part, without a condition.
+    pub(super) fn putting(
+        &self,
+        owner: &PersonId,
+        part: JournalPart,
+        entry: &JournalEntry,
+        sequence: Option<&SequenceNumber>,
+    ) -> PutItemFluentBuilder {
+        let item = write_entry(key::journal_partition(owner, part), entry, sequence);
+        self.db.put_item().table_name(&*self.table).set_item(Some(item))
+    }
+
+    fn read_entry(&self, item: &Item) -> Result<StoredEntry> {
+        let row = Row::new(&self.table, item);
+        let place = Uuid::try_parse(sort_key(item)).map_err(|_| row.corrupt("sk"))?;
+        let refusal = |error| {
+            Ok::<_, Error>(RefusalEntry {
+                error,
+                rule: row.get("rule")?,
+                hostname: row.get_optional("host")?,
+                latency_ms: row.get("ms")?,
+            })
+        };
+        Ok(StoredEntry {
+            entry: JournalEntry {
+                place,
+                agent: row.get("agent")?,
+                agent_name: row.get("name")?,
+                transaction: row.get("txid")?,
+                result: row.get("result")?,
+                at: row.get("t")?,
+                key: row.get_optional("kid")?,
+                service: row.get_optional("svc")?,
+                operation: row.get_optional("op")?,
+                amount: row.get("amt")?,
+                pay_to: row.get("payto")?,
+                reason: row.get("reason")?,
+                policy_version: row.get_optional("pver")?,
+                approval: row.get_optional("apid")?,
+                refusal: row.get_optional("error")?.map(refusal).transpose()?,
+                payment: read_payment(row)?,
+                reverted: row.get_optional("sid")?,
+            },
+            sequence: row.get_optional("seq")?,
+        })
+    }
+}
+
+/// The parts of the journal that have the entry.
+pub(super) const fn parts_of(entry: &JournalEntry) -> &'static [JournalPart] {
+    if entry.payment.is_some() {
+        &[JournalPart::All]
+    } else {
+        // The list of all entries comes last: where it has the entry, the other part has it.
+        &[JournalPart::Refusals, JournalPart::All]
+    }
+}
+
+fn read_payment(row: Row<'_>) -> Result<Option<PaymentEntry>> {
+    let Some(status) = row.get_optional::<String>("rs")? else {
+        return Ok(None);
+    };
+    let state = match status.as_str() {
+        "authorized" => SettlementState::Authorized,
+        "expired" => SettlementState::Expired,
+        "confirmed" => SettlementState::Confirmed {
+            tx_hash: row.get("txh")?,
+            block_number: row.get("blk")?,
+            settled_at: row.get("settled")?,
+        },
+        _ => return Err(row.corrupt("rs")),
+    };
+    Ok(Some(PaymentEntry {
+        network: row.get("net")?,
+        wallet: row.get("wallet")?,
+        valid_before: row.get("vb")?,
+        state,
+    }))
+}
+
+fn write_entry(partition: String, entry: &JournalEntry, sequence: Option<&SequenceNumber>) -> Item {
+    let row = Draft::of_partition(partition)
+        .with_value("sk", text(&entry.place.to_string()))
+        .with_optional("seq", sequence)
+        .with("agent", &entry.agent)
+        .with("name", &entry.agent_name)
+        .with("txid", &entry.transaction)
+        .with("result", &entry.result)
+        .with("t", &entry.at)
+        .with_optional("kid", entry.key.as_ref())
+        .with_optional("svc", entry.service.as_ref())
+        .with_optional("op", entry.operation.as_ref())
+        .with("amt", &entry.amount)
+        .with("payto", &entry.pay_to)
+        .with("reason", &entry.reason)
+        .with_optional("pver", entry.policy_version.as_ref())
+        .with_optional("apid", entry.approval.as_ref())
+        .with_optional("sid", entry.reverted.as_ref());
+    let row = match &entry.refusal {
+        None => row,
+        Some(refusal) => row
+            .with("error", &refusal.error)
+            .with("rule", &refusal.rule)
+            .with_optional("host", refusal.hostname.as_ref())
+            .with("ms", &refusal.latency_ms),
+    };
+    let Some(payment) = &entry.payment else {
+        return row.into_item();
+    };
+    let row = row
+        .with("net", &payment.network)
+        .with("wallet", &payment.wallet)
+        .with("vb", &payment.valid_before)
+        .with_value("rs", text(payment.state.name()));
+    match &payment.state {
+        SettlementState::Authorized | SettlementState::Expired => row.into_item(),
+        SettlementState::Confirmed {
+            tx_hash,
+            block_number,
+            settled_at,
+        } => row
+            .with("txh", tx_hash)
+            .with("blk", block_number)
+            .with("settled", settled_at)
+            .into_item(),
+    }
+}
+
+/// The time at which an entry changed last, as far as it says: a release happens after `validBefore`.
+pub(super) fn changed_at(entry: &JournalEntry) -> Timestamp {
+    match entry
+        .payment
+        .as_ref()
+        .map(|payment| (&payment.state, payment.valid_before))
+    {
+        None | Some((SettlementState::Authorized, _)) => entry.at,
+        Some((SettlementState::Confirmed { settled_at, .. }, _)) => *settled_at,
+        Some((SettlementState::Expired, valid_before)) => valid_before,
+    }
+}

@@ -1,0 +1,52 @@
+//! How far the journal is behind the payments.
+//!
+//! A batch that comes late leaves a row, which pages show for a while. A journal that is up to date costs no write.
+
+use crate::{
+    codec::{
+        attribute::Attribute as _,
+        fault::failed,
+        item::{Draft, Row},
+    },
+    usage::{key, table::UsageTable},
+};
+use purser_domain::{Duration, Result, Timestamp};
+
+/// The age of a batch's oldest record from which on the journal is behind. Batches are collected for up to five seconds.
+const LATE: Duration = Duration::from_secs_u32(10);
+/// The time for which pages show that the journal was behind. A failing batch is repeated more often.
+const SHOWN: Duration = Duration::from_secs_u32(120);
+
+impl UsageTable {
+    /// Reports that a batch whose oldest record is of this time begins. Costs a write unit if that is late.
+    pub async fn report_lag(&self, oldest: Timestamp, now: Timestamp) -> Result<()> {
+        if now.since(oldest) <= LATE {
+            return Ok(());
+        }
+        let row = Draft::of(&key::lag())
+            .with("since", &oldest)
+            .with("t", &now)
+            .with_value("ttl", now.after(SHOWN).secs().write());
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        put.send().await.map_err(failed("reporting the journal's lag"))?;
+        Ok(())
+    }
+
+    /// The time up to which the journal is complete, if it was more than ten seconds behind lately.
+    pub async fn complete_until(&self, now: Timestamp) -> Result<Option<Timestamp>> {
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(key::lag().attributes()));
+        let item = get.send().await.map_err(failed("reading the journal's lag"))?.item;
+        let Some(item) = item else { return Ok(None) };
+        let row = Row::new(&self.table, &item);
+        let (since, seen): (Timestamp, Timestamp) = (row.get("since")?, row.get("t")?);
+        Ok((now.since(seen) <= SHOWN).then_some(since))
+    }
+}

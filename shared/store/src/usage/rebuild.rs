@@ -1,0 +1,232 @@
+//! Computes days of the journal again from the ledger and the decisions: after records of the streams were lost, or
+//! could not be read.
+//!
+//! Changes of the last day are left to the streams, which keep their records for a day. So no record can arrive later
+//! for an entry that a rebuild wrote, and it may run while `events` folds. The sums are computed from the entries; they
+//! are read until two reads in a row are equal, so that they are those of one instant.
+
+use crate::{
+    codec::{
+        attribute::Attribute as _,
+        backoff::Backoff,
+        fault::failed,
+        item::{Item, Row},
+        key as keys,
+        ledger::Ledger,
+    },
+    payments::decision::read_decision,
+    stream::{payments::JournalSource, sequence::SequenceNumber},
+    transact::was_made,
+    usage::{
+        day::{AgentOfDay, AgentsOfDay},
+        journal::{JournalPart, StoredEntry, changed_at, parts_of},
+        key,
+        table::UsageTable,
+    },
+};
+use aws_sdk_dynamodb::Client;
+use purser_domain::{
+    Agent, AgentId, Day, DecisionResult, Duration, JournalEntry, LoggedDecision, PersonId, Result, SettlementId,
+    Timestamp,
+};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// The age of a change from which on no stream has its record: a day, and an hour more.
+const FORGOTTEN: Duration = Duration::from_secs_u32(25 * 3_600);
+/// The number of entries read in one call.
+const AT_ONCE: u32 = 1_000;
+const DOING: &str = "rebuilding the journal";
+
+/// The result of a rebuild.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The number of entries that were missing or outdated, and were written.
+    pub entries: u64,
+    /// The number of changes of the last day that the journal lacks. The streams still have their records.
+    pub young: u64,
+    /// The number of rows that can't be read.
+    pub unreadable: u64,
+}
+
+impl UsageTable {
+    /// Writes what is missing in the journal of these agents, which all belong to `owner`, on a day, and computes the
+    /// day's sums again. Every step may be repeated.
+    pub async fn rebuild(
+        &self,
+        ledger: &Ledger,
+        owner: &PersonId,
+        agents: &[Agent],
+        day: Day,
+        now: Timestamp,
+    ) -> Result<Rebuilt> {
+        let mut rebuilt = Rebuilt::default();
+        let stored = self.entries_of_day(owner, day).await?;
+        for agent in agents {
+            for decision in decisions_of_day(ledger, agent.id, day, &mut rebuilt).await? {
+                let entry = JournalEntry::of(&decision, &agent.name);
+                let known = stored.get(&entry.place);
+                if known.is_some_and(|known| is_same(&known.entry, &entry)) {
+                    continue;
+                }
+                if now.since(changed_at(&entry)) < FORGOTTEN {
+                    rebuilt.young = rebuilt.young.saturating_add(1);
+                } else if self.put_missing(owner, &entry, known).await? {
+                    rebuilt.entries = rebuilt.entries.saturating_add(1);
+                }
+            }
+        }
+        self.sum_entries(owner, day).await?;
+        Ok(rebuilt)
+    }
+
+    /// Puts an entry in place of the one that was read.
+    async fn put_missing(&self, owner: &PersonId, entry: &JournalEntry, known: Option<&StoredEntry>) -> Result<bool> {
+        let sequence = known.and_then(|known| known.sequence.as_ref());
+        for part in parts_of(entry) {
+            let put = self.putting(owner, *part, entry, sequence);
+            let put = match sequence {
+                None => put.condition_expression("attribute_not_exists(seq)"),
+                Some(sequence) => put
+                    .condition_expression("attribute_not_exists(pk) OR seq = :seq")
+                    .expression_attribute_values(":seq", sequence.write()),
+            };
+            if !was_made(put.send().await, DOING)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Computes the sums of a day from its entries.
+    async fn sum_entries(&self, owner: &PersonId, day: Day) -> Result<()> {
+        let mut backoff = Backoff::new();
+        'again: loop {
+            let first = self.entries_of_day(owner, day).await?;
+            let mut items: BTreeMap<String, (keys::Key, AgentsOfDay)> = BTreeMap::new();
+            for stored in first.values() {
+                let key = key::agents_of_day(owner, day, stored.entry.agent);
+                if !items.contains_key(&key.sk) {
+                    let version = self.agents_of_day(&key).await?.version;
+                    let (sk, agents) = (key.sk.clone(), BTreeMap::new());
+                    items.insert(sk, (key, AgentsOfDay { version, agents }));
+                }
+            }
+            // The versions are read between two equal reads of the entries.
+            let entries = self.entries_of_day(owner, day).await?;
+            let is_equal = first.len() == entries.len()
+                && first.iter().zip(&entries).all(|((place, one), (other_place, other))| {
+                    place == other_place && one.sequence == other.sequence && one.entry == other.entry
+                });
+            if !is_equal {
+                backoff.wait().await?;
+                continue;
+            }
+            for StoredEntry { entry, sequence } in entries.into_values() {
+                let key = key::agents_of_day(owner, day, entry.agent);
+                let Some((_, item)) = items.get_mut(&key.sk) else {
+                    continue;
+                };
+                let of_agent = item.agents.entry(entry.agent).or_default();
+                of_agent.add(None, &entry);
+                note_last(of_agent, &entry, sequence);
+            }
+            for (key, item) in items.into_values() {
+                if !self.put_agents(&key, &item).await? {
+                    backoff.wait().await?;
+                    continue 'again;
+                }
+            }
+            return self.sum_day(owner, day).await;
+        }
+    }
+
+    /// The entries of an owner's day, by position, strongly consistent.
+    async fn entries_of_day(&self, owner: &PersonId, day: Day) -> Result<BTreeMap<Uuid, StoredEntry>> {
+        let (first, end) = places_of(day);
+        let (mut found, mut before) = (BTreeMap::new(), end);
+        loop {
+            let entries = self
+                .entries_before(owner, JournalPart::All, Some(before), AT_ONCE, true)
+                .await?;
+            let Some(last) = entries.last().map(|stored| stored.entry.place) else {
+                return Ok(found);
+            };
+            let of_day = entries.into_iter().filter(|stored| stored.entry.place >= first);
+            found.extend(of_day.map(|stored| (stored.entry.place, stored)));
+            if last < first {
+                return Ok(found);
+            }
+            before = last;
+        }
+    }
+}
+
+/// Whether two entries are equal but for the agent's name, which the ledger has only as of now.
+fn is_same(one: &JournalEntry, other: &JournalEntry) -> bool {
+    let other = JournalEntry {
+        agent_name: one.agent_name.clone(),
+        ..other.clone()
+    };
+    *one == other
+}
+
+fn note_last(of_agent: &mut AgentOfDay, entry: &JournalEntry, sequence: Option<SequenceNumber>) {
+    let source = match entry.result {
+        DecisionResult::Allow | DecisionResult::Payout => JournalSource::Ledger,
+        DecisionResult::Block | DecisionResult::Escalate | DecisionResult::RevertConfirmation => {
+            JournalSource::Decisions
+        }
+    };
+    if let Some(sequence) = sequence {
+        let last = of_agent.last.entry(source).or_insert_with(|| sequence.clone());
+        *last = sequence.max(last.clone());
+    }
+}
+
+/// The positions of a day: the first, and the first after it.
+fn places_of(day: Day) -> (Uuid, Uuid) {
+    let first = |day: Day| SettlementId::at(day.start(), [0; 8]).uuid();
+    (first(day), first(day.plus(1)))
+}
+
+/// The decisions about an agent on a day, from the ledger and the decisions.
+async fn decisions_of_day(
+    ledger: &Ledger,
+    agent: AgentId,
+    day: Day,
+    rebuilt: &mut Rebuilt,
+) -> Result<Vec<LoggedDecision>> {
+    let mut found = Vec::new();
+    let settlements = rows_of_day(&ledger.db, &ledger.table, keys::settlement_partition(agent), day).await?;
+    for item in &settlements {
+        match ledger.read_settlement(agent, item) {
+            Ok(settlement) => found.push(LoggedDecision::of(settlement)),
+            Err(_) => rebuilt.unreadable = rebuilt.unreadable.saturating_add(1),
+        }
+    }
+    let table = ledger.decisions_table()?;
+    let decisions = rows_of_day(&ledger.db, table, keys::decision_partition(agent), day).await?;
+    for item in &decisions {
+        match read_decision(agent, Row::new(table, item), item) {
+            Ok(decision) => found.push(decision),
+            Err(_) => rebuilt.unreadable = rebuilt.unreadable.saturating_add(1),
+        }
+    }
+    Ok(found)
+}
+
+/// The rows of a partition whose sort keys are positions of a day, strongly consistent.
+async fn rows_of_day(db: &Client, table: &str, pk: String, day: Day) -> Result<Vec<Item>> {
+    let (first, end) = places_of(day);
+    let query = db
+        .query()
+        .table_name(table)
+        .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :end")
+        .expression_attribute_values(":pk", pk.write())
+        .expression_attribute_values(":first", first.to_string().write())
+        .expression_attribute_values(":end", end.to_string().write())
+        .consistent_read(true);
+    let items: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
+    items.map_err(failed(DOING))
+}
