@@ -10,6 +10,7 @@ use crate::approvals::{api as approvals, poll};
 use crate::audit::api as audit;
 use crate::decisions::api as decisions;
 use crate::handovers::api as handovers;
+use crate::journal::api as journal;
 use crate::keys::api as keys;
 use crate::notices::api as notices;
 use crate::payouts::api as payouts;
@@ -51,9 +52,9 @@ purser_api::routes!(
     approvals::read,
     approvals::approve,
     approvals::reject,
-    decisions::list,
+    journal::decisions,
     decisions::read,
-    settlements::list,
+    journal::settlements,
     settlements::read,
     usage::read,
     audit::list,

@@ -10,8 +10,8 @@
 use crate::sessions::session::page_of;
 use crate::ui::error_page::{ErrorPage, error_page};
 use crate::{
-    agents, approvals, audit, decisions, notices, operators, services, sessions, settlements, state::People, ui,
-    webhooks,
+    agents, approvals, audit, decisions, journal, notices, operators, services, sessions, settlements, state::People,
+    ui, webhooks,
 };
 use axum::{
     Router,
@@ -52,10 +52,11 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/approvals/{agent}/{approval}", get(approvals::single::show))
         .route("/dashboard/audit-log", get(audit::page::show))
         .route("/dashboard/audit-log.csv", get(audit::page::file))
-        .route("/dashboard/decisions", get(decisions::page::show))
-        .route("/dashboard/decisions.csv", get(decisions::page::file))
-        .route("/dashboard/settlements", get(settlements::page::show))
-        .route("/dashboard/settlements.csv", get(settlements::page::file))
+        .route("/dashboard/decisions", get(journal::page::decisions))
+        .route("/dashboard/decisions.csv", get(journal::page::decisions_file))
+        .route("/dashboard/decisions/{agent}/{transaction}", get(decisions::page::show))
+        .route("/dashboard/settlements", get(journal::page::settlements))
+        .route("/dashboard/settlements.csv", get(journal::page::settlements_file))
         .route("/dashboard/catalog", get(services::catalog_page::show))
         .route(
             "/dashboard/receipts/{agent}/{settlement}",

@@ -4,12 +4,11 @@
 use crate::agents::owned::{Owned, named};
 use crate::caller::Caller;
 use crate::cursor;
-use crate::span::Span;
 use crate::state::People;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use purser_api::{IfMatch, Precondition, Query, SessionToken, from_to, json_body};
+use purser_api::{IfMatch, Precondition, Query, SessionToken, json_body};
 use purser_domain::{AgentId, Error, ErrorKind, Result};
 use purser_store::{PageRequest, READ_AT_ONCE};
 use serde_json::Value;
@@ -74,12 +73,6 @@ pub(crate) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>)
 /// The agent by which a list is filtered.
 pub(crate) fn agent_filter(query: &mut Query) -> Option<AgentId> {
     query.read("agent_id", AgentId::parse, "must be a UUID")
-}
-
-/// The time range by which a list is filtered.
-pub(crate) fn span(query: &mut Query) -> Span {
-    let (from, to) = from_to(query);
-    Span { from, to }
 }
 
 /// The 201 response for a created resource.

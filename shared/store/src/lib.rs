@@ -49,7 +49,7 @@ pub use codec::key::hold::PARTITIONS;
 pub use codec::ledger::{Edited, Ledger};
 pub use notices::pending::Waiting;
 pub use notices::settings::{NewNoticeUrl, PERSON_PARTS};
-pub use page::{Filter, Page, PageRequest, READ_AT_ONCE, READS, page};
+pub use page::{Filter, Page, PageRequest, READ_AT_ONCE, READS, page, page_of};
 pub use payments::decision_inputs::{DecisionInputs, DecisionKeys, Reader, ServiceState};
 pub use payments::escalate::Escalated;
 pub use payments::hold_limit::HoldLimit;

@@ -68,7 +68,7 @@ pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
 }
 
 /// [`page`], where each call of a filtered page reads `rows` rows.
-pub(crate) async fn page_of<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
+pub async fn page_of<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: PageRequest<P>,
     (reads, rows): (u32, u32),
     filter: Option<impl Fn(&T) -> Filter>,

@@ -5,8 +5,7 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Result, StartingSet};
-use purser_store::{AgentPlace, Created, Page};
-use uuid::Uuid;
+use purser_store::{AgentPlace, Created};
 
 purser_api::body! {
     /// The fields to change, at least one.
@@ -21,43 +20,6 @@ purser_api::body! {
 /// and page. With more agents, a person chooses one agent for the lists.
 pub(crate) const FEW: usize = 25;
 
-/// A cursor in a list of several agents' rows, newest first. With more than [`FEW`] agents, the list consists of parts
-/// of [`FEW`] agents each, in order of creation, so that the number of reads for a page does not grow with the fleet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PartPlace {
-    /// The first agent of the part; `None` for the first part.
-    pub(crate) first: Option<AgentPlace>,
-    /// The cursor in the part; `None` for its newest row.
-    pub(crate) before: Option<Uuid>,
-}
-
-/// A part of a person's agents.
-pub(crate) struct Part {
-    pub(crate) agents: Vec<AgentId>,
-    /// The first agent of this part; `None` for the first part.
-    first: Option<AgentPlace>,
-    /// The first agent of the next part.
-    next: Option<AgentPlace>,
-}
-
-impl Part {
-    /// Converts a page of the part to a page of the whole list.
-    pub(crate) fn page<T>(&self, page: Page<T, Uuid>) -> Page<T, PartPlace> {
-        let more = page.next.map(|before| PartPlace {
-            first: self.first,
-            before: Some(before),
-        });
-        let next = self.next.map(|first| PartPlace {
-            first: Some(first),
-            before: None,
-        });
-        Page {
-            items: page.items,
-            next: more.or(next),
-        }
-    }
-}
-
 /// The agents from which a person can choose one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agents {
@@ -65,13 +27,6 @@ pub(crate) struct Agents {
     pub(crate) known: Vec<Owned>,
     /// Whether the person has more than [`FEW`] agents.
     pub(crate) are_many: bool,
-}
-
-impl Agents {
-    /// The ids of the agents that were read.
-    pub(crate) fn ids(&self) -> Vec<AgentId> {
-        self.known.iter().map(|owned| owned.agent().id).collect()
-    }
 }
 
 impl People {
@@ -115,25 +70,6 @@ impl People {
         let mut agents = self.own_agents(person, ids).await?;
         agents.sort_by_key(|owned| (owned.agent().created_at, owned.agent().id));
         Ok((agents, next))
-    }
-
-    /// The part of the person's agents that begins with `first`; or only the agent `only`.
-    pub(crate) async fn part_of_agents(
-        &self,
-        person: &Caller,
-        only: Option<AgentId>,
-        first: Option<AgentPlace>,
-    ) -> Result<Part> {
-        let few = u32::try_from(FEW).unwrap_or(u32::MAX);
-        let (agents, next) = match only {
-            Some(id) => (vec![self.own_agent(person, id).await?], None),
-            None => self.agents_from(person, first, few).await?,
-        };
-        Ok(Part {
-            agents: agents.iter().map(|owned| owned.agent().id).collect(),
-            first,
-            next,
-        })
     }
 
     /// The person's agents, oldest first. An agent that was just created may be missing for a moment.

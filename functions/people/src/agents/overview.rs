@@ -7,10 +7,8 @@ use crate::agents::spend::AgentSpend;
 use crate::approvals;
 use crate::approvals::operations::Waiting;
 use crate::approvals::page::View;
-use crate::caller::Caller;
-use crate::decisions;
-use crate::decisions::operations::{Calls, DecisionFilter};
-use crate::decisions::page::LogRow;
+use crate::journal;
+use crate::journal::filter::{JournalFilter, JournalList};
 use crate::redirect::see_other;
 use crate::services::operations::GovernedService;
 use crate::sessions::session::{PageSession, VerifiedForm};
@@ -35,7 +33,8 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{CallerIds, Reply};
 use purser_domain::{
-    Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, Result, RuleKind, Spend,
+    Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, JournalEntry, Result, RuleKind,
+    Spend, Timestamp,
 };
 use purser_store::PageRequest;
 use std::sync::Arc;
@@ -48,12 +47,14 @@ pub(crate) struct Overview<'a> {
     pub(crate) agents: Vec<AgentSpend>,
     /// The fleet, if there are more agents than cards can show.
     pub(crate) fleet: Option<Fleet>,
-    /// The recent spending and the agents that it names; `None` if it can't be read.
-    pub(crate) spending: Option<(Spending, Vec<Owned>)>,
+    /// The recent spending; `None` if it can't be read, since the rest of the page does not depend on it.
+    pub(crate) spending: Option<Spending>,
     /// Agents that operators offer to hand over to the person.
     pub(crate) offers: Vec<(Handover, Agent)>,
     /// The latest refusals, newest first.
-    pub(crate) refused: Vec<LogRow>,
+    pub(crate) refused: Vec<JournalEntry>,
+    /// The time up to which the sums and the refusals are complete, if they are behind.
+    pub(crate) complete_until: Option<Timestamp>,
     pub(crate) catalog: &'a Catalog,
 }
 
@@ -98,9 +99,9 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
     /// The number of refusals that are shown.
     const REFUSED: u32 = 5;
     let person = &session.person;
-    let blocked = DecisionFilter {
+    let blocked = JournalFilter {
         result: Some(DecisionResult::Block),
-        ..DecisionFilter::default()
+        ..JournalFilter::default()
     };
     let newest = PageRequest {
         before: None,
@@ -122,14 +123,15 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
         Some(fleet) => fleet.page.rows.iter().map(|(owned, _)| Owned::clone(owned)).collect(),
         None => waiting.agents.iter().map(|owned| Owned::clone(owned)).collect(),
     };
-    let ids = agents.iter().map(|owned| owned.agent().id).collect();
-    let (refused, freezes) = tokio::try_join!(
-        people.decisions_of(ids, blocked, newest),
+    let (refused, freezes, complete_until) = tokio::try_join!(
+        people.journal(person, JournalList::Decisions, &blocked, newest),
         people.freezes_of(agents.iter().map(Owned::agent)),
+        async { Ok(people.complete_until().await) },
     )?;
-    let spending = spending(people, person, &waiting).await;
-    // The row of a refusal contains its call, so no calls have to be read.
-    let refused = LogRow::of(refused.items, &Calls::default(), &agents);
+    let spending = people.spending(person).await;
+    if let Err(error) = &spending {
+        tracing::warn!(cause = %error, "usage.not_read");
+    }
     let agents = several(agents, |agent| {
         let people = Arc::clone(people);
         let freeze = freezes.get(&agent.agent().id).cloned();
@@ -151,28 +153,13 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
         waiting,
         agents: agents.await?,
         fleet,
-        spending,
+        spending: spending.ok(),
         offers,
-        refused,
+        refused: refused.items,
+        complete_until,
         catalog: &edition.catalog,
     };
     Ok(overview_page(&layout, &overview).into_response())
-}
-
-/// The recent spending, with the agents that it names; `None` if it can't be read, since the rest of the page does not
-/// depend on it.
-async fn spending(people: &People, person: &Caller, waiting: &Waiting) -> Option<(Spending, Vec<Owned>)> {
-    let read: Result<(Spending, Vec<Owned>)> = async {
-        let spending = people.spending(person, waiting.are_many).await?;
-        let named = spending.agents.iter().map(|(agent, _)| *agent).collect();
-        let named = people.own_agents(person, named).await?;
-        Ok((spending, named))
-    }
-    .await;
-    if let Err(error) = &read {
-        tracing::warn!(cause = %error, "usage.not_read");
-    }
-    read.ok()
 }
 
 pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup {
@@ -184,11 +171,12 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
             h1 { "Overview" }
             @if !overview.offers.is_empty() { (offers(layout, &overview.offers)) }
             @if none { (first_agent(layout)) } @else {
+                (journal::page::behind(overview.complete_until))
+                (usage::section::section(overview.spending.as_ref(), &overview.agents, overview.catalog))
                 section aria-labelledby="waiting-title" {
                     h2 id="waiting-title" { "Waiting for you" }
                     (approvals::page::live(layout, &overview.waiting, View::default(), overview.catalog))
                 }
-                (usage::section::section(overview.spending.as_ref(), &overview.agents, overview.catalog))
                 section aria-labelledby="spend-title" {
                     div.section-head {
                         h2 id="spend-title" { "Agents " span.muted { "spend of the last 24 hours" } }
@@ -201,15 +189,13 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                 }
                 section aria-labelledby="refused-title" {
                     div.section-head {
-                        h2 id="refused-title" {
-                            "Refused lately" @if overview.fleet.is_some() { " " span.muted { "of the agents above" } }
-                        }
-                        a href="/dashboard/decisions" { "All decisions" }
+                        h2 id="refused-title" { "Refused lately" }
+                        a href="/dashboard/decisions?result=block" { "All refusals" }
                     }
                     @if overview.refused.is_empty() {
                         p.empty { "No payment was refused." }
                     } @else {
-                        (decisions::page::rows(layout, &overview.refused, overview.catalog))
+                        (journal::row::table(layout, "Refused payments, newest first", &overview.refused, overview.catalog))
                     }
                 }
             }

@@ -1,36 +1,32 @@
-//! `/decisions`: the decision log. An allow is built from its settlement, which contains its checks but not its
+//! One decision about a payment, as JSON. An allow is built from its settlement, which contains its checks but not its
 //! latency.
 
 use crate::agents::owned::named;
-use crate::cursor;
-use crate::decisions::operations::{Calls, DecisionFacts, DecisionFilter};
-use crate::request::{agent_filter, slice, span};
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::Uri;
-use purser_api::{CallView, CheckView, DateOrTime, Failure, Query, SessionToken};
-use purser_domain::{Catalog, DecisionResult, ErrorKind, LoggedDecision, ServiceId, TransactionId};
+use purser_api::{CallView, CheckView, Failure, SessionToken};
+use purser_domain::{Catalog, JournalEntry, LoggedDecision, SettlementState, TransactionId};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing decisions.
-    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
     /// The errors of reading a decision.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
 }
 
-/// One decision about a payment.
+/// One decision about a payment, as in a list.
 #[derive(Serialize, ToSchema)]
-#[schema(as = LoggedDecision)]
-pub(crate) struct DecisionView {
+#[schema(as = ListedDecision)]
+pub(crate) struct DecisionRow {
     /// The decision's ID, as returned to the agent. A reverted confirmation is a separate decision with a different ID.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
+    /// The name of the agent, in a list as of the decision's last change.
+    agent_name: String,
     /// The agent key that sent the request. For a payout, the key, the service and the operation are null.
     #[schema(required, example = "00c0ffee00c0ffee")]
     key_id: Option<String>,
@@ -46,9 +42,6 @@ pub(crate) struct DecisionView {
     operation_id: Option<String>,
     amount_units: u64,
     pay_to: String,
-    /// The call. Null for a payout and for a reverted confirmation, whose call is in the decision that authorized it.
-    #[schema(required)]
-    call: Option<CallView>,
     #[schema(format = DateTime)]
     decided_at: String,
     /// `allow`, `block`, `escalate`, `take_back` for a confirmed payment that is no longer on the chain, or `payout`
@@ -82,114 +75,50 @@ pub(crate) struct DecisionView {
     /// The duration of the decision, for a block or an escalation.
     #[schema(required)]
     latency_ms: Option<u64>,
+}
+
+/// One decision about a payment, with its call and its checks.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LoggedDecision)]
+pub(crate) struct DecisionView {
+    #[serde(flatten)]
+    row: DecisionRow,
+    /// The call. Null for a payout and for a reverted confirmation, whose call is in the decision that authorized it.
+    #[schema(required)]
+    call: Option<CallView>,
     /// Every check, in the order in which they were made.
     checks: Vec<CheckView>,
 }
 
-impl DecisionView {
-    fn of(decision: &LoggedDecision, calls: &Calls, catalog: &Catalog) -> Self {
-        let facts = DecisionFacts::from(decision);
-        let refusal = facts.refusal;
-        let service = facts.service.and_then(|id| catalog.by_id(id));
+impl DecisionRow {
+    /// The view of an entry of the journal.
+    pub(crate) fn of(entry: &JournalEntry, catalog: &Catalog) -> Self {
+        let refusal = entry.refusal.as_ref();
+        let service = entry.service.and_then(|id| catalog.by_id(id));
         Self {
-            transaction_id: facts.transaction.to_string(),
-            agent_id: facts.agent.to_string(),
-            key_id: facts.key.map(|id| id.to_string()),
-            service_id: facts.service.map(|id| id.to_string()),
+            transaction_id: entry.transaction.to_string(),
+            agent_id: entry.agent.to_string(),
+            agent_name: entry.agent_name.clone(),
+            key_id: entry.key.map(|id| id.to_string()),
+            service_id: entry.service.map(|id| id.to_string()),
             service_slug: service.map(|service| service.slug.to_string()),
             service_name: service.map(|service| service.name.clone()),
-            operation_id: facts.operation.map(ToString::to_string),
-            amount_units: facts.amount.units(),
-            pay_to: facts.pay_to.to_string(),
-            call: calls.of(decision).map(CallView::from),
-            decided_at: facts.at.to_string(),
-            result: decision.result().name().to_owned(),
-            reason: facts.reason.to_owned(),
+            operation_id: entry.operation.as_ref().map(ToString::to_string),
+            amount_units: entry.amount.units(),
+            pay_to: entry.pay_to.to_string(),
+            decided_at: entry.at.to_string(),
+            result: entry.result.name().to_owned(),
+            reason: entry.reason.clone(),
             error: refusal.map(|refusal| refusal.error.clone()),
             rule_triggered: refusal.map(|refusal| refusal.rule.clone()),
             hostname: refusal.and_then(|refusal| refusal.hostname.clone()),
-            policy_version: facts.policy_version,
-            approval_id: facts.approval.map(|id| id.to_string()),
-            settlement_id: facts.settlement.map(|id| id.to_string()),
-            receipt_status: facts.receipt_status,
+            policy_version: entry.policy_version,
+            approval_id: entry.approval.map(|id| id.to_string()),
+            settlement_id: entry.settlement().map(|id| id.to_string()),
+            receipt_status: entry.state().map(SettlementState::name),
             latency_ms: refusal.map(|refusal| refusal.latency_ms),
-            checks: CheckView::all(facts.checks),
         }
     }
-}
-
-/// Decisions, newest first.
-#[derive(Serialize, ToSchema)]
-#[schema(as = LoggedDecisionList)]
-pub(crate) struct DecisionList {
-    decisions: Vec<DecisionView>,
-    /// The number of decisions in this answer. With a filter, or with more than 25 agents, a page can contain fewer
-    /// than `limit` even if more pages follow.
-    count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
-    #[schema(required)]
-    next_cursor: Option<String>,
-}
-
-/// List the decisions about your agents' payments.
-#[utoipa::path(
-    get,
-    path = "/decisions",
-    operation_id = "list_decisions",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
-        ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Only decisions with this result."),
-        ("service_id" = Option<String>, Query, description = "Only decisions for this service: its slug or UUID."),
-        ("from" = inline(Option<DateOrTime>), Query, description = "The start: a time, or a date in UTC."),
-        ("to" = inline(Option<DateOrTime>), Query, description = "The end: before this time, or up to the end of this date in UTC."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^([0-9a-f]{32}|0[0-2][0-9a-f]{46}|0[0-2][0-9a-f]{78})$", description = "The `next_cursor` of an earlier answer."),
-    ),
-    responses((status = 200, body = DecisionList, description = "Newest first. With more than 25 agents, a page covers 25 of them, in order of creation."), ListErrors)
-)]
-pub(crate) async fn list(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    uri: Uri,
-) -> Result<Json<DecisionList>, Failure> {
-    let person = people.authenticate(token).await?;
-    let mut query = Query::of(&uri);
-    let results = DecisionResult::choices();
-    let (agent, service) = (agent_filter(&mut query), query.text("service_id"));
-    let result = query.read("result", DecisionResult::from_name, results);
-    let span = span(&mut query);
-    let slice = slice(&mut query, cursor::read_part);
-    query.finish()?;
-    let edition = people.catalog().await?;
-    let filter = DecisionFilter {
-        agent,
-        result,
-        service: service
-            .map(|service| filtered_service(&edition.catalog, &service))
-            .transpose()?,
-        span,
-    };
-    let page = people.decisions(&person, filter, slice).await?;
-    let calls = people.calls(&page.items).await?;
-    let decisions = page
-        .items
-        .iter()
-        .map(|decision| DecisionView::of(decision, &calls, &edition.catalog));
-    let decisions: Vec<DecisionView> = decisions.collect();
-    Ok(Json(DecisionList {
-        count: decisions.len(),
-        decisions,
-        next_cursor: page.next.map(cursor::write_part),
-    }))
-}
-
-/// The service by which a list is filtered. A service that has left the catalog is found only by UUID.
-fn filtered_service(catalog: &Catalog, reference: &str) -> purser_domain::Result<ServiceId> {
-    let id = catalog.by_reference(reference).map(|service| service.id);
-    id.or_else(|| ServiceId::parse(reference))
-        .ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }
 
 /// Read one decision.
@@ -213,6 +142,15 @@ pub(crate) async fn read(
     let owned = people.authenticate_for(token, &agent).await?;
     let decision = people.decision(&owned, named(TransactionId::parse(&transaction))?);
     let (decision, edition) = tokio::try_join!(decision, people.catalog())?;
-    let calls = people.calls(std::slice::from_ref(&decision)).await?;
-    Ok(Json(DecisionView::of(&decision, &calls, &edition.catalog)))
+    let call = people.call_of_decision(&decision).await?;
+    let checks = match &decision {
+        LoggedDecision::Allowed(settlement) => settlement.terms.purchase().map(|purchase| &purchase.checks),
+        LoggedDecision::Refused(refusal) => Some(&refusal.checks),
+        LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
+    };
+    Ok(Json(DecisionView {
+        row: DecisionRow::of(&JournalEntry::of(&decision, &owned.agent().name), &edition.catalog),
+        call: call.as_ref().map(CallView::from),
+        checks: checks.map(|checks| CheckView::all(checks)).unwrap_or_default(),
+    }))
 }

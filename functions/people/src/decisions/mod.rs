@@ -1,6 +1,5 @@
-//! The log of decisions.
+//! One decision, with its checks and its call. The list of decisions is in `journal`.
 
 pub(crate) mod api;
-pub(crate) mod columns;
 pub(crate) mod operations;
 pub(crate) mod page;

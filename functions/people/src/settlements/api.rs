@@ -1,22 +1,18 @@
-//! `/settlements`: authorized payments and payouts, with their results.
+//! One settlement as JSON: an authorized payment or payout, with its result.
 
 use crate::agents::owned::named;
-use crate::cursor;
-use crate::request::{agent_filter, slice, span};
-use crate::settlements::operations::SettlementFilter;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::Uri;
-use purser_api::{DateOrTime, Failure, Query, SessionToken};
-use purser_domain::{ReceiptStatus, Settlement, SettlementId};
+use purser_api::{Failure, SessionToken};
+use purser_domain::{
+    DecisionResult, ErrorKind, JournalEntry, LoggedDecision, Settlement, SettlementId, SettlementState,
+};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing settlements.
-    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
     /// The errors of reading a settlement.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
 }
@@ -76,85 +72,47 @@ pub(crate) struct SettlementView {
     policy_version: Option<u64>,
 }
 
-impl From<&Settlement> for SettlementView {
-    fn from(settlement: &Settlement) -> Self {
-        let terms = &settlement.terms;
-        let purchase = terms.purchase();
-        Self {
-            id: terms.id.to_string(),
-            transaction_id: terms.transaction.to_string(),
-            kind: if purchase.is_some() { "purchase" } else { "payout" },
-            agent_id: terms.agent.to_string(),
-            service_id: purchase.map(|purchase| purchase.service.to_string()),
-            operation_id: purchase.map(|purchase| purchase.operation.to_string()),
-            network: terms.network.name(),
-            token: terms.network.token_symbol(),
-            amount_units: terms.amount.units(),
-            pay_to: terms.pay_to.to_string(),
-            receipt_status: settlement.state.name(),
-            tx_hash: settlement.tx_hash().map(|hash| hash.to_string()),
-            authorized_at: terms.authorized_at.to_string(),
-            settled_at: settlement.settled_at().map(|at| at.to_string()),
-            key_id: purchase.map(|purchase| purchase.key.to_string()),
-            wallet_address: terms.wallet.to_string(),
-            expires_at: terms.valid_before.to_string(),
-            approval_id: purchase.and_then(|purchase| purchase.approval).map(|id| id.to_string()),
-            policy_version: purchase.map(|purchase| purchase.policy_version),
-        }
+impl SettlementView {
+    /// The view of an entry of the journal; `None` if it has no settlement of its own.
+    pub(crate) fn of(entry: &JournalEntry) -> Option<Self> {
+        let payment = entry.payment.as_ref()?;
+        let (tx_hash, settled_at) = match &payment.state {
+            SettlementState::Confirmed {
+                tx_hash, settled_at, ..
+            } => (Some(tx_hash), Some(settled_at)),
+            SettlementState::Authorized | SettlementState::Expired => (None, None),
+        };
+        Some(Self {
+            id: entry.settlement()?.to_string(),
+            transaction_id: entry.transaction.to_string(),
+            kind: match entry.result {
+                DecisionResult::Payout => "payout",
+                _ => "purchase",
+            },
+            agent_id: entry.agent.to_string(),
+            service_id: entry.service.map(|id| id.to_string()),
+            operation_id: entry.operation.as_ref().map(ToString::to_string),
+            network: payment.network.name(),
+            token: payment.network.token_symbol(),
+            amount_units: entry.amount.units(),
+            pay_to: entry.pay_to.to_string(),
+            receipt_status: payment.state.name(),
+            tx_hash: tx_hash.map(ToString::to_string),
+            authorized_at: entry.at.to_string(),
+            settled_at: settled_at.map(ToString::to_string),
+            key_id: entry.key.map(|id| id.to_string()),
+            wallet_address: payment.wallet.to_string(),
+            expires_at: payment.valid_before.to_string(),
+            approval_id: entry.approval.map(|id| id.to_string()),
+            policy_version: entry.policy_version,
+        })
     }
-}
 
-/// Settlements, newest first.
-#[derive(Serialize, ToSchema)]
-#[schema(as = OwnSettlementList)]
-pub(crate) struct SettlementList {
-    settlements: Vec<SettlementView>,
-    /// The number of settlements in this answer. With a filter, or with more than 25 agents, a page can contain fewer
-    /// than `limit` even if more pages follow.
-    count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
-    #[schema(required)]
-    next_cursor: Option<String>,
-}
-
-/// List the settlements of your agents, payouts included.
-#[utoipa::path(
-    get,
-    path = "/settlements",
-    operation_id = "list_settlements",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
-        ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Only settlements in this state."),
-        ("from" = inline(Option<DateOrTime>), Query, description = "The start: a time, or a date in UTC."),
-        ("to" = inline(Option<DateOrTime>), Query, description = "The end: before this time, or up to the end of this date in UTC."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^([0-9a-f]{32}|0[0-2][0-9a-f]{46}|0[0-2][0-9a-f]{78})$", description = "The `next_cursor` of an earlier answer."),
-    ),
-    responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`. With more than 25 agents, a page covers 25 of them, in order of creation."), ListErrors)
-)]
-pub(crate) async fn list(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    uri: Uri,
-) -> Result<Json<SettlementList>, Failure> {
-    let person = people.authenticate(token).await?;
-    let mut query = Query::of(&uri);
-    let filter = SettlementFilter {
-        agent: agent_filter(&mut query),
-        status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
-        span: span(&mut query),
-    };
-    let slice = slice(&mut query, cursor::read_part);
-    query.finish()?;
-    let page = people.settlements(&person, filter, slice).await?;
-    let settlements: Vec<SettlementView> = page.items.iter().map(SettlementView::from).collect();
-    Ok(Json(SettlementList {
-        count: settlements.len(),
-        settlements,
-        next_cursor: page.next.map(cursor::write_part),
-    }))
+    /// The view of a settlement.
+    pub(crate) fn of_settlement(settlement: Settlement) -> purser_domain::Result<Self> {
+        let entry = JournalEntry::of(&LoggedDecision::of(settlement), "");
+        Self::of(&entry).ok_or_else(|| ErrorKind::NotFound.into())
+    }
 }
 
 /// Read one settlement.
@@ -178,5 +136,5 @@ pub(crate) async fn read(
     let owned = people.authenticate_for(token, &agent).await?;
     let id = named(SettlementId::parse(&settlement))?;
     let settlement = people.settlement(&owned, id).await?;
-    Ok(Json(SettlementView::from(&settlement)))
+    Ok(Json(SettlementView::of_settlement(settlement)?))
 }

@@ -1,7 +1,4 @@
-//! Settlements and receipts.
+//! One settlement: its receipt. The list of settlements is in `journal`.
 
 pub(crate) mod api;
-pub(crate) mod columns;
-pub(crate) mod operations;
-pub(crate) mod page;
 pub(crate) mod receipt;

@@ -1,6 +1,6 @@
 //! Filters, columns and pagination of lists.
 
-use crate::agents::operations::{Agents, FEW};
+use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
 use crate::ui::count::counted;
 use maud::{Markup, html};
@@ -91,6 +91,17 @@ pub(crate) fn search_field(id: &str, label: &str, text: &str) -> Markup {
     }
 }
 
+/// A filter that is a text.
+pub(crate) fn text_field(id: &str, field: &str, label: &str, text: &str) -> Markup {
+    let id = format!("filter-{id}");
+    html! {
+        div.field {
+            label for=(id) { (label) }
+            input id=(id) type="text" name=(field) value=(text) maxlength="100" autocomplete="off" spellcheck="false";
+        }
+    }
+}
+
 /// Whether a name contains the text, regardless of case.
 pub(crate) fn has_text(name: &str, text: &str) -> bool {
     name.to_lowercase().contains(&text.to_lowercase())
@@ -135,16 +146,6 @@ pub(crate) fn agent_field(label: &str, agents: &Agents, chosen: Option<AgentId>)
     }
 }
 
-/// The text that explains why the list is empty until one of many agents is chosen.
-pub(crate) fn choose_agent(what: &str) -> Markup {
-    html! {
-        p.empty {
-            "You have more than " (FEW) " agents: choose one to see its " (what) ". Enter its ID in the filter, or choose it on "
-            a href="/dashboard" { "the overview" } "."
-        }
-    }
-}
-
 /// The message that names the invalid filters in a list's URL; `None` if all are valid. A list with invalid filters
 /// shows no rows, since unfiltered rows could be mistaken for the result.
 pub(crate) fn filter_problem(query: Query) -> Option<String> {
@@ -154,10 +155,13 @@ pub(crate) fn filter_problem(query: Query) -> Option<String> {
     };
     let lines = problems.iter().map(|problem| {
         let label = match problem.path.trim_start_matches('/') {
-            "agent_id" => "Agent",
+            "agent_id" | "agent" => "Agent",
+            "min" => "From $",
+            "max" => "To $",
+            "reason" => "Reason",
             "from" => "From",
             "to" => "To",
-            "result" => "Result",
+            "result" => "Outcome",
             "service_id" => "Service",
             "status" => "State",
             "kind" => "Act",

@@ -1,6 +1,6 @@
 //! Paths of the pages, and URLs of the block explorer.
 
-use purser_domain::{Address, AgentId, Network, SettlementId, TxHash};
+use purser_domain::{Address, AgentId, ApprovalId, Network, SettlementId, TransactionId, TxHash};
 
 /// The page of an agent.
 pub(crate) fn agent(agent: AgentId) -> String {
@@ -10,6 +10,16 @@ pub(crate) fn agent(agent: AgentId) -> String {
 /// The page of a receipt.
 pub(crate) fn receipt(agent: AgentId, settlement: SettlementId) -> String {
     format!("/dashboard/receipts/{agent}/{settlement}")
+}
+
+/// The page of a decision.
+pub(crate) fn decision(agent: AgentId, transaction: TransactionId) -> String {
+    format!("/dashboard/decisions/{agent}/{transaction}")
+}
+
+/// The page of an approval.
+pub(crate) fn approval(agent: AgentId, approval: ApprovalId) -> String {
+    format!("/dashboard/approvals/{agent}/{approval}")
 }
 
 const fn explorer(network: Network) -> &'static str {

@@ -1,47 +1,36 @@
-//! The spending of the last days: totals, a chart, and the agents and services with the most spending.
+//! The spending on the overview: the sums of today, a week and a month, a chart, and rankings.
 
 use crate::agents::fleet::nearest;
-use crate::agents::owned::Owned;
 use crate::agents::spend::AgentSpend;
+use crate::journal::filter::JournalFilter;
 use crate::ui::bar::{HIGH, share};
 use crate::ui::chart::chart;
-use crate::ui::count::counted;
 use crate::ui::labels;
+use crate::ui::list::columns;
 use crate::ui::money::money;
-use crate::usage::spending::{Spending, spent};
+use crate::usage::spending::{Period, Spending};
 use maud::{Markup, html};
-use purser_domain::{Amount, Catalog, Day, UsageTotals};
+use purser_domain::{Catalog, UsageTotals};
 
 /// The section of the overview with the spending and the agents that are close to a cap. `shown` are the agents on the
 /// overview.
-pub(crate) fn section(spending: Option<&(Spending, Vec<Owned>)>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
+pub(crate) fn section(spending: Option<&Spending>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="spending-title" {
-            h2 id="spending-title" { "The last 30 days" }
+            h2 id="spending-title" { "Spending" }
             @match spending {
                 None => p.empty { "The spending can’t be shown at the moment. Nothing else is affected." },
-                Some((spending, named)) => {
-                    @let sum = sum(spending);
-                    @if sum != UsageTotals::default() { (totals(sum)) }
-                    @if sum.allowed == 0 { (nothing(shown)) } @else {
-                        div.card { (chart("Spent or held", &by_day(spending))) }
-                        (biggest(spending, named, catalog))
+                Some(spending) => {
+                    (totals(spending))
+                    @if spending.of(Period::Month).allowed == 0 { (nothing(shown)) } @else {
+                        div.card { (chart("Settled or pending", &spending.by_day())) }
+                        (rankings(spending, catalog))
                     }
                 }
             }
             (near_a_cap(shown))
         }
     }
-}
-
-fn by_day(spending: &Spending) -> Vec<(Day, Amount)> {
-    let days = spending.days.iter();
-    days.map(|(day, totals)| (*day, spent(*totals))).collect()
-}
-
-fn sum(spending: &Spending) -> UsageTotals {
-    let days = spending.days.iter();
-    days.fold(UsageTotals::default(), |sum, (_, totals)| sum.plus(*totals))
 }
 
 /// The text that is shown if nothing was paid.
@@ -56,53 +45,60 @@ fn nothing(shown: &[AgentSpend]) -> Markup {
     }
 }
 
-fn totals(sum: UsageTotals) -> Markup {
+fn totals(spending: &Spending) -> Markup {
     html! {
-        dl.card.totals {
-            div {
-                dt { "Spent or held" }
-                dd { (money(spent(sum))) p.muted.fine { "Confirmed payments and open holds. A hold that expires unpaid is subtracted." } }
-            }
-            div { dt { "Payments" } dd { (sum.allowed) } }
-            div { dt { "Refused" } dd { (sum.blocked) } }
-            div { dt { "Sent for approval" } dd { (sum.escalated) } }
+        table.list {
+            caption.sr { "Spending by period" }
+            (columns(&["Days in UTC", "Settled", "Pending", "Released", "Payments", "Blocked", "Asked for approval"]))
+            tbody { @for period in Period::ALL { (total(period, spending.of(period))) } }
+        }
+        p.hint { "Settled: confirmed on chain. Pending: signed and not yet on chain; it settles or is released." }
+    }
+}
+
+fn total(period: Period, sums: UsageTotals) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (period.name()) }
+            td.num data-label="Settled" { (money(sums.confirmed)) }
+            td.num data-label="Pending" { (money(sums.pending())) }
+            td.num data-label="Released" { (money(sums.released)) }
+            td.num data-label="Payments" { (sums.allowed) }
+            td.num data-label="Blocked" { (sums.blocked) }
+            td.num data-label="Asked for approval" { (sums.escalated) }
         }
     }
 }
 
-fn biggest(spending: &Spending, named: &[Owned], catalog: &Catalog) -> Markup {
-    let since = match spending.ranked_days {
-        2 => "since yesterday".to_owned(),
-        days => format!("in {}", counted(days, "day")),
-    };
+fn rankings(spending: &Spending, catalog: &Catalog) -> Markup {
     html! {
         div.cards.two {
-            div.card {
-                h3 { "Biggest spenders " span.muted { (since) } }
-                @if spending.agents.is_empty() { p.muted { "Nothing was spent." } } @else {
-                    ol.ranking {
-                        @for (id, amount) in &spending.agents {
-                            li {
-                                @match named.iter().map(Owned::agent).find(|agent| agent.id == *id) {
-                                    Some(agent) => (labels::agent(*id, &agent.name)),
-                                    // The agent was handed over to another owner since.
-                                    None => code.long { (id) },
-                                }
-                                " " span.figures { (money(*amount)) }
-                            }
-                        }
-                    }
-                }
-            }
-            div.card {
-                h3 { "Biggest services " span.muted { (since) } }
-                @if spending.services.is_empty() { p.muted { "Nothing was spent." } } @else {
-                    ol.ranking {
-                        @for (id, amount) in &spending.services {
-                            li { (labels::service(*id, catalog)) " " span.figures { (money(*amount)) } }
-                        }
-                    }
-                }
+            (ranking("By agent", "today", spending.agents_today().into_iter().map(|agent| {
+                (labels::agent(agent.agent, &agent.name), money(agent.sums.authorized))
+            })))
+            (ranking("By service", "in 30 days", spending.services().into_iter().map(|(service, amount)| {
+                let filter = JournalFilter { service: Some(service), ..JournalFilter::default() };
+                let to = crate::address::address("/dashboard/settlements", filter.parameters());
+                (html! { a href=(to) { (labels::service(service, catalog)) } }, money(amount))
+            })))
+            (ranking("By category", "in 30 days", spending.categories(catalog).into_iter().map(|(category, amount)| {
+                (html! { (category.name()) }, money(amount))
+            })))
+            (ranking("Refusals by reason", "in 30 days", spending.reasons().into_iter().map(|(reason, count)| {
+                let filter = JournalFilter { reason: Some(reason.clone()), ..JournalFilter::default() };
+                let to = crate::address::address("/dashboard/decisions", filter.parameters());
+                (html! { a href=(to) { (reason.replace('_', " ")) } }, html! { (count) })
+            })))
+        }
+    }
+}
+
+fn ranking(title: &str, since: &str, rows: impl ExactSizeIterator<Item = (Markup, Markup)>) -> Markup {
+    html! {
+        div.card {
+            h3 { (title) " " span.muted { (since) } }
+            @if rows.len() == 0 { p.muted { "None." } } @else {
+                ol.ranking { @for (name, figure) in rows { li { (name) " " span.figures { (figure) } } } }
             }
         }
     }
@@ -118,7 +114,7 @@ fn near_a_cap(shown: &[AgentSpend]) -> Markup {
     html! {
         @if !near.is_empty() {
             div.message.warn {
-                p { strong { "Near a cap:" } }
+                p { strong { "Near a limit:" } }
                 ul {
                     @for (agent, used, cap) in near {
                         li { (labels::agent(agent.id, &agent.name)) " " span.figures { (money(used)) " of " (money(cap)) } }

@@ -1,61 +1,121 @@
-//! The recent spending of a person's agents, from the sums that `events` counts. They are some seconds behind the
-//! payments, and no decision depends on them.
+//! The recent spending of a person's agents, from the sums of the journal. They are some seconds behind the payments,
+//! and no decision depends on them.
 
 use crate::caller::Caller;
 use crate::state::People;
 use crate::usage::operations::by_service;
-use purser_domain::{AgentId, Amount, Day, Result, ServiceId, UsageTotals};
+use purser_domain::{Amount, Catalog, Category, Day, Result, ServiceId, UsageTotals};
+use purser_store::{AgentSums, DaySums, Reasons};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The length of the range in days, today included.
+/// The length of the longest period in days, today included.
 const DAYS: u32 = 30;
-/// The length of the range by which many agents are ranked. It is shorter, since each agent has a row for each day on
-/// which it spent.
-const DAYS_OF_MANY: u32 = 2;
-/// The number of agents and of services in the rankings.
-const BIGGEST: usize = 5;
+/// The number of rows in a ranking.
+const BIGGEST: usize = 8;
 
-/// The recent spending.
+/// The recent spending: the sums of each of the last 30 days in UTC, oldest first, days without payments included.
 #[derive(Clone, Debug)]
 pub(crate) struct Spending {
-    /// The sums of each day, oldest first, days without payments included.
-    pub(crate) days: Vec<(Day, UsageTotals)>,
-    /// The agents with the most spending, the largest first.
-    pub(crate) agents: Vec<(AgentId, Amount)>,
-    /// The services with the most spending, the largest first.
-    pub(crate) services: Vec<(ServiceId, Amount)>,
-    /// The number of days that the two rankings cover.
-    pub(crate) ranked_days: u32,
+    days: Vec<(Day, DaySums)>,
+}
+
+/// A period that ends with today.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Period {
+    Today,
+    Week,
+    Month,
+}
+
+impl Period {
+    pub(crate) const ALL: [Self; 3] = [Self::Today, Self::Week, Self::Month];
+
+    /// The number of days.
+    pub(crate) const fn days(self) -> usize {
+        match self {
+            Self::Today => 1,
+            Self::Week => 7,
+            Self::Month => 30,
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Today => "Today",
+            Self::Week => "Last 7 days",
+            Self::Month => "Last 30 days",
+        }
+    }
+}
+
+impl Spending {
+    /// The sums of a period.
+    pub(crate) fn of(&self, period: Period) -> UsageTotals {
+        let days = self.days.iter().rev().take(period.days());
+        days.fold(UsageTotals::default(), |sum, (_, day)| sum.plus(day.total))
+    }
+
+    /// What was spent on each day, oldest first.
+    pub(crate) fn by_day(&self) -> Vec<(Day, Amount)> {
+        self.days.iter().map(|(day, sums)| (*day, spent(sums.total))).collect()
+    }
+
+    /// The agents that spent most today, the largest first.
+    pub(crate) fn agents_today(&self) -> Vec<&AgentSums> {
+        let today = self.days.last().map(|(_, sums)| sums.biggest.as_slice());
+        today.unwrap_or_default().iter().take(BIGGEST).collect()
+    }
+
+    /// The services with the most spending in 30 days, the largest first.
+    pub(crate) fn services(&self) -> Vec<(ServiceId, Amount)> {
+        biggest(by_service(self.days.iter().map(|(_, sums)| sums)))
+    }
+
+    /// The categories with the most spending in 30 days, the largest first. A service that has left the catalog has
+    /// none.
+    pub(crate) fn categories(&self, catalog: &Catalog) -> Vec<(Category, Amount)> {
+        let mut sums: BTreeMap<Category, UsageTotals> = BTreeMap::new();
+        for (service, of_service) in by_service(self.days.iter().map(|(_, sums)| sums)) {
+            if let Some(service) = catalog.by_id(service) {
+                let sum = sums.entry(service.category).or_default();
+                *sum = sum.plus(of_service);
+            }
+        }
+        biggest(sums)
+    }
+
+    /// The commonest reasons of refusals in 30 days, the commonest first.
+    pub(crate) fn reasons(&self) -> Vec<(String, u64)> {
+        let mut sums = Reasons::new();
+        for (reason, count) in self.days.iter().flat_map(|(_, sums)| &sums.reasons) {
+            let sum = sums.entry(reason.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        let mut reasons: Vec<(String, u64)> = sums.into_iter().collect();
+        reasons.sort_by_key(|(_, count)| Reverse(*count));
+        reasons.truncate(BIGGEST);
+        reasons
+    }
 }
 
 /// The amount that was authorized and not released.
 pub(crate) fn spent(totals: UsageTotals) -> Amount {
-    // The two are counted one after the other, so `released` may exceed `authorized` for a moment.
     totals.authorized.minus(totals.released).unwrap_or(Amount::ZERO)
 }
 
 impl People {
     /// The recent spending of the person's agents.
-    pub(crate) async fn spending(&self, person: &Caller, are_many: bool) -> Result<Spending> {
+    pub(crate) async fn spending(&self, person: &Caller) -> Result<Spending> {
         let today = Day::of(self.now());
         let first = today.minus(DAYS.saturating_sub(1));
-        let ranked_days = if are_many { DAYS_OF_MANY } else { DAYS };
-        let since = today.minus(ranked_days.saturating_sub(1));
-        let (days, agents) = tokio::try_join!(
-            self.usage.days(&person.id, first, today),
-            self.usage.by_agent(&person.id, since, today),
-        )?;
-        let services = by_service(days.iter().filter(|(day, _)| *day >= since).map(|(_, sums)| sums));
-        let counted: BTreeMap<Day, UsageTotals> = days.into_iter().map(|(day, sums)| (day, sums.total)).collect();
+        let counted = self.usage.days(&person.id, first, today).await?;
+        let mut counted: BTreeMap<Day, DaySums> = counted.into_iter().collect();
         let days = (0..DAYS).map(|n| first.plus(n));
         Ok(Spending {
             days: days
-                .map(|day| (day, counted.get(&day).copied().unwrap_or_default()))
+                .map(|day| (day, counted.remove(&day).unwrap_or_default()))
                 .collect(),
-            agents: biggest(agents),
-            services: biggest(services),
-            ranked_days,
         })
     }
 }
@@ -73,7 +133,6 @@ fn biggest<T: Ord + Copy>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
 mod tests {
     use super::*;
 
-    /// The list has the five largest.
     #[test]
     fn spending_is_ranked_without_released_amounts() {
         let units = |units| Amount::from_units(units).unwrap();
@@ -82,9 +141,38 @@ mod tests {
             released: units(released),
             ..UsageTotals::default()
         };
-        let sums = [(9, 0), (20, 15), (7, 7), (1, 2), (5, 0), (6, 0), (4, 0), (3, 0)];
+        let sums = [
+            (9, 0),
+            (20, 15),
+            (7, 7),
+            (1, 2),
+            (5, 0),
+            (6, 0),
+            (4, 0),
+            (3, 0),
+            (2, 0),
+            (1, 0),
+            (2, 0),
+        ];
         let sums = (0_u8..).zip(sums.map(|(authorized, released)| totals(authorized, released)));
-        let expected = [(0, 9), (5, 6), (1, 5), (4, 5), (6, 4)].map(|(of, amount)| (of, units(amount)));
+        let expected = [(0, 9), (5, 6), (1, 5), (4, 5), (6, 4), (7, 3), (8, 2), (10, 2)];
+        let expected = expected.map(|(of, amount)| (of, units(amount)));
         assert_eq!(biggest(sums.collect()), expected);
+    }
+
+    #[test]
+    fn periods_end_with_today() {
+        let day = |n: u32| Day::parse("2026-11-01").unwrap().plus(n);
+        let sums = |n: u32| DaySums {
+            total: UsageTotals {
+                blocked: 10_u64.pow(n / 10),
+                ..UsageTotals::default()
+            },
+            ..DaySums::default()
+        };
+        let days = (0..30).map(|n| (day(n), sums(n))).collect();
+        let spending = Spending { days };
+        let blocked = Period::ALL.map(|period| spending.of(period).blocked);
+        assert_eq!(blocked, [100, 700, 1_110]);
     }
 }

@@ -4,8 +4,9 @@
 //! what a list shows and filters by; the row itself also has the checks and the call.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, ConfirmationReverted, Day, DecisionResult, KeyId, LoggedDecision, Network,
-    OperationSlug, ServiceId, Settlement, SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
+    Address, AgentId, Amount, ApprovalId, Check, CheckOutcome, ConfirmationReverted, Day, DecisionResult, KeyId,
+    LoggedDecision, LoggedRefusal, Network, OperationSlug, ServiceId, Settlement, SettlementId, SettlementState,
+    Timestamp, TransactionId, UsageTotals,
 };
 use uuid::Uuid;
 
@@ -58,6 +59,10 @@ pub struct RefusalEntry {
     pub rule: String,
     /// The host that was not allowed.
     pub hostname: Option<String>,
+    /// The limit that refused it, if the check that failed has one.
+    pub limit: Option<Amount>,
+    /// The part of that limit that was used before.
+    pub used: Option<Amount>,
     /// The duration of the decision.
     pub latency_ms: u64,
 }
@@ -100,6 +105,8 @@ impl JournalEntry {
                     error: refusal.error.clone(),
                     rule: refusal.rule.clone(),
                     hostname: refusal.hostname.clone(),
+                    limit: failed_check(refusal).and_then(|check| check.limit),
+                    used: failed_check(refusal).and_then(|check| check.used),
                     latency_ms: refusal.latency_ms,
                 }),
                 payment: None,
@@ -208,4 +215,12 @@ impl JournalEntry {
             (DecisionResult::RevertConfirmation, _) => none,
         }
     }
+}
+
+/// The check that refused or escalated a payment: the first that failed.
+fn failed_check(refusal: &LoggedRefusal) -> Option<&Check> {
+    refusal
+        .checks
+        .iter()
+        .find(|check| check.outcome == CheckOutcome::Failed)
 }

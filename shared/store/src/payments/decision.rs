@@ -33,10 +33,11 @@ impl Ledger {
         was_made(put.send().await, "recording a decision").map(|_| ())
     }
 
-    /// The agent's decisions before the position `before` in the log, or the newest ones; newest first, up to `limit`.
+    /// The agent's decisions before the position `before` in the log, or the newest ones; newest first, up to `limit`,
+    /// eventually consistent.
     pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let (allowed, recorded) = tokio::try_join!(
-            self.settlements(agent, before, limit),
+            self.recent_settlements(agent, before, limit),
             self.recorded(agent, before, limit)
         )?;
         let allowed = allowed.into_iter().map(LoggedDecision::of);

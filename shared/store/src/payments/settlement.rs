@@ -36,8 +36,28 @@ impl Ledger {
     /// The agent's settlements before the id `before`, or the newest ones; newest first, up to `limit`, strongly
     /// consistent.
     pub async fn settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
+        self.list_settlements(agent, before, limit, true).await
+    }
+
+    /// [`Ledger::settlements`], eventually consistent, at half the cost.
+    pub async fn recent_settlements(
+        &self,
+        agent: AgentId,
+        before: Option<Uuid>,
+        limit: u32,
+    ) -> Result<Vec<Settlement>> {
+        self.list_settlements(agent, before, limit, false).await
+    }
+
+    async fn list_settlements(
+        &self,
+        agent: AgentId,
+        before: Option<Uuid>,
+        limit: u32,
+        is_consistent: bool,
+    ) -> Result<Vec<Settlement>> {
         let query = self.db.query().table_name(&*self.table);
-        let query = key::newest(query, key::settlement_partition(agent), before, limit).consistent_read(true);
+        let query = key::newest(query, key::settlement_partition(agent), before, limit).consistent_read(is_consistent);
         // A Query page holds 1 MB, a thousand of these rows; `limit` is at most a hundred.
         let answer = query.send().await.map_err(failed("listing settlements"))?;
         answer

@@ -116,6 +116,8 @@ impl UsageTable {
                 error,
                 rule: row.get("rule")?,
                 hostname: row.get_optional("host")?,
+                limit: row.get_optional("limit")?,
+                used: row.get_optional("used")?,
                 latency_ms: row.get("ms")?,
             })
         };
@@ -200,6 +202,8 @@ fn write_entry(partition: String, entry: &JournalEntry, sequence: Option<&Sequen
             .with("error", &refusal.error)
             .with("rule", &refusal.rule)
             .with_optional("host", refusal.hostname.as_ref())
+            .with_optional("limit", refusal.limit.as_ref())
+            .with_optional("used", refusal.used.as_ref())
             .with("ms", &refusal.latency_ms),
     };
     let Some(payment) = &entry.payment else {

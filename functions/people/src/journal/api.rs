@@ -1,0 +1,157 @@
+//! `/decisions` and `/settlements`: the lists of the journal, as JSON.
+
+use crate::cursor;
+use crate::decisions::api::DecisionRow;
+use crate::journal::filter::{JournalFilter, JournalList};
+use crate::request::slice;
+use crate::settlements::api::SettlementView;
+use crate::state::People;
+use axum::Json;
+use axum::extract::State;
+use axum::http::Uri;
+use purser_api::{DateOrTime, Failure, Query, SessionToken};
+use purser_domain::{Catalog, ErrorKind, JournalEntry, Result, ServiceId};
+use purser_store::{Edition, Page};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+purser_api::error_responses! {
+    /// The errors of reading a list.
+    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
+}
+
+/// Decisions, newest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LoggedDecisionList)]
+pub(crate) struct DecisionList {
+    decisions: Vec<DecisionRow>,
+    /// The number of decisions in this answer. With a filter, a page can contain fewer than `limit` even if more pages
+    /// follow.
+    count: usize,
+    /// Send it as `cursor` to read the next page; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+    /// Set if the list is more than ten seconds behind: the time up to which it is complete.
+    #[schema(format = DateTime, required)]
+    complete_until: Option<String>,
+}
+
+/// Settlements, newest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnSettlementList)]
+pub(crate) struct SettlementList {
+    settlements: Vec<SettlementView>,
+    /// The number of settlements in this answer. With a filter, a page can contain fewer than `limit` even if more
+    /// pages follow.
+    count: usize,
+    /// Send it as `cursor` to read the next page; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+    /// Set if the list is more than ten seconds behind: the time up to which it is complete.
+    #[schema(format = DateTime, required)]
+    complete_until: Option<String>,
+}
+
+/// List the decisions about your agents' payments. A list without `agent_id` is a few seconds behind.
+#[utoipa::path(
+    get,
+    path = "/decisions",
+    operation_id = "list_decisions",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
+        ("agent" = Option<String>, Query, description = "Only decisions about agents whose name contains this text."),
+        ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Only decisions with this result."),
+        ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Only decisions whose settlement is in this state."),
+        ("service_id" = Option<String>, Query, description = "Only decisions for this service: its slug or UUID."),
+        ("reason" = Option<String>, Query, description = "Only refusals with this `error` or `reason`."),
+        ("min_amount_units" = Option<u64>, Query, minimum = 0, description = "Only decisions about at least this amount."),
+        ("max_amount_units" = Option<u64>, Query, minimum = 0, description = "Only decisions about at most this amount."),
+        ("from" = inline(Option<DateOrTime>), Query, description = "The start: a time, or a date in UTC."),
+        ("to" = inline(Option<DateOrTime>), Query, description = "The end: before this time, or up to the end of this date in UTC."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = DecisionList, description = "Newest first."), ListErrors)
+)]
+pub(crate) async fn decisions(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<DecisionList>, Failure> {
+    let (page, edition, complete_until) = read(&people, token, JournalList::Decisions, &uri).await?;
+    let decisions = page.items.iter().map(|entry| DecisionRow::of(entry, &edition.catalog));
+    let decisions: Vec<DecisionRow> = decisions.collect();
+    Ok(Json(DecisionList {
+        count: decisions.len(),
+        decisions,
+        next_cursor: page.next.map(cursor::write_place),
+        complete_until,
+    }))
+}
+
+/// List the settlements of your agents, payouts included. A list without `agent_id` is a few seconds behind.
+#[utoipa::path(
+    get,
+    path = "/settlements",
+    operation_id = "list_settlements",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
+        ("agent" = Option<String>, Query, description = "Only settlements of agents whose name contains this text."),
+        ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Only settlements in this state."),
+        ("service_id" = Option<String>, Query, description = "Only settlements for this service: its slug or UUID."),
+        ("min_amount_units" = Option<u64>, Query, minimum = 0, description = "Only settlements of at least this amount."),
+        ("max_amount_units" = Option<u64>, Query, minimum = 0, description = "Only settlements of at most this amount."),
+        ("from" = inline(Option<DateOrTime>), Query, description = "The start: a time, or a date in UTC."),
+        ("to" = inline(Option<DateOrTime>), Query, description = "The end: before this time, or up to the end of this date in UTC."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`."), ListErrors)
+)]
+pub(crate) async fn settlements(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<SettlementList>, Failure> {
+    let (page, _, complete_until) = read(&people, token, JournalList::Settlements, &uri).await?;
+    let settlements: Vec<SettlementView> = page.items.iter().filter_map(SettlementView::of).collect();
+    Ok(Json(SettlementList {
+        count: settlements.len(),
+        settlements,
+        next_cursor: page.next.map(cursor::write_place),
+        complete_until,
+    }))
+}
+
+type Listed = (Page<JournalEntry, Uuid>, Arc<Edition>, Option<String>);
+
+async fn read(people: &People, token: SessionToken, list: JournalList, uri: &Uri) -> Result<Listed> {
+    let person = people.authenticate(token).await?;
+    let mut query = Query::of(uri);
+    let service = query.text("service_id");
+    let filter = JournalFilter::of(&mut query, |_| None);
+    let slice = slice(&mut query, cursor::read_place);
+    query.finish()?;
+    let edition = people.catalog().await?;
+    let service = service.map(|service| filtered_service(&edition.catalog, &service));
+    let filter = JournalFilter {
+        service: service.transpose()?,
+        ..filter
+    };
+    let page = people.journal(&person, list, &filter, slice);
+    let (page, complete_until) = tokio::join!(page, people.complete_until());
+    Ok((page?, edition, complete_until.map(|until| until.to_string())))
+}
+
+/// The service by which a list is filtered. A service that has left the catalog is found only by UUID.
+fn filtered_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
+    let id = catalog.by_reference(reference).map(|service| service.id);
+    id.or_else(|| ServiceId::parse(reference))
+        .ok_or_else(|| ErrorKind::ServiceNotFound.into())
+}

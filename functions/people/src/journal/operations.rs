@@ -1,0 +1,98 @@
+//! The lists of the journal. A list of a whole fleet is read from the journal (`shared/store/src/usage`), which is some
+//! seconds behind. A list of one agent is read from the agent's own rows. Both have the same entries.
+
+use crate::caller::Caller;
+use crate::journal::filter::{JournalFilter, JournalList};
+use crate::state::People;
+use purser_domain::{DecisionResult, JournalEntry, LoggedDecision, Result, Timestamp};
+use purser_store::{Page, PageRequest, READ_AT_ONCE, page_of};
+use uuid::Uuid;
+
+/// The reads and rows of a filtered page of one agent. A row takes up to 1 KB, of which an eventually consistent read
+/// unit has eight.
+const READS_OF_AGENT: (u32, u32) = (2, 40);
+
+impl People {
+    /// A page of a list, newest first. A page of 25 takes at most ten read units; with a filter it may be shorter and
+    /// still be followed by another.
+    pub(crate) async fn journal(
+        &self,
+        person: &Caller,
+        list: JournalList,
+        filter: &JournalFilter,
+        slice: PageRequest<Uuid>,
+    ) -> Result<Page<JournalEntry, Uuid>> {
+        let slice = PageRequest {
+            before: filter.span.before(slice.before),
+            ..slice
+        };
+        let is_filtered = !filter.is_none(list);
+        let keep = is_filtered.then_some(|entry: &JournalEntry| filter.keep(list, entry));
+        let Some(agent) = filter.agent else {
+            return self.usage.journal(&person.id, filter.part(), slice, keep).await;
+        };
+        let owned = self.own_agent(person, agent).await?;
+        let name = owned.agent().name.as_str();
+        let read = |before, count| async move {
+            let decisions: Vec<LoggedDecision> = match (list, filter.result) {
+                (JournalList::Settlements, _) | (_, Some(DecisionResult::Allow | DecisionResult::Payout)) => {
+                    let settlements = self.ledger.recent_settlements(agent, before, count).await?;
+                    settlements.into_iter().map(LoggedDecision::of).collect()
+                }
+                (_, None) if filter.reason.is_none() => self.ledger.decisions(agent, before, count).await?,
+                _ => self.ledger.recorded(agent, before, count).await?,
+            };
+            Ok(decisions
+                .iter()
+                .map(|decision| JournalEntry::of(decision, name))
+                .collect())
+        };
+        // A list of settlements of one agent has no other entries, so it needs no filter for that.
+        let is_filtered = *filter
+            != JournalFilter {
+                agent: Some(agent),
+                ..JournalFilter::default()
+            };
+        let keep = is_filtered.then_some(|entry: &JournalEntry| filter.keep(list, entry));
+        page_of(slice, READS_OF_AGENT, keep, |entry: &JournalEntry| entry.place, read).await
+    }
+
+    /// The entries of a list from `before` on, newest first, passed to `write` until that returns that there is no more
+    /// room. Returns the position at which to continue; `None` at the end.
+    pub(crate) async fn export(
+        &self,
+        person: &Caller,
+        list: JournalList,
+        filter: &JournalFilter,
+        mut before: Option<Uuid>,
+        mut write: impl FnMut(&JournalEntry) -> bool,
+    ) -> Result<Option<Uuid>> {
+        /// The maximum number of pages, which are read one after another within the time of a request.
+        const PAGES: u32 = 200;
+        for _ in 0..PAGES {
+            let limit = READ_AT_ONCE;
+            let page = self
+                .journal(person, list, filter, PageRequest { before, limit })
+                .await?;
+            for entry in &page.items {
+                if !write(entry) {
+                    return Ok(Some(entry.place));
+                }
+            }
+            before = page.next;
+            if before.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(before)
+    }
+
+    /// The time up to which the lists and sums are complete, if they are behind. Pages show it.
+    pub(crate) async fn complete_until(&self) -> Option<Timestamp> {
+        let until = self.usage.complete_until(self.now()).await;
+        until.unwrap_or_else(|error| {
+            tracing::warn!(cause = %error, "journal.lag_not_read");
+            None
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! The rows of the journal's lists on pages.
+
+use crate::ui::datetime::{exact, relative};
+use crate::ui::labels;
+use crate::ui::layout::Layout;
+use crate::ui::list::columns;
+use crate::ui::money::{dollars, money};
+use crate::ui::paths;
+use maud::{Markup, html};
+use purser_domain::{Catalog, DecisionResult, JournalEntry, RefusalEntry, SettlementState};
+
+/// A table of entries, with a link to the details of each.
+pub(crate) fn table(layout: &Layout, caption: &str, entries: &[JournalEntry], catalog: &Catalog) -> Markup {
+    html! {
+        table.list {
+            caption.sr { (caption) }
+            (columns(&["Time", "Agent", "For", "Amount", "Outcome", "Details"]))
+            tbody { @for entry in entries { (row(layout, entry, catalog)) } }
+        }
+    }
+}
+
+fn row(layout: &Layout, entry: &JournalEntry, catalog: &Catalog) -> Markup {
+    html! {
+        tr {
+            td data-label="Time" { (relative(entry.at, layout.now)) span.sr { ", " (exact(entry.at)) } }
+            th scope="row" { (labels::agent(entry.agent, &entry.agent_name)) }
+            td data-label="For" {
+                @match entry.service {
+                    Some(service) => {
+                        (labels::service(service, catalog)) " "
+                        span.muted { (labels::operation(catalog.by_id(service), entry.operation.as_ref())) }
+                    }
+                    None => { "payout to " (labels::short_wallet(entry.pay_to)) }
+                }
+            }
+            td.num data-label="Amount" { (money(entry.amount)) }
+            td data-label="Outcome" { (outcome(entry)) }
+            td data-label="Details" { (details(entry)) }
+        }
+    }
+}
+
+fn details(entry: &JournalEntry) -> Markup {
+    let (path, text) = match entry.settlement() {
+        Some(settlement) => (paths::receipt(entry.agent, settlement), "Receipt"),
+        None => (paths::decision(entry.agent, entry.transaction), "Checks"),
+    };
+    html! { a href=(path) { (text) span.sr { " of " (money(entry.amount)) ", " (exact(entry.at)) } } }
+}
+
+/// The outcome, as a chip and in a few words.
+pub(crate) fn outcome(entry: &JournalEntry) -> Markup {
+    match (entry.result, entry.state()) {
+        (DecisionResult::Block, _) => html! { span.chip.bad { "blocked" } " " (why(entry)) },
+        (DecisionResult::Escalate, _) => html! { span.chip.wait { "asked for approval" } " " (why(entry)) },
+        (DecisionResult::RevertConfirmation, _) => {
+            html! { span.chip.wait { "reverted" } " its transaction left the chain" }
+        }
+        (DecisionResult::Allow | DecisionResult::Payout, Some(state)) => state_chip(state),
+        (DecisionResult::Allow | DecisionResult::Payout, None) => html! {},
+    }
+}
+
+fn state_chip(state: &SettlementState) -> Markup {
+    match state {
+        SettlementState::Authorized => html! { span.chip { "pending" } " not yet on chain" },
+        SettlementState::Confirmed { .. } => html! { span.chip.good { "confirmed" } },
+        SettlementState::Expired => html! { span.chip { "released" } " never paid" },
+    }
+}
+
+/// The reason of a refusal in a few words.
+fn why(entry: &JournalEntry) -> Markup {
+    let Some(refusal) = &entry.refusal else {
+        return html! {};
+    };
+    html! { (in_words(entry, refusal)) }
+}
+
+fn in_words(entry: &JournalEntry, refusal: &RefusalEntry) -> String {
+    let limit = refusal
+        .limit
+        .map(|limit| format!(" of {}", dollars(limit)))
+        .unwrap_or_default();
+    let used = refusal.used.filter(|used| !used.is_zero());
+    let used = used
+        .map(|used| format!(" ({} used)", dollars(used)))
+        .unwrap_or_default();
+    let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
+    match (refusal.error.as_str(), rule) {
+        ("service_not_enabled", _) => "service not enabled".to_owned(),
+        ("operation_not_enabled_for_agent", _) => "operation not enabled".to_owned(),
+        ("domain_not_allowed", _) => {
+            format!("host not allowed: {}", refusal.hostname.as_deref().unwrap_or("unknown"))
+        }
+        ("amount_exceeds_max", _) => format!("above the agent’s own maximum{limit}"),
+        ("amount_exceeds_per_call_limit", _) => format!("limit per call{limit} exceeded"),
+        ("daily_spend_limit_exceeded", _) => format!("daily limit{limit} exceeded{used}"),
+        ("approval_required", "approval_required") => "a rule asks for approval".to_owned(),
+        ("approval_required", _) => format!("over the approval threshold{limit}"),
+        ("insufficient_usdc_balance", _) => "wallet balance too low".to_owned(),
+        ("policy_blocked", "agent_frozen") => "agent frozen".to_owned(),
+        ("policy_blocked", "category_block") => format!("category {detail} is blocked"),
+        ("policy_blocked", "catalog_payee") => "payee not in the catalog".to_owned(),
+        ("policy_blocked", "catalog_price") => "price above the catalog’s maximum".to_owned(),
+        ("policy_blocked", "catalog_payment") => "operation can’t be paid".to_owned(),
+        ("policy_blocked", "vendor_allowlist") => "vendor not allowed".to_owned(),
+        ("policy_blocked", "budget_limit") => format!("budget{limit} exceeded{used}"),
+        ("policy_blocked", "approval_rejected") => "approval rejected".to_owned(),
+        ("policy_blocked", "approval_expired") => "approval expired".to_owned(),
+        ("policy_blocked", "too_many_open_approvals") => "too many pending approvals".to_owned(),
+        ("policy_blocked", "approval_request_mismatch") => "approval of another request".to_owned(),
+        (_, _) => entry.reason.clone(),
+    }
+}
