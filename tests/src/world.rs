@@ -440,6 +440,8 @@ impl World {
             wallet,
             keys: vec![key.record],
             rules,
+            archived: false,
+            labels: purser_domain::Labels::default(),
             starting_set: None,
             version: 1,
         };

@@ -62,6 +62,7 @@ pub use policy::evaluate::*;
 pub use policy::freeze::*;
 pub use policy::handover::*;
 pub use policy::key_scope::*;
+pub use policy::label::*;
 pub use policy::rule::*;
 pub use policy::spend_policy::*;
 pub use policy::starting_set::*;

@@ -410,6 +410,8 @@ impl Case {
             },
             keys: vec![],
             rules: rules.collect(),
+            archived: false,
+            labels: Labels::default(),
             starting_set: None,
             version: 1,
         };

@@ -223,6 +223,8 @@ impl Case {
             },
             keys: Vec::new(),
             rules: self.blocked.map(rule).into_iter().collect(),
+            archived: false,
+            labels: Labels::default(),
             starting_set: None,
             version: 1,
         }

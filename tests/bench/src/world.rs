@@ -184,6 +184,8 @@ fn agent(bought: usize) -> Agent {
         },
         keys: Vec::new(),
         rules: rules.collect(),
+        archived: false,
+        labels: purser_domain::Labels::default(),
         starting_set: None,
         version: 3,
     }

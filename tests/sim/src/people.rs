@@ -173,6 +173,8 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             } else {
                 Vec::new()
             },
+            archived: false,
+            labels: purser_domain::Labels::default(),
             starting_set: starts_with(number, SERVICES - 1).then_some(set),
             version: 1,
         };

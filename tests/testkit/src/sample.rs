@@ -99,6 +99,8 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
             scope: KeyScope::default(),
         }],
         rules,
+        archived: false,
+        labels: purser_domain::Labels::default(),
         starting_set: None,
         version: 1,
     }

@@ -4,7 +4,9 @@ use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
-use purser_domain::{Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Result, StartingSet};
+use purser_domain::{
+    Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Labels, Result, StartingSet,
+};
 use purser_store::{AgentPlace, Created};
 
 purser_api::body! {
@@ -102,6 +104,8 @@ impl People {
             wallet,
             keys: Vec::new(),
             rules: Vec::new(),
+            archived: false,
+            labels: Labels::default(),
             starting_set: Some(starting_set),
             version: 1,
         };

@@ -90,6 +90,9 @@ impl Agent {
             ("status".to_owned(), json!(self.status.name())),
             ("wallet_address".to_owned(), json!(self.wallet.address.to_string())),
         ];
+        members.extend(self.archived.then(|| ("archived".to_owned(), json!(true))));
+        let labels = self.labels.iter();
+        members.extend(labels.map(|(key, value)| (format!("labels/{key}"), json!(value.as_str()))));
         members.extend(self.keys.iter().map(|key| (format!("keys/{}", key.id), key_value(key))));
         members.extend(
             self.rules

@@ -1,6 +1,6 @@
 //! An agent and its keys. One record holds both, so one read gives the caller and its current limits.
 
-use crate::{AgentId, Duration, Fingerprint, KeyScope, Rule, Timestamp, Wallet, catalog::service::named};
+use crate::{AgentId, Duration, Fingerprint, KeyScope, Labels, Rule, Timestamp, Wallet, catalog::service::named};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use subtle::{Choice, ConstantTimeEq};
@@ -18,6 +18,10 @@ pub struct Agent {
     pub created_at: Timestamp,
     /// Whether it is active or frozen.
     pub status: AgentStatus,
+    /// Whether it is archived: frozen, and left out of lists. Only a restored agent can be unfrozen.
+    pub archived: bool,
+    /// Its labels.
+    pub labels: Labels,
     /// The wallet it pays from.
     pub wallet: Wallet,
     /// Its keys, including revoked ones.
@@ -225,6 +229,28 @@ pub enum KeyRefusal {
 }
 
 impl Agent {
+    /// Whether every payment of the agent is refused by its own record.
+    pub fn is_frozen(&self) -> bool {
+        self.archived || self.status == AgentStatus::Frozen
+    }
+
+    /// The agent, archived, and therefore frozen.
+    pub fn archive(self) -> Self {
+        Self {
+            status: AgentStatus::Frozen,
+            archived: true,
+            ..self
+        }
+    }
+
+    /// The agent, no longer archived. It is still frozen.
+    pub fn restore(self) -> Self {
+        Self {
+            archived: false,
+            ..self
+        }
+    }
+
     /// The maximum number of an agent's keys that have not ended.
     pub const MOST_KEYS: usize = 20;
     /// The maximum number of stored keys, ended ones included: the record is read with every payment.
@@ -441,6 +467,8 @@ mod tests {
             },
             keys,
             rules: Vec::new(),
+            archived: false,
+            labels: Labels::default(),
             starting_set: None,
             version: 1,
         }
@@ -459,6 +487,20 @@ mod tests {
         assert!(!presented.is_valid_for(Some(&rotated), end));
         assert!(!presented.is_valid_for(Some(&agent(vec![])), Timestamp::EPOCH));
         assert!(!presented.is_valid_for(None, Timestamp::EPOCH));
+    }
+
+    #[test]
+    fn a_restored_agent_is_still_frozen() {
+        let archived = agent(vec![]).archive();
+        assert!(archived.archived && archived.is_frozen());
+        let restored = archived.clone().restore();
+        assert!(!restored.archived && restored.is_frozen());
+        let unfrozen = |agent: Agent| Agent {
+            status: AgentStatus::Active,
+            ..agent
+        };
+        assert!(unfrozen(archived).is_frozen());
+        assert!(!unfrozen(restored).is_frozen());
     }
 
     #[test]

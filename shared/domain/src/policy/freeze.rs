@@ -1,9 +1,9 @@
 //! Freezes by operators: of one agent, of all agents of an owner, or of the whole deployment. Only operators end them.
 //!
 //! Freezes are read with every decision. They are stored apart from the agent's record, which operators can't write.
-//! The owner's own freeze is the [`AgentStatus`] in that record.
+//! The owner's own freeze is in that record: [`Agent::is_frozen`].
 
-use crate::{Agent, AgentId, AgentStatus, OperatorName, PersonId, Timestamp};
+use crate::{Agent, AgentId, OperatorName, PersonId, Timestamp};
 use std::collections::BTreeSet;
 
 /// The target of a freeze by operators.
@@ -55,7 +55,7 @@ impl Freeze {
     /// The freeze because of which the agent is refused, if it is frozen; `by_operators` is from [`Freezes::of`]. The
     /// operators' freeze has precedence, since the agent's owner can't end it.
     pub fn of(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
-        by_operators.or((agent.status == AgentStatus::Frozen).then_some(Self::Own))
+        by_operators.or(agent.is_frozen().then_some(Self::Own))
     }
 
     /// The freeze's name in `decision.reason`, in snake case.

@@ -8,6 +8,7 @@ pub(crate) mod evaluate;
 pub(crate) mod freeze;
 pub(crate) mod handover;
 pub(crate) mod key_scope;
+pub(crate) mod label;
 pub(crate) mod rule;
 pub(crate) mod spend_policy;
 pub(crate) mod starting_set;

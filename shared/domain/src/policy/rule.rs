@@ -329,6 +329,8 @@ mod tests {
             },
             keys: Vec::new(),
             rules: Vec::new(),
+            archived: false,
+            labels: crate::Labels::default(),
             starting_set: None,
             version: 1,
         }

@@ -4,13 +4,13 @@
 //! An edit that can't be classified counts as widening. Deliberately elsewhere: whether an edit narrows
 //! (`shared/store/src/people/agent.rs`), which decides what is stamped.
 
-use crate::{Agent, AgentKey, AgentStatus, Amount, DomainPattern, EnabledService, RuleKind, SpendPolicy};
+use crate::{Agent, AgentKey, Amount, DomainPattern, EnabledService, RuleKind, SpendPolicy};
 
 impl Agent {
     /// Whether this version may allow what `before` refused: it is unfrozen, has a new key or a key with another scope,
     /// or a rule is less strict or removed.
     pub fn widens(&self, before: &Self) -> bool {
-        let unfrozen = before.status == AgentStatus::Frozen && self.status == AgentStatus::Active;
+        let unfrozen = before.is_frozen() && !self.is_frozen();
         let is_new = |key: &AgentKey| before.key(key.id).is_none_or(|old| old.scope != key.scope);
         let has_new_key = self.keys.iter().any(is_new);
         let kept = |old: &crate::Rule| {
@@ -111,8 +111,8 @@ const fn asks_from(above: Option<Amount>) -> (bool, Amount) {
 mod tests {
     use super::*;
     use crate::{
-        Address, AgentId, Category, Duration, KeyId, KeyScope, OperationSlug, Rule, RuleId, SecretDigest, ServiceId,
-        ServiceSlug, Timestamp, Vendor, Wallet,
+        Address, AgentId, AgentStatus, Category, Duration, KeyId, KeyScope, OperationSlug, Rule, RuleId, SecretDigest,
+        ServiceId, ServiceSlug, Timestamp, Vendor, Wallet,
     };
     use uuid::Uuid;
 
@@ -149,6 +149,8 @@ mod tests {
             },
             keys,
             rules: rules.collect(),
+            archived: false,
+            labels: crate::Labels::default(),
             starting_set: None,
             version: 1,
         }

@@ -6,10 +6,11 @@
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
     Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, Ciphertext, DecisionResult, DeliveryId,
-    DomainPattern, Duration, Endpoint, Fingerprint, KeyId, KmsKeyId, MailAddress, Metadata, Network, NoncePrefix,
-    NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid, OperatorName, OperatorReason, Permission, PersonId,
-    PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug, SettlementId, SourceNetwork, Timestamp, TransactionId,
-    TrustStatus, TxHash, Url, WalletAttestation, WebhookId, WebhookSecretId, X402Version,
+    DomainPattern, Duration, Endpoint, Fingerprint, KeyId, KmsKeyId, LabelKey, LabelValue, Labels, MailAddress,
+    Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid, OperatorName,
+    OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug, SettlementId,
+    SourceNetwork, Timestamp, TransactionId, TrustStatus, TxHash, Url, WalletAttestation, WebhookId, WebhookSecretId,
+    X402Version,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -185,6 +186,19 @@ written_as_bytes! {
     RuleId, |id| id.uuid().as_bytes().to_vec(), |bytes| Self::from_uuid(Uuid::from_bytes(bytes));
 }
 
+/// A map of texts.
+impl Attribute for Labels {
+    fn write(&self) -> AttributeValue {
+        let labels = self.iter().map(|(key, value)| (key.to_string(), text(value.as_str())));
+        AttributeValue::M(labels.collect())
+    }
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let labels = value.as_m().ok()?.iter();
+        let labels = labels.map(|(key, value)| Some((LabelKey::parse(key)?, LabelValue::parse(read_text(value)?)?)));
+        Self::of(labels.collect::<Option<Vec<_>>>()?)
+    }
+}
+
 impl Attribute for bool {
     fn write(&self) -> AttributeValue {
         AttributeValue::Bool(*self)
@@ -221,6 +235,11 @@ mod tests {
     use purser_domain::Vendor;
     use std::fmt::Debug;
 
+    fn labels() -> Labels {
+        let pair = (LabelKey::parse("team").unwrap(), LabelValue::parse("s\u{fc}d").unwrap());
+        Labels::of([pair]).unwrap()
+    }
+
     fn returns<T: Attribute + PartialEq + Debug>(value: T) {
         assert_eq!(T::read(&value.write()), Some(value));
     }
@@ -239,6 +258,7 @@ mod tests {
         returns(Obstacle::Status(503));
         returns(Obstacle::Timeout);
         returns(AgentStatus::Frozen);
+        returns(labels());
         returns(vec![Permission::Read, Permission::Pay]);
         returns(vec![
             SourceNetwork::parse("203.0.113.0/24").unwrap(),
@@ -266,6 +286,10 @@ mod tests {
         assert_eq!(Amount::read(&text("1")), None);
         assert_eq!(Address::read(&text(&"0".repeat(40))), None);
         assert_eq!(Category::read(&text("Search")), None);
+        for (key, value) in [("Team", text("x")), ("team", text("")), ("team", number("1"))] {
+            let labels = AttributeValue::M(Item::from([(key.to_owned(), value)]));
+            assert_eq!(Labels::read(&labels), None, "{key}");
+        }
         assert_eq!(Fingerprint::read(&AttributeValue::B(Blob::new([0; 31]))), None);
         assert_eq!(
             Vec::<Amount>::read(&AttributeValue::L(vec![number("1"), text("1")])),

@@ -12,7 +12,7 @@ use crate::{
     codec::ledger::{Edited, Ledger},
     transact::{Transaction, TransactionOutcome},
 };
-use purser_domain::{Agent, AgentId, AgentStatus, Error, Result, Rule, WindowScope};
+use purser_domain::{Agent, AgentId, Error, Result, Rule, WindowScope};
 
 /// The result of creating an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ const AT_ONCE: usize = 32;
 fn narrows(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));
-    (old.status == AgentStatus::Active && new.status == AgentStatus::Frozen) || old.rules != new.rules || !added_only
+    (!old.is_frozen() && new.is_frozen()) || old.rules != new.rules || !added_only
 }
 
 impl Ledger {
@@ -184,6 +184,8 @@ impl Ledger {
             wallet: row.get("wallet")?,
             keys: row.get("keys")?,
             rules: row.get("rules")?,
+            archived: row.get_optional("archived")?.unwrap_or_default(),
+            labels: row.get_optional("labels")?.unwrap_or_default(),
             starting_set: row.get_optional("start")?,
             version: row.get("ver")?,
         })
@@ -201,6 +203,8 @@ pub(crate) fn write_agent(agent: &Agent) -> Item {
         .with("wallet", &agent.wallet)
         .with("keys", &agent.keys)
         .with("rules", &agent.rules)
+        .with_optional("archived", Some(&agent.archived).filter(|archived| **archived))
+        .with_optional("labels", Some(&agent.labels).filter(|labels| !labels.is_empty()))
         .with_optional("start", agent.starting_set.as_ref())
         .with("ver", &agent.version)
         .into_item()

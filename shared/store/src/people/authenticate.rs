@@ -153,6 +153,8 @@ mod tests {
                 },
                 keys: vec![record],
                 rules: Vec::new(),
+                archived: false,
+                labels: purser_domain::Labels::default(),
                 starting_set: None,
                 version: 2,
             };

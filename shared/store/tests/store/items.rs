@@ -2,8 +2,9 @@
 
 use crate::{assert_sound, ledger_with, request};
 use purser_domain::{
-    AgentKey, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, KeyScope, LoggedDecision,
-    OperationSlug, Permission, Purpose, SecretDigest, SettlementState, SourceNetwork, Timestamp,
+    AgentKey, AgentName, AgentStatus, Amount, Check, CheckName, CheckOutcome, Fingerprint, KeyId, KeyScope, LabelKey,
+    LabelValue, Labels, LoggedDecision, OperationSlug, Permission, Purpose, SecretDigest, SettlementState,
+    SourceNetwork, Timestamp,
 };
 use purser_store::{Backoff, Created, Edited, ReplayKey};
 use purser_testkit::{
@@ -27,11 +28,24 @@ fn longest_scope() -> KeyScope {
     }
 }
 
+/// The labels with the largest stored size.
+fn longest_labels() -> Labels {
+    let bytes = Labels::MOST_BYTES / Labels::MOST;
+    let pair = |n: usize| {
+        let key = LabelKey::parse(&format!("k{n}")).unwrap();
+        (key, LabelValue::parse(&"v".repeat(bytes - 2)).unwrap())
+    };
+    Labels::of((0..Labels::MOST).map(pair)).unwrap()
+}
+
 /// Every payment reads the agent's record, which costs one unit up to 4 KB.
 #[tokio::test]
-async fn large_key_scopes_fit_in_one_read_unit() {
+async fn large_key_scopes_and_labels_fit_in_one_read_unit() {
     let emulator = Emulator::start().await;
     let mut agent = sample::agent(1, Vec::new());
+    agent.name = "\u{1f4b8}".repeat(AgentName::MAX);
+    agent.labels = longest_labels();
+    agent.archived = true;
     for id in [2, 3] {
         let key = AgentKey {
             id: KeyId(id),
@@ -59,6 +73,7 @@ async fn an_agent_returns_with_its_keys_and_rules() {
         ends_at: Some(sample::start().after(sample::secs(1))),
         scope: longest_scope(),
     });
+    agent.labels = longest_labels();
     assert_eq!(ledger.agent(agent.id).await.unwrap(), None);
     assert_eq!(
         ledger.create_agent(&agent, &sample::audit()).await.unwrap(),
@@ -82,6 +97,8 @@ async fn an_agent_returns_with_its_keys_and_rules() {
 
     let frozen = purser_domain::Agent {
         status: AgentStatus::Frozen,
+        archived: true,
+        labels: Labels::default(),
         version: 2,
         ..agent.clone()
     };

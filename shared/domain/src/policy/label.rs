@@ -1,0 +1,345 @@
+//! Labels: the pairs of key and value by which people group agents, such as `team=search`.
+//!
+//! Invariants: a key occurs once, pairs are sorted by key, and there are at most [`Labels::MOST`] of them with at most
+//! [`Labels::MOST_BYTES`] bytes together, because the agent's record is read with every payment. Labels are no part of
+//! a decision.
+
+use crate::{Fields, Problem};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The key of a label: 1 to 30 characters of `a-z`, `0-9`, `_`, `.` and `-`, of which the first is a letter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LabelKey(String);
+
+impl LabelKey {
+    /// The maximum length, in characters.
+    pub const MAX: usize = 30;
+    /// The requirement of [`LabelKey::parse`], for the message of a problem.
+    pub const FORM: &'static str =
+        "must be 1 to 30 characters of `a-z`, `0-9`, `_`, `.` and `-`, beginning with a letter";
+
+    /// Parses a key. `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
+        let fits = text.len() <= Self::MAX
+            && text.starts_with(|first: char| first.is_ascii_lowercase())
+            && text.bytes().all(is_allowed);
+        fits.then(|| Self(text.to_owned()))
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LabelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The value of a label: a trimmed text of 1 to 60 characters without control characters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LabelValue(String);
+
+impl LabelValue {
+    /// The maximum length, in characters.
+    pub const MAX: usize = 60;
+    /// The requirement of [`LabelValue::parse`], for the message of a problem.
+    pub const FORM: &'static str = "must be a text of 1 to 60 characters without control characters";
+
+    /// Parses a value and trims it. `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let value = text.trim();
+        let fits = (1..=Self::MAX).contains(&value.chars().count()) && !value.chars().any(char::is_control);
+        fits.then(|| Self(value.to_owned()))
+    }
+
+    /// The value as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LabelValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An agent's labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Labels(BTreeMap<LabelKey, LabelValue>);
+
+impl Labels {
+    /// The maximum number of labels.
+    pub const MOST: usize = 10;
+    /// The maximum size of all keys and values together, in bytes of UTF-8. An agent with two keys of the longest scope
+    /// and the longest name takes some 3,400 bytes of the 4,096 that one read unit covers
+    /// (`shared/store/tests/store/items.rs`).
+    pub const MOST_BYTES: usize = 500;
+    /// The requirement of [`Labels::of`], for the message of a problem.
+    pub const FORM: &'static str = "must be at most 10 labels, of at most 500 bytes together";
+
+    /// The labels with these pairs; of equal keys, the last one's. `None` if they are too many or too long.
+    pub fn of(pairs: impl IntoIterator<Item = (LabelKey, LabelValue)>) -> Option<Self> {
+        let labels = Self(pairs.into_iter().collect());
+        let fits = labels.0.len() <= Self::MOST && labels.bytes() <= Self::MOST_BYTES;
+        fits.then_some(labels)
+    }
+
+    /// Parses a JSON object, whose members are the labels, at `path`. The error has every problem.
+    pub fn parse(value: &Value, path: &str) -> Result<Self, Vec<Problem>> {
+        let mut fields = Fields::of(value, path).map_err(|problem| vec![problem])?;
+        let mut pairs = Vec::new();
+        for (name, member) in value.as_object().into_iter().flatten() {
+            let key = LabelKey::parse(name);
+            let value = member.as_str().and_then(LabelValue::parse);
+            if key.is_none() {
+                fields.wrong(name, format!("its key {}", LabelKey::FORM));
+            }
+            if value.is_none() {
+                fields.wrong(name, LabelValue::FORM);
+            }
+            pairs.extend(key.zip(value));
+        }
+        fields.finish()?;
+        Self::of(pairs).ok_or_else(|| vec![Problem::at(path, Self::FORM)])
+    }
+
+    /// The labels with those of `added`, whose values replace those of equal keys. `None` if they are too many or too
+    /// long.
+    pub fn with(&self, added: &Self) -> Option<Self> {
+        let both = self.0.iter().chain(&added.0);
+        Self::of(both.map(|(key, value)| (key.clone(), value.clone())))
+    }
+
+    /// The labels without those of these keys.
+    pub fn without(&self, keys: &[LabelKey]) -> Self {
+        let kept = self.0.iter().filter(|(key, _)| !keys.contains(key));
+        Self(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    /// The value of the label with this key.
+    pub fn get(&self, key: &LabelKey) -> Option<&LabelValue> {
+        self.0.get(key)
+    }
+
+    /// The labels, sorted by key.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&LabelKey, &LabelValue)> {
+        self.0.iter()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of labels.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The labels as a JSON object, which [`Labels::parse`] reads.
+    pub fn to_json(&self) -> Value {
+        let members = self
+            .0
+            .iter()
+            .map(|(key, value)| (key.0.clone(), value.0.clone().into()));
+        Value::Object(members.collect())
+    }
+
+    fn bytes(&self) -> usize {
+        let sizes = self
+            .0
+            .iter()
+            .map(|(key, value)| key.0.len().saturating_add(value.0.len()));
+        sizes.fold(0, usize::saturating_add)
+    }
+}
+
+/// The labels as `key=value`, separated by a comma and a space.
+impl fmt::Display for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (key, value)) in self.0.iter().enumerate() {
+            let separator = if index > 0 { ", " } else { "" };
+            write!(f, "{separator}{key}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A filter by label: `key=value`, or `key` for any value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LabelFilter {
+    /// The key.
+    pub key: LabelKey,
+    /// The value; `None` accepts any.
+    pub value: Option<LabelValue>,
+}
+
+impl LabelFilter {
+    /// The requirement of [`LabelFilter::parse`], for the message of a problem.
+    pub const FORM: &'static str = "must be the key of a label, or `key=value`";
+
+    /// Parses a filter. `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(LabelValue::parse(value)?)),
+            None => (text, None),
+        };
+        let key = LabelKey::parse(key.trim())?;
+        Some(Self { key, value })
+    }
+
+    /// Whether the labels pass the filter.
+    pub fn accepts(&self, labels: &Labels) -> bool {
+        let found = labels.get(&self.key);
+        match &self.value {
+            Some(_) => found == self.value.as_ref(),
+            None => found.is_some(),
+        }
+    }
+}
+
+impl fmt::Display for LabelFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}={value}", self.key),
+            None => self.key.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn parse(value: &Value) -> Result<Labels, Vec<String>> {
+        let paths = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.path).collect();
+        Labels::parse(value, "/labels").map_err(paths)
+    }
+
+    #[test]
+    fn label_keys_are_short_words_that_begin_with_a_letter() {
+        for text in ["a", "team", "cost-centre", "a.b_c-9", &"k".repeat(30)] {
+            assert_eq!(LabelKey::parse(text).unwrap().as_str(), text);
+        }
+        for text in ["", "9a", "-a", "Team", "té", "a b", "a=b", " a", &"k".repeat(31)] {
+            assert_eq!(LabelKey::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_problem_of_labels_is_reported_at_its_place() {
+        let most: serde_json::Map<String, Value> = (0..10).map(|n| (format!("k{n}"), json!("v"))).collect();
+        let mut more = most.clone();
+        more.insert("one-more".to_owned(), json!("v"));
+        let long = |bytes: usize| -> Value {
+            let pairs = (0..10).map(|n| (format!("k{n}"), json!("v".repeat(bytes))));
+            Value::Object(pairs.collect())
+        };
+        let rows = [
+            (json!({}), vec![]),
+            (json!(most), vec![]),
+            (json!(more), vec!["/labels"]),
+            // Ten keys of 2 bytes and values of 48: 500.
+            (long(48), vec![]),
+            (long(49), vec!["/labels"]),
+            (json!({"team": "é".repeat(60)}), vec![]),
+            (json!({"team": "é".repeat(61)}), vec!["/labels/team"]),
+            (
+                json!({"Team": "x", "a/b": " ", "ok": "x", "n": 7}),
+                vec!["/labels/Team", "/labels/a~1b", "/labels/a~1b", "/labels/n"],
+            ),
+            (json!({"team": null}), vec!["/labels/team"]),
+            (json!({"team": "a\nb"}), vec!["/labels/team"]),
+            (json!(["team"]), vec!["/labels"]),
+            (json!("team=x"), vec!["/labels"]),
+        ];
+        for (body, problems) in rows {
+            let told = parse(&body).err().unwrap_or_default();
+            assert_eq!(told, problems, "{body}");
+        }
+    }
+
+    #[test]
+    fn labels_are_sorted_text() {
+        let labels = parse(&json!({"team": " search ", "env": "prod"})).unwrap();
+        assert_eq!(labels.to_string(), "env=prod, team=search");
+        assert_eq!(Labels::default().to_string(), "");
+        let changed = labels
+            .with(&parse(&json!({"team": "ads", "cost": "7"})).unwrap())
+            .unwrap();
+        assert_eq!(changed.to_string(), "cost=7, env=prod, team=ads");
+        let keys = ["env", "other"].map(|key| LabelKey::parse(key).unwrap());
+        assert_eq!(changed.without(&keys).to_string(), "cost=7, team=ads");
+    }
+
+    #[test]
+    fn a_filter_accepts_a_key_or_a_pair() {
+        let labels = parse(&json!({"team": "search", "formula": "a=b"})).unwrap();
+        let rows = [
+            ("team", Some(true)),
+            ("team=search", Some(true)),
+            (" team = search ", Some(true)),
+            ("formula=a=b", Some(true)),
+            ("team=Search", Some(false)),
+            ("env", Some(false)),
+            ("team=", None),
+            ("=search", None),
+            ("Team", None),
+            ("", None),
+        ];
+        for (text, expected) in rows {
+            let filter = LabelFilter::parse(text);
+            assert_eq!(
+                filter.as_ref().map(|filter| filter.accepts(&labels)),
+                expected,
+                "{text:?}"
+            );
+            if let Some(filter) = filter {
+                assert_eq!(LabelFilter::parse(&filter.to_string()), Some(filter));
+            }
+        }
+    }
+
+    proptest! {
+        /// Labels are accepted exactly if each pair and the sum of their sizes fit; then nothing but white space at the
+        /// ends of values is lost.
+        #[test]
+        fn labels_are_read_whole_or_refused(
+            pairs in prop::collection::btree_map("[a-z0-9_.A-]{0,32}", "[ a-zé\u{1f4a1}\n]{0,62}", 0..13),
+        ) {
+            let body = Value::Object(pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect());
+            let trimmed: BTreeMap<&str, &str> = pairs.iter().map(|(key, value)| (key.as_str(), value.trim())).collect();
+            let pair_fits = |(key, value): (&&str, &&str)| {
+                let first = key.chars().next();
+                first.is_some_and(|first| first.is_ascii_lowercase())
+                    && key.len() <= 30
+                    && !key.contains('A')
+                    && (1..=60).contains(&value.chars().count())
+                    && !value.contains('\n')
+            };
+            let bytes: usize = trimmed.iter().map(|(key, value)| key.len() + value.len()).sum();
+            let fits = trimmed.iter().all(pair_fits) && trimmed.len() <= 10 && bytes <= 500;
+            match Labels::parse(&body, "") {
+                Ok(labels) => {
+                    prop_assert!(fits);
+                    let read: BTreeMap<&str, &str> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+                    prop_assert_eq!(read, trimmed);
+                    prop_assert_eq!(Labels::parse(&labels.to_json(), ""), Ok(labels));
+                }
+                Err(problems) => {
+                    prop_assert!(!fits);
+                    prop_assert!(!problems.is_empty());
+                }
+            }
+        }
+    }
+}
