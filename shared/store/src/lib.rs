@@ -77,7 +77,7 @@ pub use reconcile::holds::{Held, IndexPosition, ReconcileRequest};
 pub use reconcile::outflows::WalletPart;
 pub use stream::change::{Change, Unreadable};
 pub use stream::fact::{Fact, FactOwner};
-pub use stream::owners::{OwnedName, Owners};
+pub use stream::owners::{OwnedAgent, Owners};
 pub use stream::payments::{JournalChange, JournalSource};
 pub use stream::sequence::SequenceNumber;
 pub use stream::signs::Sign;

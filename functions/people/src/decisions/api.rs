@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use purser_api::{CallView, CheckView, Failure, SessionToken};
 use purser_domain::{Catalog, JournalEntry, LoggedDecision, SettlementState, TransactionId};
 use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -27,6 +28,9 @@ pub(crate) struct DecisionRow {
     agent_id: String,
     /// The name of the agent, in a list as of the decision's last change.
     agent_name: String,
+    /// The labels of the agent, likewise.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
+    labels: Value,
     /// The agent key that sent the request. For a payout, the key, the service and the operation are null.
     #[schema(required, example = "00c0ffee00c0ffee")]
     key_id: Option<String>,
@@ -99,6 +103,7 @@ impl DecisionRow {
             transaction_id: entry.transaction.to_string(),
             agent_id: entry.agent.to_string(),
             agent_name: entry.agent_name.clone(),
+            labels: entry.labels.to_json(),
             key_id: entry.key.map(|id| id.to_string()),
             service_id: entry.service.map(|id| id.to_string()),
             service_slug: service.map(|service| service.slug.to_string()),
@@ -149,7 +154,10 @@ pub(crate) async fn read(
         LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
     };
     Ok(Json(DecisionView {
-        row: DecisionRow::of(&JournalEntry::of(&decision, &owned.agent().name), &edition.catalog),
+        row: DecisionRow::of(
+            &JournalEntry::of(&decision, &owned.agent().name, &owned.agent().labels),
+            &edition.catalog,
+        ),
         call: call.as_ref().map(CallView::from),
         checks: checks.map(|checks| CheckView::all(checks)).unwrap_or_default(),
     }))

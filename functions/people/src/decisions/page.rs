@@ -43,7 +43,7 @@ fn decision_page(
     call: Option<&CallDescription>,
     catalog: &Catalog,
 ) -> Markup {
-    let entry = JournalEntry::of(decision, &owned.agent().name);
+    let entry = JournalEntry::of(decision, &owned.agent().name, &owned.agent().labels);
     layout.page(
         "Decision",
         NavItem::Decisions,

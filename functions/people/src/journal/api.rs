@@ -65,6 +65,7 @@ pub(crate) struct SettlementList {
         ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
         ("agent" = Option<String>, Query, description = "Only decisions about agents whose name contains this text."),
         ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Only decisions with this result."),
+        ("label" = Option<String>, Query, description = "Only agents with this label: its key, or `key=value`."),
         ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Only decisions whose settlement is in this state."),
         ("service_id" = Option<String>, Query, description = "Only decisions for this service: its slug or UUID."),
         ("reason" = Option<String>, Query, description = "Only refusals with this `error` or `reason`."),
@@ -103,6 +104,7 @@ pub(crate) async fn decisions(
     params(
         ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
         ("agent" = Option<String>, Query, description = "Only settlements of agents whose name contains this text."),
+        ("label" = Option<String>, Query, description = "Only agents with this label: its key, or `key=value`."),
         ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Only settlements in this state."),
         ("service_id" = Option<String>, Query, description = "Only settlements for this service: its slug or UUID."),
         ("min_amount_units" = Option<u64>, Query, minimum = 0, description = "Only settlements of at least this amount."),

@@ -4,7 +4,7 @@ use crate::csv::{line, or_empty};
 use purser_domain::{Catalog, JournalEntry, SettlementState};
 
 /// The names of the columns.
-const COLUMNS: [&str; 28] = [
+const COLUMNS: [&str; 29] = [
     "decided_at",
     "transaction_id",
     "result",
@@ -14,6 +14,7 @@ const COLUMNS: [&str; 28] = [
     "hostname",
     "agent_id",
     "agent_name",
+    "labels",
     "service_id",
     "service_name",
     "operation_id",
@@ -52,6 +53,11 @@ pub(crate) fn row(entry: &JournalEntry, catalog: &Catalog) -> String {
         }) => Some((tx_hash, block_number, settled_at)),
         _ => None,
     };
+    let labels: Vec<String> = entry
+        .labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     line(&[
         entry.at.to_string(),
         entry.transaction.to_string(),
@@ -62,6 +68,7 @@ pub(crate) fn row(entry: &JournalEntry, catalog: &Catalog) -> String {
         or_empty(refusal.and_then(|refusal| refusal.hostname.as_ref())),
         entry.agent.to_string(),
         entry.agent_name.clone(),
+        labels.join(" "),
         or_empty(entry.service),
         or_empty(service.map(|service| &service.name)),
         or_empty(entry.operation.as_ref()),

@@ -2,8 +2,11 @@
 
 use crate::span::Span;
 use purser_api::{Query, from_to};
-use purser_domain::{AgentId, Amount, DecisionResult, JournalEntry, ReceiptStatus, ServiceId};
+use purser_domain::{
+    AgentId, Amount, DecisionResult, JournalEntry, LabelKey, LabelValue, Labels, ReceiptStatus, ServiceId,
+};
 use purser_store::{Filter, JournalPart};
+use std::fmt;
 
 /// A list of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub(crate) struct JournalFilter {
     pub(crate) agent: Option<AgentId>,
     /// Only entries about agents whose name contains this text.
     pub(crate) name: Option<String>,
+    /// Only entries about agents with this label.
+    pub(crate) label: Option<LabelFilter>,
     /// Only entries with this result.
     pub(crate) result: Option<DecisionResult>,
     /// Only entries whose settlement has this status.
@@ -37,6 +42,43 @@ pub(crate) struct JournalFilter {
     pub(crate) span: Span,
 }
 
+/// A label by which a list is filtered: a key with any value, or a key and a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LabelFilter {
+    pub(crate) key: LabelKey,
+    pub(crate) value: Option<LabelValue>,
+}
+
+impl LabelFilter {
+    pub(crate) const FORM: &'static str = "must be a label’s key, or a key, `=` and a value";
+
+    /// Parses `team` or `team=search`; `None` for any other text.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(LabelValue::parse(value)?)),
+            None => (text, None),
+        };
+        let key = LabelKey::parse(key)?;
+        Some(Self { key, value })
+    }
+
+    /// Whether these labels have it.
+    pub(crate) fn is_in(&self, labels: &Labels) -> bool {
+        let found = labels.get(&self.key);
+        found.is_some_and(|found| self.value.as_ref().is_none_or(|value| value == found))
+    }
+}
+
+/// As [`LabelFilter::parse`] reads it.
+impl fmt::Display for LabelFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}={value}", self.key),
+            None => write!(f, "{}", self.key),
+        }
+    }
+}
+
 impl JournalFilter {
     /// The filter in a query. `service` reads the service, which the API takes by slug, too.
     pub(crate) fn of(query: &mut Query, service: impl FnOnce(&mut Query) -> Option<ServiceId>) -> Self {
@@ -46,6 +88,7 @@ impl JournalFilter {
         Self {
             agent: query.read("agent_id", AgentId::parse, "must be a UUID"),
             name: query.text("agent"),
+            label: query.read("label", LabelFilter::parse, LabelFilter::FORM),
             result: query.read("result", DecisionResult::from_name, DecisionResult::choices()),
             status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
             service: service(query),
@@ -61,6 +104,7 @@ impl JournalFilter {
         vec![
             ("agent_id", self.agent.map(|agent| agent.to_string())),
             ("agent", self.name.clone()),
+            ("label", self.label.as_ref().map(ToString::to_string)),
             ("result", self.result.map(|result| result.name().to_owned())),
             ("status", self.status.map(|status| status.name().to_owned())),
             ("service_id", self.service.map(|service| service.to_string())),
@@ -101,6 +145,7 @@ impl JournalFilter {
             (list == JournalList::Decisions || entry.payment.is_some())
                 && self.agent.is_none_or(|agent| entry.agent == agent)
                 && self.name.as_ref().is_none_or(|name| has_text(&entry.agent_name, name))
+                && self.label.as_ref().is_none_or(|label| label.is_in(&entry.labels))
                 && self.result.is_none_or(|result| entry.result == result)
                 && self
                     .status

@@ -32,7 +32,7 @@ impl People {
             return self.usage.journal(&person.id, filter.part(), slice, keep).await;
         };
         let owned = self.own_agent(person, agent).await?;
-        let name = owned.agent().name.as_str();
+        let (name, labels) = (owned.agent().name.as_str(), &owned.agent().labels);
         let read = |before, count| async move {
             let decisions: Vec<LoggedDecision> = match (list, filter.result) {
                 (JournalList::Settlements, _) | (_, Some(DecisionResult::Allow | DecisionResult::Payout)) => {
@@ -44,7 +44,7 @@ impl People {
             };
             Ok(decisions
                 .iter()
-                .map(|decision| JournalEntry::of(decision, name))
+                .map(|decision| JournalEntry::of(decision, name, labels))
                 .collect())
         };
         // A list of settlements of one agent has no other entries, so it needs no filter for that.

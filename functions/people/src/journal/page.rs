@@ -213,6 +213,7 @@ fn filters(shown: &Shown<'_>) -> Markup {
         form.filters method="get" action=(list.path()) role="search" {
             @if let Some(agent) = filter.agent { input type="hidden" name="agent_id" value=(agent); }
             @else { (text_field("agent", "agent", "Agent’s name", filter.name.as_deref().unwrap_or_default())) }
+            (text_field("label", "label", "Label", &filter.label.as_ref().map(ToString::to_string).unwrap_or_default()))
             @if list == JournalList::Decisions {
                 (filter_select("result", "result", "Outcome", "All outcomes", DecisionResult::ALL.iter().map(|result| {
                     (result.name().to_owned(), html! { (label(*result)) }, filter.result == Some(*result))

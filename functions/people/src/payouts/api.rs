@@ -215,7 +215,7 @@ pub(crate) async fn pay_out(
         .pay_out(&owned, caller, new.amount_units.0, &new.idempotency_key.0)
         .await?;
     let answer = Json(PayoutView {
-        payout: SettlementView::of_settlement(settlement)?,
+        payout: SettlementView::of_settlement(settlement, owned.agent())?,
         submission: submission.map(Submission::name),
     });
     if !replayed {

@@ -6,9 +6,10 @@ use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Failure, SessionToken};
 use purser_domain::{
-    DecisionResult, ErrorKind, JournalEntry, LoggedDecision, Settlement, SettlementId, SettlementState,
+    Agent, DecisionResult, ErrorKind, JournalEntry, LoggedDecision, Settlement, SettlementId, SettlementState,
 };
 use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -32,6 +33,9 @@ pub(crate) struct SettlementView {
     /// The agent that pays.
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
+    /// The labels of the agent, in a list as of the settlement's last change.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
+    labels: Value,
     #[schema(value_type = Option<uuid::Uuid>, required)]
     service_id: Option<String>,
     /// Operation slug.
@@ -90,6 +94,7 @@ impl SettlementView {
                 _ => "purchase",
             },
             agent_id: entry.agent.to_string(),
+            labels: entry.labels.to_json(),
             service_id: entry.service.map(|id| id.to_string()),
             operation_id: entry.operation.as_ref().map(ToString::to_string),
             network: payment.network.name(),
@@ -109,8 +114,8 @@ impl SettlementView {
     }
 
     /// The view of a settlement.
-    pub(crate) fn of_settlement(settlement: Settlement) -> purser_domain::Result<Self> {
-        let entry = JournalEntry::of(&LoggedDecision::of(settlement), "");
+    pub(crate) fn of_settlement(settlement: Settlement, agent: &Agent) -> purser_domain::Result<Self> {
+        let entry = JournalEntry::of(&LoggedDecision::of(settlement), &agent.name, &agent.labels);
         Self::of(&entry).ok_or_else(|| ErrorKind::NotFound.into())
     }
 }
@@ -136,5 +141,5 @@ pub(crate) async fn read(
     let owned = people.authenticate_for(token, &agent).await?;
     let id = named(SettlementId::parse(&settlement))?;
     let settlement = people.settlement(&owned, id).await?;
-    Ok(Json(SettlementView::of_settlement(settlement)?))
+    Ok(Json(SettlementView::of_settlement(settlement, owned.agent())?))
 }

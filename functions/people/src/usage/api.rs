@@ -16,17 +16,17 @@ purser_api::error_responses! {
     pub(crate) UsageErrors: 400, 401, 403, 429, 500;
 }
 
-/// Totals of payments. Each payment counts at the time of its decision.
+/// Totals of payments, as of their present state. Each counts on the day of its decision.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageSums)]
 pub(crate) struct SumsView {
     /// The authorized amount, in micro-units.
     authorized_units: u64,
-    /// The confirmed amount; a payment that was reverted and confirmed again counts twice.
+    /// The amount that is confirmed.
     confirmed_units: u64,
-    /// The amount of payments that were released because they can no longer be made.
+    /// The amount that is released, because the payments can no longer be made.
     released_units: u64,
-    /// The amount that was confirmed and reverted with its block.
+    /// The amount of confirmations that were reverted with their block, on the day of the revert.
     taken_back_units: u64,
     /// The number of authorized payments.
     allowed: u64,
@@ -50,7 +50,7 @@ impl From<UsageTotals> for SumsView {
     }
 }
 
-/// The sums of one day, agent, service or reason: `by` determines which of these fields is present.
+/// The sums of one day, agent, service, label or reason: `by` determines which of these fields is present.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageRow)]
 pub(crate) struct UsageRow {
@@ -63,6 +63,10 @@ pub(crate) struct UsageRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     service_id: Option<String>,
+    /// A label as `key=value`. An agent counts for each of its labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "team=search")]
+    label: Option<String>,
     /// The `error` of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -86,6 +90,10 @@ impl UsageRow {
             },
             UsageBy::Service => Self {
                 service_id: Some(of),
+                ..none
+            },
+            UsageBy::Label => Self {
+                label: Some(of),
                 ..none
             },
             UsageBy::Reason => Self {
@@ -124,7 +132,7 @@ pub(crate) struct UsageView {
     params(
         ("from" = Option<String>, Query, format = Date, description = "The first day, in UTC. By default, the range is 30 days long."),
         ("to" = Option<String>, Query, format = Date, description = "The last day, in UTC, at most 30 days after the first. Default: today."),
-        ("by" = Option<String>, Query, pattern = "^(day|agent|service|reason)$", description = "The dimension of the rows. Default: `day`. `reason` counts refusals only."),
+        ("by" = Option<String>, Query, pattern = "^(day|agent|service|label|reason)$", description = "The dimension of the rows. Default: `day`. `reason` counts refusals only."),
     ),
     responses((status = 200, body = UsageView, description = "Each payment counts on the day of its decision. Payouts are not counted."), UsageErrors)
 )]

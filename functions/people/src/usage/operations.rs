@@ -2,7 +2,7 @@
 
 use crate::caller::Caller;
 use crate::state::People;
-use purser_domain::{Day, Result, ServiceId, UsageTotals};
+use purser_domain::{Day, LabelKey, LabelValue, Result, ServiceId, UsageTotals};
 use purser_store::{DaySums, Reasons};
 use std::collections::BTreeMap;
 
@@ -12,17 +12,19 @@ pub(crate) enum UsageBy {
     Day,
     Agent,
     Service,
+    Label,
     Reason,
 }
 
 impl UsageBy {
-    pub(crate) const FORM: &'static str = "must be one of: day, agent, service, reason";
+    pub(crate) const FORM: &'static str = "must be one of: day, agent, service, label, reason";
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "day" => Some(Self::Day),
             "agent" => Some(Self::Agent),
             "service" => Some(Self::Service),
+            "label" => Some(Self::Label),
             "reason" => Some(Self::Reason),
             _ => None,
         }
@@ -81,6 +83,14 @@ impl People {
                 let services = by_service(days.iter().map(|(_, sums)| sums)).into_iter();
                 most_first(services.map(|(service, sums)| (service.to_string(), sums)).collect())
             }
+            UsageBy::Label => {
+                let labels = by_label(days.iter().map(|(_, sums)| sums)).into_iter();
+                most_first(
+                    labels
+                        .map(|((key, value), sums)| (format!("{key}={value}"), sums))
+                        .collect(),
+                )
+            }
             UsageBy::Reason => refusals(days.into_iter().map(|(_, sums)| sums.reasons)),
         };
         Ok(Usage { rows })
@@ -95,6 +105,16 @@ pub(crate) fn by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMa
         *sum = sum.plus(*sums);
     }
     services
+}
+
+/// The sums of each label over these days.
+pub(crate) fn by_label<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<(LabelKey, LabelValue), UsageTotals> {
+    let mut labels: BTreeMap<(LabelKey, LabelValue), UsageTotals> = BTreeMap::new();
+    for (label, sums) in days.flat_map(|day| &day.labels) {
+        let sum = labels.entry(label.clone()).or_default();
+        *sum = sum.plus(*sums);
+    }
+    labels
 }
 
 /// Sorts by spend, the largest first; rows with equal spend by id.

@@ -2,7 +2,7 @@
 
 use crate::agents::fleet::nearest;
 use crate::agents::spend::AgentSpend;
-use crate::journal::filter::JournalFilter;
+use crate::journal::filter::{JournalFilter, LabelFilter};
 use crate::ui::bar::{HIGH, share};
 use crate::ui::chart::chart;
 use crate::ui::labels;
@@ -80,6 +80,13 @@ fn rankings(spending: &Spending, catalog: &Catalog) -> Markup {
                 let filter = JournalFilter { service: Some(service), ..JournalFilter::default() };
                 let to = crate::address::address("/dashboard/settlements", filter.parameters());
                 (html! { a href=(to) { (labels::service(service, catalog)) } }, money(amount))
+            })))
+            (ranking("By label", "in 30 days", spending.labels().into_iter().map(|((key, value), amount)| {
+                let label = LabelFilter { key, value: Some(value) };
+                let text = label.to_string();
+                let filter = JournalFilter { label: Some(label), ..JournalFilter::default() };
+                let to = crate::address::address("/dashboard/settlements", filter.parameters());
+                (html! { a href=(to) { (text) } }, money(amount))
             })))
             (ranking("By category", "in 30 days", spending.categories(catalog).into_iter().map(|(category, amount)| {
                 (html! { (category.name()) }, money(amount))

@@ -3,8 +3,8 @@
 
 use crate::caller::Caller;
 use crate::state::People;
-use crate::usage::operations::by_service;
-use purser_domain::{Amount, Catalog, Category, Day, Result, ServiceId, UsageTotals};
+use crate::usage::operations::{by_label, by_service};
+use purser_domain::{Amount, Catalog, Category, Day, LabelKey, LabelValue, Result, ServiceId, UsageTotals};
 use purser_store::{AgentSums, DaySums, Reasons};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -85,6 +85,11 @@ impl Spending {
         biggest(sums)
     }
 
+    /// The labels with the most spending in 30 days, the largest first. An agent counts for each of its labels.
+    pub(crate) fn labels(&self) -> Vec<((LabelKey, LabelValue), Amount)> {
+        biggest(by_label(self.days.iter().map(|(_, sums)| sums)))
+    }
+
     /// The commonest reasons of refusals in 30 days, the commonest first.
     pub(crate) fn reasons(&self) -> Vec<(String, u64)> {
         let mut sums = Reasons::new();
@@ -121,10 +126,10 @@ impl People {
 }
 
 /// The largest sums, the largest first.
-fn biggest<T: Ord + Copy>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
+fn biggest<T: Ord + Clone>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
     let mut sums: Vec<(T, Amount)> = sums.into_iter().map(|(of, totals)| (of, spent(totals))).collect();
     sums.retain(|(_, amount)| !amount.is_zero());
-    sums.sort_by_key(|(of, amount)| (Reverse(*amount), *of));
+    sums.sort_by_key(|(of, amount)| (Reverse(*amount), of.clone()));
     sums.truncate(BIGGEST);
     sums
 }

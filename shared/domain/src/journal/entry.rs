@@ -5,8 +5,8 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, Check, CheckOutcome, ConfirmationReverted, Day, DecisionResult, KeyId,
-    LoggedDecision, LoggedRefusal, Network, OperationSlug, ServiceId, Settlement, SettlementId, SettlementState,
-    Timestamp, TransactionId, UsageTotals,
+    Labels, LoggedDecision, LoggedRefusal, Network, OperationSlug, ServiceId, Settlement, SettlementId,
+    SettlementState, Timestamp, TransactionId, UsageTotals,
 };
 use uuid::Uuid;
 
@@ -20,6 +20,8 @@ pub struct JournalEntry {
     pub agent: AgentId,
     /// The agent's name when the entry was last written.
     pub agent_name: String,
+    /// The agent's labels when the entry was last written.
+    pub labels: Labels,
     /// The id of the decision.
     pub transaction: TransactionId,
     /// The result.
@@ -81,15 +83,18 @@ pub struct PaymentEntry {
 }
 
 impl JournalEntry {
-    /// The entry of this decision about an agent of this name.
-    pub fn of(decision: &LoggedDecision, agent_name: &str) -> Self {
+    /// The entry of this decision about an agent with this name and these labels.
+    pub fn of(decision: &LoggedDecision, agent_name: &str, labels: &Labels) -> Self {
         match decision {
-            LoggedDecision::Allowed(settlement) => Self::of_settlement(settlement, "x402_authorized", agent_name),
-            LoggedDecision::PaidOut(settlement) => Self::of_settlement(settlement, "paid_out", agent_name),
+            LoggedDecision::Allowed(settlement) => {
+                Self::of_settlement(settlement, "x402_authorized", agent_name, labels)
+            }
+            LoggedDecision::PaidOut(settlement) => Self::of_settlement(settlement, "paid_out", agent_name, labels),
             LoggedDecision::Refused(refusal) => Self {
                 place: refusal.transaction.uuid(),
                 agent: refusal.agent,
                 agent_name: agent_name.to_owned(),
+                labels: labels.clone(),
                 transaction: refusal.transaction,
                 result: refusal.result,
                 at: refusal.at,
@@ -116,6 +121,7 @@ impl JournalEntry {
                 place: reverted.transaction.uuid(),
                 agent: reverted.agent,
                 agent_name: agent_name.to_owned(),
+                labels: labels.clone(),
                 transaction: reverted.transaction,
                 result: DecisionResult::RevertConfirmation,
                 at: reverted.at,
@@ -134,13 +140,14 @@ impl JournalEntry {
         }
     }
 
-    fn of_settlement(settlement: &Settlement, reason: &str, agent_name: &str) -> Self {
+    fn of_settlement(settlement: &Settlement, reason: &str, agent_name: &str, labels: &Labels) -> Self {
         let terms = &settlement.terms;
         let purchase = terms.purchase();
         Self {
             place: terms.id.uuid(),
             agent: terms.agent,
             agent_name: agent_name.to_owned(),
+            labels: labels.clone(),
             transaction: terms.transaction,
             result: match purchase {
                 Some(_) => DecisionResult::Allow,

@@ -1,24 +1,32 @@
-//! The owners and names of agents, for facts whose rows do not have them.
+//! The owners, names and labels of agents, for facts whose rows do not have them.
 //!
 //! They are read strongly consistent, after the facts occurred, and used for one batch only. So a previous owner never
 //! receives an event that occurred after the handover.
 
-use crate::codec::{backoff::Backoff, fault::failed, item::member, key::Key, ledger::Ledger};
+use crate::codec::{
+    backoff::Backoff,
+    fault::failed,
+    item::{member, optional_member},
+    key::Key,
+    ledger::Ledger,
+};
 use aws_sdk_dynamodb::types::KeysAndAttributes;
-use purser_domain::{AgentId, Error, PersonId, Result};
+use purser_domain::{AgentId, Error, Labels, PersonId, Result};
 use std::collections::{BTreeSet, HashMap};
 
-/// The owners and names of agents at one time.
+/// The owners, names and labels of agents at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Owners(HashMap<AgentId, OwnedName>);
+pub struct Owners(HashMap<AgentId, OwnedAgent>);
 
-/// An agent's owner and name.
+/// An agent's owner, name and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnedName {
+pub struct OwnedAgent {
     /// The owner.
     pub owner: PersonId,
     /// The agent's name.
     pub name: String,
+    /// The agent's labels.
+    pub labels: Labels,
 }
 
 impl Owners {
@@ -27,8 +35,8 @@ impl Owners {
         self.get(agent).map(|found| found.owner.clone())
     }
 
-    /// The owner and the name of an agent, if the agent exists and its record was read.
-    pub fn get(&self, agent: AgentId) -> Option<&OwnedName> {
+    /// The owner, the name and the labels of an agent, if the agent exists and its record was read.
+    pub fn get(&self, agent: AgentId) -> Option<&OwnedAgent> {
         self.0.get(&agent)
     }
 }
@@ -38,7 +46,7 @@ const BATCH: usize = 100;
 const READING: &str = "reading agents' owners";
 
 impl Ledger {
-    /// Reads the owners and names of these agents, and nothing else of their records: one read unit each.
+    /// Reads the owners, names and labels of these agents, and nothing else of their records: one read unit each.
     pub async fn owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
         let mut owners = HashMap::new();
         let mut wanted: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
@@ -47,9 +55,10 @@ impl Ledger {
             let rest = wanted.split_off(wanted.len().min(BATCH));
             let batch = KeysAndAttributes::builder()
                 .set_keys(Some(wanted))
-                .projection_expression("pk, sk, #owner, #name")
+                .projection_expression("pk, sk, #owner, #name, #labels")
                 .expression_attribute_names("#owner", "owner")
                 .expression_attribute_names("#name", "name")
+                .expression_attribute_names("#labels", "labels")
                 .consistent_read(true);
             let batch = batch.build().map_err(|error| Error::internal(READING, error))?;
             let asked = HashMap::from([(self.table.to_string(), batch)]);
@@ -57,10 +66,14 @@ impl Ledger {
             let answer = answer.map_err(failed(READING))?;
             for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
                 // An agent whose record can't be read is left out, so only the changes of that agent are quarantined.
-                if let (Ok(agent), Some(owner), Some(name)) =
-                    (self.agent_in(&item), member(&item, "owner"), member(&item, "name"))
-                {
-                    owners.insert(agent, OwnedName { owner, name });
+                if let (Ok(agent), Some(owner), Some(name), Some(labels)) = (
+                    self.agent_in(&item),
+                    member(&item, "owner"),
+                    member(&item, "name"),
+                    optional_member(&item, "labels"),
+                ) {
+                    let labels = labels.unwrap_or_default();
+                    owners.insert(agent, OwnedAgent { owner, name, labels });
                 }
             }
             let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);

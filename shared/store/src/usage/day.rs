@@ -19,7 +19,9 @@ use crate::{
 };
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use miniz_oxide::{deflate::compress_to_vec_zlib, inflate::decompress_to_vec_zlib_with_limit};
-use purser_domain::{AgentId, Amount, Day, Error, JournalEntry, PersonId, Result, ServiceId, UsageTotals};
+use purser_domain::{
+    AgentId, Amount, Day, Error, JournalEntry, LabelKey, LabelValue, Labels, PersonId, Result, ServiceId, UsageTotals,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -28,6 +30,8 @@ pub type Reasons = BTreeMap<String, u64>;
 
 /// The number of agents that the sums of a day name.
 const BIGGEST: usize = 10;
+/// The number of labels that the sums of a day have.
+const MOST_LABELS: usize = 50;
 /// The zlib level.
 const LEVEL: u8 = 6;
 /// The maximum size of an item's JSON: far more than 10,000 agents need, and little memory.
@@ -45,6 +49,9 @@ pub struct DaySums {
     pub services: BTreeMap<ServiceId, UsageTotals>,
     /// The number of refusals with each `error`.
     pub reasons: Reasons,
+    /// The sums of the labels with the largest authorized amounts, by key and value. An agent counts for each of its
+    /// labels.
+    pub labels: BTreeMap<(LabelKey, LabelValue), UsageTotals>,
     /// The agents with the largest authorized amounts, the largest first.
     pub biggest: Vec<AgentSums>,
     /// The number of agents with any decision.
@@ -75,6 +82,7 @@ pub(super) struct AgentOfDay {
     /// The last record of each table in these sums.
     pub(super) last: BTreeMap<JournalSource, SequenceNumber>,
     pub(super) name: String,
+    pub(super) labels: Labels,
     pub(super) services: BTreeMap<Option<ServiceId>, UsageTotals>,
     pub(super) reasons: Reasons,
 }
@@ -91,6 +99,7 @@ impl AgentOfDay {
             *count = count.saturating_add(1);
         }
         self.name.clone_from(&new.agent_name);
+        self.labels.clone_from(&new.labels);
     }
 
     /// The sums over all services.
@@ -119,6 +128,10 @@ impl DaySums {
                 let sum = day.reasons.entry(reason.clone()).or_default();
                 *sum = sum.saturating_add(*count);
             }
+            for (key, value) in of_day.labels.iter() {
+                let of_label = day.labels.entry((key.clone(), value.clone())).or_default();
+                *of_label = of_label.plus(sums);
+            }
             day.agents = day.agents.saturating_add(1);
             let name = of_day.name.clone();
             day.biggest.push(AgentSums { agent, name, sums });
@@ -127,6 +140,10 @@ impl DaySums {
         day.biggest
             .sort_by_key(|agent| (Reverse(agent.sums.authorized), agent.agent));
         day.biggest.truncate(BIGGEST);
+        let mut labels: Vec<_> = std::mem::take(&mut day.labels).into_iter().collect();
+        labels.sort_by_key(|(_, sums)| Reverse(sums.authorized));
+        labels.truncate(MOST_LABELS);
+        day.labels = labels.into_iter().collect();
         day
     }
 }
@@ -348,6 +365,8 @@ struct StoredAgent {
     decisions: Option<String>,
     #[serde(rename = "n")]
     name: String,
+    #[serde(rename = "g", default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
     #[serde(rename = "s")]
     services: BTreeMap<String, StoredSums>,
     #[serde(rename = "w", default, skip_serializing_if = "Reasons::is_empty")]
@@ -365,6 +384,11 @@ impl StoredAgent {
             ledger: last(JournalSource::Ledger),
             decisions: last(JournalSource::Decisions),
             name: of_day.name.clone(),
+            labels: of_day
+                .labels
+                .iter()
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
             services: services.collect(),
             reasons: of_day.reasons.clone(),
         };
@@ -381,6 +405,8 @@ impl StoredAgent {
                 last.insert(source, SequenceNumber::parse(&digits)?);
             }
         }
+        let labels = self.labels.iter();
+        let labels = labels.map(|(key, value)| Some((LabelKey::parse(key)?, LabelValue::parse(value)?)));
         let service = |text: &str| match text {
             "" => Some(None),
             text => ServiceId::parse(text).map(Some),
@@ -392,6 +418,7 @@ impl StoredAgent {
             AgentOfDay {
                 last,
                 name: self.name,
+                labels: Labels::of(labels.collect::<Option<Vec<_>>>()?)?,
                 services: services.collect::<Option<_>>()?,
                 reasons: self.reasons,
             },
@@ -408,6 +435,8 @@ struct StoredDay {
     services: BTreeMap<String, StoredSums>,
     #[serde(rename = "w")]
     reasons: Reasons,
+    #[serde(rename = "g")]
+    labels: Vec<(String, String, StoredSums)>,
     #[serde(rename = "b")]
     biggest: Vec<(String, String, StoredSums)>,
     #[serde(rename = "n")]
@@ -418,12 +447,15 @@ impl StoredDay {
     fn of(day: &DaySums) -> Self {
         let services = day.services.iter();
         let services = services.map(|(service, sums)| (service.to_string(), StoredSums::of(*sums)));
+        let labels = day.labels.iter();
+        let labels = labels.map(|((key, value), sums)| (key.to_string(), value.to_string(), StoredSums::of(*sums)));
         let biggest = day.biggest.iter();
         let biggest = biggest.map(|agent| (agent.agent.to_string(), agent.name.clone(), StoredSums::of(agent.sums)));
         Self {
             total: StoredSums::of(day.total),
             services: services.collect(),
             reasons: day.reasons.clone(),
+            labels: labels.collect(),
             biggest: biggest.collect(),
             agents: day.agents,
         }
@@ -432,6 +464,10 @@ impl StoredDay {
     fn parse(self) -> Option<DaySums> {
         let services = self.services.iter();
         let services = services.map(|(service, sums)| Some((ServiceId::parse(service)?, sums.parse())));
+        let labels = self
+            .labels
+            .iter()
+            .map(|(key, value, sums)| Some(((LabelKey::parse(key)?, LabelValue::parse(value)?), sums.parse())));
         let biggest = self.biggest.into_iter().map(|(agent, name, sums)| {
             Some(AgentSums {
                 agent: AgentId::parse(&agent)?,
@@ -443,6 +479,7 @@ impl StoredDay {
             total: self.total.parse(),
             services: services.collect::<Option<_>>()?,
             reasons: self.reasons,
+            labels: labels.collect::<Option<_>>()?,
             biggest: biggest.collect::<Option<_>>()?,
             agents: self.agents,
         })

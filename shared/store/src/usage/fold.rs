@@ -47,8 +47,8 @@ impl UsageTable {
             let folded = Folded {
                 source: change.source,
                 sequence: change.sequence,
-                old: change.old.map(|old| JournalEntry::of(&old, &known.name)),
-                new: JournalEntry::of(&change.new, &known.name),
+                old: change.old.map(|old| JournalEntry::of(&old, &known.name, &known.labels)),
+                new: JournalEntry::of(&change.new, &known.name, &known.labels),
             };
             let of_agent = agents.entry((known.owner.clone(), change.agent)).or_default();
             of_agent.push(folded);

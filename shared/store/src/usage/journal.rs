@@ -126,6 +126,7 @@ impl UsageTable {
                 place,
                 agent: row.get("agent")?,
                 agent_name: row.get("name")?,
+                labels: row.get_optional("labels")?.unwrap_or_default(),
                 transaction: row.get("txid")?,
                 result: row.get("result")?,
                 at: row.get("t")?,
@@ -184,6 +185,7 @@ fn write_entry(partition: String, entry: &JournalEntry, sequence: Option<&Sequen
         .with_optional("seq", sequence)
         .with("agent", &entry.agent)
         .with("name", &entry.agent_name)
+        .with_optional("labels", Some(&entry.labels).filter(|labels| !labels.is_empty()))
         .with("txid", &entry.transaction)
         .with("result", &entry.result)
         .with("t", &entry.at)

@@ -64,7 +64,7 @@ impl UsageTable {
         let stored = self.entries_of_day(owner, day).await?;
         for agent in agents {
             for decision in decisions_of_day(ledger, agent.id, day, &mut rebuilt).await? {
-                let entry = JournalEntry::of(&decision, &agent.name);
+                let entry = JournalEntry::of(&decision, &agent.name, &agent.labels);
                 let known = stored.get(&entry.place);
                 if known.is_some_and(|known| is_same(&known.entry, &entry)) {
                     continue;
@@ -162,10 +162,11 @@ impl UsageTable {
     }
 }
 
-/// Whether two entries are equal but for the agent's name, which the ledger has only as of now.
+/// Whether two entries are equal but for the agent's name and labels, which the ledger has only as of now.
 fn is_same(one: &JournalEntry, other: &JournalEntry) -> bool {
     let other = JournalEntry {
         agent_name: one.agent_name.clone(),
+        labels: one.labels.clone(),
         ..other.clone()
     };
     *one == other
