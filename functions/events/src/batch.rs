@@ -61,7 +61,7 @@ impl Shared {
         let owners = self.ledger.owners(&agents).await?;
         let mut placed = Vec::new();
         for (fact, change) in facts {
-            match fact.told(&self.source, |agent| owners.of(agent)) {
+            match fact.told(&self.source, &owners) {
                 Ok(event) => placed.push(Placed {
                     event,
                     sequence: change.sequence,

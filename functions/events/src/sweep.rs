@@ -66,7 +66,7 @@ impl Shared {
         let owners = self.ledger.owners(&agents).await?;
         let mut events = Vec::new();
         for fact in facts {
-            match fact.told(&self.source, |agent| owners.of(agent)) {
+            match fact.told(&self.source, &owners) {
                 Ok(event) => events.push(event),
                 // The agent has no owner; its record was quarantined before.
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),

@@ -1,6 +1,6 @@
 //! Builds and reads an event's data.
 
-use crate::{Amount, Timestamp};
+use crate::{Amount, Labels, Timestamp};
 use serde_json::{Map, Value};
 use std::fmt::Display;
 
@@ -60,6 +60,16 @@ impl EventData {
     #[must_use]
     pub fn flag(self, name: &'static str, value: bool) -> Self {
         self.with(name, Value::Bool(value))
+    }
+
+    /// Adds an agent's labels, if it has any.
+    #[must_use]
+    pub fn labels(self, labels: &Labels) -> Self {
+        if labels.is_empty() {
+            self
+        } else {
+            self.with("labels", labels.to_json())
+        }
     }
 
     fn with(mut self, name: &'static str, value: Value) -> Self {

@@ -1,6 +1,6 @@
 //! The members of an event's data, and the forms of their values.
 
-use crate::{Amount, Timestamp};
+use crate::{Amount, Labels, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -32,6 +32,8 @@ pub enum Form {
     Flag,
     /// One of the values in this list.
     OneOf(&'static [&'static str]),
+    /// The labels of an agent: an object of texts, never empty.
+    Labels,
     /// A text by Purser: a slug, a name, a reason.
     Text,
 }
@@ -71,6 +73,7 @@ impl Form {
             Self::Hash => text.is_some_and(|text| is_hex(text, HASH_DIGITS)),
             Self::Flag => value.is_boolean(),
             Self::OneOf(texts) => text.is_some_and(|text| texts.contains(&text)),
+            Self::Labels => Labels::parse(value, "").is_ok_and(|labels| !labels.is_empty()),
             Self::Text => text.is_some_and(|text| text.chars().count() <= LONGEST_TEXT),
         }
     }

@@ -201,6 +201,7 @@ const PAYEE: &[Field] = &[
     Field::optional("max_price_units", Form::Number),
 ];
 const FROM: &[Field] = &[Field::required("from", Form::Time)];
+const LABELS: &[Field] = &[Field::optional("labels", Form::Labels)];
 const ENDPOINT: &[Field] = &[Field::required("endpoint_id", Form::Text)];
 
 impl EventKind {
@@ -253,12 +254,12 @@ impl EventKind {
 
     const fn groups(self) -> &'static [&'static [Field]] {
         match self {
-            Self::PaymentAuthorized => &[TRANSFER, PURCHASE, APPROVAL_OF, VALID_BEFORE],
-            Self::PaymentConfirmed => &[TRANSFER, PURCHASE, APPROVAL_OF, PROOF],
-            Self::PaymentReleased => &[TRANSFER, PURCHASE, APPROVAL_OF],
-            Self::PaymentTakenBack => &[TAKEN_BACK, PURCHASE],
-            Self::PaymentRefused => &[REFUSAL],
-            Self::PaymentEscalated => &[REFUSAL, APPROVAL_OF],
+            Self::PaymentAuthorized => &[TRANSFER, PURCHASE, APPROVAL_OF, VALID_BEFORE, LABELS],
+            Self::PaymentConfirmed => &[TRANSFER, PURCHASE, APPROVAL_OF, PROOF, LABELS],
+            Self::PaymentReleased => &[TRANSFER, PURCHASE, APPROVAL_OF, LABELS],
+            Self::PaymentTakenBack => &[TAKEN_BACK, PURCHASE, LABELS],
+            Self::PaymentRefused => &[REFUSAL, LABELS],
+            Self::PaymentEscalated => &[REFUSAL, APPROVAL_OF, LABELS],
             Self::PayoutAuthorized => &[TRANSFER, VALID_BEFORE],
             Self::PayoutConfirmed => &[TRANSFER, PROOF],
             Self::PayoutReleased => &[TRANSFER],

@@ -80,6 +80,7 @@ fn of_form(form: Form) -> Value {
         Form::Hash => json!({"type": "string", "pattern": "^0x[0-9A-Fa-f]{64}$"}),
         Form::Flag => json!({"type": "boolean"}),
         Form::OneOf(texts) => json!({"enum": texts}),
+        Form::Labels => json!({"type": "object", "minProperties": 1, "additionalProperties": {"type": "string"}}),
         Form::Text => json!({"type": "string", "maxLength": LONGEST_TEXT}),
     }
 }

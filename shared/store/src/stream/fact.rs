@@ -1,7 +1,8 @@
 //! Facts: events before their owner is known and they are published.
 
+use crate::stream::owners::Owners;
 use purser_domain::{
-    AgentId, Error, Event, EventData, EventId, EventKind, EventSource, EventSubject, PersonId, Result, Timestamp,
+    AgentId, Error, Event, EventData, EventId, EventKind, EventSource, EventSubject, Form, PersonId, Result, Timestamp,
 };
 
 /// A fact.
@@ -62,22 +63,23 @@ impl Fact {
         }
     }
 
-    /// The event for this fact, with the owner that `owner_of` returns for an agent.
-    pub fn told(self, source: &EventSource, owner_of: impl FnOnce(AgentId) -> Option<PersonId>) -> Result<Event> {
-        let owner = match self.owner {
-            FactOwner::Nobody => None,
-            FactOwner::Person(person) => Some(person),
-            FactOwner::OfAgent(agent) => owner_of(agent),
+    /// The event for this fact, with the owner and the labels that `owners` has for an agent.
+    pub fn told(self, source: &EventSource, owners: &Owners) -> Result<Event> {
+        let (owner, data) = match self.owner {
+            FactOwner::Nobody => (None, self.data),
+            FactOwner::Person(person) => (Some(person), self.data),
+            FactOwner::OfAgent(agent) => {
+                let known = owners.get(agent);
+                let has_labels = self.kind.fields().any(|field| field.form == Form::Labels);
+                let labels = known.map(|known| &known.labels).filter(|_| has_labels);
+                let data = match labels {
+                    Some(labels) => self.data.labels(labels),
+                    None => self.data,
+                };
+                (known.map(|known| known.owner.clone()), data)
+            }
         };
-        let event = Event::new(
-            self.id,
-            source.clone(),
-            self.kind,
-            self.time,
-            self.subject,
-            owner,
-            self.data,
-        );
+        let event = Event::new(self.id, source.clone(), self.kind, self.time, self.subject, owner, data);
         event.map_err(|problem| Error::internal("building an event", problem))
     }
 }

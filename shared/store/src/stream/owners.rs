@@ -30,11 +30,6 @@ pub struct OwnedAgent {
 }
 
 impl Owners {
-    /// The owner of an agent, if the agent exists and its owner was read.
-    pub fn of(&self, agent: AgentId) -> Option<PersonId> {
-        self.get(agent).map(|found| found.owner.clone())
-    }
-
     /// The owner, the name and the labels of an agent, if the agent exists and its record was read.
     pub fn get(&self, agent: AgentId) -> Option<&OwnedAgent> {
         self.0.get(&agent)
