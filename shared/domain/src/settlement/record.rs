@@ -177,6 +177,14 @@ named! {
 }
 
 impl SettlementState {
+    /// The transaction that confirmed it.
+    pub const fn tx_hash(&self) -> Option<TxHash> {
+        match self {
+            Self::Confirmed { tx_hash, .. } => Some(*tx_hash),
+            Self::Authorized | Self::Expired => None,
+        }
+    }
+
     /// The state without its data.
     pub const fn status(&self) -> ReceiptStatus {
         match self {

@@ -20,7 +20,9 @@ use crate::{
     usage::{key, table::UsageTable},
 };
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
-use purser_domain::{Error, JournalEntry, PaymentEntry, PersonId, RefusalEntry, Result, SettlementState, Timestamp};
+use purser_domain::{
+    Error, JournalEntry, PaymentEntry, PersonId, RefusalEntry, Result, SettlementId, SettlementState, Timestamp, TxHash,
+};
 use uuid::Uuid;
 
 /// A part of an owner's journal.
@@ -64,6 +66,46 @@ impl UsageTable {
         page_of(slice, (JOURNAL_READS, ROWS), keep, |entry| entry.place, read).await
     }
 
+    /// The entry of a decision: at this position, or with this transaction id. Half a read unit.
+    pub async fn entry_of(&self, owner: &PersonId, id: Uuid) -> Result<Option<JournalEntry>> {
+        // The ids of a payment's decision and of its settlement begin with the same time.
+        let [first, last] = instant_of(id);
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
+            .expression_attribute_values(":pk", text(&key::journal_partition(owner, JournalPart::All)))
+            .expression_attribute_values(":first", text(&first.to_string()))
+            .expression_attribute_values(":last", text(&last.to_string()));
+        let answer = query.send().await.map_err(failed(READING))?;
+        for item in answer.items() {
+            let entry = self.read_entry(item)?.entry;
+            if entry.place == id || entry.transaction.uuid() == id {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The entry that a transaction of the chain confirmed. A read unit.
+    pub async fn entry_of_transaction(&self, owner: &PersonId, hash: TxHash) -> Result<Option<JournalEntry>> {
+        let key = key::transaction(owner, hash);
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(key.attributes()));
+        let Some(item) = get.send().await.map_err(failed(READING))?.item else {
+            return Ok(None);
+        };
+        let row = Row::new(&self.table, &item);
+        let place: SettlementId = row.get("sid")?;
+        let entry = self.entry_of(owner, place.uuid()).await?;
+        // Its block may be gone, and another transaction may have confirmed the payment.
+        Ok(entry.filter(|entry| entry.state().and_then(SettlementState::tx_hash) == Some(hash)))
+    }
+
     pub(super) async fn entries_before(
         &self,
         owner: &PersonId,
@@ -93,6 +135,21 @@ impl UsageTable {
                 .expression_attribute_values(":seq", text(&sequence.to_string()));
             was_made(put.send().await, WRITING)?;
         }
+        self.put_transaction(owner, entry).await
+    }
+
+    /// Puts the row that leads from the transaction to the entry, if one confirmed it.
+    pub(super) async fn put_transaction(&self, owner: &PersonId, entry: &JournalEntry) -> Result<()> {
+        let Some(hash) = entry.state().and_then(SettlementState::tx_hash) else {
+            return Ok(());
+        };
+        let row = Draft::of(&key::transaction(owner, hash)).with("sid", &SettlementId::from_uuid(entry.place));
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        put.send().await.map_err(failed(WRITING))?;
         Ok(())
     }
 
@@ -145,6 +202,16 @@ impl UsageTable {
             sequence: row.get_optional("seq")?,
         })
     }
+}
+
+/// The first and the last id of the time of this one.
+fn instant_of(id: Uuid) -> [Uuid; 2] {
+    /// The random half of a `UUIDv7`.
+    const RANDOM: u128 = (1 << 64) - 1;
+    [
+        Uuid::from_u128(id.as_u128() & !RANDOM),
+        Uuid::from_u128(id.as_u128() | RANDOM),
+    ]
 }
 
 /// The parts of the journal that have the entry.

@@ -7,7 +7,7 @@ use crate::{
         reminder::{Reminder, ReminderKind},
     },
 };
-use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, Timestamp};
+use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, Timestamp, TxHash};
 
 /// The sort key of the only item of a partition.
 const ONLY: &str = "#";
@@ -17,6 +17,14 @@ pub(super) fn journal_partition(owner: &PersonId, part: JournalPart) -> String {
     match part {
         JournalPart::All => format!("J#{owner}"),
         JournalPart::Refusals => format!("J#{owner}#R"),
+    }
+}
+
+/// The row that leads from a transaction to the entry that it confirmed.
+pub(super) fn transaction(owner: &PersonId, hash: TxHash) -> Key {
+    Key {
+        pk: format!("J#{owner}#T"),
+        sk: hash.to_string(),
     }
 }
 

@@ -95,6 +95,7 @@ impl UsageTable {
                 return Ok(false);
             }
         }
+        self.put_transaction(owner, entry).await?;
         Ok(true)
     }
 
