@@ -30,7 +30,7 @@ async fn agents_read_their_services_and_policies() {
     let created_at = me["created_at"].clone();
     assert_eq!(
         me,
-        json!({"agent_id": agent.id.to_string(), "name": "test agent", "created_at": created_at})
+        json!({"agent_id": agent.id.to_string(), "name": "test agent", "created_at": created_at, "labels": {}})
     );
 
     world.enable(&agent, "lab-reports", SpendPolicy::permissive()).await;

@@ -100,6 +100,21 @@ impl Ground {
             body,
         })
         .collect();
+        let ids = json!({"kind": "ids", "ids": [agent.id.to_string()]});
+        let bulk = [
+            json!({"act": "freeze", "agents": ids}),
+            json!({"act": "unfreeze", "agents": ids}),
+            json!({"act": "archive", "agents": {"kind": "label", "label": "team=nobody"}}),
+            json!({"act": "restore", "agents": {"kind": "all"}}),
+            json!({"act": "label", "agents": ids, "labels": {"team": "x"}}),
+            json!({"act": "unlabel", "agents": ids, "keys": ["team"]}),
+        ];
+        wholes.extend(bulk.map(|body| Whole {
+            method: Method::POST,
+            route: "/agents/bulk",
+            path: "/agents/bulk".to_owned(),
+            body,
+        }));
         let nested = json!({
             "service_id": "lab-weather", "policy": {
                 "max_per_call_units": 1, "max_per_day_units": 1, "require_approval_above_units": 1,
@@ -127,7 +142,7 @@ impl Ground {
                 Method::PATCH,
                 "/agents/{agentId}",
                 below(""),
-                json!({"name": "x", "status": "active"}),
+                json!({"name": "x", "status": "frozen", "labels": {"team": "x"}, "archived": false}),
             ),
             (post.clone(), "/agents/{agentId}/keys", below("/keys"), json!({})),
             (

@@ -28,15 +28,18 @@ const OWNED: [&str; 10] = [
 /// Path parameters that name something shared by all, or that only operators use.
 const SHARED: [&str; 3] = ["operationId", "person", "serviceId"];
 /// Query parameters that name nothing that belongs to an agent.
-const FILTERS: [&str; 16] = [
+const FILTERS: [&str; 19] = [
+    "archived",
     "by",
     "category",
     "changed",
     "from",
     "kind",
+    "label",
     "limit",
     "outflows",
     "person_id",
+    "q",
     "refused",
     "result",
     "service_id",
@@ -304,6 +307,9 @@ fn unlike(id: &str) -> String {
 fn body_for(route: &Route, home: &Home) -> Option<Value> {
     let body = match (route.method.as_str(), route.path.as_str()) {
         ("POST", "/agents") | ("PATCH", "/agents/{agentId}") => json!({"name": "renamed"}),
+        ("POST", "/agents/bulk") => {
+            json!({"act": "freeze", "agents": {"kind": "ids", "ids": [home.agent.id.to_string()]}})
+        }
         ("POST", "/agents/{agentId}/keys/{keyId}/rotate") => json!({"overlap_seconds": 60}),
         ("POST", "/agents/{agentId}/rules") | ("PUT", "/agents/{agentId}/rules/{ruleId}") => {
             json!({"kind": "category_block", "categories": ["data"]})

@@ -11,6 +11,9 @@ use uuid::Uuid;
 /// The document, to resolve its references.
 pub(crate) struct Document(Value);
 
+/// The pattern of a filter by label.
+const LABEL: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$";
+
 /// A place in a body, and a value for it.
 pub(crate) type Draw = (String, Value);
 
@@ -51,7 +54,9 @@ impl Document {
         });
         let bounds = bounds.flatten().map(|number| number.to_string());
         let wrong = bounds.chain(["", "\u{0}", "1.5", "-1", "1e1", "null", "[]"].map(str::to_owned));
-        (right, wrong.collect())
+        // `null` is the key of a label.
+        let is_label = choices.iter().any(|choice| choice["pattern"] == LABEL);
+        (right, wrong.filter(|text| !is_label || text != "null").collect())
     }
 
     fn resolved<'a>(&'a self, schema: &'a Value) -> &'a Value {
@@ -73,8 +78,11 @@ impl Document {
     /// The alternative that describes an object: of those with a tag, the one with its tag.
     fn object<'a>(&'a self, schema: &'a Value, own: &Map<String, Value>) -> Option<&'a Value> {
         let is_tagged = |choice: &Value| {
-            let tag = &choice["properties"]["kind"]["enum"];
-            tag.is_null() || Some(&tag[0]) == own.get("kind")
+            let mut properties = choice["properties"].as_object().into_iter().flatten();
+            properties.all(|(name, property)| {
+                let tag = property["enum"].as_array().filter(|names| names.len() == 1);
+                tag.is_none_or(|tag| Some(&tag[0]) == own.get(name))
+            })
         };
         let choices = self.choices(schema).into_iter();
         choices
@@ -300,7 +308,9 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
         "^([0-9a-f]{32}|0[0-2][0-9a-f]{46}|0[0-2][0-9a-f]{78})$" => {
             vec![place, format!("02{}", "f".repeat(46)), format!("02{}", "f".repeat(78))]
         }
-        // Slugs.
+        LABEL => own(&["team", "team=s\u{fc}d=\u{1f4a1}"]),
+        // Slugs and keys of labels.
+        "^[a-z][a-z0-9_.-]{0,29}$" => Vec::new(),
         "^[a-z0-9_-]{1,128}$" | "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$" => Vec::new(),
         other => panic!("a text of the pattern {other}"),
     }

@@ -5,6 +5,7 @@ use crate::Usdc;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// Defines the words of a closed list, to which a later version may add.
@@ -112,6 +113,9 @@ pub struct Agent {
     pub name: String,
     /// The time of creation.
     pub created_at: DateTime<Utc>,
+    /// The labels that its owner gave it.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A payment that Purser signed. Its debug output omits the signature, because it may reach a log.

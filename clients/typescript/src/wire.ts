@@ -288,6 +288,8 @@ export interface Agent {
   agent_id: string;
   name: string;
   created_at: string;
+  /** The labels that its owner gave it. */
+  labels: Record<string, unknown>;
 }
 
 export interface SpendPolicy {

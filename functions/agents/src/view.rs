@@ -1,8 +1,9 @@
 //! The wire shapes of this group's answers.
 
-use purser_api::{PolicyView, SpendView};
+use purser_api::{PolicyView, SpendView, labels_by_key};
 use purser_domain::{Agent, EnabledService, Service, TrustStatus};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// The agent behind the key.
@@ -13,6 +14,9 @@ pub(crate) struct AgentInfo {
     name: String,
     #[schema(format = DateTime)]
     created_at: String,
+    /// The labels that its owner gave it.
+    #[schema(example = json!({"team": "search"}))]
+    labels: BTreeMap<String, String>,
 }
 
 impl From<&Agent> for AgentInfo {
@@ -21,6 +25,7 @@ impl From<&Agent> for AgentInfo {
             agent_id: agent.id.to_string(),
             name: agent.name.clone(),
             created_at: agent.created_at.to_string(),
+            labels: labels_by_key(&agent.labels),
         }
     }
 }

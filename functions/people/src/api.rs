@@ -5,7 +5,7 @@
 //! All check in the same order: the session (401), whether the resource exists and belongs to the caller (404), the
 //! body and the query (400, with all problems in one response), and the version in `If-Match` (428, 412).
 
-use crate::agents::{api as agents, wallet_api as wallet};
+use crate::agents::{api as agents, bulk_api as bulk, wallet_api as wallet};
 use crate::approvals::{api as approvals, poll};
 use crate::audit::api as audit;
 use crate::decisions::api as decisions;
@@ -29,6 +29,7 @@ purser_api::routes!(
     agents::create,
     agents::read,
     agents::edit,
+    bulk::edit,
     keys::list,
     keys::create,
     keys::rotate,

@@ -71,6 +71,7 @@ pub use telemetry::trace_id::TraceId;
 pub use view::audit::{AuditList, AuditView, DateOrTime, audit_filter, from_to};
 pub use view::call::CallView;
 pub use view::decision::{CheckView, DecisionView};
+pub use view::labels::labels_by_key;
 pub use view::policy::PolicyView;
 pub use view::settlement::SettlementRow;
 pub use view::spend::{BudgetView, SpendView};

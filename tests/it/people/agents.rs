@@ -43,6 +43,8 @@ async fn new_agents_get_a_wallet_and_curated_services() {
         "agent_id": made["agent_id"],
         "name": "Errand runner",
         "status": "active",
+        "archived": false,
+        "labels": {},
         "wallet_address": wallet.address.to_string(),
         "frozen_by_operators": null,
         "created_at": world.now().to_string(),

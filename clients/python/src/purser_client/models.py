@@ -255,11 +255,12 @@ class Approval(TypedDict):
 
 
 class Agent(TypedDict):
-    """The agent that the key belongs to."""
+    """The agent that the key belongs to, with the labels that its owner gave it."""
 
     agent_id: str
     name: str
     created_at: str
+    labels: dict[str, Any]
 
 
 class SpendPolicy(TypedDict):

@@ -16,7 +16,7 @@ pub(crate) async fn rename(sent: AgentForm) -> Reply {
     };
     let edit = AgentEdit {
         name: Some(name),
-        status: None,
+        ..AgentEdit::NONE
     };
     let renamed = sent.people.edit_agent(sent.owned.clone(), meant, &edit).await;
     sent.answer(form, renamed, Notice::AgentRenamed).await
@@ -35,8 +35,8 @@ pub(crate) async fn unfreeze(sent: AgentForm) -> Reply {
 /// Sends no version: a freeze must take effect at once, even during another person's edit.
 async fn set_status(sent: AgentForm, status: AgentStatus, notice: Notice) -> Reply {
     let edit = AgentEdit {
-        name: None,
         status: Some(status),
+        ..AgentEdit::NONE
     };
     let edited = sent.people.edit_agent(sent.owned, Precondition::Any, &edit).await?;
     Ok(done(&paths::agent(edited.agent().id), notice))

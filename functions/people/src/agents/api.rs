@@ -1,5 +1,6 @@
 //! `/agents`: the caller's agents.
 
+use crate::agents::listing::AgentFilter;
 use crate::agents::operations::AgentEdit;
 use crate::agents::owned::Owned;
 use crate::cursor;
@@ -10,10 +11,13 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Response;
-use purser_api::{CallerIds, Failure, IfMatch, Member as _, Query, SessionToken, VersionTag, json_body, versioned};
+use purser_api::{
+    CallerIds, Failure, IfMatch, Member as _, Query, SessionToken, VersionTag, json_body, labels_by_key, versioned,
+};
 use purser_domain::{Agent, AgentName, OperatorFreeze, Result};
-use purser_store::READ_AT_ONCE;
+use purser_store::{AgentOrder, Page, READ_AT_ONCE};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -38,11 +42,15 @@ pub(crate) struct AgentView {
     /// `active`, or `frozen`: then nothing is paid, approved calls included.
     #[schema(value_type = String, example = "active")]
     status: &'static str,
+    /// Whether it is archived: frozen until it is restored, and left out of lists.
+    archived: bool,
+    #[schema(example = json!({"team": "search"}))]
+    labels: BTreeMap<String, String>,
     /// The wallet it pays from.
     wallet_address: String,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The number of edits of name, status, keys and rules: the version for `If-Match`.
+    /// The number of edits of name, status, labels, keys and rules: the version for `If-Match`.
     version: u64,
     /// The freeze by an operator, whatever `status` is. Nothing is paid until operators end it. Null if there is none.
     #[schema(required)]
@@ -68,6 +76,8 @@ impl AgentView {
             agent_id: agent.id.to_string(),
             name: agent.name.clone(),
             status: agent.status.name(),
+            archived: agent.archived,
+            labels: labels_by_key(&agent.labels),
             wallet_address: agent.wallet.address.to_string(),
             created_at: agent.created_at.to_string(),
             version: agent.version,
@@ -85,7 +95,8 @@ impl AgentView {
 #[schema(as = OwnAgentList)]
 pub(crate) struct AgentList {
     agents: Vec<AgentView>,
-    /// The number of agents in this answer.
+    /// The number of agents in this answer. With a filter, a page can contain fewer agents than `limit` even if more
+    /// pages follow.
     count: usize,
     /// Send it as `cursor` to read the next page; null at the end.
     #[schema(required)]
@@ -108,7 +119,9 @@ impl People {
     }
 }
 
-/// List your agents.
+/// List your agents, without archived ones.
+///
+/// A page of a filtered list reads up to a hundred agents.
 #[utoipa::path(
     get,
     path = "/agents",
@@ -116,6 +129,10 @@ impl People {
     tag = "dashboard",
     security(("session" = [])),
     params(
+        ("q" = Option<String>, Query, max_length = 100, description = "Only agents whose name or id contains this text."),
+        ("label" = Option<String>, Query, pattern = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$", description = "Only agents with this label, `key=value`, or with any label of this key."),
+        ("status" = Option<String>, Query, pattern = "^(active|frozen)$", description = "Only agents in this state."),
+        ("archived" = Option<bool>, Query, description = "`true`: only archived agents. By default, only others."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 100."),
         ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
     ),
@@ -130,8 +147,10 @@ pub(crate) async fn list(
     let mut query = Query::of(&uri);
     let from = query.read("cursor", cursor::read_agent, cursor::FORM);
     let limit = query.limit("limit", READ_AT_ONCE, READ_AT_ONCE);
+    let filter = AgentFilter::of(&mut query);
     query.finish()?;
-    let (agents, next) = people.agents_from(&person, from, limit).await?;
+    let oldest_first = AgentOrder::OldestFirst;
+    let Page { items: agents, next } = people.list_agents(&person, &filter, oldest_first, from, limit).await?;
     let freezes = people.freezes_of(agents.iter().map(Owned::agent)).await?;
     let agents = agents.iter().map(Owned::agent);
     let agents: Vec<AgentView> = agents
@@ -202,7 +221,7 @@ pub(crate) async fn read(
     Ok(people.told(owned.agent()).await?)
 }
 
-/// Rename, freeze or unfreeze an agent.
+/// Rename, label, freeze, unfreeze, archive or restore an agent.
 #[utoipa::path(
     patch,
     path = "/agents/{agentId}",

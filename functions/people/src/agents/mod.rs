@@ -2,9 +2,12 @@
 
 pub(crate) mod actions;
 pub(crate) mod api;
+pub(crate) mod bulk;
+pub(crate) mod bulk_api;
 pub(crate) mod contents;
 pub(crate) mod fleet;
 pub(crate) mod form;
+pub(crate) mod listing;
 pub(crate) mod new_keys;
 pub(crate) mod operations;
 pub(crate) mod overview;

@@ -1,20 +1,25 @@
-//! Agents: list, create, rename, freeze.
+//! Agents: list, create, rename, label, freeze, archive.
 
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{
-    Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Labels, Result, StartingSet,
+    Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Labels, Problem, Result, StartingSet,
 };
-use purser_store::{AgentPlace, Created};
+use purser_store::{AgentOrder, AgentPlace, Created};
 
 purser_api::body! {
     /// The fields to change, at least one.
     pub(crate) struct AgentEdit as "AgentEditBody" {
         pub(crate) name: Option<AgentName>,
-        /// `frozen` refuses every call from this answer on; `active` lets the policies decide again.
+        /// `frozen` refuses every call from this answer on; `active` lets the policies decide again. An archived agent
+        /// can't be made active.
         pub(crate) status: Option<AgentStatus>,
+        /// All labels that the agent then has; `{}` removes them. Keys and values have at most 500 bytes together.
+        pub(crate) labels: Option<Labels>,
+        /// `true` freezes the agent and leaves it out of lists; `false` restores it, still frozen.
+        pub(crate) archived: Option<bool>,
     }
 }
 
@@ -30,6 +35,19 @@ pub(crate) struct Agents {
     /// Whether the person has more than [`FEW`] agents.
     pub(crate) are_many: bool,
 }
+
+impl AgentEdit {
+    /// The edit that changes nothing.
+    pub(crate) const NONE: Self = Self {
+        name: None,
+        status: None,
+        labels: None,
+        archived: None,
+    };
+}
+
+/// The problem of a request to unfreeze an archived agent.
+pub(crate) const ARCHIVED: &str = "must be `frozen`, because the agent is archived; restore it first";
 
 impl People {
     /// The agents from which the person can choose one. An agent that is already `chosen` must be theirs.
@@ -65,7 +83,10 @@ impl People {
         most: u32,
     ) -> Result<(Vec<Owned>, Option<AgentPlace>)> {
         let more = most.saturating_add(1);
-        let mut places = self.ledger.agents_from(person.id.as_str(), from, more).await?;
+        let mut places = self
+            .ledger
+            .agents_from(person.id.as_str(), AgentOrder::OldestFirst, from, more)
+            .await?;
         let is_more = u32::try_from(places.len()).is_ok_and(|count| count > most);
         let next = if is_more { places.pop() } else { None };
         let ids = places.iter().map(|place| place.id).collect();
@@ -118,19 +139,35 @@ impl People {
         }
     }
 
-    /// Renames, freezes or unfreezes an agent.
+    /// Renames, labels, freezes, unfreezes, archives or restores an agent.
     pub(crate) async fn edit_agent(&self, owned: Owned, meant: Precondition, edit: &AgentEdit) -> Result<Owned> {
         let change = |agent: Agent| {
-            Ok(Agent {
+            let agent = Agent {
                 name: edit.name.as_ref().map_or(agent.name, |name| name.as_str().to_owned()),
-                status: edit.status.unwrap_or(agent.status),
+                labels: edit.labels.clone().unwrap_or(agent.labels),
                 ..agent
-            })
+            };
+            let agent = match edit.archived {
+                Some(true) => agent.archive(),
+                Some(false) => agent.restore(),
+                None => agent,
+            };
+            match edit.status {
+                None => Ok(agent),
+                Some(AgentStatus::Active) if agent.archived => {
+                    Err(Error::invalid(vec![Problem::at("/status", ARCHIVED)]))
+                }
+                Some(status) => Ok(Agent { status, ..agent }),
+            }
         };
-        let kind = match edit.status {
-            Some(AgentStatus::Frozen) => AuditKind::AgentFrozen,
-            Some(AgentStatus::Active) => AuditKind::AgentUnfrozen,
-            None => AuditKind::AgentRenamed,
+        // The most important part of the edit; the changes in the row of the log are complete.
+        let kind = match (edit.archived, edit.status) {
+            (Some(true), _) => AuditKind::AgentArchived,
+            (_, Some(AgentStatus::Frozen)) => AuditKind::AgentFrozen,
+            (_, Some(AgentStatus::Active)) => AuditKind::AgentUnfrozen,
+            (Some(false), None) => AuditKind::AgentRestored,
+            (None, None) if edit.labels.is_some() => AuditKind::AgentLabelsEdited,
+            (None, None) => AuditKind::AgentRenamed,
         };
         self.change(owned, meant, Act::of(kind), change).await
     }

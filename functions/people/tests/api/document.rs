@@ -31,6 +31,7 @@ fn every_operation_has_a_unique_id_and_security() {
                 "approve",
                 "create_agent",
                 "create_webhook",
+                "edit_agents",
                 "end_session",
                 "end_sessions",
                 "name_payout_address",
@@ -45,7 +46,7 @@ fn every_operation_has_a_unique_id_and_security() {
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 50);
+    assert_eq!(names.len(), 51);
 }
 
 #[test]

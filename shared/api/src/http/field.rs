@@ -2,14 +2,20 @@
 
 use crate::{Member, Place, Problems, Schemas};
 use purser_domain::{
-    Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, OperationSlug,
-    OperationUuid, OperatorReason, Permission, PersonId, ServiceSlug, SourceNetwork, Target, Timestamp, TrustStatus,
-    TxHash, Url, parse_address, parse_web_url,
+    Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, LabelFilter, LabelKey,
+    LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Permission, PersonId, ServiceSlug, SourceNetwork,
+    Target, Timestamp, TrustStatus, TxHash, Url, parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
 
 /// A text without control characters, as a pattern of JSON Schema.
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
+/// A text without control characters that is not only white space, as a pattern of JSON Schema.
+const VISIBLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
+/// The key of a label, as a pattern of JSON Schema.
+const LABEL_KEY: &str = "^[a-z][a-z0-9_.-]{0,29}$";
+/// The key of a label, or a label, as a pattern of JSON Schema.
+const LABEL_FILTER: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$";
 /// Every web address, as a pattern: after the scheme, only the characters of RFC 3986 §2. They are all ASCII, so a
 /// length in characters equals one in bytes. The parser accepts other characters too, and encodes them.
 pub const WEB: &str = "^https?://[A-Za-z0-9][A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=%-]*$";
@@ -66,6 +72,30 @@ impl<T: Listed> Member for Vec<T> {
     }
 }
 
+/// All labels of an agent.
+impl Member for Labels {
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        Self::parse(value, &place.to_string())
+            .map_err(|found| problems.extend(found))
+            .ok()
+    }
+
+    fn describe(_: &mut Schemas) -> Value {
+        json!({
+            "type": "object",
+            "maxProperties": Self::MOST,
+            "propertyNames": {"type": "string", "pattern": LABEL_KEY},
+            "additionalProperties": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": LabelValue::MAX,
+                "pattern": VISIBLE,
+            },
+            "example": {"team": "search"},
+        })
+    }
+}
+
 /// Declares a type for a value that only one body contains: how it is read, and its schema.
 #[macro_export]
 macro_rules! field {
@@ -106,14 +136,16 @@ texts! {
     AgentName: Self::parse, Self::FORM, {
         "minLength": 1,
         "maxLength": Self::MAX,
-        "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$",
+        "pattern": VISIBLE,
     };
     AgentStatus: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|status| status.name()))};
     OperatorReason: Self::parse, Self::FORM, {
         "minLength": 1,
         "maxLength": Self::MAX,
-        "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$",
+        "pattern": VISIBLE,
     };
+    LabelFilter: Self::parse, Self::FORM, {"pattern": LABEL_FILTER, "example": "team=search"};
+    LabelKey: Self::parse, Self::FORM, {"pattern": LABEL_KEY};
     PersonId: Self::parse, "must be 64 hexadecimal digits in lower case", {"pattern": "^[0-9a-f]{64}$"};
     ApprovalId: Self::parse, "must be a UUID", {"format": "uuid"};
     Category: Self::from_name, Self::choices(), {
@@ -301,6 +333,7 @@ listed! {
         "description": "`0x` and 40 hexadecimal digits. In mixed case, it must have a valid EIP-55 checksum.",
     };
     Category as "NamedCategory": {"description": "A category of the catalog."};
+    LabelKey as "NamedLabel": {"description": "The key of a label.", "example": "team"};
     DomainPattern as "HostPattern": {
         "description": "A host name, a glob such as `*.example.com`, an IP address, or `*`.",
         "example": "*.example.com",

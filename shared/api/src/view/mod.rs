@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod decision;
+pub(crate) mod labels;
 pub(crate) mod policy;
 pub(crate) mod settlement;
 pub(crate) mod spend;

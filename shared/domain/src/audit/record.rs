@@ -19,6 +19,12 @@ named! {
         AgentFrozen = "agent_frozen",
         /// An agent was unfrozen.
         AgentUnfrozen = "agent_unfrozen",
+        /// An agent was archived, and thereby frozen.
+        AgentArchived = "agent_archived",
+        /// An archived agent was restored, still frozen.
+        AgentRestored = "agent_restored",
+        /// An agent's labels were edited.
+        AgentLabelsEdited = "agent_labels_edited",
         /// An agent key was created.
         KeyCreated = "key_created",
         /// An agent key was replaced by another.

@@ -235,6 +235,7 @@ impl Agent {
     }
 
     /// The agent, archived, and therefore frozen.
+    #[must_use]
     pub fn archive(self) -> Self {
         Self {
             status: AgentStatus::Frozen,
@@ -244,6 +245,7 @@ impl Agent {
     }
 
     /// The agent, no longer archived. It is still frozen.
+    #[must_use]
     pub fn restore(self) -> Self {
         Self {
             archived: false,

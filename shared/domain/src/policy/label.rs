@@ -118,6 +118,7 @@ impl Labels {
     }
 
     /// The labels without those of these keys.
+    #[must_use]
     pub fn without(&self, keys: &[LabelKey]) -> Self {
         let kept = self.0.iter().filter(|(key, _)| !keys.contains(key));
         Self(kept.map(|(key, value)| (key.clone(), value.clone())).collect())

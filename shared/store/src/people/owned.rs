@@ -42,6 +42,16 @@ pub struct AgentPlace {
     pub id: AgentId,
 }
 
+/// The order of a list of agents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentOrder {
+    /// In order of creation.
+    #[default]
+    OldestFirst,
+    /// In the reverse order.
+    NewestFirst,
+}
+
 impl Ledger {
     /// The agents with these ids, which must be distinct, strongly consistent, in any order. Unknown ids are skipped.
     pub async fn agents(&self, ids: impl IntoIterator<Item = AgentId>) -> Result<Vec<Agent>> {
@@ -80,18 +90,27 @@ impl Ledger {
         self.ids_of(owner, owned::AGENTS, first).await
     }
 
-    /// The positions of up to `most` agents of an owner, in order of creation, starting with `from` or the first agent.
-    /// Read from the index alone, so the caller must check the owner in the agent's record.
-    pub async fn agents_from(&self, owner: &str, from: Option<AgentPlace>, most: u32) -> Result<Vec<AgentPlace>> {
-        let first = from.map_or_else(
-            || owned::AGENTS.to_owned(),
-            |from| owned::agent(from.id, from.created_at),
-        );
+    /// The positions of up to `most` agents of an owner in this order, starting with `from` or the first agent. Read
+    /// from the index alone, so the caller must check the owner in the agent's record.
+    pub async fn agents_from(
+        &self,
+        owner: &str,
+        order: AgentOrder,
+        from: Option<AgentPlace>,
+        most: u32,
+    ) -> Result<Vec<AgentPlace>> {
+        let (mut first, mut last) = (owned::AGENTS.to_owned(), owned::AFTER_AGENTS.to_owned());
+        let from = from.map(|from| owned::agent(from.id, from.created_at));
+        match order {
+            AgentOrder::OldestFirst => first = from.unwrap_or(first),
+            AgentOrder::NewestFirst => last = from.unwrap_or(last),
+        }
         let query = self
             .owner_index(owner)
-            .key_condition_expression("#owner = :owner AND os BETWEEN :from AND :last")
-            .expression_attribute_values(":from", first.write())
-            .expression_attribute_values(":last", owned::AFTER_AGENTS.to_owned().write())
+            .key_condition_expression("#owner = :owner AND os BETWEEN :first AND :last")
+            .expression_attribute_values(":first", first.write())
+            .expression_attribute_values(":last", last.write())
+            .scan_index_forward(order == AgentOrder::OldestFirst)
             .limit(i32::try_from(most).unwrap_or(i32::MAX));
         let listed = query.send().await.map_err(failed(LISTING))?;
         let places = listed.items().iter().map(|item| {

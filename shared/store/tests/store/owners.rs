@@ -5,7 +5,7 @@ use purser_domain::{
     Agent, AgentId, Amount, ApprovalId, Duration, Handover, KeyId, KmsKeyId, OperatorName, OperatorReason, PersonId,
     Timestamp, WindowScope,
 };
-use purser_store::{AgentPlace, ApprovalDecision, ApprovalPlace, Edited, HandedOver, Resolved, SpareKey};
+use purser_store::{AgentOrder, AgentPlace, ApprovalDecision, ApprovalPlace, Edited, HandedOver, Resolved, SpareKey};
 use purser_testkit::{
     Emulator,
     authorize::{Answer, authorize},
@@ -46,7 +46,13 @@ async fn agents_are_listed_by_owner_in_creation_order() {
     assert_eq!(ledger.agents_of("owner2").await.unwrap(), [foreign]);
     // Pages, each starting at its first place.
     let places: Vec<AgentPlace> = expected.iter().map(place).collect();
-    let list = async |from, most| ledger.agents_from(sample::OWNER, from, most).await.unwrap();
+    let list = async |from, most| {
+        let oldest_first = AgentOrder::OldestFirst;
+        ledger
+            .agents_from(sample::OWNER, oldest_first, from, most)
+            .await
+            .unwrap()
+    };
     assert_eq!(list(None, 60).await, places[..60]);
     assert_eq!(list(Some(places[60]), 60).await, places[60..120]);
     assert_eq!(list(Some(places[120]), 60).await, places[120..]);

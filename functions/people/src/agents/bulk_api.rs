@@ -1,0 +1,226 @@
+//! `POST /agents/bulk`: one act on many of the caller's agents.
+
+use crate::agents::bulk::{BulkAct, BulkOutcome, BulkResult, BulkTarget, MOST_AGENTS};
+use crate::cursor;
+use crate::state::People;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use purser_api::{ErrorBody, Failure, Listed, Member as _, SessionToken, json_body};
+use purser_domain::{AgentId, Error, LabelFilter, LabelKey, Labels, Problem, Result};
+use purser_store::AgentPlace;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of an act on many agents.
+    pub(crate) BulkErrors: 400, 401, 403, 413, 429, 500;
+}
+
+purser_api::field! {
+    /// An agent, by its id.
+    pub(crate) struct BulkAgent(AgentId):
+    |value| value.as_str().and_then(AgentId::parse).ok_or_else(|| "must be a UUID".to_owned()),
+    json!({"type": "string", "format": "uuid"})
+}
+
+impl Listed for BulkAgent {
+    const NAME: &'static str = "BulkAgent";
+
+    fn entry() -> Value {
+        json!({"description": "The ID of an agent that you own."})
+    }
+}
+
+purser_api::field! {
+    /// The position at which a call continues.
+    pub(crate) struct BulkCursor(AgentPlace):
+    |value| value.as_str().and_then(cursor::read_agent).ok_or_else(|| cursor::FORM.to_owned()),
+    json!({"type": "string", "pattern": "^0[0-2][0-9a-f]{46}$"})
+}
+
+purser_api::body! {
+    /// The agents on which the call acts.
+    pub(crate) enum BulkAgents by kind {
+        /// These agents.
+        Ids = "ids" {
+            ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": MOST_AGENTS, "uniqueItems": true},
+        }
+        /// The agents with a label. Archived agents are left out, except by `restore`, which leaves out all others.
+        Label = "label" {
+            /// `key=value`, or `key` for any value.
+            label: LabelFilter,
+            /// The `next_cursor` of the answer to the previous call.
+            cursor: Option<BulkCursor>,
+        }
+        /// All your agents, with the same exception.
+        All = "all" {
+            /// The `next_cursor` of the answer to the previous call.
+            cursor: Option<BulkCursor>,
+        }
+    }
+}
+
+purser_api::body! {
+    /// An act on up to a hundred agents.
+    pub(crate) enum BulkBody by act {
+        /// Every call of the agents is refused from this answer on.
+        Freeze = "freeze" {
+            agents: BulkAgents,
+        }
+        /// Policies decide again. Requires a recent sign-in. Archived agents must be restored first.
+        Unfreeze = "unfreeze" {
+            agents: BulkAgents,
+        }
+        /// Freezes the agents and leaves them out of lists.
+        Archive = "archive" {
+            agents: BulkAgents,
+        }
+        /// Lists archived agents again, still frozen.
+        Restore = "restore" {
+            agents: BulkAgents,
+        }
+        /// Adds labels.
+        Label = "label" {
+            agents: BulkAgents,
+            /// The labels. Their values replace those of equal keys.
+            labels: Labels,
+        }
+        /// Removes labels.
+        Unlabel = "unlabel" {
+            agents: BulkAgents,
+            /// The keys of the labels.
+            keys: Vec<LabelKey> = {"minItems": 1, "maxItems": Labels::MOST, "uniqueItems": true},
+        }
+    }
+}
+
+impl From<BulkAgents> for BulkTarget {
+    fn from(agents: BulkAgents) -> Self {
+        let place = |cursor: Option<BulkCursor>| cursor.map(|cursor| cursor.0);
+        match agents {
+            BulkAgents::Ids { ids } => Self::Agents(ids.into_iter().map(|id| id.0).collect()),
+            BulkAgents::Label { label, cursor } => Self::All {
+                label: Some(label),
+                from: place(cursor),
+            },
+            BulkAgents::All { cursor } => Self::All {
+                label: None,
+                from: place(cursor),
+            },
+        }
+    }
+}
+
+/// Parses the body of a call.
+pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
+    let (agents, act) = match BulkBody::parse(body)? {
+        BulkBody::Freeze { agents } => (agents, BulkAct::Freeze),
+        BulkBody::Unfreeze { agents } => (agents, BulkAct::Unfreeze),
+        BulkBody::Archive { agents } => (agents, BulkAct::Archive),
+        BulkBody::Restore { agents } => (agents, BulkAct::Restore),
+        BulkBody::Label { agents, labels } => (agents, BulkAct::Label(labels)),
+        BulkBody::Unlabel { agents, keys } => (agents, BulkAct::Unlabel(keys)),
+    };
+    let mut problems = Vec::new();
+    let target = BulkTarget::from(agents);
+    if let BulkTarget::Agents(ids) = &target {
+        problems.extend(list_problems("/agents/ids", ids, MOST_AGENTS));
+    }
+    if let BulkAct::Unlabel(keys) = &act {
+        problems.extend(list_problems("/keys", keys, Labels::MOST));
+    }
+    if problems.is_empty() {
+        Ok((target, act))
+    } else {
+        Err(Error::invalid(problems))
+    }
+}
+
+/// The problems of a list of distinct entries, from one to `most`.
+fn list_problems<T: Ord>(path: &str, entries: &[T], most: usize) -> Vec<Problem> {
+    if entries.is_empty() || entries.len() > most {
+        return vec![Problem::at(path, format!("must have 1 to {most} entries"))];
+    }
+    let mut seen = BTreeSet::new();
+    let repeated = entries.iter().enumerate().filter(|(_, entry)| !seen.insert(*entry));
+    repeated
+        .map(|(index, _)| Problem::at(format!("{path}/{index}"), "must not be repeated"))
+        .collect()
+}
+
+/// The results of an act on many agents.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BulkResults)]
+pub(crate) struct BulkAnswer {
+    /// A result for each agent, in the order of `ids`, or of creation.
+    results: Vec<BulkRow>,
+    /// The number of agents in this answer.
+    count: usize,
+    /// Send it as `cursor` to act on the next agents; null if there are no more.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+/// The result of an act on one agent.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BulkResult)]
+pub(crate) struct BulkRow {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// `done`, `unchanged` if the agent already was as requested, or `failed`.
+    #[schema(value_type = String, example = "done")]
+    outcome: &'static str,
+    /// The reason that the agent was not edited; null if it was.
+    #[schema(required)]
+    error: Option<ErrorBody>,
+}
+
+impl From<BulkResult> for BulkAnswer {
+    fn from(result: BulkResult) -> Self {
+        let rows = result.outcomes.iter().map(|(id, outcome)| {
+            let (outcome, error) = match outcome {
+                BulkOutcome::Done => ("done", None),
+                BulkOutcome::Unchanged => ("unchanged", None),
+                BulkOutcome::Failed(error) => ("failed", Some(ErrorBody::from(error.kind()))),
+            };
+            BulkRow {
+                agent_id: id.to_string(),
+                outcome,
+                error,
+            }
+        });
+        let results: Vec<BulkRow> = rows.collect();
+        Self {
+            count: results.len(),
+            results,
+            next_cursor: result.next.map(cursor::write_agent),
+        }
+    }
+}
+
+/// Freeze, unfreeze, archive, restore or label many agents.
+///
+/// Acts on up to a hundred agents: repeat the call with `next_cursor` for the rest. Each agent is edited on its own; one
+/// that fails does not affect the others, and a repeated call changes only what is not done yet.
+#[utoipa::path(
+    post,
+    path = "/agents/bulk",
+    operation_id = "edit_agents",
+    tag = "dashboard",
+    security(("session" = [])),
+    request_body = BulkBody,
+    responses((status = 200, body = BulkAnswer, description = "The result for each agent."), BulkErrors)
+)]
+pub(crate) async fn edit(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    body: Bytes,
+) -> Result<Json<BulkAnswer>, Failure> {
+    let person = people.authenticate(token).await?;
+    let (target, act) = parse(&json_body(&body)?)?;
+    Ok(Json(people.edit_agents(&person, target, &act).await?.into()))
+}

@@ -1,0 +1,104 @@
+//! The list of a person's agents with filters.
+//!
+//! The index lists positions and ids in order of creation; only the records have names, labels and states. A page reads
+//! up to [`MOST_READ`] records, so with a filter it can have fewer agents than requested and still be followed by
+//! another. Archived agents are listed only if the filter asks for them.
+
+use crate::agents::owned::Owned;
+use crate::caller::Caller;
+use crate::state::People;
+use purser_api::Query;
+use purser_domain::{Agent, AgentStatus, LabelFilter, Result};
+use purser_store::{AgentOrder, AgentPlace, Page};
+
+/// The maximum number of records that are read for a page.
+pub(crate) const MOST_READ: u32 = 100;
+/// The maximum length of a search text, in characters.
+pub(crate) const LONGEST_SEARCH: usize = 100;
+
+/// The agents that a list contains; by default all that are not archived.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AgentFilter {
+    /// A part of the name or the id; blank for any.
+    pub(crate) text: String,
+    pub(crate) label: Option<LabelFilter>,
+    pub(crate) status: Option<AgentStatus>,
+    /// Whether the list contains archived agents, instead of all others.
+    pub(crate) archived: bool,
+}
+
+impl AgentFilter {
+    /// The filter in a query.
+    pub(crate) fn of(query: &mut Query) -> Self {
+        let short = |text: &str| (text.chars().count() <= LONGEST_SEARCH).then(|| text.to_owned());
+        let text = query.read("q", short, "must be a text of at most 100 characters");
+        let archived = |text: &str| text.parse().ok();
+        Self {
+            text: text.unwrap_or_default(),
+            label: query.read("label", LabelFilter::parse, LabelFilter::FORM),
+            status: query.read("status", AgentStatus::from_name, AgentStatus::choices()),
+            archived: query
+                .read("archived", archived, "must be true or false")
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Whether the list contains the agent.
+    fn accepts(&self, agent: &Agent) -> bool {
+        let text = self.text.trim().to_lowercase();
+        self.archived == agent.archived
+            && self.status.is_none_or(|status| agent.status == status)
+            && self.label.as_ref().is_none_or(|label| label.accepts(&agent.labels))
+            && (agent.name.to_lowercase().contains(&text) || agent.id.to_string().contains(&text))
+    }
+
+    /// Whether many agents may be left out, so that the records are read all at once.
+    fn is_selective(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+impl People {
+    /// Up to `limit` of the person's agents that the filter accepts, beginning at the position `from`; and the position
+    /// at which the next page begins.
+    pub(crate) async fn list_agents(
+        &self,
+        person: &Caller,
+        filter: &AgentFilter,
+        order: AgentOrder,
+        from: Option<AgentPlace>,
+        limit: u32,
+    ) -> Result<Page<Owned, AgentPlace>> {
+        // One more position shows whether another page follows.
+        let more = MOST_READ.saturating_add(1);
+        let mut places = self.ledger.agents_from(person.id.as_str(), order, from, more).await?;
+        let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MOST_READ);
+        let rest = if is_more { places.pop() } else { None };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        // Most records of a list without a filter are on the page.
+        let at_once = if filter.is_selective() { places.len() } else { limit };
+        let (mut items, mut seen) = (Vec::new(), 0_usize);
+        for batch in places.chunks(at_once.max(1)) {
+            let read = self
+                .own_agents(person, batch.iter().map(|place| place.id).collect())
+                .await?;
+            for place in batch {
+                let owned = read.iter().find(|owned| owned.agent().id == place.id);
+                let Some(owned) = owned.filter(|owned| filter.accepts(owned.agent())) else {
+                    continue;
+                };
+                if items.len() >= limit {
+                    let next = Some(*place);
+                    return Ok(Page { items, next });
+                }
+                items.push(owned.clone());
+            }
+            seen = seen.saturating_add(batch.len());
+            if items.len() >= limit {
+                let next = places.get(seen).copied().or(rest);
+                return Ok(Page { items, next });
+            }
+        }
+        Ok(Page { items, next: rest })
+    }
+}

@@ -1,0 +1,12 @@
+//! The JSON of labels.
+
+use purser_domain::Labels;
+use std::collections::BTreeMap;
+
+/// An agent's labels, by key.
+pub fn labels_by_key(labels: &Labels) -> BTreeMap<String, String> {
+    labels
+        .iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect()
+}
