@@ -14,6 +14,7 @@
 mod support;
 
 mod agents;
+mod bulk;
 mod document;
 mod laws;
 mod lists;
