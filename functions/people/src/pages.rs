@@ -40,7 +40,15 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard", get(agents::overview::show))
         .route(
             "/dashboard/agents",
-            post(agents::overview::create_agent).get(agents::overview::back),
+            post(agents::overview::create_agent).get(agents::fleet::show),
+        )
+        .route(
+            "/dashboard/agents/bulk",
+            post(agents::fleet_actions::act).get(agents::fleet_actions::back),
+        )
+        .route(
+            "/dashboard/freeze-all",
+            post(agents::fleet_actions::freeze_all).get(agents::fleet_actions::confirm),
         )
         .nest("/dashboard/agents/{agent}", agent)
         .route(

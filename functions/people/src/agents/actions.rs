@@ -1,4 +1,4 @@
-//! The forms that rename, freeze and unfreeze an agent.
+//! The forms that rename, label, freeze, unfreeze, archive and restore an agent.
 
 use crate::agents::form::AgentForm;
 use crate::agents::operations::AgentEdit;
@@ -20,6 +20,39 @@ pub(crate) async fn rename(sent: AgentForm) -> Reply {
     };
     let renamed = sent.people.edit_agent(sent.owned.clone(), meant, &edit).await;
     sent.answer(form, renamed, Notice::AgentRenamed).await
+}
+
+/// `POST …/labels`: replaces all labels by those of the lines.
+pub(crate) async fn label(sent: AgentForm) -> Reply {
+    let mut form = sent.form(FormName::Labels);
+    let Some((labels, meant)) = form.labels().zip(form.version()) else {
+        return sent.again(form).await;
+    };
+    let edit = AgentEdit {
+        labels: Some(labels),
+        ..AgentEdit::NONE
+    };
+    let labelled = sent.people.edit_agent(sent.owned.clone(), meant, &edit).await;
+    sent.answer(form, labelled, Notice::AgentLabelled).await
+}
+
+/// `POST …/archive`.
+pub(crate) async fn archive(sent: AgentForm) -> Reply {
+    set_archived(sent, true, Notice::AgentArchived).await
+}
+
+/// `POST …/restore`.
+pub(crate) async fn restore(sent: AgentForm) -> Reply {
+    set_archived(sent, false, Notice::AgentRestored).await
+}
+
+async fn set_archived(sent: AgentForm, archived: bool, notice: Notice) -> Reply {
+    let edit = AgentEdit {
+        archived: Some(archived),
+        ..AgentEdit::NONE
+    };
+    let edited = sent.people.edit_agent(sent.owned, Precondition::Any, &edit).await?;
+    Ok(done(&paths::agent(edited.agent().id), notice))
 }
 
 /// `POST …/freeze`.

@@ -1,297 +1,536 @@
-//! The agents of a fleet, which has more agents than cards can show: totals, and a table with search, sorting and
-//! pages.
+//! `/dashboard/agents`: the table of a person's agents, with search, filters, sorting and pages, and a form around it
+//! for acts on several agents.
 //!
-//! Spending is read only for the agents on a page. If the agents are many, so are their records: the index suffices to
-//! sort by creation time or by pending approvals. Only the records have names and states, so a search, a filter and
-//! sorting by name read all records, at one read unit for each agent.
+//! A page lists positions by the index and reads the records of its rows. A search or a filter reads up to a hundred
+//! records, and the link below the table continues with the next hundred. Only the records have names, so the agents
+//! are sorted by name only if a hundred reads suffice for all.
 
+use crate::agents::bulk::BulkOutcome;
+use crate::agents::listing::{AgentFilter, MOST_READ};
 use crate::agents::owned::Owned;
-use crate::agents::spend::AgentSpend;
-use crate::approvals::operations::Waiting;
 use crate::caller::Caller;
+use crate::cursor;
+use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::bar::bar;
 use crate::ui::count::counted;
 use crate::ui::datetime::relative;
 use crate::ui::labels;
-use crate::ui::layout::Layout;
-use crate::ui::list::{Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
-use crate::ui::money::{is_no_limit, money, spent};
-use axum::http::Uri;
+use crate::ui::layout::{Layout, NavItem};
+use crate::ui::list::{
+    Paginated, columns, filter_problem, filter_select, nothing_shown, page_number, page_text, paging, search_field,
+};
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
-use purser_api::Query;
-use purser_domain::{AgentId, AgentStatus, Amount, Result, RuleKind, Spend};
-use std::cmp::Reverse;
+use purser_api::{Query, Reply};
+use purser_domain::{Agent, AgentId, AgentStatus, LabelFilter, OperatorFreeze, Result};
+use purser_store::{AgentOrder, AgentPlace};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The maximum number of agents that are shown as cards.
+pub(crate) use crate::agents::spend::nearest;
+
+/// The maximum number of agents whose services the catalog page shows.
 pub(crate) const CARDS: usize = 12;
+/// The path of the page.
+pub(crate) const PATH: &str = "/dashboard/agents";
+/// The maximum number of rows on a page.
+const ROWS: u32 = 25;
 
 /// The order of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Order {
-    Name,
     #[default]
     Newest,
     Oldest,
-    Waiting,
+    Name,
 }
 
 impl Order {
-    const ALL: [Self; 4] = [Self::Newest, Self::Oldest, Self::Waiting, Self::Name];
+    const ALL: [Self; 3] = [Self::Newest, Self::Oldest, Self::Name];
 
     const fn name(self) -> &'static str {
         match self {
-            Self::Name => "name",
             Self::Newest => "newest",
             Self::Oldest => "oldest",
-            Self::Waiting => "waiting",
+            Self::Name => "name",
         }
     }
 
     const fn label(self) -> &'static str {
         match self {
-            Self::Name => "Name",
             Self::Newest => "Newest first",
             Self::Oldest => "Oldest first",
-            Self::Waiting => "Pending approvals first",
+            Self::Name => "Name",
         }
+    }
+
+    fn from_name(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|order| order.name() == text)
     }
 }
 
-/// The view of the table that the URL selects; by default all agents, newest first.
+/// The part of the table that the URL selects; by default all agents, newest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FleetView {
-    search: String,
-    status: Option<AgentStatus>,
+    filter: AgentFilter,
     order: Order,
+    /// The position at which the page begins; `None` for the first page.
+    from: Option<AgentPlace>,
+    /// The number of the page, if the agents are sorted by name.
     page: usize,
 }
 
-/// An agent with the number of its pending approvals.
-pub(crate) type Asking = (Arc<Owned>, usize);
-
 impl FleetView {
-    /// The view in a URL. Unknown parts are ignored.
-    pub(crate) fn of(uri: &Uri) -> Self {
-        let mut query = Query::without_blanks(uri);
-        let order = |text: &str| Order::ALL.into_iter().find(|order| order.name() == text);
+    /// The view in a query, which has the problems of invalid filters.
+    pub(crate) fn of(query: &mut Query) -> Self {
         Self {
-            search: query.text("q").unwrap_or_default(),
-            status: query.read("status", status_named, ""),
-            order: query.read("sort", order, "").unwrap_or_default(),
-            page: page_number(&mut query),
+            filter: AgentFilter::of(query),
+            order: query.read("sort", Order::from_name, "is unknown").unwrap_or_default(),
+            from: query.read("cursor", cursor::read_agent, cursor::FORM),
+            page: page_number(query),
         }
     }
 
-    /// The page of these agents that the view selects.
-    pub(crate) fn page_of(&self, agents: &[Asking]) -> Paginated<Asking> {
-        let is_sought = |(owned, _): &&Asking| {
-            let agent = owned.agent();
-            let text = self.search.trim();
-            self.status.is_none_or(|status| agent.status == status)
-                && (has_text(&agent.name, text) || agent.id.to_string().starts_with(&text.to_lowercase()))
-        };
-        let mut found: Vec<Asking> = agents.iter().filter(is_sought).cloned().collect();
-        match self.order {
-            Order::Name => found.sort_by_cached_key(|(owned, _)| (owned.agent().name.to_lowercase(), owned.agent().id)),
-            Order::Newest => found.sort_by_key(|(owned, _)| Reverse((owned.agent().created_at, owned.agent().id))),
-            Order::Oldest => found.sort_by_key(|(owned, _)| (owned.agent().created_at, owned.agent().id)),
-            Order::Waiting => {
-                found.sort_by_key(|(owned, waiting)| Reverse((*waiting, owned.agent().created_at, owned.agent().id)));
-            }
-        }
-        Paginated::of(found, self.page)
+    /// The parameters of the view in a URL.
+    fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
+        let filter = &self.filter;
+        let is_set = |text: &String| !text.is_empty();
+        vec![
+            ("q", Some(filter.text.clone()).filter(is_set)),
+            ("label", filter.label.as_ref().map(ToString::to_string)),
+            ("status", filter.status.map(|status| status.name().to_owned())),
+            ("archived", filter.archived.then(|| "true".to_owned())),
+            (
+                "sort",
+                (self.order != Order::default()).then(|| self.order.name().to_owned()),
+            ),
+            ("cursor", self.cursor()),
+            ("page", page_text(self.page)),
+        ]
     }
 
-    /// Whether the view needs the agents' records.
-    fn asks_records(&self) -> bool {
-        !self.search.trim().is_empty() || self.status.is_some() || self.order == Order::Name
+    /// The URL of a path with this view.
+    pub(crate) fn address(&self, path: &str) -> String {
+        crate::address::address(path, self.parameters())
     }
 
-    /// The page of these agents that the view selects without their records. `ids` are in order of creation.
-    fn page_of_ids(&self, mut ids: Vec<AgentId>, waiting: &Waiting) -> Paginated<AgentId> {
-        if self.order != Order::Oldest {
-            ids.reverse();
+    /// The view that begins at this position.
+    pub(crate) fn at(place: AgentPlace) -> Self {
+        Self {
+            from: Some(place),
+            ..Self::default()
         }
-        if self.order == Order::Waiting {
-            ids.sort_by_key(|id| Reverse(waiting.count_of(*id)));
-        }
-        Paginated::of(ids, self.page)
     }
 
-    fn address(&self, page: usize) -> String {
-        let order = (self.order != Order::default()).then(|| self.order.name().to_owned());
-        let parameters = [
-            ("q", (!self.search.is_empty()).then(|| self.search.clone())),
-            ("status", self.status.map(|status| status.name().to_owned())),
-            ("sort", order),
-            ("page", page_text(page)),
-        ];
-        crate::address::address("/dashboard", parameters)
+    /// The position at which the view begins.
+    pub(crate) const fn from(&self) -> Option<AgentPlace> {
+        self.from
+    }
+
+    /// The position at which the view begins, as text.
+    pub(crate) fn cursor(&self) -> Option<String> {
+        self.from.map(cursor::write_agent)
+    }
+
+    fn first(&self) -> Self {
+        Self {
+            from: None,
+            page: 0,
+            ..self.clone()
+        }
+    }
+
+    fn is_filtered(&self) -> bool {
+        self.filter != AgentFilter::default() || self.order != Order::default()
     }
 }
 
-fn status_named(text: &str) -> Option<AgentStatus> {
-    [AgentStatus::Active, AgentStatus::Frozen]
-        .into_iter()
-        .find(|status| status.name() == text)
-}
-
-/// A fleet: a page of its agents, and its totals.
+/// The rows of a page of the table.
 pub(crate) struct Fleet {
     view: FleetView,
-    /// The number of all agents.
-    agents: usize,
-    /// The number of frozen agents; `None` if not all agents were read.
-    frozen: Option<usize>,
-    pub(crate) page: Paginated<Asking>,
+    rows: Vec<Owned>,
+    /// The operators' freezes of these agents.
+    freezes: BTreeMap<AgentId, OperatorFreeze>,
+    next: Next,
+}
+
+/// The rest of the table.
+enum Next {
+    /// The position at which the next page begins; `None` on the last page.
+    At(Option<AgentPlace>),
+    /// The agents are sorted by name.
+    Pages(Paginated<()>),
+    /// There are too many agents to sort them by name, so the newest are first.
+    TooMany(Option<AgentPlace>),
 }
 
 impl Fleet {
-    /// Reads the page that the view selects. `waiting` are the pending approvals of the person's agents.
-    pub(crate) async fn read(people: &People, person: &Caller, view: FleetView, waiting: &Waiting) -> Result<Self> {
-        let asking = |owned: &Arc<Owned>| (Arc::clone(owned), waiting.count_of(owned.agent().id));
-        if waiting.are_many && !view.asks_records() {
-            let ids = people.ledger.ids_of_agents(person.id.as_str(), None).await?;
-            let (agents, page) = (ids.len(), view.page_of_ids(ids, waiting));
-            let read = people.own_agents(person, page.rows.clone()).await?;
-            let read: Vec<Arc<Owned>> = read.into_iter().map(Arc::new).collect();
-            let found = |id: &AgentId| read.iter().find(|owned| owned.agent().id == *id).map(asking);
-            let rows = page.rows.iter().filter_map(found).collect();
-            return Ok(Self {
-                view,
-                agents,
-                frozen: None,
-                page: page.with(rows),
-            });
-        }
-        let all: Vec<Asking> = if waiting.are_many {
-            let all = people.agents(person).await?.into_iter().map(Arc::new);
-            all.map(|owned| asking(&owned)).collect()
-        } else {
-            waiting.agents.iter().map(asking).collect()
+    /// Reads the page that the view selects.
+    pub(crate) async fn read(people: &People, person: &Caller, view: FleetView) -> Result<Self> {
+        let list = async |order, from, limit| people.list_agents(person, &view.filter, order, from, limit).await;
+        let (rows, next) = match view.order {
+            Order::Oldest => {
+                let page = list(AgentOrder::OldestFirst, view.from, ROWS).await?;
+                (page.items, Next::At(page.next))
+            }
+            Order::Newest => {
+                let page = list(AgentOrder::NewestFirst, view.from, ROWS).await?;
+                (page.items, Next::At(page.next))
+            }
+            Order::Name => {
+                let mut all = list(AgentOrder::NewestFirst, view.from, MOST_READ).await?;
+                if view.from.is_none() && all.next.is_none() {
+                    all.items
+                        .sort_by_cached_key(|owned| (owned.agent().name.to_lowercase(), owned.agent().id));
+                    let mut page = Paginated::of(all.items, view.page);
+                    let rows = std::mem::take(&mut page.rows);
+                    (rows, Next::Pages(page.with(Vec::new())))
+                } else {
+                    let page = list(AgentOrder::NewestFirst, view.from, ROWS).await?;
+                    (page.items, Next::TooMany(page.next))
+                }
+            }
         };
-        let frozen = all.iter();
-        let frozen = frozen.filter(|(owned, _)| owned.agent().status == AgentStatus::Frozen);
+        let freezes = people.freezes_of(rows.iter().map(Owned::agent)).await?;
         Ok(Self {
-            agents: all.len(),
-            frozen: Some(frozen.count()),
-            page: view.page_of(&all),
             view,
+            rows,
+            freezes,
+            next,
         })
     }
 }
 
-impl std::fmt::Debug for Fleet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fleet")
-            .field("view", &self.view)
-            .finish_non_exhaustive()
-    }
+/// `GET /dashboard/agents`.
+pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let mut query = Query::without_blanks(&uri);
+    let (view, report) = (FleetView::of(&mut query), Report::of(&mut query));
+    let layout = Layout {
+        problem: filter_problem(query),
+        ..layout
+    };
+    let fleet = if layout.problem.is_none() {
+        Some(Fleet::read(&people, &session.person, view.clone()).await?)
+    } else {
+        None
+    };
+    Ok(page(&layout, &view, fleet.as_ref(), report.as_ref()))
 }
 
-/// The totals of all agents.
-fn totals(fleet: &Fleet, waiting: usize) -> Markup {
-    html! {
-        dl.card.totals {
-            div { dt { "Agents" } dd { (fleet.agents) } }
-            div {
-                dt { "Frozen" }
-                dd {
-                    @match fleet.frozen {
-                        Some(frozen) => (frozen),
-                        None => a href="/dashboard?status=frozen" { "Show" },
-                    }
-                }
+/// The page, with the rows unless a filter is invalid, and with the report of an act.
+pub(crate) fn page(layout: &Layout, view: &FleetView, fleet: Option<&Fleet>, report: Option<&Report>) -> Response {
+    let status = if layout.problem.is_none() {
+        StatusCode::OK
+    } else {
+        StatusCode::BAD_REQUEST
+    };
+    let page = layout.page(
+        "Agents",
+        NavItem::Agents,
+        &html! {
+            h1 { "Agents" }
+            @if let Some(report) = report { (report.message(layout, view)) }
+            (filters(view))
+            @match fleet {
+                Some(fleet) => (section(layout, fleet)),
+                None => (nothing_shown()),
             }
-            div { dt { "Waiting for you" } dd { (waiting) } }
-        }
-    }
+        },
+    );
+    (status, page).into_response()
 }
 
-/// The totals, the search form and the table. `spends` are the agents of the page, in the same order.
-pub(crate) fn section(layout: &Layout, fleet: &Fleet, waiting: usize, spends: &[AgentSpend]) -> Markup {
-    let view = &fleet.view;
-    let is_filtered = !view.search.is_empty() || view.status.is_some() || view.order != Order::default();
+fn filters(view: &FleetView) -> Markup {
+    let filter = &view.filter;
+    let states = [AgentStatus::Active, AgentStatus::Frozen].into_iter();
+    let states = states.map(|status| {
+        let name = status.name();
+        (name.to_owned(), html! { (name) }, filter.status == Some(status))
+    });
     html! {
-        (totals(fleet, waiting))
-        form.filters method="get" action="/dashboard" role="search" {
-            (search_field("agents", "Name or id", &view.search))
-            (filter_select("status", "status", "State", "All states", [AgentStatus::Active, AgentStatus::Frozen].into_iter().map(|status| {
-                (status.name().to_owned(), html! { (status.name()) }, view.status == Some(status))
-            })))
+        form.filters method="get" action=(PATH) role="search" {
+            (search_field("agents", "Name or ID", &filter.text))
+            div.field {
+                label for="filter-label" { "Label" }
+                input id="filter-label" type="text" name="label" value=[filter.label.as_ref()] maxlength="91"
+                    placeholder="team=search" autocomplete="off" spellcheck="false";
+            }
+            (filter_select("status", "status", "State", "All states", states))
             div.field {
                 label for="filter-sort" { "Order" }
                 select id="filter-sort" name="sort" {
                     @for order in Order::ALL { option value=(order.name()) selected[order == view.order] { (order.label()) } }
                 }
             }
+            label.check { input type="checkbox" name="archived" value="true" checked[filter.archived]; " Archived" }
             button type="submit" { "Show" }
-            @if is_filtered { a href="/dashboard" { "Clear" } }
+            @if view.is_filtered() { a href=(PATH) { "Clear" } }
         }
-        @if spends.is_empty() {
-            p.empty { "No agent fits." }
-        } @else {
-            table.list {
-                caption.sr { "Agents" }
-                (columns(&["Agent", "Waiting", "Spent in 24 h", "Nearest to a cap", "Services", "Created"]))
-                tbody { @for (spend, (_, waiting)) in spends.iter().zip(&fleet.page.rows) { (row(layout, spend, *waiting)) } }
-            }
-        }
-        (fleet.page.paging("Pages of agents", "agent", |page| view.address(page)))
     }
 }
 
-fn row(layout: &Layout, spend: &AgentSpend, waiting: usize) -> Markup {
-    let agent = spend.agent.agent();
-    let total = spend.services.iter().map(|service| service.spent_today);
-    let total = total.fold(Spend::NONE, Spend::plus);
-    let enabled = spend.services.iter().filter(|service| service.record.enabled).count();
+/// The table with its form and the links to other pages.
+pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
+    let view = &fleet.view;
+    html! {
+        @if matches!(fleet.next, Next::TooMany(_)) {
+            p.hint { "Sorting by name is available for up to " (MOST_READ) " agents. The newest are first: search by name, or filter by label." }
+        }
+        @if fleet.rows.is_empty() {
+            p.empty {
+                @if matches!(fleet.next, Next::At(Some(_)) | Next::TooMany(Some(_))) {
+                    "None of the " (MOST_READ) " agents that were searched fits."
+                } @else if view.is_filtered() || view.from.is_some() { "No agent fits." }
+                @else { "You have no agent yet." }
+            }
+        } @else {
+            (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
+                (buttons(view.filter.archived))
+                table.list {
+                    caption.sr { "Agents" }
+                    (columns(&["Selected", "Agent", "Labels", "State", "Created", "Action"]))
+                    tbody {
+                        @for owned in &fleet.rows { (row(layout, owned.agent(), fleet.freezes.contains_key(&owned.agent().id))) }
+                    }
+                }
+            }))
+        }
+        (pages(fleet))
+    }
+}
+
+/// The buttons for the selected agents. The first is what Enter in a checkbox activates, so it changes nothing by
+/// itself.
+fn buttons(archived: bool) -> Markup {
+    let button = |act: &str, text: &str| html! { button type="submit" name="act" value=(act) { (text) } };
+    html! {
+        div.row-actions role="group" aria-label="Selected agents" {
+            (button("label", "Label…"))
+            @if archived {
+                (button("restore", "Restore"))
+            } @else {
+                (button("freeze", "Freeze"))
+                (button("unfreeze", "Unfreeze"))
+                (button("archive", "Archive"))
+            }
+        }
+    }
+}
+
+fn row(layout: &Layout, agent: &Agent, is_frozen_by_operator: bool) -> Markup {
+    let one = |act: &str, text: &str| {
+        html! {
+            button type="submit" name=(act) value=(agent.id) { (text) span.sr { " " (agent.name) } }
+        }
+    };
     html! {
         tr {
-            th scope="row" {
-                (labels::agent(agent.id, &agent.name))
-                @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) }
-                @else if spend.freeze.is_some() { " " span.chip.bad { "frozen by an operator" } }
+            td data-label="Selected" {
+                label.check { input type="checkbox" name="agent" value=(agent.id); span.sr { "Select " (agent.name) } }
             }
-            td data-label="Waiting" {
-                @if waiting > 0 {
-                    a href=(format!("/dashboard/approvals?agent_id={}", agent.id)) { span.chip.wait { (waiting) " waiting" } }
-                } @else { span.muted { "nothing" } }
+            th scope="row" { (labels::agent(agent.id, &agent.name)) }
+            td data-label="Labels" { (label_chips(agent)) }
+            td data-label="State" {
+                (labels::status(agent.status))
+                @if is_frozen_by_operator { " " span.chip.bad { "frozen by an operator" } }
+                @if agent.archived { " " span.chip { "archived" } }
             }
-            td data-label="Spent in 24 h" { (spent(total)) }
-            td data-label="Nearest to a cap" {
-                @match nearest(spend) {
-                    Some((used, cap)) => {
-                        span.figures { (money(used)) " of " (money(cap)) }
-                        (bar(used, Amount::ZERO, cap))
-                    }
-                    None => { span.muted { "no cap" } }
+            td data-label="Created" { (relative(agent.created_at, layout.now)) }
+            td data-label="Action" {
+                @match (agent.archived, agent.status) {
+                    (true, _) => (one("restore", "Restore")),
+                    (false, AgentStatus::Active) => (one("freeze", "Freeze")),
+                    (false, AgentStatus::Frozen) => (one("unfreeze", "Unfreeze")),
                 }
             }
-            td data-label="Services" { @if enabled == 0 { span.muted { "none" } } @else { (counted(enabled, "service")) } }
-            td data-label="Created" { (relative(agent.created_at, layout.now)) }
         }
     }
 }
 
-/// The amount used and the limit of the cap that is closest to being reached: a service's daily cap, or a budget over
-/// all services.
-pub(crate) fn nearest(spend: &AgentSpend) -> Option<(Amount, Amount)> {
-    let services = spend.services.iter().filter(|service| service.record.enabled);
-    let services = services.map(|service| (service.spent_today.amount, service.record.policy.max_per_day));
-    let budgets = spend
-        .rules
-        .iter()
-        .filter_map(|rule| match (&rule.rule.kind, rule.used) {
-            (RuleKind::BudgetLimit { limit, .. }, Some(used)) => Some((used.amount, *limit)),
-            _ => None,
-        });
-    let capped = services.chain(budgets).filter(|(_, cap)| !is_no_limit(*cap));
-    capped.max_by(|(used, cap), (other_used, other_cap)| {
-        // Compares used / cap without a division.
-        let product = |a: &Amount, b: &Amount| u128::from(a.units()).saturating_mul(u128::from(b.units()));
-        product(used, other_cap).cmp(&product(other_used, cap))
-    })
+/// An agent's labels, each a link to the agents that have it.
+pub(crate) fn label_chips(agent: &Agent) -> Markup {
+    html! {
+        @if agent.labels.is_empty() { span.muted { "none" } }
+        @for (key, value) in agent.labels.iter() {
+            @let label = LabelFilter { key: key.clone(), value: Some(value.clone()) };
+            @let view = FleetView { filter: AgentFilter { label: Some(label.clone()), ..AgentFilter::default() }, ..FleetView::default() };
+            a.chip href=(view.address(PATH)) { (label) } " "
+        }
+    }
+}
+
+fn pages(fleet: &Fleet) -> Markup {
+    let view = &fleet.view;
+    let next = match &fleet.next {
+        Next::Pages(page) => {
+            return page.paging("Pages of agents", "agent", |page| {
+                FleetView { page, ..view.clone() }.address(PATH)
+            });
+        }
+        Next::At(next) | Next::TooMany(next) => *next,
+    };
+    let is_full = u32::try_from(fleet.rows.len()).is_ok_and(|rows| rows >= ROWS);
+    let text = if is_full { "Next" } else { "Search further" };
+    let first = view.from.map(|_| ("First page", view.first().address(PATH)));
+    let next = next.map(|from| {
+        let next = FleetView {
+            from: Some(from),
+            ..view.clone()
+        };
+        (text, next.address(PATH))
+    });
+    paging("Pages of agents", first, next)
+}
+
+/// What an act on several agents did, as the page after it shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    act: Option<Done>,
+    done: usize,
+    unchanged: usize,
+    failed: usize,
+    /// The agents that were frozen, to be unfrozen by "Undo".
+    frozen: Vec<AgentId>,
+}
+
+/// The acts that a report names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    Frozen,
+    Unfrozen,
+    Archived,
+    Restored,
+    Labelled,
+}
+
+impl Done {
+    const ALL: [Self; 5] = [
+        Self::Frozen,
+        Self::Unfrozen,
+        Self::Archived,
+        Self::Restored,
+        Self::Labelled,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Frozen => "frozen",
+            Self::Unfrozen => "unfrozen",
+            Self::Archived => "archived",
+            Self::Restored => "restored",
+            Self::Labelled => "labelled",
+        }
+    }
+
+    /// The end of the sentence about agents that were as requested before.
+    const fn before(self) -> &'static str {
+        match self {
+            Self::Frozen => "already frozen",
+            Self::Unfrozen => "already active",
+            Self::Archived => "already archived",
+            Self::Restored => "not archived",
+            Self::Labelled => "already so",
+        }
+    }
+}
+
+impl Report {
+    /// The report of these outcomes.
+    pub(crate) fn new(act: Done, outcomes: &[(AgentId, BulkOutcome)]) -> Self {
+        let mut report = Self {
+            act: Some(act),
+            ..Self::default()
+        };
+        report.add(outcomes);
+        if act == Done::Frozen {
+            let done = outcomes
+                .iter()
+                .filter(|(_, outcome)| matches!(outcome, BulkOutcome::Done));
+            report.frozen = done.map(|(id, _)| *id).collect();
+        }
+        report
+    }
+
+    /// Counts further outcomes.
+    pub(crate) fn add(&mut self, outcomes: &[(AgentId, BulkOutcome)]) {
+        for (_, outcome) in outcomes {
+            let count = match outcome {
+                BulkOutcome::Done => &mut self.done,
+                BulkOutcome::Unchanged => &mut self.unchanged,
+                BulkOutcome::Failed(_) => &mut self.failed,
+            };
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// The report in a query. Only numbers, ids and the names of acts are read, so no text of the URL is shown.
+    pub(crate) fn of(query: &mut Query) -> Option<Self> {
+        let act = |text: &str| Done::ALL.into_iter().find(|act| act.name() == text);
+        let mut number = |name: &str| {
+            query
+                .read(name, |text| text.parse().ok(), "is no number")
+                .unwrap_or_default()
+        };
+        let (done, unchanged, failed) = (number("done"), number("unchanged"), number("failed"));
+        let ids = |text: &str| text.split('.').map(AgentId::parse).collect::<Option<Vec<_>>>();
+        Some(Self {
+            act: Some(query.read("act", act, "is unknown")?),
+            done,
+            unchanged,
+            failed,
+            frozen: query.read("frozen", ids, "is unknown").unwrap_or_default(),
+        })
+    }
+
+    /// The number of agents in the report.
+    pub(crate) const fn count(&self) -> usize {
+        self.done.saturating_add(self.unchanged).saturating_add(self.failed)
+    }
+
+    /// The report's parameters in a URL.
+    pub(crate) fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
+        let number = |number: usize| (number > 0).then(|| number.to_string());
+        let ids: Vec<String> = self.frozen.iter().map(ToString::to_string).collect();
+        vec![
+            ("act", self.act.map(|act| act.name().to_owned())),
+            ("done", number(self.done)),
+            ("unchanged", number(self.unchanged)),
+            ("failed", number(self.failed)),
+            ("frozen", (!ids.is_empty()).then(|| ids.join("."))),
+        ]
+    }
+
+    /// The URL of the page with this report.
+    pub(crate) fn address(&self, view: &FleetView) -> String {
+        let parameters = [view.parameters(), self.parameters()].concat();
+        crate::address::address(PATH, parameters)
+    }
+
+    fn message(&self, layout: &Layout, view: &FleetView) -> Markup {
+        let Some(act) = self.act else { return html! {} };
+        let were = |count: usize| if count == 1 { "was" } else { "were" };
+        html! {
+            div.message.good[self.failed == 0].bad[self.failed > 0] role="status" {
+                p {
+                    (counted(self.done, "agent")) " " (were(self.done)) " " (act.name()) "."
+                    @if self.unchanged > 0 { " " (self.unchanged) " " (were(self.unchanged)) " " (act.before()) "." }
+                    @if self.failed > 0 {
+                        " " (self.failed) " could not be changed. Try again: an archived agent must be restored before it is "
+                        "unfrozen, and an agent has at most 10 labels."
+                    }
+                }
+                @if !self.frozen.is_empty() {
+                    (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
+                        @for id in &self.frozen { input type="hidden" name="agent" value=(id); }
+                        button type="submit" name="act" value="unfreeze" {
+                            "Undo: unfreeze " (counted(self.frozen.len(), "agent"))
+                        }
+                    }))
+                }
+            }
+        }
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod bulk;
 pub(crate) mod bulk_api;
 pub(crate) mod contents;
 pub(crate) mod fleet;
+pub(crate) mod fleet_actions;
 pub(crate) mod form;
 pub(crate) mod listing;
 pub(crate) mod new_keys;

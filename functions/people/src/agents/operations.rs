@@ -7,7 +7,7 @@ use purser_api::{CallerIds, Precondition};
 use purser_domain::{
     Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Labels, Problem, Result, StartingSet,
 };
-use purser_store::{AgentOrder, AgentPlace, Created};
+use purser_store::Created;
 
 purser_api::body! {
     /// The fields to change, at least one.
@@ -73,35 +73,6 @@ impl People {
     pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents(ids).await?.into_iter();
         Ok(agents.filter_map(|agent| Owned::of(person, agent)).collect())
-    }
-
-    /// Up to `most` of the person's agents, oldest first, beginning at the cursor `from`; and the next cursor.
-    pub(crate) async fn agents_from(
-        &self,
-        person: &Caller,
-        from: Option<AgentPlace>,
-        most: u32,
-    ) -> Result<(Vec<Owned>, Option<AgentPlace>)> {
-        let more = most.saturating_add(1);
-        let mut places = self
-            .ledger
-            .agents_from(person.id.as_str(), AgentOrder::OldestFirst, from, more)
-            .await?;
-        let is_more = u32::try_from(places.len()).is_ok_and(|count| count > most);
-        let next = if is_more { places.pop() } else { None };
-        let ids = places.iter().map(|place| place.id).collect();
-        let mut agents = self.own_agents(person, ids).await?;
-        agents.sort_by_key(|owned| (owned.agent().created_at, owned.agent().id));
-        Ok((agents, next))
-    }
-
-    /// The person's agents, oldest first. An agent that was just created may be missing for a moment.
-    pub(crate) async fn agents(&self, person: &Caller) -> Result<Vec<Owned>> {
-        let agents = self.ledger.agents_of(person.id.as_str()).await?;
-        Ok(agents
-            .into_iter()
-            .filter_map(|agent| Owned::of(person, agent))
-            .collect())
     }
 
     /// Creates an agent with its own wallet, no key, and every service of the curated set enabled without limits

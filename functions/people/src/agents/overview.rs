@@ -1,12 +1,12 @@
 //! The overview: pending approvals, the agents' spending of the last 24 hours, and refused payments.
 
-use crate::agents::fleet;
-use crate::agents::fleet::{CARDS, Fleet, FleetView};
+use crate::agents::listing::AgentFilter;
 use crate::agents::owned::{Owned, named};
 use crate::agents::spend::AgentSpend;
 use crate::approvals;
 use crate::approvals::operations::Waiting;
 use crate::approvals::page::View;
+use crate::caller::Caller;
 use crate::journal;
 use crate::journal::filter::{JournalFilter, JournalList};
 use crate::redirect::see_other;
@@ -36,17 +36,15 @@ use purser_domain::{
     Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, JournalEntry, Result, RuleKind,
     Spend, Timestamp,
 };
-use purser_store::PageRequest;
+use purser_store::{AgentOrder, PageRequest};
 use std::sync::Arc;
 
 /// The content of the overview.
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
     pub(crate) waiting: Waiting,
-    /// The agents that are shown: all, or one page of a fleet.
+    /// The agents that spent most today, and the newest.
     pub(crate) agents: Vec<AgentSpend>,
-    /// The fleet, if there are more agents than cards can show.
-    pub(crate) fleet: Option<Fleet>,
     /// The recent spending; `None` if it can't be read, since the rest of the page does not depend on it.
     pub(crate) spending: Option<Spending>,
     /// Agents that operators offer to hand over to the person.
@@ -61,10 +59,10 @@ pub(crate) struct Overview<'a> {
 /// `GET /dashboard`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::of(&session, people.now()).noticed(&uri);
-    Ok(answer(&people, &session, layout, FleetView::of(&uri)).await?)
+    Ok(answer(&people, &session, layout).await?)
 }
 
-/// `GET /dashboard/agents`: redirects to the overview, which lists the agents.
+/// `GET` of a path to which the overview's forms are posted: redirects to the overview.
 pub(crate) async fn back() -> Response {
     see_other("/dashboard")
 }
@@ -77,7 +75,7 @@ pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: Call
             typed: Some(form),
             ..Layout::of(&posted.session, people.now())
         };
-        let page = answer(&people, &posted.session, layout, FleetView::default()).await?;
+        let page = answer(&people, &posted.session, layout).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let owned = people.create_agent(&posted.session.person, &name, caller).await?;
@@ -95,7 +93,7 @@ pub(crate) async fn accept(
     Ok(done(&paths::agent(owned.agent().id), Notice::AgentAccepted))
 }
 
-async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, view: FleetView) -> Result<Response> {
+async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> Result<Response> {
     /// The number of refusals that are shown.
     const REFUSED: u32 = 5;
     let person = &session.person;
@@ -112,26 +110,18 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
         people.handovers(person),
         people.catalog(),
     )?;
-    let is_fleet = waiting.are_many || waiting.agents.len() > CARDS;
-    let fleet = if is_fleet {
-        Some(Fleet::read(people, person, view, &waiting).await?)
-    } else {
-        None
-    };
+    let spending = people.spending(person).await;
+    if let Err(error) = &spending {
+        tracing::warn!(cause = %error, "usage.not_read");
+    }
+    let spending = spending.ok();
+    let agents = shown_agents(people, person, spending.as_ref()).await?;
     // The rest is read only for the agents that are shown.
-    let agents: Vec<Owned> = match &fleet {
-        Some(fleet) => fleet.page.rows.iter().map(|(owned, _)| Owned::clone(owned)).collect(),
-        None => waiting.agents.iter().map(|owned| Owned::clone(owned)).collect(),
-    };
     let (refused, freezes, complete_until) = tokio::try_join!(
         people.journal(person, JournalList::Decisions, &blocked, newest),
         people.freezes_of(agents.iter().map(Owned::agent)),
         async { Ok(people.complete_until().await) },
     )?;
-    let spending = people.spending(person).await;
-    if let Err(error) = &spending {
-        tracing::warn!(cause = %error, "usage.not_read");
-    }
     let agents = several(agents, |agent| {
         let people = Arc::clone(people);
         let freeze = freezes.get(&agent.agent().id).cloned();
@@ -152,8 +142,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
     let overview = Overview {
         waiting,
         agents: agents.await?,
-        fleet,
-        spending: spending.ok(),
+        spending,
         offers,
         refused: refused.items,
         complete_until,
@@ -162,8 +151,26 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout, vie
     Ok(overview_page(&layout, &overview).into_response())
 }
 
+/// The agents that are shown: those that spent most today, and the newest.
+async fn shown_agents(people: &People, person: &Caller, spending: Option<&Spending>) -> Result<Vec<Owned>> {
+    /// The number of agents that are shown. The limits and the spending of each take some four read units.
+    const SHOWN: usize = 3;
+    let biggest = spending.map(Spending::agents_today).unwrap_or_default();
+    let biggest: Vec<AgentId> = biggest.into_iter().take(SHOWN).map(|agent| agent.agent).collect();
+    let (all, newest_first) = (AgentFilter::default(), AgentOrder::NewestFirst);
+    let newest = people.list_agents(person, &all, newest_first, None, 3).await?.items;
+    let mut agents = people.own_agents(person, biggest.clone()).await?;
+    agents.sort_by_key(|owned| biggest.iter().position(|id| *id == owned.agent().id));
+    for owned in newest {
+        if agents.len() < SHOWN && !agents.iter().any(|shown| shown.agent().id == owned.agent().id) {
+            agents.push(owned);
+        }
+    }
+    Ok(agents)
+}
+
 pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup {
-    let none = overview.agents.is_empty() && overview.fleet.is_none();
+    let none = overview.agents.is_empty();
     layout.page(
         "Overview",
         NavItem::Overview,
@@ -180,12 +187,10 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                 section aria-labelledby="spend-title" {
                     div.section-head {
                         h2 id="spend-title" { "Agents " span.muted { "spend of the last 24 hours" } }
+                        a href="/dashboard/agents" { "All agents" }
                         (new_agent(layout))
                     }
-                    @match &overview.fleet {
-                        Some(fleet) => (fleet::section(layout, fleet, overview.waiting.count(), &overview.agents)),
-                        None => ul.cards.two { @for agent in &overview.agents { (agent_card(layout, agent, overview.catalog)) } },
-                    }
+                    ul.cards.two { @for agent in &overview.agents { (agent_card(layout, agent, overview.catalog)) } }
                 }
                 section aria-labelledby="refused-title" {
                     div.section-head {

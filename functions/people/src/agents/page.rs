@@ -1,6 +1,7 @@
 //! The page of one agent: its status, services, policies, rules, keys, wallet and payouts.
 
 use crate::agents::contents::AgentPage;
+use crate::agents::fleet;
 use crate::agents::owned::Owned;
 use crate::agents::wallet_section;
 use crate::keys;
@@ -15,7 +16,7 @@ use crate::ui::layout::{Button, Layout, NavItem, version_input};
 use crate::ui::paths;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
-use purser_domain::{AgentName, AgentStatus, Result};
+use purser_domain::{Agent, AgentName, AgentStatus, Result};
 
 /// The page of an agent.
 pub(crate) async fn answer(
@@ -68,16 +69,17 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
         &agent.name,
         NavItem::Elsewhere,
         &html! {
-            p.crumb { a href="/dashboard" { "Overview" } }
+            p.crumb { a href=(fleet::PATH) { "Agents" } }
             div.agent-head {
                 div {
-                    h1 { (agent.name) " " (labels::status(agent.status)) }
+                    h1 { (agent.name) " " (labels::status(agent.status)) @if agent.archived { " " span.chip { "archived" } } }
                     p.muted {
                         "created " (relative(agent.created_at, layout.now)) " · "
                         span.copyable { code.long { (agent.id) } (labels::copy_button(&agent.id.to_string(), "Copy the agent’s id")) }
                     }
+                    p { span.muted { "Labels: " } (fleet::label_chips(agent)) }
                 }
-                div.agent-actions { (rename_form(layout, page, &path)) (freeze_button(layout, agent.status, &path)) }
+                div.agent-actions { (rename_form(layout, page, &path)) (labels_form(layout, agent, &path)) (freeze_buttons(layout, agent, &path)) }
             }
             @if let Some(freeze) = &page.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
             @if agent.status == AgentStatus::Frozen {
@@ -85,6 +87,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     p {
                         strong { "Frozen." } " Every payment of this agent is refused, including approved ones."
                         @if page.freeze.is_none() { " Its money can still be paid out to you." }
+                        @if agent.archived { " It is archived: restore it to unfreeze it." }
                     }
                 }
             }
@@ -138,22 +141,52 @@ fn rename_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     }
 }
 
-/// Freezing sends no version: it must take effect at once, even during another person's edit.
-fn freeze_button(layout: &Layout, status: AgentStatus, path: &str) -> Markup {
-    match status {
-        AgentStatus::Active => layout.button(
-            &format!("{path}/freeze"),
-            &Button::danger(
-                "Freeze",
-                "Freeze this agent? Every payment is refused, including approved ones, until you unfreeze it.",
-            ),
-        ),
-        AgentStatus::Frozen => layout.button(
-            &format!("{path}/unfreeze"),
-            &Button {
-                class: "primary",
-                ..Button::plain("Unfreeze")
-            },
-        ),
+fn labels_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
+    let inputs = layout.inputs(FormName::Labels);
+    let lines: Vec<String> = agent
+        .labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    html! {
+        details.pop open[inputs.is_typed()] {
+            summary.button { "Labels" }
+            div.pop-body {
+                (layout.form(&format!("{path}/labels"), &html! {
+                    (version_input(agent.version))
+                    (inputs.area("labels", "Labels", "One in each line, such as team=search. At most 10.", &lines, 4))
+                    button.primary type="submit" { "Save labels" }
+                }))
+            }
+        }
+    }
+}
+
+/// Freezing and archiving send no version: they must take effect at once, even during another person's edit.
+fn freeze_buttons(layout: &Layout, agent: &Agent, path: &str) -> Markup {
+    let archive = Button::danger(
+        "Archive",
+        "Archive this agent? It is frozen, and left out of lists until you restore it.",
+    );
+    let freeze = Button::danger(
+        "Freeze",
+        "Freeze this agent? Every payment is refused, including approved ones, until you unfreeze it.",
+    );
+    let primary = |label| Button {
+        class: "primary",
+        ..Button::plain(label)
+    };
+    html! {
+        @match (agent.archived, agent.status) {
+            (true, _) => (layout.button(&format!("{path}/restore"), &primary("Restore"))),
+            (false, AgentStatus::Active) => {
+                (layout.button(&format!("{path}/archive"), &archive))
+                (layout.button(&format!("{path}/freeze"), &freeze))
+            }
+            (false, AgentStatus::Frozen) => {
+                (layout.button(&format!("{path}/archive"), &archive))
+                (layout.button(&format!("{path}/unfreeze"), &primary("Unfreeze")))
+            }
+        }
     }
 }

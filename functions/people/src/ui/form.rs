@@ -7,8 +7,8 @@ use crate::ui::money::is_no_limit;
 use maud::{Markup, html};
 use purser_api::Precondition;
 use purser_domain::{
-    Address, Agent, AgentName, Amount, Duration, Error, ErrorKind, KeyId, PayoutAmount, Problem, RuleId, ServiceId,
-    parse_address,
+    Address, Agent, AgentName, Amount, Duration, Error, ErrorKind, KeyId, LabelFilter, LabelKey, LabelValue, Labels,
+    PayoutAmount, Problem, RuleId, ServiceId, parse_address,
 };
 use serde_json::Value;
 use std::fmt;
@@ -19,6 +19,10 @@ use url::form_urlencoded;
 pub(crate) enum FormName {
     NewAgent,
     Rename,
+    /// An agent's labels.
+    Labels,
+    /// The label of several agents.
+    BulkLabel,
     Enable,
     Policy(ServiceId),
     NewRule(RuleForm),
@@ -74,6 +78,8 @@ impl fmt::Display for FormName {
         match self {
             Self::NewAgent => f.write_str("new-agent"),
             Self::Rename => f.write_str("rename"),
+            Self::Labels => f.write_str("labels"),
+            Self::BulkLabel => f.write_str("bulk-label"),
             Self::Enable => f.write_str("enable"),
             Self::Policy(service) => write!(f, "policy-{service}"),
             Self::NewRule(kind) => write!(f, "new-{}", kind.name()),
@@ -228,6 +234,36 @@ impl Form {
             self.wrong("name", format!("Name: {}.", AgentName::FORM));
         }
         name
+    }
+
+    /// An agent's labels: one in each line, as `key=value`.
+    pub(crate) fn labels(&mut self) -> Option<Labels> {
+        let lines: Vec<String> = self.text("labels").lines().map(|line| line.trim().to_owned()).collect();
+        let mut pairs: Vec<(LabelKey, LabelValue)> = Vec::new();
+        for line in lines.iter().filter(|line| !line.is_empty()) {
+            match LabelFilter::parse(line) {
+                Some(LabelFilter {
+                    key,
+                    value: Some(value),
+                }) if pairs.iter().all(|(known, _)| *known != key) => {
+                    pairs.push((key, value));
+                }
+                Some(LabelFilter { value: Some(_), .. }) => {
+                    self.wrong("labels", format!("Labels: “{line}” repeats a key."));
+                }
+                Some(LabelFilter { value: None, .. }) | None => {
+                    self.wrong(
+                        "labels",
+                        format!("Labels: “{line}” is no label; write it like team=search."),
+                    );
+                }
+            }
+        }
+        let labels = Labels::of(pairs);
+        if labels.is_none() {
+            self.wrong("labels", format!("Labels: {}.", Labels::FORM));
+        }
+        labels.filter(|_| !self.is_wrong())
     }
 
     /// The note on a decision, if any.

@@ -35,6 +35,7 @@ pub(crate) struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NavItem {
     Overview,
+    Agents,
     Approvals,
     Decisions,
     Settlements,
@@ -101,6 +102,7 @@ impl Layout {
                         (brand())
                         (self.navigation(here))
                         div.who {
+                            a.button.danger href="/dashboard/freeze-all" { "Freeze all" }
                             a.person href="/dashboard/sessions" title=(format!("{}: your sessions", self.person))
                                 aria-current=[(here == NavItem::Sessions).then_some("page")] {
                                 span.sr { "Your sessions. Signed in as " } (self.person)
@@ -126,6 +128,7 @@ impl Layout {
             nav aria-label="Main" {
                 ul {
                     (entry(NavItem::Overview, "/dashboard", html! { "Overview" }))
+                    (entry(NavItem::Agents, "/dashboard/agents", html! { "Agents" }))
                     (entry(NavItem::Approvals, "/dashboard/approvals", html! {
                         "Approvals" (badge(self.waiting))
                     }))

@@ -44,6 +44,9 @@ notices! {
     NoChannelOn, "no_channel_on", "Nothing was sent: no channel is switched on and configured.";
     AgentCreated, "agent_created", "The agent was created. Create a key for it, then set limits: its services start without limits.";
     AgentRenamed, "agent_renamed", "Renamed.";
+    AgentLabelled, "agent_labelled", "The labels were saved.";
+    AgentArchived, "agent_archived", "The agent is archived: it is frozen, and left out of lists.";
+    AgentRestored, "agent_restored", "The agent was restored. It is still frozen.";
     AgentFrozen, "agent_frozen", "The agent is frozen.";
     AgentUnfrozen, "agent_unfrozen", "The agent is active again. Its policies and rules apply as before.";
     AgentAccepted, "agent_accepted", "The agent is yours. Its existing keys still work: revoke those that you don’t know, and review its limits.";

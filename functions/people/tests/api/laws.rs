@@ -57,7 +57,9 @@ async fn dashboard_pages_escape_hostile_names() {
     let agent = world.agent(OWNER).await;
     let path = format!("/agents/{agent}");
     let edit = async |method: &str, below: &str, body| world.edit(OWNER, method, &format!("{path}{below}"), body).await;
-    edit("PATCH", "", json!({"name": HOSTILE})).await.ok();
+    edit("PATCH", "", json!({"name": HOSTILE, "labels": {"team": HOSTILE}}))
+        .await
+        .ok();
     let limits = json!({"max_per_call_units": 100, "max_per_day_units": 200, "require_approval_above_units": 10});
     edit("PATCH", "/services/lab", limits).await.ok();
     edit("PATCH", "/services/maps", json!({"enabled": false})).await.ok();
@@ -93,6 +95,8 @@ async fn dashboard_pages_escape_hostile_names() {
     let escaped = "&quot;&gt;&lt;script&gt;alert";
     for (page, text) in [
         ("/dashboard", escaped),
+        ("/dashboard/agents", escaped),
+        (&*format!("/dashboard/agents?label=team&q={agent}"), escaped),
         ("/dashboard/approvals", escaped),
         ("/dashboard/approvals/waiting", escaped),
         (&*format!("/dashboard/approvals?agent_id={agent}"), escaped),

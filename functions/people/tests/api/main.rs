@@ -16,6 +16,7 @@ mod support;
 mod agents;
 mod bulk;
 mod document;
+mod fleet;
 mod laws;
 mod lists;
 mod operators;

@@ -1,0 +1,219 @@
+//! The forms of the table of agents: acts on the selected agents or on one row, and "Freeze all".
+
+use crate::agents::bulk::{BulkAct, BulkTarget, MOST_AGENTS};
+use crate::agents::fleet::{self, Done, Fleet, FleetView, PATH, Report};
+use crate::redirect::see_other;
+use crate::sessions::session::{PageSession, VerifiedForm};
+use crate::state::People;
+use crate::ui::count::counted;
+use crate::ui::form::{Form, FormName};
+use crate::ui::layout::{Layout, NavItem};
+use axum::{
+    extract::State,
+    http::{HeaderValue, StatusCode, Uri, header},
+    response::{IntoResponse as _, Response},
+};
+use maud::{Markup, html};
+use purser_api::{Query, Reply};
+use purser_domain::{AgentId, LabelFilter, LabelKey, LabelValue, Labels, Result};
+use std::sync::Arc;
+
+/// The maximum number of agents that "Freeze all" counts.
+const MOST_COUNTED: usize = 1_000;
+/// The number of redirects after which "Freeze all" asks to continue. Browsers follow twenty.
+const MOST_STEPS: u32 = 15;
+/// The path of "Freeze all".
+const FREEZE_ALL: &str = "/dashboard/freeze-all";
+
+/// `GET` of a path to which the table's forms are posted: redirects to the table.
+pub(crate) async fn back() -> Response {
+    see_other(PATH)
+}
+
+/// `POST /dashboard/agents/bulk`. The buttons of a row name the act and have the agent's id as their value.
+pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
+    let view = FleetView::of(&mut Query::without_blanks(&uri));
+    let mut form = posted.form(FormName::BulkLabel);
+    let row = ["freeze", "unfreeze", "restore"].into_iter();
+    let row = row
+        .map(|act| (act, form.text(act).to_owned()))
+        .find(|(_, id)| !id.is_empty());
+    let (act, ids) = match row {
+        Some((act, id)) => (act.to_owned(), vec![id]),
+        None => (
+            form.text("act").to_owned(),
+            form.distinct_words("agent").into_iter().map(str::to_owned).collect(),
+        ),
+    };
+    let ids: Vec<AgentId> = ids.iter().filter_map(|id| AgentId::parse(id)).collect();
+    let layout = Layout::of(&posted.session, people.now());
+    let problem = if ids.is_empty() {
+        Some("Nothing was changed: select at least one agent.".to_owned())
+    } else if ids.len() > MOST_AGENTS {
+        Some(format!("Nothing was changed: select at most {MOST_AGENTS} agents."))
+    } else {
+        None
+    };
+    if problem.is_some() {
+        let layout = Layout { problem, ..layout };
+        let fleet = Fleet::read(&people, &posted.session.person, view.clone()).await?;
+        return Ok(fleet::page(&layout, &view, Some(&fleet), None));
+    }
+    let (act, done) = match act.as_str() {
+        "freeze" => (BulkAct::Freeze, Done::Frozen),
+        "unfreeze" => (BulkAct::Unfreeze, Done::Unfrozen),
+        "archive" => (BulkAct::Archive, Done::Archived),
+        "restore" => (BulkAct::Restore, Done::Restored),
+        "add-label" | "remove-label" => {
+            let Some(act) = label_act(&mut form, act == "add-label") else {
+                let layout = Layout {
+                    typed: Some(form),
+                    ..layout
+                };
+                return Ok((StatusCode::BAD_REQUEST, label_page(&layout, &view, &ids)).into_response());
+            };
+            (act, Done::Labelled)
+        }
+        _ => return Ok(label_page(&layout, &view, &ids).into_response()),
+    };
+    let target = BulkTarget::Agents(ids);
+    let result = people.edit_agents(&posted.session.person, target, &act).await?;
+    Ok(see_other(&Report::new(done, &result.outcomes).address(&view)))
+}
+
+/// The act that adds or removes the label that was entered.
+fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
+    let label = LabelFilter::parse(form.text("label"));
+    let act = match label {
+        Some(LabelFilter { key, .. }) if !adds => Some(BulkAct::Unlabel(vec![key])),
+        Some(LabelFilter {
+            key,
+            value: Some(value),
+        }) => Labels::of([(key, value)]).map(BulkAct::Label),
+        Some(LabelFilter { value: None, .. }) | None => None,
+    };
+    if act.is_none() {
+        let form_of = if adds {
+            "key=value, such as team=search"
+        } else {
+            "its key, such as team"
+        };
+        form.wrong("label", format!("Label: enter {form_of}."));
+    }
+    act
+}
+
+/// The page that asks which label the selected agents get or lose.
+fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
+    let agents = counted(ids.len(), "agent");
+    let longest = LabelKey::MAX.saturating_add(LabelValue::MAX).saturating_add(1);
+    layout.page(
+        "Label agents",
+        NavItem::Agents,
+        &html! {
+            p.crumb { a href=(view.address(PATH)) { "Agents" } }
+            h1 { "Label " (agents) }
+            section.card aria-label="Label" {
+                (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
+                    @for id in ids { input type="hidden" name="agent" value=(id); }
+                    (layout.inputs(FormName::BulkLabel).line("label", "Label, as key=value", "", longest))
+                    p.hint {
+                        "For example team=search. A new value replaces that of the same key. To remove a label, its key suffices."
+                    }
+                    div.actions {
+                        button.primary type="submit" name="act" value="add-label" { "Add to " (agents) }
+                        button type="submit" name="act" value="remove-label" { "Remove from " (agents) }
+                    }
+                }))
+            }
+        },
+    )
+}
+
+/// `GET /dashboard/freeze-all`: the confirmation. With the report of an interrupted run, it offers to continue.
+pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::of(&session, people.now());
+    let most = MOST_COUNTED.saturating_add(1);
+    let ids = people
+        .ledger
+        .ids_of_agents(session.person.id.as_str(), Some(most))
+        .await?;
+    let agents = if ids.len() > MOST_COUNTED {
+        format!("more than {MOST_COUNTED} agents")
+    } else {
+        counted(ids.len(), "agent")
+    };
+    let mut query = Query::without_blanks(&uri);
+    let (view, report) = (FleetView::of(&mut query), Report::of(&mut query));
+    let so_far = report.filter(|report| report.count() > 0);
+    let action = crate::address::address(FREEZE_ALL, step(&view, so_far.as_ref(), 0));
+    Ok(layout
+        .page(
+            "Freeze all agents",
+            NavItem::Agents,
+            &html! {
+                p.crumb { a href=(PATH) { "Agents" } }
+                h1 { "Freeze all agents" }
+                @if let Some(report) = &so_far {
+                    div.message.warn role="status" {
+                        p { strong { "Not done yet." } " " (counted(report.count(), "agent")) " so far: continue with the rest." }
+                    }
+                }
+                section.card aria-label="Freeze all agents" {
+                    p {
+                        "You own " (agents) ". Every payment of each is refused, including approved ones, until you unfreeze it. "
+                        "Agents that are frozen already, or archived, stay so."
+                    }
+                    (layout.form(&action, &html! {
+                        button.danger type="submit" { @if so_far.is_some() { "Continue" } @else { "Freeze " (agents) } }
+                    }))
+                }
+            },
+        )
+        .into_response())
+}
+
+/// The parameters of a step of "Freeze all".
+fn step(view: &FleetView, report: Option<&Report>, step: u32) -> Vec<(&'static str, Option<String>)> {
+    let mut parameters = report.map(Report::parameters).unwrap_or_default();
+    parameters.push(("cursor", view.cursor()));
+    parameters.push(("step", (step > 0).then(|| step.to_string())));
+    parameters
+}
+
+/// `POST /dashboard/freeze-all`: freezes up to a hundred agents, and redirects to the next step until all are frozen.
+///
+/// The redirect is a 307, which repeats the form's `POST` (RFC 9110 §15.4.8), so no script is needed. A run that is
+/// interrupted can be started again.
+pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
+    let mut query = Query::without_blanks(&uri);
+    let (view, report) = (FleetView::of(&mut query), Report::of(&mut query));
+    let steps = query
+        .integer("step", 0, MOST_STEPS)
+        .unwrap_or_default()
+        .saturating_add(1);
+    let target = BulkTarget::All {
+        label: None,
+        from: view.from(),
+    };
+    let result = people
+        .edit_agents(&posted.session.person, target, &BulkAct::Freeze)
+        .await?;
+    let mut report = report.unwrap_or_else(|| Report::new(Done::Frozen, &[]));
+    report.add(&result.outcomes);
+    let Some(next) = result.next else {
+        return Ok(see_other(&report.address(&FleetView::default())));
+    };
+    let address = |steps| crate::address::address(FREEZE_ALL, step(&FleetView::at(next), Some(&report), steps));
+    if steps >= MOST_STEPS {
+        return Ok(see_other(&address(0)));
+    }
+    Ok(again(&address(steps))?)
+}
+
+/// A redirect that repeats the request's method and body.
+fn again(address: &str) -> Result<Response> {
+    let address = HeaderValue::from_str(address);
+    let address = address.map_err(|error| purser_domain::Error::internal("continuing with the next agents", error))?;
+    Ok((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, address)]).into_response())
+}
