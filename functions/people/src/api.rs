@@ -15,6 +15,7 @@ use crate::keys::api as keys;
 use crate::notices::api as notices;
 use crate::payouts::api as payouts;
 use crate::rules::api as rules;
+use crate::search::api as search;
 use crate::services::api as services;
 use crate::sessions::api as sessions;
 use crate::settlements::api as settlements;
@@ -57,6 +58,7 @@ purser_api::routes!(
     decisions::read,
     journal::settlements,
     settlements::read,
+    search::find,
     usage::read,
     audit::list,
     handovers::list,

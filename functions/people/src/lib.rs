@@ -37,6 +37,7 @@ mod payouts;
 mod redirect;
 mod request;
 mod rules;
+mod search;
 mod services;
 mod sessions;
 mod settings;

@@ -10,8 +10,8 @@
 use crate::sessions::session::page_of;
 use crate::ui::error_page::{ErrorPage, error_page};
 use crate::{
-    agents, approvals, audit, decisions, journal, notices, operators, services, sessions, settlements, state::People,
-    ui, webhooks,
+    agents, approvals, audit, decisions, journal, notices, operators, search, services, sessions, settlements,
+    state::People, ui, webhooks,
 };
 use axum::{
     Router,
@@ -63,6 +63,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/decisions", get(journal::page::decisions))
         .route("/dashboard/decisions.csv", get(journal::page::decisions_file))
         .route("/dashboard/decisions/{agent}/{transaction}", get(decisions::page::show))
+        .route("/dashboard/search", get(search::page::show))
         .route("/dashboard/settlements", get(journal::page::settlements))
         .route("/dashboard/settlements.csv", get(journal::page::settlements_file))
         .route("/dashboard/catalog", get(services::catalog_page::show))

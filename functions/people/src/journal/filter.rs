@@ -1,12 +1,12 @@
 //! The filter of the journal's lists. The API, the pages and the files parse it from the same parameters.
 
 use crate::span::Span;
+use crate::ui::list::has_text;
 use purser_api::{Query, from_to};
 use purser_domain::{
-    AgentId, Amount, DecisionResult, JournalEntry, LabelKey, LabelValue, Labels, ReceiptStatus, ServiceId,
+    Address, AgentId, Amount, DecisionResult, JournalEntry, LabelFilter, ReceiptStatus, ServiceId, parse_address,
 };
 use purser_store::{Filter, JournalPart};
-use std::fmt;
 
 /// A list of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,49 +34,14 @@ pub(crate) struct JournalFilter {
     pub(crate) service: Option<ServiceId>,
     /// Only refusals and escalations with this `error` or `reason`.
     pub(crate) reason: Option<String>,
+    /// Only entries with this payee.
+    pub(crate) pay_to: Option<Address>,
     /// Only entries of at least this amount.
     pub(crate) least: Option<Amount>,
     /// Only entries of at most this amount.
     pub(crate) most: Option<Amount>,
     /// Only entries of this time range.
     pub(crate) span: Span,
-}
-
-/// A label by which a list is filtered: a key with any value, or a key and a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LabelFilter {
-    pub(crate) key: LabelKey,
-    pub(crate) value: Option<LabelValue>,
-}
-
-impl LabelFilter {
-    pub(crate) const FORM: &'static str = "must be a label’s key, or a key, `=` and a value";
-
-    /// Parses `team` or `team=search`; `None` for any other text.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (key, value) = match text.split_once('=') {
-            Some((key, value)) => (key, Some(LabelValue::parse(value)?)),
-            None => (text, None),
-        };
-        let key = LabelKey::parse(key)?;
-        Some(Self { key, value })
-    }
-
-    /// Whether these labels have it.
-    pub(crate) fn is_in(&self, labels: &Labels) -> bool {
-        let found = labels.get(&self.key);
-        found.is_some_and(|found| self.value.as_ref().is_none_or(|value| value == found))
-    }
-}
-
-/// As [`LabelFilter::parse`] reads it.
-impl fmt::Display for LabelFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.value {
-            Some(value) => write!(f, "{}={value}", self.key),
-            None => write!(f, "{}", self.key),
-        }
-    }
 }
 
 impl JournalFilter {
@@ -93,6 +58,7 @@ impl JournalFilter {
             status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
             service: service(query),
             reason: query.text("reason"),
+            pay_to: query.read("pay_to", |text| parse_address(text).ok(), "must be an address"),
             least: query.read("min_amount_units", units, UNITS),
             most: query.read("max_amount_units", units, UNITS),
             span: Span { from, to },
@@ -109,6 +75,7 @@ impl JournalFilter {
             ("status", self.status.map(|status| status.name().to_owned())),
             ("service_id", self.service.map(|service| service.to_string())),
             ("reason", self.reason.clone()),
+            ("pay_to", self.pay_to.map(|pay_to| pay_to.to_string())),
             ("min_amount_units", self.least.map(|amount| amount.units().to_string())),
             ("max_amount_units", self.most.map(|amount| amount.units().to_string())),
             ("from", self.span.from.map(|at| at.to_string())),
@@ -145,20 +112,16 @@ impl JournalFilter {
             (list == JournalList::Decisions || entry.payment.is_some())
                 && self.agent.is_none_or(|agent| entry.agent == agent)
                 && self.name.as_ref().is_none_or(|name| has_text(&entry.agent_name, name))
-                && self.label.as_ref().is_none_or(|label| label.is_in(&entry.labels))
+                && self.label.as_ref().is_none_or(|label| label.accepts(&entry.labels))
                 && self.result.is_none_or(|result| entry.result == result)
                 && self
                     .status
                     .is_none_or(|status| entry.state().is_some_and(|state| state.status() == status))
                 && self.service.is_none_or(|service| entry.service == Some(service))
                 && self.reason.as_ref().is_none_or(has_reason)
+                && self.pay_to.is_none_or(|pay_to| entry.pay_to == pay_to)
                 && self.least.is_none_or(|least| entry.amount >= least)
                 && self.most.is_none_or(|most| entry.amount <= most),
         )
     }
-}
-
-/// Whether a name contains the text, regardless of case.
-fn has_text(name: &str, text: &str) -> bool {
-    name.to_lowercase().contains(&text.trim().to_lowercase())
 }

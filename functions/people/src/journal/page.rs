@@ -228,6 +228,7 @@ fn filters(shown: &Shown<'_>) -> Markup {
             @if list == JournalList::Decisions && filter.reason.is_some() {
                 (text_field("reason", "reason", "Reason", filter.reason.as_deref().unwrap_or_default()))
             }
+            @if let Some(pay_to) = filter.pay_to { (text_field("pay-to", "pay_to", "Payee", &pay_to.to_string())) }
             (text_field("min", "min", "From $", &amount(filter.least)))
             (text_field("max", "max", "To $", &amount(filter.most)))
             (date_fields(filter.span.from, filter.span.to))

@@ -39,6 +39,7 @@ pub(crate) enum NavItem {
     Approvals,
     Decisions,
     Settlements,
+    Search,
     Catalog,
     Webhooks,
     Audit,
@@ -101,6 +102,10 @@ impl Layout {
                     div.bar-inner {
                         (brand())
                         (self.navigation(here))
+                        form.search method="get" action="/dashboard/search" role="search" {
+                            label.sr for="search" { "Search ids, transactions, payees, hosts and agents" }
+                            input id="search" type="search" name="q" maxlength="100" placeholder="Search" autocomplete="off" spellcheck="false";
+                        }
                         div.who {
                             a.button.danger href="/dashboard/freeze-all" { "Freeze all" }
                             a.person href="/dashboard/sessions" title=(format!("{}: your sessions", self.person))

@@ -104,7 +104,7 @@ pub(crate) fn text_field(id: &str, field: &str, label: &str, text: &str) -> Mark
 
 /// Whether a name contains the text, regardless of case.
 pub(crate) fn has_text(name: &str, text: &str) -> bool {
-    name.to_lowercase().contains(&text.to_lowercase())
+    name.to_lowercase().contains(&text.trim().to_lowercase())
 }
 
 /// A filter of a list. Each option has a value, a text, and whether it is selected.

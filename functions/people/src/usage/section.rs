@@ -2,7 +2,7 @@
 
 use crate::agents::fleet::nearest;
 use crate::agents::spend::AgentSpend;
-use crate::journal::filter::{JournalFilter, LabelFilter};
+use crate::journal::filter::JournalFilter;
 use crate::ui::bar::{HIGH, share};
 use crate::ui::chart::chart;
 use crate::ui::labels;
@@ -10,7 +10,7 @@ use crate::ui::list::columns;
 use crate::ui::money::money;
 use crate::usage::spending::{Period, Spending};
 use maud::{Markup, html};
-use purser_domain::{Catalog, UsageTotals};
+use purser_domain::{Catalog, LabelFilter, UsageTotals};
 
 /// The section of the overview with the spending and the agents that are close to a cap. `shown` are the agents on the
 /// overview.

@@ -1,0 +1,102 @@
+//! `GET /search`.
+
+use crate::search::operations::{Found, LONGEST};
+use crate::state::People;
+use axum::Json;
+use axum::extract::State;
+use axum::http::Uri;
+use purser_api::{Failure, Query, SessionToken};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of a search.
+    pub(crate) SearchErrors: 400, 401, 403, 429, 500;
+}
+
+/// Something that a search found.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SearchResult)]
+pub(crate) struct FoundView {
+    /// `agent`, `decision`, `settlement`, `approval`, `payee` or `service`.
+    #[schema(value_type = String, example = "settlement")]
+    kind: &'static str,
+    /// Its id; for a payee, the address.
+    id: String,
+    /// The agent that it is about; null for a payee and a service.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    agent_id: Option<String>,
+    /// The name of the agent or the service; null for a payee.
+    #[schema(required)]
+    name: Option<String>,
+    /// The path of the page about it.
+    #[schema(example = "/dashboard/agents/018f2f6e-0c00-7000-8000-000000000001")]
+    path: String,
+}
+
+impl From<&Found> for FoundView {
+    fn from(found: &Found) -> Self {
+        let (id, agent_id, name) = match found {
+            Found::Agent(agent) => (agent.id.to_string(), Some(agent.id), Some(agent.name.clone())),
+            Found::Decision(entry) => {
+                let id = match entry.payment {
+                    Some(_) => entry.place.to_string(),
+                    None => entry.transaction.to_string(),
+                };
+                (id, Some(entry.agent), Some(entry.agent_name.clone()))
+            }
+            Found::Approval(approval) => (approval.id.to_string(), Some(approval.agent), None),
+            Found::Payee(address) => (address.to_string(), None, None),
+            Found::Service(service) => (service.id.to_string(), None, Some(service.name.clone())),
+        };
+        Self {
+            kind: found.kind(),
+            id,
+            agent_id: agent_id.map(|id| id.to_string()),
+            name,
+            path: found.path(),
+        }
+    }
+}
+
+/// What a search found.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SearchResults)]
+pub(crate) struct ResultsView {
+    results: Vec<FoundView>,
+    /// The number of results.
+    count: usize,
+}
+
+/// Find an agent, decision, settlement or approval by its ID, a payment by its transaction hash, payments by their
+/// payee, and agents and services by a part of their name or host.
+#[utoipa::path(
+    get,
+    path = "/search",
+    operation_id = "search",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("q" = String, Query, max_length = 100, description = "The text to search for.")),
+    responses((status = 200, body = ResultsView, description = "What belongs to you. Payments appear a few seconds after they are made."), SearchErrors)
+)]
+pub(crate) async fn find(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+) -> Result<Json<ResultsView>, Failure> {
+    let person = people.authenticate(token).await?;
+    let mut query = Query::of(&uri);
+    let text = query.read("q", text, format!("must be a text of at most {LONGEST} characters"));
+    query.finish()?;
+    let found = people.search(&person, &text.unwrap_or_default()).await?;
+    let results: Vec<FoundView> = found.iter().map(FoundView::from).collect();
+    Ok(Json(ResultsView {
+        count: results.len(),
+        results,
+    }))
+}
+
+fn text(text: &str) -> Option<String> {
+    (text.chars().count() <= LONGEST).then(|| text.to_owned())
+}

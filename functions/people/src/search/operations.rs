@@ -1,0 +1,147 @@
+//! What a text leads to. Each kind of text is looked up by its own key, so that a search takes some ten read units
+//! however much there is; a list that has to be searched is a link to it.
+
+use crate::agents::listing::AgentFilter;
+use crate::caller::Caller;
+use crate::journal::filter::JournalFilter;
+use crate::state::People;
+use crate::ui::list::has_text;
+use crate::ui::paths;
+use purser_domain::{
+    Address, Agent, AgentId, Approval, ApprovalId, Catalog, ErrorKind, JournalEntry, Result, Service, TxHash,
+    parse_address,
+};
+use purser_store::AgentOrder;
+use uuid::Uuid;
+
+/// The maximum number of characters of a search.
+pub(crate) const LONGEST: usize = 100;
+/// The maximum number of agents and of services that a search shows.
+const SHOWN: u32 = 10;
+
+/// What a search found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Agent(Box<Agent>),
+    /// A decision, with its payment if it has one.
+    Decision(Box<JournalEntry>),
+    Approval(Box<Approval>),
+    /// The payments to an address.
+    Payee(Address),
+    /// The payments for a service.
+    Service(Box<Service>),
+}
+
+impl Found {
+    /// The name of its kind.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Agent(_) => "agent",
+            Self::Decision(entry) if entry.payment.is_some() => "settlement",
+            Self::Decision(_) => "decision",
+            Self::Approval(_) => "approval",
+            Self::Payee(_) => "payee",
+            Self::Service(_) => "service",
+        }
+    }
+
+    /// The path of the page about it.
+    pub(crate) fn path(&self) -> String {
+        let list = |filter: JournalFilter| crate::address::address("/dashboard/decisions", filter.parameters());
+        match self {
+            Self::Agent(agent) => paths::agent(agent.id),
+            Self::Decision(entry) => match &entry.payment {
+                Some(_) => entry.settlement().map_or_else(
+                    || paths::decision(entry.agent, entry.transaction),
+                    |settlement| paths::receipt(entry.agent, settlement),
+                ),
+                None => paths::decision(entry.agent, entry.transaction),
+            },
+            Self::Approval(approval) => paths::approval(approval.agent, approval.id),
+            Self::Payee(address) => list(JournalFilter {
+                pay_to: Some(*address),
+                ..JournalFilter::default()
+            }),
+            Self::Service(service) => list(JournalFilter {
+                service: Some(service.id),
+                ..JournalFilter::default()
+            }),
+        }
+    }
+}
+
+impl People {
+    /// What a text leads to, among the person's own: empty if there is nothing.
+    pub(crate) async fn search(&self, person: &Caller, text: &str) -> Result<Vec<Found>> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Ok(id) = Uuid::try_parse(text) {
+            return self.find_id(person, id).await;
+        }
+        if let Some(hash) = TxHash::parse(&text.to_lowercase()) {
+            let entry = self.usage.entry_of_transaction(&person.id, hash).await?;
+            return Ok(entry
+                .into_iter()
+                .map(|entry| Found::Decision(Box::new(entry)))
+                .collect());
+        }
+        if let Ok(address) = parse_address(text) {
+            return Ok(vec![Found::Payee(address)]);
+        }
+        let filter = AgentFilter {
+            text: text.to_owned(),
+            ..AgentFilter::default()
+        };
+        let agents = self.list_agents(person, &filter, AgentOrder::NewestFirst, None, SHOWN);
+        let (agents, edition) = tokio::try_join!(agents, self.catalog())?;
+        let agents = agents
+            .items
+            .into_iter()
+            .map(|owned| Found::Agent(Box::new(owned.agent().clone())));
+        let services = services(&edition.catalog, text).map(|service| Found::Service(Box::new(service.clone())));
+        Ok(agents.chain(services).collect())
+    }
+
+    /// The agent, decision, settlement or approval with this id.
+    async fn find_id(&self, person: &Caller, id: Uuid) -> Result<Vec<Found>> {
+        let agent = own(self.own_agent(person, AgentId::from_uuid(id)).await)?;
+        if let Some(owned) = agent {
+            return Ok(vec![Found::Agent(Box::new(owned.agent().clone()))]);
+        }
+        let (entry, approval) = tokio::try_join!(
+            self.usage.entry_of(&person.id, id),
+            self.ledger.approval(ApprovalId::from_uuid(id)),
+        )?;
+        let mut found: Vec<Found> = entry
+            .into_iter()
+            .map(|entry| Found::Decision(Box::new(entry)))
+            .collect();
+        if let Some(approval) = approval
+            && own(self.own_agent(person, approval.agent).await)?.is_some()
+        {
+            found.push(Found::Approval(Box::new(approval)));
+        }
+        Ok(found)
+    }
+}
+
+/// The value, or `None` where the person has none.
+fn own<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The services whose name, slug or host contains the text.
+fn services<'a>(catalog: &'a Catalog, text: &'a str) -> impl Iterator<Item = &'a Service> {
+    let is_found = move |service: &&Service| {
+        let operations = service.operations.iter();
+        let mut hosts = operations.filter_map(|operation| operation.endpoint.host_str());
+        has_text(&service.name, text) || has_text(service.slug.as_str(), text) || hosts.any(|host| has_text(host, text))
+    };
+    catalog.services().iter().filter(is_found).take(10)
+}

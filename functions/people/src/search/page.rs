@@ -1,0 +1,66 @@
+//! The page of a search.
+
+use crate::redirect::see_other;
+use crate::search::operations::{Found, LONGEST};
+use crate::sessions::session::PageSession;
+use crate::state::People;
+use crate::ui::datetime::exact;
+use crate::ui::labels;
+use crate::ui::layout::{Layout, NavItem};
+use crate::ui::list::search_field;
+use crate::ui::money::money;
+use axum::{extract::State, http::Uri, response::IntoResponse as _};
+use maud::{Markup, html};
+use purser_api::{Query, Reply};
+use std::sync::Arc;
+
+/// `GET /dashboard/search`. A single result is shown at once.
+pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let text: String = Query::of(&uri)
+        .text("q")
+        .unwrap_or_default()
+        .chars()
+        .take(LONGEST)
+        .collect();
+    let found = people.search(&session.person, &text).await?;
+    if let [only] = found.as_slice() {
+        return Ok(see_other(&only.path()));
+    }
+    let layout = Layout::of(&session, people.now());
+    Ok(search_page(&layout, text.trim(), &found).into_response())
+}
+
+fn search_page(layout: &Layout, text: &str, found: &[Found]) -> Markup {
+    layout.page(
+        "Search",
+        NavItem::Search,
+        &html! {
+            h1 { "Search" }
+            form.filters method="get" action="/dashboard/search" {
+                (search_field("search", "Text", text))
+                button type="submit" { "Search" }
+            }
+            p.hint { "An id, a transaction hash, a payee’s address, a host, or a part of an agent’s or service’s name." }
+            @if text.is_empty() { } @else if found.is_empty() { p.empty { "Nothing of yours matches “" (text) "”." } } @else {
+                ul.rows { @for found in found { li.row { (result(found)) } } }
+            }
+        },
+    )
+}
+
+fn result(found: &Found) -> Markup {
+    html! {
+        div.row-main {
+            a href=(found.path()) {
+                @match found {
+                    Found::Agent(agent) => (agent.name),
+                    Found::Decision(entry) => { (money(entry.amount)) " by " (entry.agent_name) ", " (exact(entry.at)) },
+                    Found::Approval(approval) => { "Approval of " (money(approval.amount)) ", " (exact(approval.created_at)) },
+                    Found::Payee(address) => { "Payments to " (labels::short_wallet(*address)) },
+                    Found::Service(service) => { "Payments for " (service.name) },
+                }
+            }
+            " " span.muted { (found.kind()) }
+        }
+    }
+}
