@@ -223,8 +223,8 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                         }
                         @if let Some(object) = &act.object { div { dt { "Of" } dd { code.long { (object) } } } }
                         @if matches!(actor, Actor::Person { .. }) {
-                            div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("not known")) } }
-                            div { dt { "Program" } dd { (source.user_agent.as_deref().unwrap_or("not told")) } }
+                            div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("unknown")) } }
+                            div { dt { "Program" } dd { (source.user_agent.as_deref().unwrap_or("unknown")) } }
                         }
                         div { dt { "By" } dd { (by(actor)) } }
                         @if !source.request_id.is_empty() {
@@ -324,6 +324,7 @@ const fn words(kind: AuditKind) -> &'static str {
         AuditKind::PaidOut => "Pay out",
         AuditKind::ApprovalApproved => "Approve a payment",
         AuditKind::ApprovalRejected => "Reject a payment",
+        AuditKind::ApprovalWithdrawn => "Withdraw an approval",
         AuditKind::WebhookCreated => "Make a webhook",
         AuditKind::WebhookEdited => "Edit a webhook",
         AuditKind::WebhookSecretRotated => "Rotate a webhook’s secret",

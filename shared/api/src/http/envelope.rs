@@ -538,7 +538,8 @@ const fn key_lacks(missing: KeyLack) -> &'static str {
 fn no_longer_pending(status: ApprovalStatus) -> String {
     match status {
         ApprovalStatus::Expired => "this approval has expired; the agent has to ask again".to_owned(),
-        ApprovalStatus::Pending | ApprovalStatus::Approved | ApprovalStatus::Rejected | ApprovalStatus::Executed => {
+        ApprovalStatus::Pending => "this request waits for a decision; reject it instead".to_owned(),
+        ApprovalStatus::Approved | ApprovalStatus::Rejected | ApprovalStatus::Executed => {
             format!("this approval is {} already", status.name())
         }
     }

@@ -53,6 +53,8 @@ named! {
         ApprovalApproved = "approval_approved",
         /// An approval was rejected.
         ApprovalRejected = "approval_rejected",
+        /// An approval that no payment had used was withdrawn.
+        ApprovalWithdrawn = "approval_withdrawn",
         /// A webhook was created.
         WebhookCreated = "webhook_created",
         /// A webhook's URL or events were edited.

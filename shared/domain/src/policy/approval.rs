@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pending ──approve──▶ approved ──retry──▶ executed (once)
-//!    │                    │
+//!    │                    ├──withdraw──▶ rejected
 //!    ├──reject──▶ rejected└──time──▶ expired
 //!    └──time──▶ expired
 //! ```
@@ -154,10 +154,43 @@ impl Approval {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Duration, Metadata, ProviderRequest, Url};
     use uuid::Uuid;
+
+    /// A pending approval of an amount of zero.
+    pub(crate) fn approval() -> Approval {
+        let agent = AgentId::from_uuid(Uuid::nil());
+        let fingerprint = Fingerprint::of_text("x");
+        Approval {
+            id: ApprovalId::of(agent, &fingerprint, 0),
+            agent,
+            owner: "o".to_owned(),
+            key: KeyId(1),
+            transaction: TransactionId::from_uuid(Uuid::nil()),
+            fingerprint,
+            service: ServiceId::from_uuid(Uuid::nil()),
+            operation: OperationSlug::parse("a.b").unwrap(),
+            amount: Amount::ZERO,
+            pay_to: Address::ZERO,
+            call: CallDescription {
+                request: ProviderRequest {
+                    method: "GET".to_owned(),
+                    url: Url::parse("https://a.example/").unwrap(),
+                    body_hash: None,
+                },
+                target_url: None,
+                metadata: Metadata::default(),
+                catalog_price: None,
+            },
+            threshold: Amount::ZERO,
+            rule: None,
+            created_at: Timestamp::EPOCH,
+            expires_at: Timestamp::EPOCH.after(Duration::DAY),
+            resolution: Resolution::Pending,
+        }
+    }
 
     #[test]
     fn expiry_only_affects_pending_and_approved_approvals() {
@@ -189,34 +222,11 @@ mod tests {
             ),
         ];
         for (resolution, before, after) in rows {
-            let agent = AgentId::from_uuid(Uuid::nil());
-            let fingerprint = Fingerprint::of_text("x");
             let approval = Approval {
-                id: ApprovalId::of(agent, &fingerprint, 0),
-                agent,
-                owner: "o".to_owned(),
-                key: KeyId(1),
-                transaction: TransactionId::from_uuid(Uuid::nil()),
-                fingerprint,
-                service: ServiceId::from_uuid(Uuid::nil()),
-                operation: OperationSlug::parse("a.b").unwrap(),
-                amount: Amount::ZERO,
-                pay_to: Address::ZERO,
-                call: CallDescription {
-                    request: ProviderRequest {
-                        method: "GET".to_owned(),
-                        url: Url::parse("https://a.example/").unwrap(),
-                        body_hash: None,
-                    },
-                    target_url: None,
-                    metadata: Metadata::default(),
-                    catalog_price: None,
-                },
-                threshold: Amount::ZERO,
-                rule: None,
                 created_at: created,
                 expires_at: expires,
                 resolution,
+                ..approval()
             };
             assert_eq!(
                 (approval.status(last), approval.status(expires)),

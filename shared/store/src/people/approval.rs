@@ -12,6 +12,7 @@ use crate::{
     codec::ledger::Ledger,
     transact::{Transaction, TransactionOutcome},
 };
+use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{Approval, ApprovalId, ApprovalResolution, Resolution, Result};
 
 /// A person's decision on an approval.
@@ -71,19 +72,43 @@ impl Ledger {
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
         };
         let update = self
+            .ruling(id, set, state, ruling)
+            .condition_expression("st = :pending AND ends > :now AND #owner = :by")
+            .expression_attribute_values(":pending", text(PENDING));
+        let is_ours = |resolution: &Resolution| match (verdict, resolution) {
+            (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
+            | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
+            _ => false,
+        };
+        self.resolved(id, update, ruling, audit, is_ours).await
+    }
+
+    /// The update of an approval that stores a ruling, without its condition.
+    fn ruling(&self, id: ApprovalId, set: &str, state: &str, ruling: &ApprovalResolution) -> UpdateBuilder {
+        let update = self
             .update(&Key::approval(id))
             .update_expression(set)
-            .condition_expression("st = :pending AND ends > :now AND #owner = :by")
             .expression_attribute_names("#by", "by")
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":state", text(state))
-            .expression_attribute_values(":pending", text(PENDING))
             .expression_attribute_values(":now", ruling.at.write())
             .expression_attribute_values(":by", ruling.by.write());
-        let update = match &ruling.note {
+        match &ruling.note {
             None => update,
             Some(note) => update.expression_attribute_values(":note", note.write()),
-        };
+        }
+    }
+
+    /// Sends the update with its row of the audit log. `is_ours` is whether a state that refused it is the one that an
+    /// earlier attempt of the same ruling has stored.
+    async fn resolved(
+        &self,
+        id: ApprovalId,
+        update: UpdateBuilder,
+        ruling: &ApprovalResolution,
+        audit: &AuditEntry,
+        is_ours: impl Fn(&Resolution) -> bool,
+    ) -> Result<Resolved> {
         let mut transaction = Transaction::new();
         transaction.update(Role::Approval, update)?;
         transaction.audit(Role::Audit, audit)?;
@@ -101,16 +126,35 @@ impl Ledger {
         if approval.owner != ruling.by {
             return Ok(Resolved::NotFound);
         }
-        let ours = match (verdict, &approval.resolution) {
-            (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
-            | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
-            _ => false,
-        };
-        Ok(if ours {
+        Ok(if is_ours(&approval.resolution) {
             Resolved::Done(approval)
         } else {
             Resolved::Already(approval)
         })
+    }
+
+    /// Rejects an approved request that no payment has used and that has not expired. It belongs to the person of the
+    /// ruling. The write and the payment that would use the approval are conditional on the same state, so only one of
+    /// them is stored.
+    ///
+    /// A repetition returns `Done`; an approval in any other state returns `Already`.
+    pub async fn withdraw_approval(
+        &self,
+        id: ApprovalId,
+        ruling: &ApprovalResolution,
+        audit: &AuditEntry,
+    ) -> Result<Resolved> {
+        // The note of the approval does not explain the rejection.
+        let set = match ruling.note {
+            None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
+            Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
+        };
+        let update = self.ruling(id, set, REJECTED, ruling);
+        let update = update
+            .condition_expression("st = :approved AND ends > :now AND #owner = :by")
+            .expression_attribute_values(":approved", text(APPROVED));
+        let is_ours = |resolution: &Resolution| matches!(resolution, Resolution::Rejected(found) if found == ruling);
+        self.resolved(id, update, ruling, audit, is_ours).await
     }
 
     /// The approval in an item, with the id from the item's key.

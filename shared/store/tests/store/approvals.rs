@@ -1,7 +1,7 @@
 //! Escalations: one request, one open approval, one use.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
-use purser_domain::{ApprovalId, ApprovalStatus, Duration, Timestamp};
+use purser_domain::{ApprovalId, ApprovalResolution, ApprovalStatus, Duration, Timestamp};
 use purser_store::{ApprovalDecision, Backoff, DecisionKeys, Ledger, Reserved, Resolved};
 use purser_testkit::{
     DECISIONS, Emulator, LEDGER, ProxyConfig,
@@ -155,6 +155,81 @@ async fn a_verdict_is_given_once_and_in_time() {
         .await
         .unwrap();
     assert!(matches!(second, Resolved::Already(approval) if approval.status(start) == ApprovalStatus::Approved));
+}
+
+#[tokio::test]
+async fn an_approval_is_withdrawn_only_while_it_is_unused() {
+    let (emulator, ledger) = ledger_with(1_000, 10).await;
+    let start = sample::start();
+    let withdraw = async |id, at, by: &str| {
+        let ruling = ApprovalResolution {
+            by: by.to_owned(),
+            ..sample::ruling(at)
+        };
+        ledger.withdraw_approval(id, &ruling, &sample::audit()).await.unwrap()
+    };
+    let owner = sample::ruling(start).by;
+    let id = ask(&ledger, "k", start).await;
+    let is = |resolved, expected| matches!(resolved, Resolved::Already(approval) if approval.status(start) == expected);
+    assert!(is(withdraw(id, start, &owner).await, ApprovalStatus::Pending));
+    let noted = ApprovalResolution {
+        note: Some("fine".to_owned()),
+        ..sample::ruling(start)
+    };
+    let audit = sample::audit();
+    let approved = ledger.resolve_approval(id, ApprovalDecision::Approve, &noted, &audit);
+    assert!(matches!(approved.await.unwrap(), Resolved::Done(_)));
+    assert_eq!(withdraw(id, start, "somebody").await, Resolved::NotFound);
+    assert!(is(
+        withdraw(id, start.after(Duration::DAY), &owner).await,
+        ApprovalStatus::Approved
+    ));
+    for _ in 0..2 {
+        let Resolved::Done(approval) = withdraw(id, start, &owner).await else {
+            panic!("not withdrawn")
+        };
+        assert_eq!(approval.status(start), ApprovalStatus::Rejected);
+        assert_eq!(
+            approval.ruling().unwrap().note,
+            None,
+            "the note of the approval is gone"
+        );
+    }
+    let retried = authorize(&ledger, &retry("k", id), start).await.unwrap();
+    assert!(!matches!(retried, Answer::Allowed(_)), "{retried:?}");
+
+    // Another approval is used by a payment.
+    let used = ask(&ledger, "l", start).await;
+    approve(&ledger, used, start).await;
+    let paid = authorize(&ledger, &retry("l", used), start).await.unwrap();
+    assert!(matches!(paid, Answer::Allowed(_)), "{paid:?}");
+    assert!(is(withdraw(used, start, &owner).await, ApprovalStatus::Executed));
+    assert_sound(&emulator).await;
+}
+
+/// Whichever write is first, the other is refused.
+#[tokio::test]
+async fn a_payment_and_a_withdrawal_race_for_one_approval() {
+    for n in 0..8 {
+        let (emulator, ledger) = ledger_with(1_000, 10).await;
+        let start = sample::start();
+        let id = ask(&ledger, "k", start).await;
+        approve(&ledger, id, start).await;
+        let (request, ruling, audit) = (retry("k", id), sample::ruling(start), sample::audit());
+        let (paid, withdrawn) = if n % 2 == 0 {
+            tokio::join!(
+                authorize(&ledger, &request, start),
+                ledger.withdraw_approval(id, &ruling, &audit)
+            )
+        } else {
+            let withdraw = ledger.withdraw_approval(id, &ruling, &audit);
+            let (withdrawn, paid) = tokio::join!(withdraw, authorize(&ledger, &request, start));
+            (paid, withdrawn)
+        };
+        let is_paid = matches!(paid.unwrap(), Answer::Allowed(_));
+        assert_eq!(is_paid, matches!(withdrawn.unwrap(), Resolved::Already(_)));
+        assert_sound(&emulator).await;
+    }
 }
 
 #[tokio::test]
