@@ -31,7 +31,7 @@ pub use http::body::{Member, Nullable, Place, Problems, Schemas, json_body, json
 pub use http::client::{http, outward_http};
 pub use http::client_ip::{GatewayContext, ThrottleScope, client_ip, domain_name};
 pub use http::envelope::{ErrorBody, ProblemView};
-pub use http::etag::Cacheable;
+pub use http::etag::{Cacheable, holds_tag};
 pub use http::failure::{Failure, Reply};
 pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, Text, WEB, seconds};
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};

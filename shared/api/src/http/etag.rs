@@ -1,4 +1,6 @@
 //! Cacheable answers: those of the catalog.
+//!
+//! Their tags are weak: a tag names the content, which may be sent in several codings (`compression.rs`).
 
 use axum::{
     body::Body,
@@ -36,7 +38,7 @@ impl Cacheable {
 
     /// The answer; 304 without a body if the caller already has this body.
     pub fn answer(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
-        let mut response = if holds(request_headers, &self.tag) {
+        let mut response = if holds_tag(request_headers, &self.tag) {
             // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have had for caches.
             StatusCode::NOT_MODIFIED.into_response()
         } else {
@@ -51,10 +53,10 @@ impl Cacheable {
     }
 }
 
-/// A strong tag: half of the SHA-256 of the body. 128 bits distinguish any two bodies in practice.
+/// A weak tag: half of the SHA-256 of the body. 128 bits distinguish any two bodies in practice.
 fn tag_of(body: &[u8]) -> String {
     let digest = Sha256::digest(body);
-    let mut tag = String::from("\"");
+    let mut tag = String::from("W/\"");
     for byte in digest.iter().take(16) {
         // Writing to a string can't fail.
         let _ = write!(tag, "{byte:02x}");
@@ -64,7 +66,10 @@ fn tag_of(body: &[u8]) -> String {
 }
 
 /// Whether `If-None-Match` names the tag (RFC 9110 §13.1.2: a list, or `*`; compared weakly).
-fn holds(headers: &HeaderMap, tag: &str) -> bool {
+pub fn holds_tag(headers: &HeaderMap, tag: &str) -> bool {
+    fn opaque(tag: &str) -> &str {
+        tag.strip_prefix("W/").unwrap_or(tag)
+    }
     headers
         .get_all(header::IF_NONE_MATCH)
         .iter()
@@ -72,7 +77,7 @@ fn holds(headers: &HeaderMap, tag: &str) -> bool {
         // Our tags contain no comma, so the parts of a tag with one don't match either.
         .flat_map(|value| value.split(','))
         .map(str::trim)
-        .any(|entry| entry == "*" || entry.strip_prefix("W/").unwrap_or(entry) == tag)
+        .any(|entry| entry == "*" || opaque(entry) == opaque(tag))
 }
 
 #[cfg(test)]
@@ -82,11 +87,11 @@ mod tests {
 
     #[tokio::test]
     async fn matching_etags_return_304_without_a_body() {
-        const TAG: &str = "\"44136fa355b3678a1146ad16f7e8649e\"";
+        const TAG: &str = "W/\"44136fa355b3678a1146ad16f7e8649e\"";
         let rows: [(&[&str], u16); 8] = [
             (&[], 200),
             (&[TAG], 304),
-            (&["W/\"44136fa355b3678a1146ad16f7e8649e\""], 304),
+            (&["\"44136fa355b3678a1146ad16f7e8649e\""], 304),
             (&["*"], 304),
             (&["\"x\", \"44136fa355b3678a1146ad16f7e8649e\""], 304),
             (&["\"x\"", TAG], 304),

@@ -4,6 +4,7 @@ pub(crate) mod asserted_ip;
 pub mod body;
 pub(crate) mod client;
 pub(crate) mod client_ip;
+pub(crate) mod compression;
 pub(crate) mod envelope;
 pub(crate) mod etag;
 pub(crate) mod failure;

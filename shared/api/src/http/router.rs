@@ -1,9 +1,13 @@
 //! The middleware of every request, in all functions: [`with_middleware`].
 //!
 //! A request has an id, a body of limited size, and a deadline. In every case it gets an answer in the envelope, and is
-//! logged once, here, where it ends. Bodies, headers and keys are never logged.
+//! logged once, here, where it ends. Bodies, headers and keys are never logged. The answer is compressed last
+//! (`compression.rs`).
 
-use crate::{CallerIds, Clock, Env, Failure, RequestId, TraceId, http::envelope::ErrorBody, lambda::boot::panic_text};
+use crate::{
+    CallerIds, Clock, Env, Failure, RequestId, TraceId, http::compression::compressed, http::envelope::ErrorBody,
+    lambda::boot::panic_text,
+};
 use axum::{
     Router,
     body::Body,
@@ -51,12 +55,13 @@ impl ApiSettings {
 /// Adds the middleware to a group's router: see the module's documentation. Unknown routes, and wrong methods on known
 /// ones, are both 404 `not_found` (`docs/decisions.md` §9).
 pub fn with_middleware(router: Router, settings: ApiSettings) -> Router {
-    router
+    let router = router
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
         // axum's own limit would answer with axum's body.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(settings, handle))
+        .layer(from_fn_with_state(settings, handle));
+    compressed(router)
 }
 
 async fn not_found() -> Failure {

@@ -188,7 +188,7 @@ async fn answer_of(response: Response) -> GatewayAnswer {
             }
         }
     }
-    // Our bodies are in memory, so collecting one can't fail.
+    // Our bodies are in memory, and so is what they are compressed into, so collecting one can't fail.
     let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     let (body, is_base64_encoded) = match String::from_utf8(bytes.into()) {
         Ok(text) => (text, false),

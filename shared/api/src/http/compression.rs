@@ -1,0 +1,211 @@
+//! Compression of answers with `br` or `gzip`, as `Accept-Encoding` allows: an HTTP API compresses nothing itself.
+//!
+//! Only whole answers of a text type above 1 KB are compressed. A compressed body is binary, so the gateway gets it in
+//! base64 (`gateway.rs`), which is a third longer: still much shorter than the text that JSON would carry, so an answer
+//! that fits Lambda's 6 MB fits them compressed as well.
+//!
+//! A strong entity tag names one sequence of bytes (RFC 9110 §8.8.1), which differs between codings. Tags of cacheable
+//! content are therefore weak (`etag.rs`), and `If-None-Match` compares weakly. The tag of a version stays strong,
+//! because a client sends it back in `If-Match`, which compares strongly: such an answer, one record, is sent as it is.
+
+use axum::{
+    Router,
+    extract::Request,
+    http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Version, header},
+    middleware::{Next, from_fn},
+    response::Response,
+};
+use tower_http::{
+    CompressionLevel,
+    compression::{
+        CompressionLayer,
+        predicate::{Predicate as _, SizeAbove},
+    },
+};
+
+/// The size from which an answer is compressed, in bytes. Below it, the headers of a packet outweigh what is saved.
+const FROM: u16 = 1_024;
+
+/// The level of both codings: above it, `br` takes several times as long for a few percent.
+const LEVEL: CompressionLevel = CompressionLevel::Precise(4);
+
+/// The beginnings of the types that are compressed.
+const TYPES: [&str; 3] = ["text/", "application/json", "image/svg+xml"];
+
+/// Adds compression to a router. It is the outermost layer, so that it sees each answer as it is sent.
+pub(crate) fn compressed(router: Router) -> Router {
+    let worth_it = SizeAbove::new(FROM).and(is_compressible);
+    router
+        .layer(CompressionLayer::new().quality(LEVEL).compress_when(worth_it))
+        .layer(from_fn(as_asked))
+}
+
+fn is_compressible(status: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or_default();
+    // A stream of events is read line by line.
+    let is_text = TYPES.iter().any(|text| kind.starts_with(text)) && !kind.starts_with("text/event-stream");
+    let has_strong_tag = headers
+        .get(header::ETAG)
+        .is_some_and(|tag| !tag.as_bytes().starts_with(b"W/"));
+    is_text && !has_strong_tag && status != StatusCode::PARTIAL_CONTENT
+}
+
+/// A `HEAD` request is answered with the length of the uncompressed body. A 304 varies as the 200 would (RFC 9110
+/// §15.4.5).
+async fn as_asked(mut request: Request, next: Next) -> Response {
+    if request.method() == Method::HEAD {
+        request.headers_mut().remove(header::ACCEPT_ENCODING);
+    }
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::NOT_MODIFIED {
+        let vary = HeaderValue::from_static("accept-encoding");
+        response.headers_mut().append(header::VARY, vary);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ApiSettings, Cacheable, GatewayAnswer, answer_any, versioned, with_middleware};
+    use axum::routing::get;
+    use base64::{Engine as _, prelude::BASE64_STANDARD};
+    use lambda_http::{Context, LambdaEvent};
+    use serde_json::{json, value::to_raw_value};
+    use std::io::Read as _;
+
+    /// The text of each answer, of this many bytes.
+    fn text(size: usize) -> String {
+        "a line of a page\n".chars().cycle().take(size).collect()
+    }
+
+    fn app() -> Router {
+        let of =
+            |kind: &'static str, size: usize| get(move || async move { ([(header::CONTENT_TYPE, kind)], text(size)) });
+        let routes =
+            Router::new()
+                .route("/page", of("text/html; charset=utf-8", 4_096))
+                .route("/json", of("application/json", 4_096))
+                .route("/drawing", of("image/svg+xml", 4_096))
+                .route("/small", of("text/html; charset=utf-8", 1_023))
+                .route("/picture", of("image/png", 4_096))
+                .route("/stream", of("text/event-stream", 4_096))
+                .route(
+                    "/cached",
+                    get(|headers: HeaderMap| async move {
+                        Cacheable::text("text/css", text(4_096)).answer(&headers, "public")
+                    }),
+                )
+                .route(
+                    "/record",
+                    get(|| async { versioned(7, ([(header::CONTENT_TYPE, "application/json")], text(4_096))) }),
+                );
+        with_middleware(routes, ApiSettings::default())
+    }
+
+    /// Sends a request as the gateway does.
+    async fn send(method: &str, path: &str, headers: &[(&str, &str)]) -> GatewayAnswer {
+        let headers: serde_json::Map<_, _> = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), json!(value)))
+            .collect();
+        let event = json!({"rawPath": path, "headers": headers, "requestContext": {"http": {"method": method}}});
+        answer_any(
+            app(),
+            LambdaEvent::new(to_raw_value(&event).unwrap(), Context::default()),
+        )
+        .await
+    }
+
+    fn coding(answer: &GatewayAnswer) -> Option<&str> {
+        answer.headers.get("content-encoding").map(String::as_str)
+    }
+
+    /// The text that a browser shows.
+    fn decoded(answer: &GatewayAnswer) -> String {
+        let body = if answer.is_base64_encoded {
+            BASE64_STANDARD.decode(&answer.body).unwrap()
+        } else {
+            answer.body.clone().into_bytes()
+        };
+        let body = match coding(answer) {
+            Some("br") => {
+                let mut text = Vec::new();
+                brotli_decompressor::Decompressor::new(body.as_slice(), 4_096)
+                    .read_to_end(&mut text)
+                    .unwrap();
+                text
+            }
+            // RFC 1952 §2.3: ten bytes before the compressed data, and eight after it.
+            Some("gzip") => miniz_oxide::inflate::decompress_to_vec(&body[10..body.len() - 8]).unwrap(),
+            _ => body,
+        };
+        String::from_utf8(body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn long_texts_are_compressed_as_the_caller_accepts() {
+        let rows = [
+            ("/page", "gzip, deflate, br", Some("br")),
+            ("/page", "gzip", Some("gzip")),
+            ("/page", "br;q=0.1, gzip;q=0.9", Some("gzip")),
+            ("/page", "br;q=0, gzip;q=0", None),
+            ("/page", "", None),
+            ("/json", "br", Some("br")),
+            ("/drawing", "gzip", Some("gzip")),
+            ("/small", "br", None),
+            ("/picture", "br", None),
+            ("/stream", "br", None),
+            ("/nowhere", "br", None),
+        ];
+        for (path, accepted, expected) in rows {
+            let answer = send("GET", path, &[("accept-encoding", accepted)]).await;
+            assert_eq!(coding(&answer), expected, "{path} {accepted}");
+            assert_eq!(answer.is_base64_encoded, expected.is_some());
+            let varies = answer.headers.get("vary").is_some_and(|vary| vary == "accept-encoding");
+            assert_eq!(
+                varies,
+                ["/page", "/json", "/drawing"].contains(&path),
+                "{path} {accepted}"
+            );
+            if expected.is_some() {
+                assert_eq!(decoded(&answer), text(4_096));
+                assert!(answer.body.len() < 400, "{}", answer.body.len());
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn compressed_content_is_revalidated() {
+        let accepted = ("accept-encoding", "br");
+        let first = send("GET", "/cached", &[accepted]).await;
+        let tag = first.headers["etag"].as_str();
+        assert!(coding(&first) == Some("br") && tag.starts_with("W/\""), "{first:?}");
+        for again in [vec![accepted, ("if-none-match", tag)], vec![("if-none-match", tag)]] {
+            let answer = send("GET", "/cached", &again).await;
+            assert_eq!(
+                (answer.status_code, answer.body.as_str(), coding(&answer)),
+                (304, "", None)
+            );
+            assert_eq!(
+                (&answer.headers["etag"], &*answer.headers["vary"]),
+                (&first.headers["etag"], "accept-encoding")
+            );
+        }
+    }
+
+    /// `If-Match` compares strongly, so the tag must name what was sent.
+    #[tokio::test]
+    async fn answers_with_a_version_are_sent_as_they_are() {
+        let answer = send("GET", "/record", &[("accept-encoding", "br")]).await;
+        assert_eq!((coding(&answer), &*answer.headers["etag"]), (None, "\"7\""));
+    }
+
+    #[tokio::test]
+    async fn head_states_the_uncompressed_length() {
+        let answer = send("HEAD", "/page", &[("accept-encoding", "br")]).await;
+        assert_eq!((coding(&answer), answer.body.as_str()), (None, ""));
+        assert_eq!(answer.headers["content-length"], "4096");
+    }
+}
