@@ -4,32 +4,43 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use purser_api::holds_tag;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// The digest of the concatenated parts, in 64 digits.
-pub(crate) fn digest(parts: &[&[u8]]) -> String {
+/// The digest of the concatenated parts.
+pub(crate) fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(part);
     }
-    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+    hash.finalize().into()
+}
+
+/// Bytes as lower-case digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string can't fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// The entity tag of a body: half of its digest, since 128 bits are enough to distinguish any two bodies.
-pub(crate) fn entity_tag(body: &str) -> String {
-    let digest = digest(&[body.as_bytes()]);
-    format!("\"{}\"", digest.get(..32).unwrap_or(&digest))
+/// Half of the digest of a body: 128 bits are enough to distinguish any two bodies.
+pub(crate) fn version_of(body: &str) -> String {
+    let mut digest = hexadecimal(&sha256(&[body.as_bytes()]));
+    digest.truncate(32);
+    digest
+}
+
+/// The entity tag of a version. It is weak, since the body may be sent in several codings.
+pub(crate) fn entity_tag(version: &str) -> String {
+    format!("W/\"{version}\"")
 }
 
 /// The body with its entity tag, or 304 if the browser already has this version (RFC 9110 §13.1.2).
 pub(crate) fn unless_held(request: &HeaderMap, tag: &str, body: impl IntoResponse) -> Response {
-    let held = request.get(header::IF_NONE_MATCH).is_some_and(|held| held == tag);
-    let mut response = if held {
+    let mut response = if holds_tag(request, tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         body.into_response()

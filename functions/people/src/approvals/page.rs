@@ -9,7 +9,7 @@ use crate::address::address;
 use crate::agents::form::AgentForm;
 use crate::approvals::operations::{ApprovalContext, ApprovalFilter, DailyUsage, Waiting};
 use crate::cursor;
-use crate::digest::{entity_tag, unless_held};
+use crate::digest::{entity_tag, unless_held, version_of};
 use crate::sessions::session::{PageSession, PollSession};
 use crate::state::People;
 use crate::ui::bar::bar;
@@ -31,7 +31,7 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Failure, Query, Reply};
 use purser_domain::{
-    AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result, Timestamp,
+    AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result,
 };
 use purser_store::{ApprovalDecision, ApprovalPlace};
 use purser_store::{Page, PageRequest};
@@ -117,9 +117,10 @@ pub(crate) async fn watch(
     let waiting = people.waiting(&session.person, view.agent, view.after);
     let (waiting, edition) = tokio::try_join!(waiting, people.catalog())?;
     let layout = Layout::of(&session, people.now());
-    // The script updates relative times itself, so the entity tag is computed without them.
-    let timeless = Layout::of(&session, Timestamp::EPOCH);
-    let tag = entity_tag(&waiting_list(&timeless, &waiting, view, &edition.catalog).into_string());
+    // The script updates relative times itself, and each answer masks the form token anew, so both are left out of the
+    // entity tag.
+    let list = waiting_list(&layout.to_compare(), &waiting, view, &edition.catalog);
+    let tag = entity_tag(&version_of(&list.into_string()));
     let list = waiting_list(&layout, &waiting, view, &edition.catalog);
     Ok(unless_held(&headers, &tag, Html(list.into_string())))
 }

@@ -1,36 +1,82 @@
 //! The token that binds a form to its session. It is the third protection against CSRF, besides `SameSite` and the
 //! `Origin` header.
+//!
+//! A session has one token, and its pages are compressed. The length of a compressed page tells how much of it repeats
+//! itself: an attacker who has a victim open addresses of pages that show a part of their address, and who sees the
+//! lengths of the answers, could guess a constant token piece by piece (BREACH). Each answer therefore contains the
+//! token under another random mask: `mask || (token ⊕ mask)`, of which no part is the same in two answers.
 
-use crate::digest::digest;
+use crate::digest::{hexadecimal, sha256};
 use maud::{Markup, html};
 use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;
 
-/// The form token of a session, which the forms on its pages send.
+/// The length of a token and of its mask, in bytes.
+pub(crate) const LENGTH: usize = 32;
+
+/// The form token of a session, which the forms on its pages send, and the mask of one answer.
 #[derive(Clone)]
-pub(crate) struct FormToken(String);
+pub(crate) struct FormToken {
+    token: [u8; LENGTH],
+    mask: [u8; LENGTH],
+}
 
 impl FormToken {
     /// The name of the form field.
     pub(crate) const FIELD: &str = "form_token";
 
-    /// The form token of a session: a hash that does not reveal the session's secret.
-    pub(crate) fn of(session: &str) -> Self {
-        Self(digest(&[b"purser/dashboard/form/v1\0", session.as_bytes()]))
+    /// The form token of a session: a hash that does not reveal the session's secret. `mask` is random, for one answer.
+    pub(crate) fn of(session: &str, mask: [u8; LENGTH]) -> Self {
+        let token = sha256(&[b"purser/dashboard/form/v1\0", session.as_bytes()]);
+        Self { token, mask }
     }
 
-    /// Whether the body of a form contains this token exactly once. The comparison takes constant time.
+    /// The same token with the same mask in every answer, to compare two answers. It is not sent.
+    pub(crate) fn unmasked(&self) -> Self {
+        Self {
+            mask: [0; LENGTH],
+            ..*self
+        }
+    }
+
+    /// Whether the body of a form contains this token exactly once, under any mask. The comparison takes constant time.
     pub(crate) fn is_in(&self, body: &[u8]) -> bool {
         let fields = form_urlencoded::parse(body);
         let mut tokens = fields.filter(|(name, _)| name == Self::FIELD).map(|(_, value)| value);
-        let (token, again) = (tokens.next().unwrap_or_default(), tokens.next());
-        let is_ours: bool = self.0.as_bytes().ct_eq(token.as_bytes()).into();
+        let (sent, again) = (tokens.next().unwrap_or_default(), tokens.next());
+        let Some((mask, masked)) = halves(&sent) else {
+            return false;
+        };
+        let is_ours: bool = self.token.ct_eq(&xor(mask, masked)).into();
         is_ours && again.is_none()
     }
 
     pub(crate) fn input(&self) -> Markup {
-        html! { input type="hidden" name=(Self::FIELD) value=(self.0); }
+        let value = hexadecimal(&[self.mask, xor(self.token, self.mask)].concat());
+        html! { input type="hidden" name=(Self::FIELD) value=(value); }
     }
+}
+
+fn xor(mut one: [u8; LENGTH], other: [u8; LENGTH]) -> [u8; LENGTH] {
+    for (byte, with) in one.iter_mut().zip(other) {
+        *byte ^= with;
+    }
+    one
+}
+
+/// The mask and the masked token of a field's value.
+fn halves(value: &str) -> Option<([u8; LENGTH], [u8; LENGTH])> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => byte.checked_sub(b'0'),
+        b'a'..=b'f' => byte.checked_sub(b'a')?.checked_add(10),
+        _ => None,
+    };
+    let (pairs, rest) = value.as_bytes().as_chunks::<2>();
+    let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
+    let bytes: Vec<u8> = bytes.collect::<Option<_>>()?;
+    let (mask, masked) = bytes.split_at_checked(LENGTH)?;
+    rest.is_empty()
+        .then_some((mask.try_into().ok()?, masked.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -39,23 +85,47 @@ mod tests {
 
     static_assertions::assert_not_impl_any!(FormToken: PartialEq, std::fmt::Debug);
 
+    fn value(token: &FormToken) -> String {
+        let input = token.input().into_string();
+        let (_, rest) = input.split_once("value=\"").unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    }
+
     #[test]
     fn a_form_token_belongs_to_one_session() {
-        let token = FormToken::of("session");
-        let carrying = |token: &FormToken| format!("a=1&form_token={}", token.0);
-        let ours = carrying(&token);
-        assert!(token.is_in(ours.as_bytes()));
+        let token = FormToken::of("session", [7; LENGTH]);
+        let ours = format!("a=1&form_token={}", value(&token));
+        for mask in [7, 0, 255] {
+            assert!(FormToken::of("session", [mask; LENGTH]).is_in(ours.as_bytes()));
+        }
+        let another = value(&FormToken::of("another", [7; LENGTH]));
         let others = [
-            carrying(&FormToken::of("another")),
+            format!("a=1&form_token={another}"),
             format!("{ours}&form_token=x"),
+            format!("{ours}00"),
+            ours.get(..ours.len() - 2).unwrap().to_owned(),
             ours.to_uppercase(),
+            format!("form_token={}", "ä".repeat(64)),
             "form_token=".to_owned(),
             String::new(),
         ];
         for body in others {
             assert!(!token.is_in(body.as_bytes()), "{body}");
         }
-        assert_eq!(token.0.len(), 64);
-        assert!(!token.0.contains("session"));
+        assert!(!ours.contains("session"));
+    }
+
+    /// No run of four digits is at the same place: a token that shows through its mask would be.
+    #[test]
+    fn two_answers_have_no_part_of_the_token_in_common() {
+        let mask = |seed: u8| {
+            std::array::from_fn(|n| {
+                seed.wrapping_mul(31)
+                    .wrapping_add(u8::try_from(n).unwrap().wrapping_mul(seed))
+            })
+        };
+        let [one, other] = [3, 5].map(|seed| value(&FormToken::of("session", mask(seed))));
+        let places = one.as_bytes().windows(4).zip(other.as_bytes().windows(4));
+        assert_eq!(places.filter(|(one, other)| one == other).count(), 0, "{one} {other}");
     }
 }

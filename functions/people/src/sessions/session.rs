@@ -66,7 +66,7 @@ impl PageSession {
         Ok(Self {
             person: Caller::new(person, Some(id.clone()), request_source(parts)),
             id,
-            token: FormToken::of(&cookie),
+            token: FormToken::of(&cookie, people.entropy.bytes()?),
             is_operator,
         })
     }

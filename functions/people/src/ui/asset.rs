@@ -3,7 +3,7 @@
 //! The path of an asset contains the hash of its content, so browsers can cache it for a year and never use an old
 //! version.
 
-use crate::digest::{entity_tag, unless_held};
+use crate::digest::{entity_tag, unless_held, version_of};
 use axum::{
     Router,
     http::{HeaderMap, HeaderValue, header},
@@ -22,12 +22,12 @@ struct Asset {
 
 impl Asset {
     fn of(path: &str, text: &'static str, kind: &'static str) -> Self {
-        let tag = entity_tag(text);
+        let version = version_of(text);
         Self {
             text,
             kind,
-            path: format!("{path}?v={}", tag.trim_matches('"')),
-            tag,
+            path: format!("{path}?v={version}"),
+            tag: entity_tag(&version),
         }
     }
 

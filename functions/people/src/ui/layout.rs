@@ -64,6 +64,21 @@ impl Layout {
         }
     }
 
+    /// The layout for a part of a page that is compared with another answer's: without the time, and with the form
+    /// token unmasked.
+    pub(crate) fn to_compare(&self) -> Self {
+        Self {
+            person: self.person.clone(),
+            is_operator: self.is_operator,
+            token: self.token.unmasked(),
+            now: Timestamp::EPOCH,
+            waiting: None,
+            notice: None,
+            problem: None,
+            typed: None,
+        }
+    }
+
     /// Adds the notice in the URL.
     pub(crate) fn noticed(self, uri: &Uri) -> Self {
         let notice = Query::of(uri).text("notice").and_then(|code| Notice::from_code(&code));
