@@ -201,6 +201,18 @@ impl Ground {
                 json!({"note": "x"}),
             ),
             (
+                post.clone(),
+                "/agents/{agentId}/approvals/{approvalId}/withdraw",
+                below(&format!("/approvals/{approval}/withdraw")),
+                json!({"note": "x"}),
+            ),
+            (
+                post.clone(),
+                "/approvals/bulk",
+                "/approvals/bulk".to_owned(),
+                json!({"decision": "reject", "approval_ids": [approval], "note": "x"}),
+            ),
+            (
                 post,
                 "/agents/{agentId}/approvals/{approvalId}/reject",
                 below(&format!("/approvals/{approval}/reject")),

@@ -318,7 +318,9 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
         ("PATCH", "/agents/{agentId}/services/{serviceId}") => json!({"max_per_call_units": 1}),
         (
             "POST",
-            "/agents/{agentId}/approvals/{approvalId}/approve" | "/agents/{agentId}/approvals/{approvalId}/reject",
+            "/agents/{agentId}/approvals/{approvalId}/approve"
+            | "/agents/{agentId}/approvals/{approvalId}/reject"
+            | "/agents/{agentId}/approvals/{approvalId}/withdraw",
         ) => {
             json!({"note": "mine"})
         }

@@ -55,6 +55,8 @@ purser_api::routes!(
     approvals::approve,
     approvals::reject,
     journal::decisions,
+    approvals::withdraw,
+    approvals::decide_all,
     decisions::read,
     journal::settlements,
     settlements::read,

@@ -520,6 +520,33 @@ fn all_rule_problems_are_reported_together() {
 }
 
 #[test]
+fn one_decision_names_from_one_to_fifty_approvals() {
+    let ids = |count: u128| -> Vec<String> { (0..count).map(|n| uuid::Uuid::from_u128(n).to_string()).collect() };
+    let body = |decision: Value, ids: Value| json!({"decision": decision, "approval_ids": ids});
+    let ids_at = "/approval_ids";
+    let wrong = vec![
+        json!([]),
+        json!(ids(51)),
+        json!([ids(1), ids(1)].concat()),
+        json!(7),
+        json!({}),
+    ];
+    let mut rows = each(wrong, |ids| body(json!("approve"), ids), ids_at);
+    rows.extend(each(
+        vec![json!("pay"), json!("Approve"), json!(7), json!([])],
+        |decision| body(decision, json!(ids(2))),
+        "/decision",
+    ));
+    rows.extend([
+        (body(json!("approve"), json!(ids(50))), vec![]),
+        (body(json!("reject"), json!(["x"])), vec!["/approval_ids/0"]),
+        (json!({"approval_ids": ids(1)}), vec!["decision_required"]),
+        (json!({"decision": "reject"}), vec!["approval_ids_required"]),
+    ]);
+    check(approvals::api::BulkDecision::parse, rows);
+}
+
+#[test]
 fn a_note_is_a_short_text_or_none() {
     let written = |note: &str| {
         let body = approvals::api::VerdictBody::parse(&json!({"note": note})).unwrap();

@@ -1,7 +1,7 @@
 //! `/approvals`: approvals that agents request from a person, and the person's decisions.
 
 use crate::agents::owned::named;
-use crate::approvals::operations::{ApprovalContext, ApprovalFilter, Note};
+use crate::approvals::operations::{ApprovalContext, ApprovalFilter, MOST_AT_ONCE, Note, Outcome, read_decision};
 use crate::cursor;
 use crate::request::{agent_filter, optional_body, slice};
 use crate::state::People;
@@ -9,11 +9,12 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{CallView, Failure, Member as _, Query, SessionToken};
-use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, Timestamp};
+use purser_api::{CallView, Failure, Listed, Member as _, Place, Problems, Query, SessionToken, json_body};
+use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, Problem, Timestamp};
 use purser_store::ApprovalDecision;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -24,6 +25,8 @@ purser_api::error_responses! {
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
     /// The errors of deciding an approval.
     pub(crate) DecideErrors: 400, 401, 403, 404, 409, 413, 429, 500;
+    /// The errors of deciding several approvals.
+    pub(crate) BulkErrors: 400, 401, 403, 413, 429, 500;
 }
 
 /// Every status.
@@ -172,6 +175,110 @@ purser_api::field! {
     json!({"type": "string", "maxLength": NOTE_MAX, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})
 }
 
+purser_api::body! {
+    /// One decision on several approvals.
+    pub(crate) struct BulkBody {
+        /// `approve` or `reject`.
+        decision: Decision,
+        /// From 1 to 50 approvals. Each is decided once, with its own entry in the audit log.
+        approval_ids: Vec<ApprovalRef> = {"minItems": 1, "maxItems": MOST_AT_ONCE, "uniqueItems": true},
+        /// A note for yourself and for the agents.
+        note: Option<Written>,
+    }
+}
+
+/// One decision on several approvals, as it was sent.
+#[derive(Debug)]
+pub(crate) struct BulkDecision {
+    pub(crate) ids: Vec<ApprovalId>,
+    pub(crate) decision: ApprovalDecision,
+    pub(crate) note: Option<Note>,
+}
+
+impl BulkDecision {
+    pub(crate) fn parse(body: &Value) -> purser_domain::Result<Self> {
+        let mut problems = Problems::default();
+        let body = BulkBody::read(body, Place::Body, &mut problems);
+        let bulk = body.and_then(|body| {
+            let ids: Vec<ApprovalId> = body.approval_ids.into_iter().map(|id| id.0).collect();
+            let distinct: BTreeSet<&ApprovalId> = ids.iter().collect();
+            if distinct.len() != ids.len() || !(1..=MOST_AT_ONCE).contains(&ids.len()) {
+                let message = format!("must have from 1 to {MOST_AT_ONCE} entries, each once");
+                problems.extend(vec![Problem::at("/approval_ids", message)]);
+                return None;
+            }
+            Some(Self {
+                ids,
+                decision: body.decision.0,
+                note: body.note.and_then(|note| note.0),
+            })
+        });
+        problems.finish(bulk)
+    }
+}
+
+purser_api::field! {
+    /// A person's decision.
+    pub(crate) struct Decision(ApprovalDecision):
+    |value| value.as_str().and_then(read_decision).ok_or_else(|| "must be one of: approve, reject".to_owned()),
+    json!({"type": "string", "enum": ["approve", "reject"]})
+}
+
+purser_api::field! {
+    /// An approval, by its id.
+    pub(crate) struct ApprovalRef(ApprovalId):
+    |value| value.as_str().and_then(ApprovalId::parse).ok_or_else(|| "must be a UUID".to_owned()),
+    json!({"type": "string", "format": "uuid"})
+}
+
+impl Listed for ApprovalRef {
+    const NAME: &'static str = "ApprovalReference";
+
+    fn entry() -> Value {
+        json!({"description": "The ID of an approval."})
+    }
+}
+
+/// The outcome of a decision on one of several approvals.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ApprovalOutcome)]
+pub(crate) struct OutcomeView {
+    #[schema(value_type = uuid::Uuid)]
+    approval_id: String,
+    /// `decided`; `not_pending` if it was decided, was used or has expired before; `not_found`; or `failed` if it is
+    /// unknown whether the decision was stored.
+    #[schema(value_type = String, example = "decided")]
+    outcome: &'static str,
+    /// The approval's status; null for `not_found` and `failed`.
+    #[schema(value_type = Option<String>, required, example = "approved")]
+    status: Option<&'static str>,
+}
+
+/// The outcome of each decision, in the order of the request.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ApprovalOutcomes)]
+pub(crate) struct OutcomeList {
+    outcomes: Vec<OutcomeView>,
+    /// The number of decisions that this call stored.
+    decided: usize,
+}
+
+impl OutcomeView {
+    fn of(id: ApprovalId, outcome: &Outcome, now: Timestamp) -> Self {
+        let (outcome, approval) = match outcome {
+            Outcome::Decided(approval) => ("decided", Some(approval)),
+            Outcome::NotPending(approval) => ("not_pending", Some(approval)),
+            Outcome::NotFound => ("not_found", None),
+            Outcome::Failed => ("failed", None),
+        };
+        Self {
+            approval_id: id.to_string(),
+            outcome,
+            status: approval.map(|approval| approval.status(now).name()),
+        }
+    }
+}
+
 /// List the approvals of your agents.
 #[utoipa::path(
     get,
@@ -294,6 +401,68 @@ pub(crate) async fn reject(
     body: Bytes,
 ) -> Result<Json<ApprovalView>, Failure> {
     decide(&people, token, &path, &body, ApprovalDecision::Reject).await
+}
+
+/// Withdraw an approval that no payment has used yet. The request is then rejected.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/approvals/{approvalId}/withdraw",
+    operation_id = "withdraw_approval",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("approvalId" = String, Path, description = "An approved payment."),
+    ),
+    request_body = Option<VerdictBody>,
+    responses((status = 200, body = ApprovalView, description = "Withdrawn; its status is `rejected`."), DecideErrors)
+)]
+pub(crate) async fn withdraw(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path((agent, approval)): Path<(String, String)>,
+    body: Bytes,
+) -> Result<Json<ApprovalView>, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let own = people.own_approval(owned, named(ApprovalId::parse(&approval))?).await?;
+    let note = VerdictBody::parse(&optional_body(&body)?)?.note();
+    let edition = people.catalog().await?;
+    let approval = people.withdraw_approval(own, note.as_ref()).await?;
+    Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
+}
+
+/// Approve or reject several payments. Approving requires a recent sign-in if their sum does.
+///
+/// Each is decided by itself: some may be decided and others not.
+#[utoipa::path(
+    post,
+    path = "/approvals/bulk",
+    operation_id = "decide_approvals",
+    tag = "dashboard",
+    security(("session" = [])),
+    request_body = BulkBody,
+    responses((status = 200, body = OutcomeList, description = "The outcome of each."), BulkErrors)
+)]
+pub(crate) async fn decide_all(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    body: Bytes,
+) -> Result<Json<OutcomeList>, Failure> {
+    let person = people.authenticate(token).await?;
+    let BulkDecision { ids, decision, note } = BulkDecision::parse(&json_body(&body)?)?;
+    let selected = people.own_approvals(&person, &ids).await?;
+    let outcomes = people
+        .decide_approvals(&person, selected, decision, note.as_ref())
+        .await?;
+    let now = people.now();
+    let is_decided = |(_, outcome): &&(ApprovalId, Outcome)| matches!(outcome, Outcome::Decided(_));
+    Ok(Json(OutcomeList {
+        decided: outcomes.iter().filter(is_decided).count(),
+        outcomes: outcomes
+            .iter()
+            .map(|(id, outcome)| OutcomeView::of(*id, outcome, now))
+            .collect(),
+    }))
 }
 
 async fn decide(

@@ -1,8 +1,10 @@
 //! Approvals: the list, decisions on them, and the poll that waits for one.
 
 pub(crate) mod api;
+pub(crate) mod background;
 pub(crate) mod operations;
 pub(crate) mod page;
 pub(crate) mod poll;
+pub(crate) mod raise;
 pub(crate) mod single;
 pub(crate) mod view;

@@ -7,12 +7,13 @@ use crate::several::several;
 use crate::state::People;
 use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
-    Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, WindowScope,
+    Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, Timestamp, WindowScope,
 };
 use purser_store::{ApprovalDecision, ApprovalPlace, AuditEntry, Resolved};
 use purser_store::{Filter, Page, PageRequest, READS, page};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tracing::warn;
 
 /// The longest time that an approval can be open: the maximum of `APPROVAL_TTL_SECONDS` (`functions/payments`).
 const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
@@ -73,11 +74,50 @@ pub(crate) struct OwnApproval {
     approval: Approval,
 }
 
+impl OwnApproval {
+    pub(crate) const fn agent(&self) -> &Agent {
+        self.owned.agent()
+    }
+
+    pub(crate) const fn owned(&self) -> &Owned {
+        &self.owned
+    }
+
+    pub(crate) const fn approval(&self) -> &Approval {
+        &self.approval
+    }
+}
+
 /// The daily cap of a service, and the amount that counts against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DailyUsage {
     pub(crate) cap: Amount,
     pub(crate) used: Spend,
+}
+
+/// The most approvals that one call decides.
+pub(crate) const MOST_AT_ONCE: usize = 50;
+
+/// The decision with this name, in forms and in JSON.
+pub(crate) fn read_decision(name: &str) -> Option<ApprovalDecision> {
+    match name {
+        "approve" => Some(ApprovalDecision::Approve),
+        "reject" => Some(ApprovalDecision::Reject),
+        _ => None,
+    }
+}
+
+/// The result of one of several decisions.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The decision is stored.
+    Decided(Approval),
+    /// The approval was no longer pending. Nothing was written.
+    NotPending(Approval),
+    /// There is no such approval of the person's agents.
+    NotFound,
+    /// It is unknown whether the decision was stored: the approval's page shows it.
+    Failed,
 }
 
 /// A filter of approvals.
@@ -108,6 +148,14 @@ pub(crate) struct Waiting {
     pub(crate) agents: Vec<Arc<Owned>>,
     /// Whether the person has more than [`FEW`] agents.
     pub(crate) are_many: bool,
+}
+
+/// All pending approvals of a person.
+struct Pending {
+    approvals: Vec<Approval>,
+    /// All agents of the person; none if they are many.
+    agents: Vec<Agent>,
+    are_many: bool,
 }
 
 impl Waiting {
@@ -174,6 +222,35 @@ impl People {
         })
     }
 
+    /// The person's pending approvals, and their agents unless they are many.
+    async fn pending(&self, person: &Caller) -> Result<Pending> {
+        let now = self.now();
+        let whose = person.id.as_str();
+        let first = self.ledger.ids_of_agents(whose, Some(FEW.saturating_add(1))).await?;
+        let are_many = first.len() > FEW;
+        let (agents, mut approvals) = if are_many {
+            let asked = self.ledger.approvals_since(whose, now.before(self.approval_ttl));
+            (Vec::new(), asked.await?)
+        } else {
+            let mut asking = self.ledger.asking(first).await?;
+            asking.retain(|(agent, _)| agent.owner == whose);
+            let ids = asking.iter().flat_map(|(_, ids)| ids.iter().copied());
+            let approvals = self.ledger.approvals(ids).await?;
+            (asking.into_iter().map(|(agent, _)| agent).collect(), approvals)
+        };
+        approvals.retain(|approval| approval.status(now) == ApprovalStatus::Pending);
+        Ok(Pending {
+            approvals,
+            agents,
+            are_many,
+        })
+    }
+
+    /// The number of the person's pending approvals.
+    pub(crate) async fn count_of_waiting(&self, person: &Caller) -> Result<usize> {
+        Ok(self.pending(person).await?.approvals.len())
+    }
+
     /// The approvals that are waiting for the person, of all their agents or of one: the page that begins after a
     /// cursor.
     pub(crate) async fn waiting(
@@ -184,21 +261,11 @@ impl People {
     ) -> Result<Waiting> {
         /// The number of approvals on a page.
         const SHOWN: usize = 25;
-        let now = self.now();
-        let whose = person.id.as_str();
-        let first = self.ledger.ids_of_agents(whose, Some(FEW.saturating_add(1))).await?;
-        let are_many = first.len() > FEW;
-        let (mut agents, mut waiting) = if are_many {
-            let asked = self.ledger.approvals_since(whose, now.before(self.approval_ttl));
-            (Vec::new(), asked.await?)
-        } else {
-            let mut asking = self.ledger.asking(first).await?;
-            asking.retain(|(agent, _)| agent.owner == whose);
-            let ids = asking.iter().flat_map(|(_, ids)| ids.iter().copied());
-            let waiting = self.ledger.approvals(ids).await?;
-            (asking.into_iter().map(|(agent, _)| agent).collect(), waiting)
-        };
-        waiting.retain(|approval| approval.status(now) == ApprovalStatus::Pending);
+        let Pending {
+            approvals: mut waiting,
+            mut agents,
+            are_many,
+        } = self.pending(person).await?;
         let mut counts = BTreeMap::new();
         for approval in &waiting {
             let count: &mut usize = counts.entry(approval.agent).or_default();
@@ -269,6 +336,113 @@ impl People {
         self.context_of(own.owned, own.approval).await
     }
 
+    /// The approvals with these ids, in their order; `None` for an approval that is not of the person's agents.
+    pub(crate) async fn own_approvals(
+        &self,
+        person: &Caller,
+        ids: &[ApprovalId],
+    ) -> Result<Vec<(ApprovalId, Option<OwnApproval>)>> {
+        let approvals = self.ledger.approvals(ids.iter().copied()).await?;
+        let agents: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
+        let mut agents = self.ledger.agents(agents).await?;
+        agents.retain(|agent| agent.owner == person.id.as_str());
+        self.move_to_owners(&approvals, &agents).await?;
+        let owned: Vec<Owned> = agents
+            .into_iter()
+            .filter_map(|agent| Owned::of(person, agent))
+            .collect();
+        let own = |id: ApprovalId| {
+            let mut approval = approvals.iter().find(|approval| approval.id == id)?.clone();
+            let owned = owned.iter().find(|owned| owned.agent().id == approval.agent)?.clone();
+            approval.owner.clone_from(&owned.agent().owner);
+            Some(OwnApproval { owned, approval })
+        };
+        Ok(ids.iter().map(|id| (*id, own(*id))).collect())
+    }
+
+    /// Decides several approvals, each with its own write and its own row of the audit log, and returns the outcome of
+    /// each. Approving requires a recent sign-in if the sum is large; then nothing is decided without one.
+    pub(crate) async fn decide_approvals(
+        &self,
+        person: &Caller,
+        selected: Vec<(ApprovalId, Option<OwnApproval>)>,
+        decision: ApprovalDecision,
+        note: Option<&Note>,
+    ) -> Result<Vec<(ApprovalId, Outcome)>> {
+        if decision == ApprovalDecision::Approve && self.is_large(self.sum_of(&selected)) {
+            let act = Act::of(AuditKind::ApprovalApproved);
+            let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
+            self.judged(&person.acting, &act, recent).await?;
+        }
+        let mut outcomes = Vec::new();
+        for (id, own) in selected {
+            let outcome = match own {
+                None => Outcome::NotFound,
+                Some(own) => self.outcome(own, decision, note).await?,
+            };
+            outcomes.push((id, outcome));
+        }
+        Ok(outcomes)
+    }
+
+    /// The sum of the selected approvals that are pending.
+    pub(crate) fn sum_of(&self, selected: &[(ApprovalId, Option<OwnApproval>)]) -> Amount {
+        let now = self.now();
+        let own = selected.iter().filter_map(|(_, own)| own.as_ref());
+        let pending = own.filter(|own| own.approval.status(now) == ApprovalStatus::Pending);
+        pending.fold(Amount::ZERO, |sum, own| {
+            sum.plus(own.approval.amount).unwrap_or(Amount::MAX)
+        })
+    }
+
+    /// Whether approving this amount requires a recent sign-in.
+    pub(crate) fn is_large(&self, amount: Amount) -> bool {
+        amount > self.limits.recent_above
+    }
+
+    async fn outcome(&self, own: OwnApproval, decision: ApprovalDecision, note: Option<&Note>) -> Result<Outcome> {
+        let approval = own.approval.clone();
+        let error = match self.decided(&own, decision, note).await {
+            Ok(approval) => return Ok(Outcome::Decided(approval)),
+            Err(error) => error,
+        };
+        match error.kind() {
+            ErrorKind::ApprovalNotPending { .. } => {
+                let now = self.ledger.approval(approval.id).await?;
+                Ok(now.map_or(Outcome::NotFound, Outcome::NotPending))
+            }
+            ErrorKind::NotFound => Ok(Outcome::NotFound),
+            ErrorKind::Internal => {
+                // The outcomes of the other decisions are still told.
+                warn!(approval.id = %approval.id, cause = %error, "approval.not_decided");
+                Ok(Outcome::Failed)
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Withdraws an approval that no payment has used yet: the request is then rejected.
+    pub(crate) async fn withdraw_approval(&self, own: OwnApproval, note: Option<&Note>) -> Result<ApprovalContext> {
+        let OwnApproval { owned, approval } = own;
+        let act = Act::of(AuditKind::ApprovalWithdrawn)
+            .on(approval.agent)
+            .about(approval.service)
+            .with(&approval.id);
+        let (before, after) = (ApprovalStatus::Approved, ApprovalStatus::Rejected);
+        let entry = self.entry(
+            owned.acting(),
+            &act,
+            AuditChanges::one("status", before.name(), after.name()),
+        )?;
+        let withdrawn = async {
+            let ruling = self.ruling(&owned, note);
+            let resolved = self.ledger.withdraw_approval(approval.id, &ruling, &entry).await?;
+            settled(resolved, ruling.at)
+        };
+        let withdrawn = self.judged(owned.acting(), &act, withdrawn).await?;
+        self.context_of(owned, withdrawn).await
+    }
+
     /// Stores the owner's decision. Only one decision is accepted, and only before the approval expires. Approving a
     /// large amount requires a recent sign-in.
     pub(crate) async fn decide_approval(
@@ -277,6 +451,11 @@ impl People {
         decision: ApprovalDecision,
         note: Option<&Note>,
     ) -> Result<ApprovalContext> {
+        let decided = self.decided(&own, decision, note).await?;
+        self.context_of(own.owned, decided).await
+    }
+
+    async fn decided(&self, own: &OwnApproval, decision: ApprovalDecision, note: Option<&Note>) -> Result<Approval> {
         let OwnApproval { owned, approval } = own;
         let (kind, status) = match decision {
             ApprovalDecision::Approve => (AuditKind::ApprovalApproved, ApprovalStatus::Approved),
@@ -288,9 +467,8 @@ impl People {
             .with(&approval.id);
         let changes = AuditChanges::one("status", ApprovalStatus::Pending.name(), status.name());
         let entry = self.entry(owned.acting(), &act, changes)?;
-        let decided = self.stored_decision(&owned, &approval, decision, note, &entry);
-        let decided = self.judged(owned.acting(), &act, decided).await?;
-        self.context_of(owned, decided).await
+        let decided = self.stored_decision(owned, approval, decision, note, &entry);
+        self.judged(owned.acting(), &act, decided).await
     }
 
     async fn stored_decision(
@@ -301,26 +479,19 @@ impl People {
         note: Option<&Note>,
         entry: &AuditEntry,
     ) -> Result<Approval> {
-        if decision == ApprovalDecision::Approve && approval.amount > self.limits.recent_above {
+        if decision == ApprovalDecision::Approve && self.is_large(approval.amount) {
             self.limits.recently(owned.signed_in_at(), self.now())?;
         }
-        let ruling = ApprovalResolution {
+        let ruling = self.ruling(owned, note);
+        let resolved = self.ledger.resolve_approval(approval.id, decision, &ruling, entry);
+        settled(resolved.await?, ruling.at)
+    }
+
+    fn ruling(&self, owned: &Owned, note: Option<&Note>) -> ApprovalResolution {
+        ApprovalResolution {
             at: self.now(),
             by: owned.agent().owner.clone(),
             note: note.map(|note| note.as_str().to_owned()),
-        };
-        match self
-            .ledger
-            .resolve_approval(approval.id, decision, &ruling, entry)
-            .await?
-        {
-            Resolved::Done(approval) => Ok(approval),
-            Resolved::Already(approval) => Err(ErrorKind::ApprovalNotPending {
-                approval: approval.id,
-                status: approval.status(ruling.at),
-            }
-            .into()),
-            Resolved::NotFound => Err(ErrorKind::NotFound.into()),
         }
     }
 
@@ -385,6 +556,18 @@ impl People {
             ((agent, record.service), room)
         });
         Ok(rooms.collect())
+    }
+}
+
+fn settled(resolved: Resolved, at: Timestamp) -> Result<Approval> {
+    match resolved {
+        Resolved::Done(approval) => Ok(approval),
+        Resolved::Already(approval) => Err(ErrorKind::ApprovalNotPending {
+            approval: approval.id,
+            status: approval.status(at),
+        }
+        .into()),
+        Resolved::NotFound => Err(ErrorKind::NotFound.into()),
     }
 }
 

@@ -31,6 +31,7 @@ fn every_operation_has_a_unique_id_and_security() {
                 "approve",
                 "create_agent",
                 "create_webhook",
+                "decide_approvals",
                 "edit_agents",
                 "end_session",
                 "end_sessions",
@@ -41,12 +42,13 @@ fn every_operation_has_a_unique_id_and_security() {
                 "remove_payout_address",
                 "test_notices",
                 "test_webhook",
+                "withdraw_approval",
             ];
             let has_own_condition = own_condition.contains(&name);
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 51);
+    assert_eq!(names.len(), 54);
 }
 
 #[test]

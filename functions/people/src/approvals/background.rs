@@ -1,0 +1,69 @@
+//! What a person may want to know before deciding on one approval: the wallet's balance, the agent's latest decisions,
+//! and whether the payee is new.
+
+use crate::approvals::operations::OwnApproval;
+use crate::state::People;
+use purser_domain::{Amount, LoggedDecision, ReceiptStatus, Result, Settlement, Timestamp};
+
+/// The number of the agent's latest decisions that are shown.
+const LATEST: u32 = 5;
+
+/// The number of settlements that are read at once, and of reads.
+const AT_ONCE: u32 = 100;
+const READS: u32 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Background {
+    /// `None` while the chain can't be reached.
+    pub(crate) balance: Option<Amount>,
+    /// Newest first.
+    pub(crate) latest: Vec<LoggedDecision>,
+    pub(crate) payee: PayeeHistory,
+}
+
+/// The agent's earlier payments to the payee, among its latest ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PayeeHistory {
+    /// The number of payments to the payee, without those that expired.
+    pub(crate) count: usize,
+    /// The time of the latest of them.
+    pub(crate) last: Option<Timestamp>,
+    /// The number of payments that were read.
+    pub(crate) of: usize,
+    /// Whether these are all payments of the agent.
+    pub(crate) is_all: bool,
+}
+
+impl People {
+    pub(crate) async fn background(&self, own: &OwnApproval) -> Result<Background> {
+        let agent = own.agent().id;
+        let (balance, latest, payee) = tokio::try_join!(
+            async { Ok(self.balance(own.owned()).await) },
+            self.ledger.decisions(agent, None, LATEST),
+            self.payee_history(own),
+        )?;
+        Ok(Background { balance, latest, payee })
+    }
+
+    async fn payee_history(&self, own: &OwnApproval) -> Result<PayeeHistory> {
+        let mut history = PayeeHistory::default();
+        let mut before = None;
+        for _ in 0..READS {
+            let read = self.ledger.settlements(own.agent().id, before, AT_ONCE).await?;
+            history.is_all = u32::try_from(read.len()).unwrap_or(u32::MAX) < AT_ONCE;
+            history.of = history.of.saturating_add(read.len());
+            before = read.last().map(|settlement| settlement.id().uuid());
+            let to_payee = |settlement: &&Settlement| {
+                settlement.terms.pay_to == own.approval().pay_to && settlement.state.status() != ReceiptStatus::Expired
+            };
+            let to_payee: Vec<&Settlement> = read.iter().filter(to_payee).collect();
+            history.count = history.count.saturating_add(to_payee.len());
+            let newest = to_payee.first().map(|settlement| settlement.terms.authorized_at);
+            history.last = history.last.or(newest);
+            if history.is_all {
+                break;
+            }
+        }
+        Ok(history)
+    }
+}
