@@ -135,6 +135,26 @@
     });
   });
 
+  // All checkboxes of a list at once, or none.
+
+  for (const button of document.querySelectorAll("[data-select-all]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      const boxes = [...document.querySelectorAll(`input[type=checkbox][form="${button.form.id}"]:enabled`)];
+      const all = boxes.every((box) => box.checked);
+      for (const box of boxes) box.checked = !all;
+    });
+  }
+
+  // An address that names what unfolds shows it unfolded.
+
+  const unfold = () => {
+    const named = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    if (named instanceof HTMLDetailsElement) named.open = true;
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+
   addEventListener("pageshow", (event) => {
     if (!event.persisted) return;
     for (const button of document.querySelectorAll("button:disabled")) button.disabled = false;
@@ -174,12 +194,14 @@
   const badge = document.querySelector("[data-badge]");
   const title = document.title;
   const facts = new WeakMap();
-  let tag = null;
+  // The list on the page has this tag: while nothing changes, nothing is sent.
+  let tag = live?.dataset.tag ?? null;
   let failures = 0;
   let timer = null;
 
   // What a card says, without the times, which change by themselves.
-  const saying = (card) => card.querySelector("[data-facts]").innerHTML.replace(/(<time[^>]*>)[^<]*/g, "$1");
+  const factsOf = (card) => [...card.querySelectorAll("[data-facts]")];
+  const saying = (card) => factsOf(card).map((part) => part.innerHTML).join("").replace(/(<time[^>]*>)[^<]*/g, "$1");
 
   const remember = (card) => facts.set(card, saying(card));
 
@@ -196,7 +218,8 @@
   };
 
   // Somebody is about to use this card: it stays where it is.
-  const inUse = (card) => card.contains(document.activeElement) || card.querySelector("textarea").value !== "";
+  const inUse = (card) => card.contains(document.activeElement) || card.querySelector("details").open
+    || card.querySelector("[name=approval]").checked || card.querySelector("textarea").value !== "";
 
   const settle = (card) => {
     if (!inUse(card)) {
@@ -205,15 +228,16 @@
     }
     if (card.classList.contains("settled-elsewhere")) return;
     card.classList.add("settled-elsewhere");
-    for (const button of card.querySelectorAll(".verdict button")) button.disabled = true;
+    for (const button of card.querySelectorAll(".verdict button, [name=approval]")) button.disabled = true;
     card.querySelector("form").prepend(element("p", "warning", "This was decided elsewhere, or is out of time."));
     announce("A payment that you were looking at was decided elsewhere, or is out of time.");
   };
 
   const arrive = (cards) => {
     const texts = cards.map((card) => {
-      const [amount, what] = [".amount", ".what"].map((part) => card.querySelector(part).textContent.trim());
-      return `${amount}: ${what}`;
+      const [amount, who, what] = [".ask-amount", ".ask-who", ".ask-what"]
+        .map((part) => card.querySelector(part).textContent.trim());
+      return `${amount}: ${who}, ${what}`;
     });
     if (texts.length > 0) announce(`New, waiting for you. ${texts.join(". ")}`);
   };
@@ -236,9 +260,9 @@
       known.delete(id);
       if (old) {
         const said = saying(card);
-        const old_facts = old.querySelector("[data-facts]");
-        if (facts.get(old) !== said && !old_facts.contains(document.activeElement)) {
-          old_facts.innerHTML = card.querySelector("[data-facts]").innerHTML;
+        const parts = factsOf(old);
+        if (facts.get(old) !== said && !parts.some((part) => part.contains(document.activeElement))) {
+          factsOf(card).forEach((part, place) => { parts[place].innerHTML = part.innerHTML; });
           facts.set(old, said);
           enliven(old);
         }
@@ -256,6 +280,7 @@
     known.forEach(settle);
     list.dataset.waiting = freshList.dataset.waiting;
     live.querySelector("[data-none]").hidden = list.children.length > 0;
+    live.querySelector("[data-selection]").hidden = list.children.length === 0;
     const more = live.querySelector("[data-more]");
     const freshMore = fresh.querySelector("[data-more]");
     if (more && freshMore && more.innerHTML !== freshMore.innerHTML && !more.contains(document.activeElement)) {
@@ -276,7 +301,7 @@
   const poll = async () => {
     timer = null;
     try {
-      const answer = await fetch(live?.dataset.live || "/dashboard/approvals/waiting", {
+      const answer = await fetch(live?.dataset.live ?? "/dashboard/approvals/waiting?only=count", {
         headers: tag ? { "If-None-Match": tag } : {},
         cache: "no-store",
         credentials: "same-origin",
@@ -317,6 +342,12 @@
       poll();
     });
   }
+
+  // The navigation of a narrow window scrolls: the present page is in sight.
+  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+
+  const zone = document.querySelector("[data-zone]");
+  if (zone) zone.textContent = new Intl.DateTimeFormat().resolvedOptions().timeZone;
 
   enliven(document);
   // What went wrong is read first, wherever the form is.

@@ -35,6 +35,14 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route(
             "/approvals/{approval}/reject",
             agents::pages::form(approvals::page::reject),
+        )
+        .route(
+            "/approvals/{approval}/approve-and-raise",
+            agents::pages::form(approvals::single::approve_and_raise),
+        )
+        .route(
+            "/approvals/{approval}/withdraw",
+            agents::pages::form(approvals::single::withdraw),
         );
     Router::new()
         .route("/dashboard", get(agents::overview::show))
@@ -57,6 +65,10 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         )
         .route("/dashboard/approvals", get(approvals::page::show))
         .route("/dashboard/approvals/waiting", get(approvals::page::watch))
+        .route(
+            approvals::bulk::PAGE,
+            get(approvals::bulk::show).post(approvals::bulk::decide),
+        )
         .route("/dashboard/approvals/{agent}/{approval}", get(approvals::single::show))
         .route("/dashboard/audit-log", get(audit::page::show))
         .route("/dashboard/audit-log.csv", get(audit::page::file))

@@ -2,9 +2,11 @@
 
 pub(crate) mod api;
 pub(crate) mod background;
+pub(crate) mod bulk;
 pub(crate) mod operations;
 pub(crate) mod page;
 pub(crate) mod poll;
 pub(crate) mod raise;
+pub(crate) mod row;
 pub(crate) mod single;
 pub(crate) mod view;

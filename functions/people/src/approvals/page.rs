@@ -1,38 +1,31 @@
-//! The approval queue: all pending approvals, each with a button to approve and one to reject.
+//! The approval queue: all pending approvals, one line each (`row.rs`), and the decided ones.
 //!
 //! The list of open approvals is also served on its own, as an HTML fragment that the page's script polls. A new
-//! approval therefore appears without a reload, rendered by the same code.
+//! approval therefore appears without a reload, rendered by the same code. The page contains the list's entity tag, so
+//! an unchanged list is not sent again. A page without the list polls the number alone.
 //!
 //! The number of open approvals is always that of all agents, regardless of the filter, so that none is overlooked.
 
 use crate::address::address;
 use crate::agents::form::AgentForm;
-use crate::approvals::operations::{ApprovalContext, ApprovalFilter, DailyUsage, Waiting};
+use crate::approvals::operations::{ApprovalContext, ApprovalFilter, Waiting};
+use crate::approvals::{bulk, row};
 use crate::cursor;
 use crate::digest::{entity_tag, unless_held, version_of};
 use crate::sessions::session::{PageSession, PollSession};
 use crate::state::People;
-use crate::ui::bar::bar;
-use crate::ui::call;
-use crate::ui::datetime::{exact, relative};
 use crate::ui::form::FormName;
-use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{filter_select, paging};
-use crate::ui::money::{big_money, is_no_limit, money, spent};
 use crate::ui::notice::{Notice, done};
-use crate::ui::paths;
-use crate::ui::phrases;
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode, Uri},
-    response::{Html, IntoResponse as _, Response},
+    response::{IntoResponse as _, Response},
 };
 use maud::{Markup, html};
 use purser_api::{Failure, Query, Reply};
-use purser_domain::{
-    AgentId, AgentStatus, Amount, ApprovalId, ApprovalStatus, Catalog, ErrorKind, NOTE_MAX, Result,
-};
+use purser_domain::{AgentId, AgentStatus, ApprovalId, ApprovalStatus, Catalog, ErrorKind, Result};
 use purser_store::{ApprovalDecision, ApprovalPlace};
 use purser_store::{Page, PageRequest};
 use std::sync::Arc;
@@ -75,7 +68,7 @@ impl View {
     }
 
     /// The URL of this view of the page at `path`.
-    fn address(self, path: &str) -> String {
+    pub(crate) fn address(self, path: &str) -> String {
         let place = |place: Option<ApprovalPlace>| place.map(cursor::write_approval);
         address(
             path,
@@ -93,7 +86,8 @@ impl View {
     }
 }
 
-const QUEUE: &str = "/dashboard/approvals";
+/// The path of the queue.
+pub(crate) const QUEUE: &str = "/dashboard/approvals";
 
 /// `GET /dashboard/approvals`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
@@ -106,23 +100,26 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(answer(&people, &session, layout, view).await?)
 }
 
-/// `GET /dashboard/approvals/waiting`: only the list, or 304 if the script already has this version.
+/// `GET /dashboard/approvals/waiting`: only the list, or with `only=count` the number of approvals; 304 if the script
+/// already has this version.
 pub(crate) async fn watch(
     State(people): State<Arc<People>>,
     PollSession(session): PollSession,
     uri: Uri,
     headers: HeaderMap,
 ) -> Reply {
+    if Query::of(&uri).text("only").is_some_and(|part| part == "count") {
+        let count = people.count_of_waiting(&session.person).await?;
+        let tag = entity_tag(&count.to_string());
+        return Ok(unless_held(&headers, &tag, html! { ul data-waiting=(count) {} }));
+    }
     let view = View::read(&uri).unwrap_or_default();
     let waiting = people.waiting(&session.person, view.agent, view.after);
     let (waiting, edition) = tokio::try_join!(waiting, people.catalog())?;
     let layout = Layout::of(&session, people.now());
-    // The script updates relative times itself, and each answer masks the form token anew, so both are left out of the
-    // entity tag.
-    let list = waiting_list(&layout.to_compare(), &waiting, view, &edition.catalog);
-    let tag = entity_tag(&version_of(&list.into_string()));
+    let tag = tag_of(&layout, &waiting, view, &edition.catalog);
     let list = waiting_list(&layout, &waiting, view, &edition.catalog);
-    Ok(unless_held(&headers, &tag, Html(list.into_string())))
+    Ok(unless_held(&headers, &tag, list))
 }
 
 /// `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
@@ -165,7 +162,7 @@ async fn decide(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply
     Ok((failure.status(), page).into_response())
 }
 
-const fn too_late(status: ApprovalStatus) -> &'static str {
+pub(crate) const fn too_late(status: ApprovalStatus) -> &'static str {
     match status {
         ApprovalStatus::Pending => "That payment is still pending. Please decide again.",
         ApprovalStatus::Approved => "That payment was already approved. Your decision had no effect.",
@@ -226,7 +223,7 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
                         @else { "Approvals that you decide are listed here." }
                     }
                 } @else {
-                    ul.rows { @for decided in &decided.items { (decided_row(layout, decided, queue.catalog)) } }
+                    ul.rows { @for decided in &decided.items { (row::decided(layout, decided, queue.catalog)) } }
                 }
                 (paging(
                     "Pages of decided approvals",
@@ -258,18 +255,36 @@ fn by_agent(view: View, waiting: &Waiting) -> Markup {
     }
 }
 
-/// The list of open approvals, which the script keeps up to date.
+/// The list of open approvals, which the script keeps up to date, and the buttons that decide the selected ones.
 pub(crate) fn live(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let address = View { before: None, ..view }.address("/dashboard/approvals/waiting");
-    html! { div.live data-live=(address) { (waiting_list(layout, waiting, view, catalog)) } }
+    let tag = tag_of(layout, waiting, view, catalog);
+    html! {
+        div.live data-live=(address) data-tag=(tag) {
+            (waiting_list(layout, waiting, view, catalog))
+            form.selected id=(row::SELECTION) method="get" action=(bulk::PAGE) hidden[waiting.items.is_empty()] data-selection {
+                button type="button" data-select-all hidden { "Select all" }
+                button type="submit" name="decision" value="approve" { "Approve selected…" }
+                button.danger type="submit" name="decision" value="reject" { "Reject selected…" }
+                p.hint { "A summary is shown before anything is decided." }
+            }
+        }
+    }
+}
+
+/// The entity tag of the list. The script updates relative times itself, and each answer masks the form token anew, so
+/// both are left out.
+fn tag_of(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> String {
+    let list = waiting_list(&layout.to_compare(), waiting, view, catalog);
+    entity_tag(&version_of(&list.into_string()))
 }
 
 /// Only the list: the response to the script's poll.
 pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let is_part = view.agent.is_some() || view.after.is_some();
     html! {
-        ul.cards data-waiting=(waiting.count()) {
-            @for waiting in &waiting.items { (card(layout, waiting, view, catalog)) }
+        ul.rows.asks data-waiting=(waiting.count()) {
+            @for waiting in &waiting.items { (row::pending(layout, waiting, view, catalog)) }
         }
         p.empty hidden[!waiting.items.is_empty()] data-none {
             @if is_part { "No approval is pending here. " a href=(QUEUE) { "See all pending approvals" } }
@@ -282,126 +297,5 @@ pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catal
                 waiting.next.map(|next| ("More pending approvals", View { after: Some(next), ..view }.queue())),
             ))
         }
-    }
-}
-
-pub(crate) fn card(layout: &Layout, waiting: &ApprovalContext, view: View, catalog: &Catalog) -> Markup {
-    let approval = &waiting.approval;
-    let agent = waiting.agent.agent();
-    let path = format!("{}/approvals/{}", paths::agent(approval.agent), approval.id);
-    let inputs = layout.inputs(FormName::ApprovalDecision);
-    let note_id = format!("note-{}", approval.id);
-    html! {
-        li.card.waiting data-approval=(approval.id) {
-            div.facts data-facts {
-                div.headline {
-                    p.amount { (big_money(approval.amount)) }
-                    p.expiry {
-                        "asked " (relative(approval.created_at, layout.now)) " · "
-                        strong { "expires " (relative(approval.expires_at, layout.now)) } ", " (exact(approval.expires_at))
-                    }
-                }
-                p.what {
-                    (labels::agent(agent.id, &agent.name)) " wants to pay " (labels::service(approval.service, catalog)) " for "
-                    (labels::operation(catalog.by_id(approval.service), Some(&approval.operation)))
-                }
-                @if agent.status == AgentStatus::Frozen {
-                    p.warning { "This agent is frozen. An approval has no effect until the agent is active again." }
-                }
-                (call::described(&approval.call, approval.amount))
-                dl.facts-list {
-                    div { dt { "Requested with key" } dd { (labels::key(approval.key)) } }
-                    div { dt { "Pays to" } dd { (labels::wallet(approval.pay_to)) } }
-                    div {
-                        dt { "Reason" }
-                        dd { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
-                    }
-                    div { dt { "Remaining daily cap" } dd { (left_of_day(approval.amount, waiting.day)) } }
-                }
-            }
-            (layout.form(&view.address(&format!("{path}/approve")), &html! {
-                div.field.note {
-                    label for=(note_id) { "Note " span.muted { "(optional; the agent can read it)" } }
-                    textarea id=(note_id) name="note" rows="1" maxlength=(NOTE_MAX) {
-                        (inputs.value_for("approval_id", &approval.id.to_string(), "note"))
-                    }
-                }
-                input type="hidden" name="approval_id" value=(approval.id);
-                div.verdict {
-                    button.primary type="submit" { "Approve" span.sr { " " (subject(waiting)) } }
-                    button.danger type="submit" formaction=(view.address(&format!("{path}/reject"))) {
-                        "Reject" span.sr { " " (subject(waiting)) }
-                    }
-                }
-            }))
-        }
-    }
-}
-
-/// The payment that a button is for, as text for screen readers.
-fn subject(waiting: &ApprovalContext) -> Markup {
-    html! { (crate::ui::money::dollars(waiting.approval.amount)) " of " (waiting.agent.agent().name) }
-}
-
-fn left_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
-    let Some(DailyUsage { cap, used }) = day else {
-        return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
-    };
-    if is_no_limit(cap) {
-        return html! { span.nolimit { "no limit" } " on a day; " (spent(used)) " spent in the last 24 hours" };
-    }
-    let left = cap.above(used.amount);
-    html! {
-        @if !used.is_exact { "at least " } (money(left)) " of " (money(cap))
-        (bar(used.amount, amount, cap))
-        @match left.minus(amount) {
-            Some(after) => p.aside { @if !used.is_exact { "at least " } (money(after)) " would be left" },
-            None if !used.is_exact => p.aside { "The exact amount is still being calculated, because many payments have left the 24-hour window." },
-            None => p.warning { "Not enough for this payment. Even if approved, it is refused until enough of the cap is free again." },
-        }
-    }
-}
-
-pub(crate) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &Catalog) -> Markup {
-    let approval = &decided.approval;
-    let status = approval.status(layout.now);
-    let agent = decided.agent.agent();
-    html! {
-        li.row {
-            div.row-main {
-                (status_chip(status))
-                " " (money(approval.amount)) " · " (labels::agent(agent.id, &agent.name)) " → "
-                (labels::service(approval.service, catalog))
-            }
-            div.row-aside {
-                @match approval.ruling() {
-                    Some(ruling) => { "decided " (relative(ruling.at, layout.now)) }
-                    None => { "nobody decided; expired " (exact(approval.expires_at)) }
-                }
-                @if let Some(settlement) = approval.settlement() {
-                    " · " a href=(paths::receipt(approval.agent, settlement)) { "Receipt" }
-                }
-                @if status == ApprovalStatus::Approved {
-                    " · not used yet, expires " (relative(approval.expires_at, layout.now))
-                }
-            }
-            details.fold {
-                summary { "The call" }
-                (call::described(&approval.call, approval.amount))
-            }
-            @if let Some(note) = approval.ruling().and_then(|ruling| ruling.note.as_deref()) {
-                p.quote { (note) }
-            }
-        }
-    }
-}
-
-pub(crate) fn status_chip(status: ApprovalStatus) -> Markup {
-    match status {
-        ApprovalStatus::Pending => html! { span.chip.wait { "waiting" } },
-        ApprovalStatus::Approved => html! { span.chip.good { "approved" } },
-        ApprovalStatus::Executed => html! { span.chip.good { "approved, paid" } },
-        ApprovalStatus::Rejected => html! { span.chip.bad { "rejected" } },
-        ApprovalStatus::Expired => html! { span.chip { "expired" } },
     }
 }

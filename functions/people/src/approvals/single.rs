@@ -1,19 +1,31 @@
-//! The page of one approval, which notices link to. A pending approval can be decided here; else its result is shown.
+//! The page of one approval, which notices link to. A pending approval can be decided here, with the facts that the
+//! queue does not show; else its result is shown. An approval that was not used yet can be withdrawn.
 
+use crate::agents::form::AgentForm;
 use crate::agents::owned::named;
-use crate::approvals::operations::ApprovalContext;
-use crate::approvals::page::{View, card, decided_row};
+use crate::approvals::background::{Background, PayeeHistory};
+use crate::approvals::operations::{ApprovalContext, OwnApproval};
+use crate::approvals::page::{QUEUE, View, too_late};
+use crate::approvals::raise::{Raise, RaisedAndApproved};
+use crate::approvals::row;
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::layout::{Layout, NavItem};
+use crate::ui::datetime::relative;
+use crate::ui::form::FormName;
+use crate::ui::labels;
+use crate::ui::layout::{Button, Layout, NavItem, version_input};
+use crate::ui::money::money;
+use crate::ui::notice::{Notice, done};
+use crate::ui::paths;
+use crate::ui::phrases;
 use axum::{
     extract::{Path, State},
-    http::Uri,
-    response::IntoResponse as _,
+    http::{StatusCode, Uri},
+    response::{IntoResponse as _, Response},
 };
 use maud::{Markup, html};
-use purser_api::Reply;
-use purser_domain::{AgentId, ApprovalId, ApprovalStatus, Catalog};
+use purser_api::{Failure, Reply};
+use purser_domain::{AgentId, ApprovalId, ApprovalStatus, Catalog, ErrorKind, LoggedDecision, Result};
 use std::sync::Arc;
 
 /// `GET /dashboard/approvals/{agent}/{approval}`.
@@ -26,24 +38,234 @@ pub(crate) async fn show(
     let (agent, approval) = (named(AgentId::parse(&agent))?, named(ApprovalId::parse(&approval))?);
     let owned = people.own_agent(&session.person, agent).await?;
     let own = people.own_approval(owned, approval).await?;
-    let (context, edition) = tokio::try_join!(people.approval(own), people.catalog())?;
     let layout = Layout::of(&session, people.now()).noticed(&uri);
-    Ok(page(&layout, &context, &edition.catalog).into_response())
+    Ok(answer(&people, &layout, own).await?)
 }
 
-fn page(layout: &Layout, context: &ApprovalContext, catalog: &Catalog) -> Markup {
-    let is_open = context.approval.status(layout.now) == ApprovalStatus::Pending;
+/// `POST …/approvals/{approval}/approve-and-raise`.
+pub(crate) async fn approve_and_raise(sent: AgentForm) -> Reply {
+    let id = sent.named("approval", ApprovalId::parse)?;
+    let (mut form, mut layout) = (sent.form(FormName::ApprovalDecision), sent.layout());
+    let people = &sent.people;
+    let own = people.own_approval(sent.owned.clone(), id).await?;
+    let Some((note, meant)) = form.note().ok().zip(form.version()) else {
+        layout.typed = Some(form);
+        return Ok((StatusCode::BAD_REQUEST, answer(people, &layout, own).await?).into_response());
+    };
+    let page = paths::approval(own.agent().id, id);
+    let status = match people.approve_and_raise(own, meant, note.as_ref()).await {
+        Ok(RaisedAndApproved::Both) => return Ok(done(&page, Notice::ApprovedAndRaised)),
+        Ok(RaisedAndApproved::LimitOnly(status)) => {
+            layout.problem = Some(format!("The limit was raised. {}", too_late(status)));
+            StatusCode::CONFLICT
+        }
+        Err(error) => {
+            let failure = Failure::from(error);
+            layout.problem = Some(match failure.error().kind() {
+                ErrorKind::ApprovalNotPending { status, .. } => too_late(*status).to_owned(),
+                ErrorKind::VersionConflict { .. } => CHANGED.to_owned(),
+                _ => return Err(failure),
+            });
+            failure.status()
+        }
+    };
+    let own = people.own_approval(sent.owned, id).await?;
+    Ok((status, answer(people, &layout, own).await?).into_response())
+}
+
+/// `POST …/approvals/{approval}/withdraw`.
+pub(crate) async fn withdraw(sent: AgentForm) -> Reply {
+    let id = sent.named("approval", ApprovalId::parse)?;
+    let mut layout = sent.layout();
+    let people = &sent.people;
+    let own = people.own_approval(sent.owned.clone(), id).await?;
+    let page = paths::approval(own.agent().id, id);
+    let Err(error) = people.withdraw_approval(own, None).await else {
+        return Ok(done(&page, Notice::ApprovalWithdrawn));
+    };
+    let failure = Failure::from(error);
+    let ErrorKind::ApprovalNotPending { status, .. } = failure.error().kind() else {
+        return Err(failure);
+    };
+    layout.problem = Some(too_late_to_withdraw(*status).to_owned());
+    let own = people.own_approval(sent.owned, id).await?;
+    Ok((failure.status(), answer(people, &layout, own).await?).into_response())
+}
+
+const CHANGED: &str = "The limits were changed after you opened the page, so nothing was approved. The page shows the current limits. Please decide again.";
+
+const fn too_late_to_withdraw(status: ApprovalStatus) -> &'static str {
+    match status {
+        ApprovalStatus::Pending | ApprovalStatus::Approved => "Nothing was withdrawn. Please try again.",
+        ApprovalStatus::Executed => "The payment was already made, so its approval can’t be withdrawn.",
+        ApprovalStatus::Rejected => "That payment was already rejected.",
+        ApprovalStatus::Expired => "That approval has expired. Nothing can be paid with it.",
+    }
+}
+
+async fn answer(people: &People, layout: &Layout, own: OwnApproval) -> Result<Response> {
+    let is_open = own.approval().status(layout.now) == ApprovalStatus::Pending;
+    let more = async {
+        if is_open {
+            let (background, raise) =
+                tokio::try_join!(people.background(&own), people.raise_of(own.owned(), own.approval()))?;
+            Ok(Some((background, raise)))
+        } else {
+            Ok(None)
+        }
+    };
+    let (more, edition) = tokio::try_join!(more, people.catalog())?;
+    let context = people.approval(own).await?;
+    Ok(page(layout, &context, more.as_ref(), &edition.catalog).into_response())
+}
+
+fn page(
+    layout: &Layout,
+    context: &ApprovalContext,
+    open: Option<&(Background, Option<Raise>)>,
+    catalog: &Catalog,
+) -> Markup {
+    let approval = &context.approval;
     layout.page(
         "Approval",
         NavItem::Approvals,
         &html! {
-            h1 { @if is_open { "Waiting for you" } @else { "Approval" } }
-            @if is_open {
-                ul.cards { (card(layout, context, View::default(), catalog)) }
-            } @else {
-                ul.rows { (decided_row(layout, context, catalog)) }
+            p.crumb { a href=(QUEUE) { "Approvals" } }
+            h1 { @if open.is_some() { "Waiting for you" } @else { "Approval" } }
+            @match open {
+                Some((background, raise)) => {
+                    div.card.waiting {
+                        div.facts { (row::facts(layout, context, catalog)) }
+                        (known(layout, context, background))
+                        (row::verdict(layout, context, View::default()))
+                        @if let Some(raise) = raise { (raise_form(layout, context, raise, catalog)) }
+                    }
+                    (latest(layout, &background.latest, catalog))
+                }
+                None => {
+                    ul.rows { (row::decided(layout, context, catalog)) }
+                    @if approval.status(layout.now) == ApprovalStatus::Approved { (withdraw_form(layout, context)) }
+                }
             }
-            p { a href="/dashboard/approvals" { "All approvals" } }
         },
     )
+}
+
+/// The wallet's balance, and the agent's earlier payments to the payee.
+fn known(layout: &Layout, context: &ApprovalContext, background: &Background) -> Markup {
+    let PayeeHistory {
+        count,
+        last,
+        of,
+        is_all,
+    } = background.payee;
+    html! {
+        dl.facts-list {
+            div {
+                dt { "Wallet’s balance" }
+                dd {
+                    @match background.balance {
+                        None => span.muted { "can’t be read at the moment" },
+                        Some(balance) => {
+                            (money(balance))
+                            @if balance < context.approval.amount { p.warning { "Not enough for this payment." } }
+                        }
+                    }
+                }
+            }
+            div {
+                dt { "Payee" }
+                dd {
+                    @match last {
+                        None if is_all => strong.warning { "First payment to this payee by this agent" },
+                        None => strong.warning { "First payment to this payee among this agent’s latest " (of) },
+                        Some(last) => {
+                            "Paid " @if count == 1 { "once" } @else { (count) " times" }
+                            @if !is_all { " among this agent’s latest " (of) " payments" }
+                            ", last " (relative(last, layout.now))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The button that approves and raises the limit that asked.
+fn raise_form(layout: &Layout, context: &ApprovalContext, raise: &Raise, catalog: &Catalog) -> Markup {
+    let approval = &context.approval;
+    let path = paths::approval_form(approval.agent, approval.id);
+    html! {
+        details.fold {
+            summary { "Approve and raise the limit" }
+            (layout.form(&format!("{path}/approve-and-raise"), &html! {
+                p {
+                    @if raise.is_of_rule() { "The approval rule of this agent" }
+                    @else { "The approval threshold of " (labels::service(approval.service, catalog)) " for this agent" }
+                    ": "
+                    @match raise.from { Some(from) => (money(from)), None => "every payment" }
+                    " → " strong { (money(raise.to)) }
+                    ". Payments up to this amount are then made without asking."
+                }
+                p.hint { "Requires a recent sign-in." }
+                (version_input(raise.version))
+                input type="hidden" name="approval_id" value=(approval.id);
+                button type="submit" { "Approve and raise to " (money(raise.to)) }
+            }))
+        }
+    }
+}
+
+fn withdraw_form(layout: &Layout, context: &ApprovalContext) -> Markup {
+    let approval = &context.approval;
+    let path = paths::approval_form(approval.agent, approval.id);
+    html! {
+        p { "The agent has not used this approval yet." }
+        (layout.button(&format!("{path}/withdraw"), &Button::danger(
+            "Withdraw approval",
+            "Withdraw this approval? The agent can then no longer pay with it.",
+        )))
+    }
+}
+
+/// The agent's latest decisions. A refusal links to the limit that refused.
+fn latest(layout: &Layout, decisions: &[LoggedDecision], catalog: &Catalog) -> Markup {
+    html! {
+        section aria-labelledby="latest-title" {
+            h2 id="latest-title" { "Latest payments of this agent" }
+            @if decisions.is_empty() {
+                p.empty { "This agent has not requested a payment before." }
+            } @else {
+                ul.rows { @for decision in decisions { (latest_row(layout, decision, catalog)) } }
+            }
+        }
+    }
+}
+
+fn latest_row(layout: &Layout, decision: &LoggedDecision, catalog: &Catalog) -> Markup {
+    let (amount, at, receipt, limit) = match decision {
+        LoggedDecision::Allowed(settlement) | LoggedDecision::PaidOut(settlement) => {
+            let terms = &settlement.terms;
+            let receipt = paths::receipt(terms.agent, terms.id);
+            (terms.amount, terms.authorized_at, Some(receipt), None)
+        }
+        LoggedDecision::Refused(refusal) => (refusal.amount, refusal.at, None, phrases::limit_link(refusal)),
+        LoggedDecision::ConfirmationReverted(reverted) => {
+            let receipt = paths::receipt(reverted.agent, reverted.settlement);
+            (reverted.amount, reverted.at, Some(receipt), None)
+        }
+    };
+    html! {
+        li.row {
+            div.row-main {
+                (labels::outcome_chip(decision.result())) " " (money(amount))
+                @if let Some(service) = decision.service() { " → " (labels::service(service, catalog)) }
+            }
+            div.row-aside {
+                (relative(at, layout.now))
+                @if let Some(receipt) = receipt { " · " a href=(receipt) { "Receipt" } }
+                @if let Some(limit) = limit { " · " a href=(limit) { "See the limit" } }
+            }
+        }
+    }
 }

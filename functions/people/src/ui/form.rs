@@ -40,6 +40,8 @@ pub(crate) enum FormName {
     Plain,
     /// A decision on an approval.
     ApprovalDecision,
+    /// A decision on several approvals.
+    ApprovalSelection,
 }
 
 /// The four kinds of rule, as forms.
@@ -93,6 +95,7 @@ impl fmt::Display for FormName {
             Self::Webhook => f.write_str("webhook"),
             Self::Plain => f.write_str("plain"),
             Self::ApprovalDecision => f.write_str("verdict"),
+            Self::ApprovalSelection => f.write_str("selection"),
         }
     }
 }
@@ -408,6 +411,11 @@ impl<'a> Inputs<'a> {
 
     fn value(&self, field: &str, present: &str) -> String {
         self.typed.map_or(present, |form| form.text(field)).to_owned()
+    }
+
+    /// Whether this form is shown again for `id`, if several forms have this name.
+    pub(crate) fn is_typed_for(&self, id_field: &str, id: &str) -> bool {
+        self.typed.is_some_and(|form| form.text(id_field) == id)
     }
 
     /// The entered value of the form for `id`, if several forms have this name.

@@ -4,8 +4,8 @@ use crate::ui::datetime::both;
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Catalog, FreezeTarget, KeyId, Network, OperationSlug, OperatorFreeze, Service,
-    ServiceId, Timestamp,
+    Address, AgentId, AgentStatus, Catalog, DecisionResult, EventKind, FreezeTarget, KeyId, Network, OperationSlug,
+    OperatorFreeze, Service, ServiceId, Timestamp,
 };
 
 pub(crate) fn agent(id: AgentId, name: &str) -> Markup {
@@ -57,6 +57,72 @@ pub(crate) fn status(status: AgentStatus) -> Markup {
     match status {
         AgentStatus::Active => html! { span.chip.good { "active" } },
         AgentStatus::Frozen => html! { span.chip.bad { "frozen" } },
+    }
+}
+
+/// The name of a kind of event, with the same word for an outcome as [`outcome`].
+pub(crate) const fn event(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::PaymentAuthorized => "Payment allowed",
+        EventKind::PaymentConfirmed => "Payment confirmed",
+        EventKind::PaymentReleased => "Payment released",
+        EventKind::PaymentTakenBack => "Payment reverted",
+        EventKind::PaymentRefused => "Payment blocked",
+        EventKind::PaymentEscalated => "Payment asked for approval",
+        EventKind::PayoutAuthorized => "Payout authorized",
+        EventKind::PayoutConfirmed => "Payout confirmed",
+        EventKind::PayoutReleased => "Payout released",
+        EventKind::PayoutTakenBack => "Payout reverted",
+        EventKind::ApprovalAsked => "Approval requested",
+        EventKind::ApprovalDecided => "Approval decided",
+        EventKind::ApprovalUsed => "Approval used",
+        EventKind::ApprovalExpired => "Approval expired",
+        EventKind::AgentCreated => "Agent created",
+        EventKind::AgentFrozen => "Agent frozen",
+        EventKind::AgentUnfrozen => "Agent unfrozen",
+        EventKind::AgentAccepted => "Agent accepted",
+        EventKind::AgentHandedOver => "Agent handed over",
+        EventKind::KeyCreated => "Key created",
+        EventKind::KeyEnded => "Key ended",
+        EventKind::PolicyChanged => "Policy changed",
+        EventKind::RuleCreated => "Rule added",
+        EventKind::RuleChanged => "Rule changed",
+        EventKind::RuleRemoved => "Rule removed",
+        EventKind::PayoutAddressNamed => "Payout address added",
+        EventKind::PayoutAddressRemoved => "Payout address removed",
+        EventKind::WalletLow => "Wallet low",
+        EventKind::ServiceOpened => "Service offered",
+        EventKind::ServiceClosed => "Service closed",
+        EventKind::ServicePayeeChanged => "Payee changed",
+        EventKind::ServicePriceChanged => "Price changed",
+        EventKind::ServiceChangeDelayed => "Change of payee or price announced",
+        EventKind::ServiceChangeWithdrawn => "Announced change withdrawn",
+        EventKind::DeploymentFrozen => "All payments frozen",
+        EventKind::DeploymentUnfrozen => "All payments unfrozen",
+        EventKind::OwnerFrozen => "All your agents frozen",
+        EventKind::OwnerUnfrozen => "All your agents unfrozen",
+        EventKind::WebhookTest => "Test",
+    }
+}
+
+/// The name of a decision's result, which is the same on all pages and in all notices.
+pub(crate) const fn outcome(result: DecisionResult) -> &'static str {
+    match result {
+        DecisionResult::Allow => "Allowed",
+        DecisionResult::Block => "Blocked",
+        DecisionResult::Escalate => "Asked for approval",
+        DecisionResult::RevertConfirmation => "Reverted",
+        DecisionResult::Payout => "Paid out",
+    }
+}
+
+pub(crate) fn outcome_chip(result: DecisionResult) -> Markup {
+    let name = outcome(result);
+    match result {
+        DecisionResult::Allow => html! { span.chip.good { (name) } },
+        DecisionResult::Block => html! { span.chip.bad { (name) } },
+        DecisionResult::Escalate | DecisionResult::RevertConfirmation => html! { span.chip.wait { (name) } },
+        DecisionResult::Payout => html! { span.chip { (name) } },
     }
 }
 

@@ -135,6 +135,9 @@ impl Layout {
                     (self.messages())
                     (content)
                 }
+                footer.zone {
+                    p { "Times are in " span data-zone { "UTC" } "; days in filters, charts and exports are in UTC." }
+                }
                 p.sr role="status" aria-live="polite" data-announce {}
             },
         )

@@ -59,6 +59,9 @@ notices! {
     RuleRemoved, "rule_removed", "The rule was removed.";
     Approved, "approved", "Approved. The payment is made when the agent repeats its request.";
     ApprovedFrozen, "approved_frozen", "Approved, but the agent is frozen: nothing is paid until the freeze ends and the agent repeats its request.";
+    ApprovedAndRaised, "approved_and_raised", "Approved, and the limit was raised. The payment is made when the agent repeats its request.";
+    ApprovalWithdrawn, "approval_withdrawn", "The approval was withdrawn. Nothing was paid.";
+    NothingSelected, "nothing_selected", "Nothing was decided: select from 1 to 50 approvals.";
     Rejected, "rejected", "Rejected. Nothing was paid.";
     PayoutAddressNamed, "payout_address_named", "The payout address was set. The time from which it can be used is shown below.";
     PayoutAddressRemoved, "payout_address_removed", "The payout address was removed. No further payout goes to it.";
@@ -89,7 +92,12 @@ impl Notice {
     pub(crate) const fn is_bad(self) -> bool {
         matches!(
             self,
-            Self::PayoutUnanswered | Self::SignInFailed | Self::SignInStale | Self::SignInAgain | Self::SignInNotAgain
+            Self::NothingSelected
+                | Self::PayoutUnanswered
+                | Self::SignInFailed
+                | Self::SignInStale
+                | Self::SignInAgain
+                | Self::SignInNotAgain
         )
     }
 }

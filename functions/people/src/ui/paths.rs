@@ -7,6 +7,16 @@ pub(crate) fn agent(agent: AgentId) -> String {
     format!("/dashboard/agents/{agent}")
 }
 
+/// The page of an approval.
+pub(crate) fn approval(agent: AgentId, approval: ApprovalId) -> String {
+    format!("/dashboard/approvals/{agent}/{approval}")
+}
+
+/// The path below which the forms of an approval are posted.
+pub(crate) fn approval_form(agent: AgentId, approval: ApprovalId) -> String {
+    format!("/dashboard/agents/{agent}/approvals/{approval}")
+}
+
 /// The page of a receipt.
 pub(crate) fn receipt(agent: AgentId, settlement: SettlementId) -> String {
     format!("/dashboard/receipts/{agent}/{settlement}")

@@ -3,6 +3,7 @@
 use crate::ui::datetime::length;
 use crate::ui::labels;
 use crate::ui::money::{dollars, money};
+use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
     Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, LoggedRefusal, PayoutRefusal, Rule,
@@ -29,17 +30,17 @@ pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
             CheckName::MaxPayment,
             " that the agent was ready to pay.",
         ),
-        "amount_exceeds_per_call_limit" => sum("Above the cap of ", CheckName::PerCall, " per call."),
-        "daily_spend_limit_exceeded" => html! {
-            "Would exceed the daily cap"
-            @if let (Some(used), Some(limit)) = (used(CheckName::Day), limit(CheckName::Day)) {
-                ": " (money(used)) " of " (money(limit)) " was used"
+        "amount_exceeds_per_call_limit" => sum("Over the limit of ", CheckName::PerCall, " per call"),
+        "daily_spend_limit_exceeded" => {
+            let used = used(CheckName::Day);
+            html! {
+                (sum("Daily limit ", CheckName::Day, " exceeded"))
+                @if let Some(used) = used { " (" (money(used)) " used)" }
             }
-            "."
-        },
-        "approval_required" if refusal.rule == "approval_required" => html! { "A rule requires approval." },
-        "approval_required" => sum("Above ", CheckName::Approval, ", so approval is required."),
-        "insufficient_usdc_balance" => sum("The wallet held only ", CheckName::Balance, "."),
+        }
+        "approval_required" if refusal.rule == "approval_required" => html! { "A rule requires approval" },
+        "approval_required" => sum("Over the ", CheckName::Approval, " approval threshold"),
+        "insufficient_usdc_balance" => sum("The wallet held only ", CheckName::Balance, ""),
         "policy_blocked" => blocked(refusal),
         other => html! { code { (other) } },
     }
@@ -78,16 +79,15 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
         }
         ("catalog_payee", "pay_to_is_own_wallet") => html! { "The payee is the agent’s own wallet." },
         ("catalog_price", _) => {
-            html! { "The price is above the catalog’s maximum for this operation." }
+            html! { "The price is above the catalog’s ceiling for this operation." }
         }
         ("catalog_payment", _) => html! { "According to the catalog, calls of this operation can’t be paid." },
         ("vendor_allowlist", _) => html! { "The vendor is not on a list of allowed vendors." },
         ("budget_limit", _) => html! {
-            "A budget for all services would be exceeded"
-            @if let Some((used, limit)) = budget.and_then(|check| check.used.zip(check.limit)) {
-                ": " (money(used)) " of " (money(limit)) " was used"
+            @match budget.and_then(|check| check.used.zip(check.limit)) {
+                Some((used, limit)) => { "Budget of " (money(limit)) " for all services exceeded (" (money(used)) " used)" },
+                None => "Budget for all services exceeded",
             }
-            "."
         },
         ("approval_rejected", _) => html! { "A person rejected it." },
         ("approval_expired", _) => html! { "Its approval had expired." },
@@ -107,11 +107,11 @@ const fn check_name(name: CheckName) -> &'static str {
         CheckName::OperationEnabled => "Operation is allowed",
         CheckName::Domain => "Domain is allowed",
         CheckName::MaxPayment => "Within the agent’s maximum for this call",
-        CheckName::PerCall => "Within the cap per call",
+        CheckName::PerCall => "Within the limit per call",
         CheckName::Category => "Category is not blocked",
         CheckName::Vendor => "Vendor is allowed, payee is known",
         CheckName::Budget => "Every budget has room",
-        CheckName::Day => "Daily cap has room",
+        CheckName::Day => "Daily limit has room",
         CheckName::Approval => "No approval required",
         CheckName::Balance => "Wallet can pay",
     }
@@ -181,10 +181,42 @@ pub(crate) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
     }
 }
 
+/// The reason why a payment requires a person's approval, in a few words.
+pub(crate) fn asked_briefly(asking: Option<AskingRule>, threshold: Amount) -> Markup {
+    match asking {
+        None => html! { "Over the " (money(threshold)) " approval threshold" },
+        Some(AskingRule { above, .. }) if above.is_zero() => html! { "Approval rule for every payment" },
+        Some(AskingRule { above, .. }) => html! { "Over the " (money(above)) " of an approval rule" },
+    }
+}
+
+/// The place where the limit that refused a payment can be changed; `None` if no limit of the agent's owner refused it.
+pub(crate) fn limit_link(refusal: &LoggedRefusal) -> Option<String> {
+    let page = paths::agent(refusal.agent);
+    let service = || format!("{page}#service-{}", refusal.service);
+    let (rule, detail) = refusal.reason.split_once(':').unwrap_or((&refusal.reason, ""));
+    match refusal.error.as_str() {
+        "service_not_enabled" => Some(format!("{page}#services")),
+        "operation_not_enabled_for_agent"
+        | "domain_not_allowed"
+        | "amount_exceeds_per_call_limit"
+        | "daily_spend_limit_exceeded" => Some(service()),
+        "approval_required" if refusal.rule == "approval_required" => Some(format!("{page}#rules")),
+        "approval_required" => Some(service()),
+        "insufficient_usdc_balance" => Some(format!("{page}#wallet")),
+        "policy_blocked" => match (rule, detail) {
+            ("category_block" | "vendor_allowlist" | "budget_limit", _) => Some(format!("{page}#rules")),
+            ("agent_frozen", "") => Some(page),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// A sentence that explains why a payment requires a person's approval.
 pub(crate) fn asked(asking: Option<AskingRule>, threshold: Amount, rules: &[Rule], catalog: &Catalog) -> Markup {
     let Some(AskingRule { id, above }) = asking else {
-        return html! { "Above " (money(threshold)) ", the approval threshold of this service’s policy." };
+        return html! { "Over the " (money(threshold)) " approval threshold of this service." };
     };
     let Some(found) = rules.iter().find(|rule| rule.id == id) else {
         return html! { "A rule that has since been removed required approval above " (money(above)) "." };

@@ -1,0 +1,376 @@
+//! Several approvals at once: a summary of the selected ones, and then the outcome of each.
+//!
+//! The summary is the target of the queue's form, with the selection in its address. It can therefore be reloaded, and
+//! a sign-in that the decision requires leads back to it.
+
+use crate::approvals::operations::{MOST_AT_ONCE, Outcome, OwnApproval, read_decision};
+use crate::approvals::page::QUEUE;
+use crate::approvals::row::{status_chip, status_name, what};
+use crate::sessions::session::{PageSession, VerifiedForm};
+use crate::state::People;
+use crate::ui::count::counted;
+use crate::ui::datetime::relative;
+use crate::ui::form::FormName;
+use crate::ui::labels;
+use crate::ui::layout::{Layout, NavItem};
+use crate::ui::money::{dollars, money};
+use crate::ui::notice::{Notice, done};
+use crate::ui::paths;
+use axum::{
+    extract::State,
+    http::{StatusCode, Uri},
+    response::{IntoResponse as _, Response},
+};
+use maud::{Markup, html};
+use purser_api::Reply;
+use purser_domain::{AgentId, AgentStatus, Amount, Approval, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, ServiceId};
+use purser_store::ApprovalDecision;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use url::form_urlencoded;
+
+/// The page of the summary, to which the decision is posted too.
+pub(crate) const PAGE: &str = "/dashboard/approvals/bulk";
+
+/// The selected approvals, and what is to be decided about them.
+struct Selection {
+    ids: Vec<ApprovalId>,
+    decision: ApprovalDecision,
+}
+
+impl Selection {
+    /// Reads the fields of the queue's form or of the summary's; `None` if they are not from 1 to [`MOST_AT_ONCE`]
+    /// approvals with a decision.
+    fn read(fields: &[u8]) -> Option<Self> {
+        let (mut ids, mut decision) = (Vec::new(), None);
+        for (name, value) in form_urlencoded::parse(fields) {
+            match &*name {
+                "approval" => {
+                    let id = ApprovalId::parse(&value)?;
+                    if !ids.contains(&id) {
+                        ids.push(id);
+                    }
+                }
+                "decision" => decision = read_decision(&value),
+                _ => {}
+            }
+        }
+        let decision = decision?;
+        (1..=MOST_AT_ONCE)
+            .contains(&ids.len())
+            .then_some(Self { ids, decision })
+    }
+}
+
+const fn decision_name(decision: ApprovalDecision) -> &'static str {
+    match decision {
+        ApprovalDecision::Approve => "approve",
+        ApprovalDecision::Reject => "reject",
+    }
+}
+
+const fn verb(decision: ApprovalDecision) -> &'static str {
+    match decision {
+        ApprovalDecision::Approve => "Approve",
+        ApprovalDecision::Reject => "Reject",
+    }
+}
+
+fn nothing_selected() -> Response {
+    done(QUEUE, Notice::NothingSelected)
+}
+
+/// `GET /dashboard/approvals/bulk`: the summary.
+pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let Some(selection) = Selection::read(uri.query().unwrap_or_default().as_bytes()) else {
+        return Ok(nothing_selected());
+    };
+    let layout = Layout::of(&session, people.now());
+    Ok(summary(&people, &session, &layout, &selection).await?.into_response())
+}
+
+async fn summary(
+    people: &People,
+    session: &PageSession,
+    layout: &Layout,
+    selection: &Selection,
+) -> purser_domain::Result<Markup> {
+    let selected = people.own_approvals(&session.person, &selection.ids);
+    let (selected, edition) = tokio::try_join!(selected, people.catalog())?;
+    let sum = people.sum_of(&selected);
+    let is_large = selection.decision == ApprovalDecision::Approve && people.is_large(sum);
+    let limit = is_large.then_some(people.limits.recent_above);
+    Ok(summary_page(
+        layout,
+        selection.decision,
+        &selected,
+        sum,
+        limit,
+        &edition.catalog,
+    ))
+}
+
+/// `POST /dashboard/approvals/bulk`: decides, and shows the outcome of each.
+pub(crate) async fn decide(State(people): State<Arc<People>>, form: VerifiedForm) -> Reply {
+    let Some(selection) = Selection::read(form.body()) else {
+        return Ok(nothing_selected());
+    };
+    let (session, mut layout) = (&form.session, Layout::of(&form.session, people.now()));
+    let mut typed = form.form(FormName::ApprovalSelection);
+    let Ok(note) = typed.note() else {
+        layout.typed = Some(typed);
+        let page = summary(&people, session, &layout, &selection).await?;
+        return Ok((StatusCode::BAD_REQUEST, page).into_response());
+    };
+    let selected = people.own_approvals(&session.person, &selection.ids);
+    let (selected, edition) = tokio::try_join!(selected, people.catalog())?;
+    let own = selected.iter().filter_map(|(_, own)| own.as_ref());
+    let names: BTreeMap<AgentId, String> = own.map(|own| (own.agent().id, own.agent().name.clone())).collect();
+    let approvals = selected
+        .iter()
+        .filter_map(|(id, own)| Some((*id, own.as_ref()?.approval().clone())));
+    let approvals: BTreeMap<ApprovalId, Approval> = approvals.collect();
+    let outcomes = people.decide_approvals(&session.person, selected, selection.decision, note.as_ref());
+    let results = Results {
+        decision: selection.decision,
+        outcomes: &outcomes.await?,
+        approvals: &approvals,
+        names: &names,
+        catalog: &edition.catalog,
+    };
+    // The time may have moved on while the approvals were decided.
+    let layout = Layout {
+        now: people.now(),
+        ..layout
+    };
+    Ok(outcome_page(&layout, &results).into_response())
+}
+
+fn summary_page(
+    layout: &Layout,
+    decision: ApprovalDecision,
+    selected: &[(ApprovalId, Option<OwnApproval>)],
+    sum: Amount,
+    recent_above: Option<Amount>,
+    catalog: &Catalog,
+) -> Markup {
+    let is_pending = |own: &&OwnApproval| own.approval().status(layout.now) == ApprovalStatus::Pending;
+    let (pending, closed): (Vec<&OwnApproval>, Vec<&OwnApproval>) = selected
+        .iter()
+        .filter_map(|(_, own)| own.as_ref())
+        .partition(is_pending);
+    let unknown = selected.iter().filter(|(_, own)| own.is_none()).count();
+    let is_any_frozen = pending.iter().any(|own| own.agent().status == AgentStatus::Frozen);
+    let title = format!("{} {}", verb(decision), counted(pending.len(), "payment"));
+    let class = match decision {
+        ApprovalDecision::Approve => "primary",
+        ApprovalDecision::Reject => "danger",
+    };
+    layout.page(
+        &title,
+        NavItem::Approvals,
+        &html! {
+            p.crumb { a href=(QUEUE) { "Approvals" } }
+            h1 { (title) }
+            @if pending.is_empty() {
+                p.empty { "None of the selected approvals is pending any more." }
+            } @else {
+                dl.card.totals {
+                    div { dt { "Payments" } dd { (pending.len()) } }
+                    div { dt { "Sum" } dd { (money(sum)) } }
+                }
+                (by_agent_and_service(&pending, catalog))
+                (listed(layout, &pending, catalog))
+                @if is_any_frozen && decision == ApprovalDecision::Approve {
+                    p.warning { "An agent among these is frozen. Its payments are not made until the freeze ends." }
+                }
+                @if let Some(limit) = recent_above {
+                    p.hint { "The sum is above " (money(limit)) ", so approving requires a recent sign-in." }
+                }
+            }
+            @if !closed.is_empty() || unknown > 0 {
+                section aria-labelledby="left-out" {
+                    h2 id="left-out" { "Not included" }
+                    ul.rows {
+                        @for own in &closed {
+                            li.row {
+                                div.row-main {
+                                    (status_chip(own.approval().status(layout.now))) " " (money(own.approval().amount)) " · "
+                                    (labels::agent(own.agent().id, &own.agent().name))
+                                }
+                            }
+                        }
+                        @if unknown > 0 { li.row { (counted(unknown, "approval")) " not found" } }
+                    }
+                }
+            }
+            @if !pending.is_empty() {
+                (layout.form(PAGE, &html! {
+                    @for own in &pending { input type="hidden" name="approval" value=(own.approval().id); }
+                    input type="hidden" name="decision" value=(decision_name(decision));
+                    (layout.inputs(FormName::ApprovalSelection).optional_line("note", "Note for each; the agents can read it", "", NOTE_MAX))
+                    div.actions {
+                        button class=(class) type="submit" { (title) " of " (dollars(sum)) }
+                        a.button href=(QUEUE) { "Cancel" }
+                    }
+                }))
+            }
+        },
+    )
+}
+
+/// The number and the sum of the payments, by agent and service.
+fn by_agent_and_service(pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
+    let mut groups: BTreeMap<(&str, AgentId, ServiceId), (usize, Amount)> = BTreeMap::new();
+    for own in pending {
+        let (agent, approval) = (own.agent(), own.approval());
+        let group = groups
+            .entry((&agent.name, agent.id, approval.service))
+            .or_insert((0, Amount::ZERO));
+        group.0 = group.0.saturating_add(1);
+        group.1 = group.1.plus(approval.amount).unwrap_or(Amount::MAX);
+    }
+    html! {
+        table.list {
+            caption.sr { "By agent and service" }
+            thead { tr { th scope="col" { "Agent" } th scope="col" { "Service" } th.num scope="col" { "Payments" } th.num scope="col" { "Sum" } } }
+            tbody {
+                @for ((name, agent, service), (count, sum)) in &groups {
+                    tr {
+                        th scope="row" { (labels::agent(*agent, name)) }
+                        td data-label="Service" { (labels::service(*service, catalog)) }
+                        td.num data-label="Payments" { (count) }
+                        td.num data-label="Sum" { (money(*sum)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn listed(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
+    html! {
+        table.list {
+            caption.sr { "The payments" }
+            thead { tr { th scope="col" { "Agent" } th scope="col" { "Service and operation" } th scope="col" { "Payee" } th scope="col" { "Expires" } th.num scope="col" { "Amount" } } }
+            tbody {
+                @for own in pending {
+                    @let approval = own.approval();
+                    tr {
+                        th scope="row" { a href=(paths::approval(approval.agent, approval.id)) { (own.agent().name) } }
+                        td data-label="For" { (what(approval, catalog)) }
+                        td data-label="Payee" { (labels::short_wallet(approval.pay_to)) }
+                        td data-label="Expires" { (relative(approval.expires_at, layout.now)) }
+                        td.num data-label="Amount" { (money(approval.amount)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The outcomes, with the facts to name the approvals.
+struct Results<'a> {
+    decision: ApprovalDecision,
+    outcomes: &'a [(ApprovalId, Outcome)],
+    approvals: &'a BTreeMap<ApprovalId, Approval>,
+    names: &'a BTreeMap<AgentId, String>,
+    catalog: &'a Catalog,
+}
+
+fn outcome_page(layout: &Layout, results: &Results<'_>) -> Markup {
+    let is_done = |(_, outcome): &&(ApprovalId, Outcome)| matches!(outcome, Outcome::Decided(_));
+    let done = results.outcomes.iter().filter(is_done).count();
+    let all = results.outcomes.len();
+    let word = match results.decision {
+        ApprovalDecision::Approve => "approved",
+        ApprovalDecision::Reject => "rejected",
+    };
+    let title = if done == all {
+        format!("{} {word}", counted(done, "payment"))
+    } else {
+        format!("{done} of {} {word}", counted(all, "payment"))
+    };
+    layout.page(
+        &title,
+        NavItem::Approvals,
+        &html! {
+            p.crumb { a href=(QUEUE) { "Approvals" } }
+            h1 { (title) }
+            @if done > 0 && results.decision == ApprovalDecision::Approve {
+                p { "Each payment is made when its agent repeats its request." }
+            }
+            table.list {
+                caption.sr { "The outcome of each" }
+                thead { tr { th scope="col" { "Agent" } th scope="col" { "Service and operation" } th scope="col" { "Outcome" } th.num scope="col" { "Amount" } } }
+                tbody { @for (id, outcome) in results.outcomes { (outcome_row(layout, *id, outcome, results)) } }
+            }
+            p { a href=(QUEUE) { "All approvals" } }
+        },
+    )
+}
+
+fn outcome_row(layout: &Layout, id: ApprovalId, outcome: &Outcome, results: &Results<'_>) -> Markup {
+    let Some(approval) = results.approvals.get(&id) else {
+        return html! {
+            tr { th scope="row" { code { (id) } } td {} td data-label="Outcome" { "not found" } td {} }
+        };
+    };
+    let name = results.names.get(&approval.agent).map_or("", String::as_str);
+    html! {
+        tr {
+            th scope="row" { a href=(paths::approval(approval.agent, id)) { (name) } }
+            td data-label="For" { (what(approval, results.catalog)) }
+            td data-label="Outcome" {
+                @match outcome {
+                    Outcome::Decided(now) => (status_chip(now.status(layout.now))),
+                    Outcome::NotPending(now) => { "no change: " (status_name(now.status(layout.now))) " before" },
+                    Outcome::NotFound => "not found",
+                    Outcome::Failed => span.warning { "unknown: open it to see its state" },
+                }
+            }
+            td.num data-label="Amount" { (money(approval.amount)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::Fingerprint;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_selection_has_from_one_to_fifty_approvals() {
+        let id = |n| {
+            ApprovalId::of(
+                AgentId::from_uuid(Uuid::from_u128(1)),
+                &Fingerprint::of_text(&format!("{n}")),
+                0,
+            )
+        };
+        let fields = |count: usize| {
+            let ids: String = (0..count).map(|n| format!("&approval={}", id(n))).collect();
+            format!("decision=approve{ids}")
+        };
+        let read = |fields: &str| Selection::read(fields.as_bytes()).map(|selection| selection.ids.len());
+        for (count, expected) in [(0, None), (1, Some(1)), (50, Some(50)), (51, None)] {
+            assert_eq!(read(&fields(count)), expected, "{count}");
+        }
+        assert_eq!(read(&format!("{}&approval={}", fields(2), id(1))), Some(2), "each once");
+        for wrong in [
+            "",
+            "decision=approve&approval=x",
+            &fields(1).replace("approve", "pay"),
+            &fields(1).replace("decision", "x"),
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        // Its address is remembered over a sign-in.
+        let address = format!("{PAGE}?{}", fields(MOST_AT_ONCE));
+        assert_eq!(
+            crate::sessions::destination::Destination::parse(&address).as_str(),
+            address
+        );
+    }
+}
