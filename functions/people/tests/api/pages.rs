@@ -148,6 +148,28 @@ async fn style_and_script_are_public_and_cacheable() {
     }
 }
 
+/// The form token is masked anew in each answer, since answers are compressed.
+#[tokio::test]
+async fn pages_never_repeat_the_form_token() {
+    let world = World::start().await;
+    let mut owner = world.browser(OWNER).await;
+    let tokens = [
+        owner.get("/dashboard/approvals").await.input("form_token"),
+        owner.get("/dashboard/approvals").await.input("form_token"),
+    ];
+    let [one, other] = tokens.each_ref().map(|token| token.as_bytes());
+    let common = one
+        .windows(6)
+        .filter(|part| other.windows(6).any(|other| other == *part));
+    assert_eq!(common.count(), 0, "{tokens:?}");
+    let accepted = [("accept-encoding", "br")];
+    let request = axum::http::Request::get("/dashboard/sign-in").header(accepted[0].0, accepted[0].1);
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    let answer = tower::ServiceExt::oneshot(world.router.clone(), request).await.unwrap();
+    assert_eq!(answer.headers()[header::CONTENT_ENCODING], "br");
+    assert_eq!(answer.headers()[header::VARY], "accept-encoding");
+}
+
 /// A reload of that page does not create another key.
 #[tokio::test]
 async fn a_new_key_is_shown_only_once() {
@@ -489,10 +511,18 @@ async fn pending_approvals_appear_and_are_decided_once() {
     let (status, tag, html) = watched(&mut owner, "").await;
     assert!(status == 200 && html.contains("data-waiting=\"0\""), "{html}");
     assert_eq!(watched(&mut owner, &tag).await.0, 304);
+    // The page has the tag of its list, so the first poll already gets nothing.
+    let page = owner.get("/dashboard/approvals").await;
+    let (_, shown) = page.html.split_once("data-tag=\"").unwrap();
+    let shown = shown.split_once("\">").unwrap().0.replace("&quot;", "\"");
+    assert_eq!(shown, tag);
 
     let (agent, approval) = world.waiting().await;
     let (status, tag, html) = watched(&mut owner, &tag).await;
     assert_eq!(status, 200);
+    let count = owner.get("/dashboard/approvals/waiting?only=count").await;
+    count.is(200, "<ul data-waiting=\"1\"></ul>");
+    assert!(count.html.len() < 40, "{}", count.html);
     // The script updates "5 min ago", so the list is not sent again because time passes.
     world.advance(300);
     assert_eq!(watched(&mut owner, &tag).await.0, 304);
@@ -631,6 +661,315 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
             .await
             .html
             .contains("data-waiting=\"0\"")
+    );
+}
+
+impl World {
+    /// Approvals of one agent that wait, for these amounts.
+    async fn asked_for(&self, agent: &str, amounts: &[u64]) -> Vec<String> {
+        let mut approvals = Vec::new();
+        for amount in amounts {
+            self.advance(1);
+            match self
+                .pay(agent, *amount, &format!("for {amount} at {}", self.now()))
+                .await
+            {
+                Told::Waits(approval) => approvals.push(approval.to_string()),
+                other => panic!("{other:?}"),
+            }
+        }
+        approvals
+    }
+
+    async fn status_of(&self, agent: &str, approval: &str) -> String {
+        let approval = self
+            .get(OWNER, &format!("/agents/{agent}/approvals/{approval}"))
+            .await
+            .ok();
+        approval["status"].as_str().unwrap().to_owned()
+    }
+}
+
+fn bulk(decision: &str, approvals: &[&str]) -> String {
+    let ids: String = approvals.iter().map(|id| format!("&approval={id}")).collect();
+    format!("/dashboard/approvals/bulk?decision={decision}{ids}")
+}
+
+/// The summary names what is decided; each approval is decided by itself, with its own row of the audit log.
+#[tokio::test]
+async fn selected_approvals_are_decided_together() {
+    let world = World::start().await;
+    let (agent, first) = world.waiting().await;
+    let (other, second) = world.waiting().await;
+    let more = world.asked_for(&agent, &[30, 40]).await;
+    let theirs = world.agent("bob").await;
+    let path = format!("/agents/{theirs}/services/lab");
+    let policy = json!({"require_approval_above_units": 10});
+    world.edit("bob", "PATCH", &path, policy).await.ok();
+    let Told::Waits(foreign) = world.pay(&theirs, 20, "k").await else {
+        panic!("not asked")
+    };
+    let foreign = foreign.to_string();
+    world
+        .edit(
+            OWNER,
+            "POST",
+            &format!("/agents/{agent}/approvals/{}/reject", more[1]),
+            json!({}),
+        )
+        .await
+        .ok();
+
+    let mut owner = world.browser(OWNER).await;
+    owner
+        .get("/dashboard/approvals")
+        .await
+        .is(200, &format!("value=\"{first}\" form=\"selected-approvals\""));
+    let selected = bulk("approve", &[&first, &second, &more[0], &more[1], &foreign]);
+    let seen = owner.get(&selected).await;
+    for text in [
+        "Approve 3 payments of $0.00007",
+        "1 approval not found",
+        ">rejected</span>",
+        "<td class=\"num\" data-label=\"Payments\">2</td>",
+        "(50 units)",
+        "(20 units)",
+    ] {
+        seen.is(200, text);
+    }
+    // Only what is pending is sent.
+    assert_eq!(seen.html.matches("name=\"approval\"").count(), 3);
+    let fields: Vec<(&str, &str)> = [&first, &second, &more[0], &more[1], &foreign]
+        .into_iter()
+        .map(|id| ("approval", id.as_str()))
+        .chain([("decision", "approve"), ("note", "all fine")])
+        .collect();
+    let long = "x".repeat(501);
+    let wrong: Vec<(&str, &str)> = fields[..6].iter().copied().chain([("note", long.as_str())]).collect();
+    owner
+        .post(&selected, "/dashboard/approvals/bulk", &wrong)
+        .await
+        .is(400, "Note: must be a text");
+    assert_eq!(world.status_of(&agent, &first).await, "pending");
+    let done = owner.post(&selected, "/dashboard/approvals/bulk", &fields).await;
+    for text in ["3 of 5 payments approved", "no change: rejected before", "not found"] {
+        done.is(200, text);
+    }
+    assert_eq!(done.html.matches(">approved</span>").count(), 3);
+    for (agent, approval, status) in [
+        (&agent, &first, "approved"),
+        (&other, &second, "approved"),
+        (&agent, &more[0], "approved"),
+        (&agent, &more[1], "rejected"),
+    ] {
+        assert_eq!(world.status_of(agent, approval).await, status);
+    }
+    let log = world.get(OWNER, "/audit-log?kind=approval_approved").await.ok();
+    let entries = log["entries"].as_array().unwrap();
+    assert_eq!(
+        entries.iter().filter(|entry| entry["error"].is_null()).count(),
+        3,
+        "{log}"
+    );
+    let bobs = world
+        .get("bob", &format!("/agents/{theirs}/approvals/{foreign}"))
+        .await
+        .ok();
+    assert_eq!(bobs["status"], "pending");
+
+    for nothing in [
+        "/dashboard/approvals/bulk".to_owned(),
+        bulk("approve", &[]),
+        bulk("pay", &[&first]),
+    ] {
+        let led = owner.get(&nothing).await;
+        assert_eq!(led.leads(), "/dashboard/approvals?notice=nothing_selected", "{nothing}");
+    }
+}
+
+/// No approval is large, but their sum is.
+#[tokio::test]
+async fn a_large_sum_requires_a_recent_sign_in() {
+    let world = World::with(&[("RECENT_SIGN_IN_ABOVE_UNITS", "45")]).await;
+    let (agent, first) = world.waiting().await;
+    let second = world.asked_for(&agent, &[30]).await.remove(0);
+    let mut owner = world.browser(OWNER).await;
+    world.advance(1_200);
+    let selected = bulk("approve", &[&first, &second]);
+    owner
+        .get(&selected)
+        .await
+        .is(200, "so approving requires a recent sign-in");
+    let fields = [
+        ("approval", first.as_str()),
+        ("approval", &second),
+        ("decision", "approve"),
+    ];
+    let led = owner.post(&selected, "/dashboard/approvals/bulk", &fields).await;
+    assert!(led.leads().contains("notice=sign_in_again"), "{}", led.leads());
+    assert!(
+        led.leads().contains(&first),
+        "the sign-in leads back to the selection: {}",
+        led.leads()
+    );
+    let old = json!({"auth_time": world.now().secs() - 1_200});
+    let old = world.issuer.token_with(OWNER, world.now(), &old);
+    let body = |decision: &str| Some(json!({"decision": decision, "approval_ids": [first, second]}));
+    let refused = world
+        .call_with(&old, "POST", "/approvals/bulk", None, body("approve"))
+        .await;
+    assert_eq!(
+        (refused.status, &refused.body["error"]),
+        (403, &json!("recent_sign_in_required"))
+    );
+    assert_eq!(world.status_of(&agent, &first).await, "pending");
+    let done = world
+        .call_with(&old, "POST", "/approvals/bulk", None, body("reject"))
+        .await;
+    assert_eq!(done.status, 200);
+    let outcome = |id: &str| json!({"approval_id": id, "outcome": "decided", "status": "rejected"});
+    assert_eq!(
+        done.body,
+        json!({"decided": 2, "outcomes": [outcome(&first), outcome(&second)]})
+    );
+    world.advance(1);
+    let again = world
+        .call_with(&old, "POST", "/approvals/bulk", None, body("reject"))
+        .await;
+    assert_eq!(
+        (&again.body["decided"], &again.body["outcomes"][0]["outcome"]),
+        (&json!(0), &json!("not_pending"))
+    );
+}
+
+#[tokio::test]
+async fn an_approval_shows_what_else_is_known() {
+    let world = World::start().await;
+    let (agent, approval) = world.waiting().await;
+    let page = format!("/dashboard/approvals/{agent}/{approval}");
+    let mut owner = world.browser(OWNER).await;
+    let seen = owner.get(&page).await;
+    seen.is(200, "First payment to this payee by this agent");
+    seen.is(200, "Wallet’s balance");
+    seen.is(200, "Asked for approval</span>");
+    assert!(matches!(world.pay(&agent, 5, "paid before").await, Told::Allowed(_)));
+    assert!(matches!(world.pay(&agent, 200, "too much").await, Told::Full { .. }));
+    let service = service_id(1);
+    let seen = owner.get(&page).await;
+    for text in [
+        "Paid once",
+        "Allowed</span>",
+        "Blocked</span>",
+        &format!("href=\"/dashboard/agents/{agent}#service-{service}\">See the limit</a>"),
+    ] {
+        seen.is(200, text);
+    }
+}
+
+/// Two writes: the policy's or the rule's, then the approval's.
+#[tokio::test]
+async fn approving_can_raise_the_limit_that_asked() {
+    let world = World::start().await;
+    let (agent, approval) = world.waiting().await;
+    let page = |approval: &str| format!("/dashboard/approvals/{agent}/{approval}");
+    let form = |approval: &str| format!("/dashboard/agents/{agent}/approvals/{approval}/approve-and-raise");
+    let mut owner = world.browser(OWNER).await;
+    let seen = owner.get(&page(&approval)).await;
+    seen.is(200, "Approve and raise to ");
+    let version = seen.input("version");
+    // Somebody changes the limit meanwhile.
+    let path = format!("/agents/{agent}/services/lab");
+    world
+        .edit(OWNER, "PATCH", &path, json!({"require_approval_above_units": 11}))
+        .await
+        .ok();
+    let conflict = owner
+        .post(&page(&approval), &form(&approval), &[("version", &version)])
+        .await;
+    conflict.is(412, "so nothing was approved");
+    assert_eq!(world.status_of(&agent, &approval).await, "pending");
+    let version = conflict.input("version");
+    let done = owner
+        .post(
+            &page(&approval),
+            &form(&approval),
+            &[("version", &version), ("note", "more")],
+        )
+        .await;
+    assert_eq!(done.leads(), format!("{}?notice=approved_and_raised", page(&approval)));
+    let record = world.get(OWNER, &path).await.ok();
+    assert_eq!(record["policy"]["require_approval_above_units"], 20);
+    assert_eq!(world.status_of(&agent, &approval).await, "approved");
+    let late = owner
+        .post(&page(&approval), &form(&approval), &[("version", "9")])
+        .await;
+    late.is(409, "already approved");
+
+    // The limit of a rule, after a sign-in that is too old.
+    let rule = json!({"kind": "approval_required", "services": ["lab"], "above_units": 4});
+    world
+        .edit(OWNER, "POST", &format!("/agents/{agent}/rules"), rule)
+        .await
+        .created();
+    let approval = world.asked_for(&agent, &[19]).await.remove(0);
+    let version = owner.get(&page(&approval)).await.input("version");
+    world.advance(1_200);
+    let led = owner
+        .post(&page(&approval), &form(&approval), &[("version", &version)])
+        .await;
+    assert!(led.leads().contains("notice=sign_in_again"), "{}", led.leads());
+    let mut owner = world.browser(OWNER).await;
+    let done = owner
+        .post(&page(&approval), &form(&approval), &[("version", &version)])
+        .await;
+    assert!(done.leads().ends_with("approved_and_raised"), "{}", done.leads());
+    let rules = world.get(OWNER, &format!("/agents/{agent}/rules")).await.ok();
+    assert_eq!(rules["rules"][0]["above_units"], 19, "{rules}");
+    assert!(matches!(
+        world.pay(&agent, 19, "now without asking").await,
+        Told::Allowed(_)
+    ));
+}
+
+#[tokio::test]
+async fn an_unused_approval_can_be_withdrawn() {
+    let world = World::start().await;
+    let (agent, approval) = world.waiting().await;
+    let page = format!("/dashboard/approvals/{agent}/{approval}");
+    let form = format!("/dashboard/agents/{agent}/approvals/{approval}/withdraw");
+    let api = format!("/agents/{agent}/approvals/{approval}");
+    let mut owner = world.browser(OWNER).await;
+    owner.post(&page, &form, &[]).await.is(409, "Please try again.");
+    world
+        .edit(OWNER, "POST", &format!("{api}/approve"), json!({"note": "fine"}))
+        .await
+        .ok();
+    owner.get("/dashboard/approvals").await.is(200, "Withdraw<span");
+    owner.get(&page).await.is(200, "Withdraw approval");
+    assert_eq!(
+        world
+            .call("bob", "POST", &format!("{api}/withdraw"), None, None)
+            .await
+            .status,
+        404
+    );
+    let done = owner.post(&page, &form, &[]).await;
+    assert_eq!(done.leads(), format!("{page}?notice=approval_withdrawn"));
+    let seen = owner.get(done.leads()).await;
+    seen.is(200, ">rejected</span>");
+    assert!(!seen.html.contains("fine"), "{}", seen.html);
+    world.advance(1);
+    let again = world.call(OWNER, "POST", &format!("{api}/withdraw"), None, None).await;
+    assert_eq!(
+        (again.status, &again.body["error"]),
+        (409, &json!("approval_not_pending"))
+    );
+    let log = world.get(OWNER, "/audit-log?kind=approval_withdrawn").await.ok();
+    let entries = log["entries"].as_array().unwrap();
+    let done = entries.iter().find(|entry| entry["error"].is_null()).unwrap();
+    assert_eq!(
+        (&done["before"], &done["after"]),
+        (&json!({"status": "approved"}), &json!({"status": "rejected"}))
     );
 }
 

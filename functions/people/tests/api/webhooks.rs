@@ -127,7 +127,7 @@ async fn webhooks_can_be_edited_disabled_and_removed() {
     let saved = owner.post(&page, &format!("{page}/edit"), &narrow).await;
     assert_eq!(saved.leads(), format!("{page}?notice=webhook_saved"));
     let shown = owner.get(saved.leads()).await;
-    for text in ["For the &lt;night&gt; shift", "approval asked", "buyer</a>"] {
+    for text in ["For the &lt;night&gt; shift", "Approval requested", "buyer</a>"] {
         shown.is(200, text);
     }
     let (_, webhook) = only(&world).await;
