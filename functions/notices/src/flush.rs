@@ -8,8 +8,9 @@
 use crate::{Notices, collect::log_too_late, send::Sent};
 use purser_api::{MessageResult, NoticeWork, SqsRecord};
 use purser_domain::{
-    AgentId, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd, NoticeMessage, NoticeNames,
-    NoticePace, NoticeSettings, PersonId, Result, ServiceId, Timestamp, is_worth_telling, told_by_name, told_first,
+    AgentId, ApprovalId, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd, NoticeMessage,
+    NoticeNames, NoticePace, NoticeSettings, OperationSlug, PersonId, Result, ServiceId, Timestamp, is_worth_telling,
+    told_by_name, told_first, why_asked,
 };
 use purser_store::Waiting;
 use std::collections::BTreeSet;
@@ -156,27 +157,45 @@ impl Notices {
         }
     }
 
-    /// The present names of a message's agents and services, as far as they are known. An agent that belongs to
-    /// another person by now has no name here, since its name may be that person's text.
+    /// The present names of a message's agents, services and operations, and the reasons of its approvals, as far as
+    /// they are known. An agent that belongs to another person by now has no name here, since its name may be that
+    /// person's text.
     async fn names(&self, person: &PersonId, events: &[Event]) -> NoticeNames {
         let shared = &self.0;
         let agents: BTreeSet<AgentId> = events.iter().filter_map(Event::agent).collect();
-        let (agents, edition) = tokio::join!(shared.ledger.agents(agents), async {
-            shared.catalog.current(shared.clock.now()).await
-        });
+        let asked = events.iter().filter(|event| event.kind() == EventKind::ApprovalAsked);
+        let asked = asked.filter_map(|event| ApprovalId::parse(event.data().get_text("approval_id")?));
+        let (agents, approvals, edition) =
+            tokio::join!(shared.ledger.agents(agents), shared.ledger.approvals(asked), async {
+                shared.catalog.current(shared.clock.now()).await
+            });
         let unnamed = |error: &Error| tracing::warn!(%person, cause = %error, "notice.without_names");
-        let agents = agents.inspect_err(unnamed).unwrap_or_default().into_iter();
-        let agents = agents.filter(|agent| agent.owner == person.as_str());
-        let agents = agents.map(|agent| (agent.id, agent.name.as_str().to_owned()));
+        let mut agents = agents.inspect_err(unnamed).unwrap_or_default();
+        agents.retain(|agent| agent.owner == person.as_str());
+        let reasons = approvals.inspect_err(unnamed).unwrap_or_default().into_iter();
+        let reasons = reasons.filter_map(|approval| {
+            let agent = agents.iter().find(|agent| agent.id == approval.agent)?;
+            Some((approval.id.to_string(), why_asked(&approval, &agent.rules)))
+        });
+        let reasons = reasons.collect();
         let edition = edition.inspect_err(unnamed).ok();
-        let services = events.iter().filter_map(|event| match event.subject() {
+        let service_of = |event: &Event| match event.subject() {
             EventSubject::Service(service) => Some(*service),
             _ => ServiceId::parse(event.data().get_text("service_id")?),
-        });
+        };
+        let services = events.iter().filter_map(service_of);
         let services = services.filter_map(|id| Some((id, edition.as_ref()?.catalog.by_id(id)?.name.clone())));
+        let operations = events.iter().filter_map(|event| {
+            let service = service_of(event)?;
+            let slug = OperationSlug::parse(event.data().get_text("operation_id")?)?;
+            let label = &edition.as_ref()?.catalog.by_id(service)?.operation(&slug)?.label;
+            Some(((service, slug), label.clone()))
+        });
         NoticeNames {
-            agents: agents.collect(),
+            agents: agents.iter().map(|agent| (agent.id, agent.name.clone())).collect(),
             services: services.collect(),
+            operations: operations.collect(),
+            reasons,
         }
     }
 

@@ -339,19 +339,19 @@ async fn approval_requests_reach_only_the_agents_owner() {
     let link = format!("{ORIGIN}/dashboard/approvals/{}/{}", agent.id, Uuid::from_u128(7));
     let (text, simple) = (text_of(mail), &mail["Content"]["Simple"]);
     assert!(
-        text.contains("requests approval to pay $12.50") && text.contains(&link),
+        text.contains("asked for approval to pay $12.50") && text.contains(&link),
         "{text}"
     );
     let html = simple["Body"]["Html"]["Data"].as_str().unwrap();
     assert!(
-        html.contains(&link) && !html.contains("<b>") && html.contains("&amp; evil·example"),
+        html.contains(&link) && !html.contains("<b>") && html.contains("&amp; evil\u{2060}.\u{2060}example"),
         "{html}"
     );
     let unsubscribe = json!([{"Name": "List-Unsubscribe", "Value": format!("<{ORIGIN}/dashboard/notices>")}]);
     assert_eq!(simple["Headers"], unsubscribe);
     let texts = incoming.texts();
     assert!(
-        texts.len() == 1 && texts[0].contains(&link) && texts[0].contains("&amp; evil·example"),
+        texts.len() == 1 && texts[0].contains(&link) && texts[0].contains("&amp; evil\u{2060}.\u{2060}example"),
         "{texts:?}"
     );
     assert_eq!(world.left(), 0);
@@ -535,7 +535,7 @@ async fn decided_approvals_are_left_out_of_notices() {
     world.run_after(GATHERING_SECS).await;
     let mails = world.mails_to("ann");
     assert_eq!(mails.len(), 1);
-    assert_eq!(text_of(&mails[0]).matches("requests approval to pay").count(), 1);
+    assert_eq!(text_of(&mails[0]).matches("asked for approval to pay").count(), 1);
     assert!(text_of(&mails[0]).contains(&Uuid::from_u128(3).to_string()));
 }
 

@@ -93,7 +93,9 @@ async fn approval_requests_reach_email_and_a_webhook() {
         mail["body"]["html"].as_str().unwrap(),
     );
     assert!(
-        text.contains("“errand runner” requests approval to pay $8.00 to “Lab Search”") && html.contains(&link),
+        text.contains("“errand runner” asked for approval to pay $8.00 to “Lab Search” for “")
+            && text.contains("Over the $5.00 approval threshold. Decide by ")
+            && html.contains(&link),
         "{text}"
     );
 }

@@ -9,25 +9,25 @@ use crate::{
 named! {
     /// The kind of an event. Its name is the `CloudEvents` `type`, whose last part is the version of its data.
     EventKind {
-        /// A payment was authorized and signed.
+        /// Allowed: the payment was authorized and signed.
         PaymentAuthorized = "purser.payment.authorized.v1",
         /// The payment was found on the chain.
         PaymentConfirmed = "purser.payment.confirmed.v1",
-        /// The chain shows that it can never be paid; its spend was released.
+        /// Released: the chain shows that it can never be paid.
         PaymentReleased = "purser.payment.released.v1",
-        /// The block that confirmed it was removed from the chain; it is authorized again.
+        /// Reverted: the block that confirmed it was removed from the chain. It is authorized again.
         PaymentTakenBack = "purser.payment.taken_back.v1",
-        /// A payment was blocked.
+        /// Blocked: the payment was refused.
         PaymentRefused = "purser.payment.refused.v1",
-        /// A payment waits for a person's approval.
+        /// Asked for approval: the payment waits for a person.
         PaymentEscalated = "purser.payment.escalated.v1",
         /// A payout by the owner was authorized and signed.
         PayoutAuthorized = "purser.payout.authorized.v1",
         /// The payout was found on the chain.
         PayoutConfirmed = "purser.payout.confirmed.v1",
-        /// The chain shows that the payout can never be made.
+        /// Released: the chain shows that the payout can never be made.
         PayoutReleased = "purser.payout.released.v1",
-        /// The block that confirmed the payout was removed from the chain.
+        /// Reverted: the block that confirmed the payout was removed from the chain.
         PayoutTakenBack = "purser.payout.taken_back.v1",
         /// An approval was requested.
         ApprovalAsked = "purser.approval.asked.v1",

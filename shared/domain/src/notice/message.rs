@@ -150,15 +150,15 @@ mod tests {
     fn many_events_form_a_bounded_digest() {
         let one = message(1);
         assert!(
-            one.subject.starts_with("“A & <b>'s” requests approval to pay $12.50"),
+            one.subject.starts_with("“A & <b>'s” asked for approval to pay $12.50"),
             "{}",
             one.subject
         );
         let many = message(50);
         assert_eq!(many.subject, "50 payments wait for your approval");
         for text in [many.text(ORIGIN), many.html(ORIGIN), many.slack(ORIGIN)] {
-            assert_eq!(text.matches("requests approval to pay").count(), 20);
-            assert!(text.contains("And 30 more.") && text.len() < 12_000, "{}", text.len());
+            assert_eq!(text.matches("asked for approval to pay").count(), 20);
+            assert!(text.contains("And 30 more.") && text.len() < 14_000, "{}", text.len());
         }
         assert!(NoticeMessage::of(&[], &NoticeNames::default()).is_none());
     }

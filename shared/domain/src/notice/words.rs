@@ -1,15 +1,31 @@
 //! One event as a sentence for a person, and the page that it links to. A link never performs an action.
 
-use crate::{AgentId, Event, EventKind, EventSubject, ServiceId};
+use crate::{AgentId, Approval, Event, EventKind, EventSubject, OperationSlug, Rule, ServiceId};
 use std::collections::BTreeMap;
 
-/// The current names of agents and services.
+/// The current names of agents, services and operations, and the reasons of approvals.
 #[derive(Clone, Debug, Default)]
 pub struct NoticeNames {
     /// The names of agents, as set by their owners.
     pub agents: BTreeMap<AgentId, String>,
     /// The names of services, as set by operators.
     pub services: BTreeMap<ServiceId, String>,
+    /// The labels of operations, as set by operators.
+    pub operations: BTreeMap<(ServiceId, OperationSlug), String>,
+    /// The reason why a payment needs an approval, by the approval's id. [`why_asked`] writes it.
+    pub reasons: BTreeMap<String, String>,
+}
+
+/// The reason why a payment needs this approval, as on the pages. `rules` are the agent's.
+pub fn why_asked(approval: &Approval, rules: &[Rule]) -> String {
+    match approval.rule {
+        None => format!("Over the {} approval threshold.", approval.threshold.to_dollars()),
+        Some(asking) if !rules.iter().any(|rule| rule.id == asking.id) => {
+            "An approval rule that was removed since.".to_owned()
+        }
+        Some(asking) if asking.above.is_zero() => "Approval rule for every payment.".to_owned(),
+        Some(asking) => format!("Over the {} of an approval rule.", asking.above.to_dollars()),
+    }
 }
 
 /// One event as a sentence.
@@ -24,20 +40,31 @@ pub struct Notice {
 /// The maximum length of a name in a notice, in characters.
 const LONGEST_NAME: usize = 60;
 
-/// An untrusted text as part of a notice: one line, of limited length, and without the characters that mail programs
-/// and chats turn into links, commands or another writing direction. Markup is kept, because each channel escapes it.
+/// A character without width that keeps its neighbours together (Unicode, word joiner). Next to a character, it is
+/// part of no link, address, command or formatting.
+const JOINER: char = '\u{2060}';
+
+/// An untrusted text as part of a notice: one line, of limited length. Its visible characters are kept. Those that mail
+/// programs and chats turn into links, commands or formatting are set between joiners, so that they are only shown, and
+/// those that change the writing direction become spaces. Each channel escapes markup.
 fn plain(text: &str) -> String {
-    let kept = text.chars().map(|symbol| match symbol {
-        '.' => '·',
-        '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '“' | '”' => ' ',
-        symbol if symbol.is_control() || is_unseen(symbol) => ' ',
-        symbol => symbol,
-    });
-    let words: String = kept.collect();
-    let words: Vec<&str> = words.split_whitespace().collect();
-    let mut text = words.join(" ");
-    if let Some((end, _)) = text.char_indices().nth(LONGEST_NAME) {
-        text.truncate(end);
+    let seen = |symbol: char| !symbol.is_control() && !is_unseen(symbol);
+    let kept: String = text
+        .chars()
+        .map(|symbol| if seen(symbol) { symbol } else { ' ' })
+        .collect();
+    let words: Vec<&str> = kept.split_whitespace().collect();
+    let words = words.join(" ");
+    let mut text = String::with_capacity(words.len());
+    for symbol in words.chars().take(LONGEST_NAME) {
+        match symbol {
+            '.' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => text.extend([JOINER, symbol, JOINER]),
+            // The name itself is in such quotation marks.
+            '“' | '”' => text.push('"'),
+            symbol => text.push(symbol),
+        }
+    }
+    if words.chars().nth(LONGEST_NAME).is_some() {
         text.push('…');
     }
     text
@@ -95,6 +122,31 @@ impl NoticeText<'_> {
         name.map_or_else(|| "a service".to_owned(), |name| format!("“{name}”"))
     }
 
+    /// The operation, by its label or else by its slug; `None` if the event names none.
+    fn operation(&self) -> Option<String> {
+        let slug = self.text("operation_id");
+        let service = match self.event.subject() {
+            EventSubject::Service(id) => Some(*id),
+            _ => ServiceId::parse(self.text("service_id")),
+        };
+        let place = service.zip(OperationSlug::parse(slug));
+        let label = place.and_then(|place| self.names.operations.get(&place));
+        let label = label.map_or(slug, String::as_str);
+        (!label.is_empty()).then(|| format!("“{}”", plain(label)))
+    }
+
+    /// The operation with its service.
+    fn operation_of_service(&self) -> String {
+        let operation = self.operation().unwrap_or_else(|| "An operation".to_owned());
+        format!("{operation} of {}", self.service())
+    }
+
+    /// The reason why an approval is asked for, as a sentence.
+    fn reason(&self) -> String {
+        let reason = self.names.reasons.get(self.text("approval_id"));
+        reason.map_or_else(String::new, |reason| format!(" {reason}"))
+    }
+
     fn amount(&self, member: &str) -> String {
         let amount = self.event.data().get_amount(member);
         amount.map_or_else(|| "an amount".to_owned(), crate::Amount::to_dollars)
@@ -116,8 +168,11 @@ impl NoticeText<'_> {
     }
 
     fn payment(&self) -> String {
+        let operation = self
+            .operation()
+            .map_or_else(String::new, |operation| format!(" for {operation}"));
         format!(
-            "{} to {} ({})",
+            "{} to {}{operation} (payee {})",
             self.amount("amount_units"),
             self.service(),
             self.short("pay_to")
@@ -142,8 +197,9 @@ impl NoticeText<'_> {
             EventKind::ApprovalAsked => {
                 let until = self.time("expires_at");
                 format!(
-                    "{agent} requests approval to pay {}. Decide by {until}.",
-                    self.payment()
+                    "{agent} asked for approval to pay {}.{} Decide by {until}.",
+                    self.payment(),
+                    self.reason()
                 )
             }
             EventKind::ApprovalDecided => {
@@ -154,21 +210,29 @@ impl NoticeText<'_> {
             EventKind::PaymentAuthorized => format!("{agent} was allowed to pay {}.", self.payment()),
             EventKind::PaymentConfirmed => format!("{agent} paid {}.", self.payment()),
             EventKind::PaymentReleased => {
-                format!("{agent}: the payment of {} expired and was not made.", self.payment())
+                format!(
+                    "{agent}: the payment of {} was released. It can no longer be made.",
+                    self.payment()
+                )
             }
             EventKind::PaymentTakenBack | EventKind::PayoutTakenBack => {
                 format!(
-                    "{agent}: the payment of {} is no longer confirmed, because its block is no longer part of the chain.",
+                    "{agent}: the confirmation of {} was reverted, because its block is no longer part of the chain.",
                     self.payout()
                 )
             }
-            EventKind::PaymentRefused => format!("{agent}: the payment of {} was refused.", self.payment()),
+            EventKind::PaymentRefused => format!("{agent}: the payment of {} was blocked.", self.payment()),
             EventKind::PaymentEscalated => {
-                format!("{agent}: the payment of {} needs your approval.", self.payment())
+                format!("{agent} asked for approval: {}.", self.payment())
             }
             EventKind::PayoutAuthorized => format!("{agent} pays out {}.", self.payout()),
             EventKind::PayoutConfirmed => format!("{agent} paid out {}.", self.payout()),
-            EventKind::PayoutReleased => format!("{agent}: the payout of {} expired and was not made.", self.payout()),
+            EventKind::PayoutReleased => {
+                format!(
+                    "{agent}: the payout of {} was released. It can no longer be made.",
+                    self.payout()
+                )
+            }
             EventKind::AgentCreated => format!("{agent} was created."),
             EventKind::AgentFrozen => format!("{agent} was frozen {}. It can’t pay.", self.by()),
             EventKind::AgentUnfrozen => format!("{agent}: the freeze {} has ended.", self.by()),
@@ -214,28 +278,22 @@ impl NoticeText<'_> {
     }
 
     fn of_service(&self) -> String {
-        let (service, operation) = (self.service(), plain(self.text("operation_id")));
+        let (service, operation) = (self.service(), self.operation_of_service());
         match self.event.kind() {
             EventKind::ServiceOpened => format!("{service} can be enabled."),
             EventKind::ServiceClosed => format!("{service} can’t be enabled any more."),
             EventKind::ServicePayeeChanged => {
-                format!(
-                    "“{operation}” of {service} is paid to {} from now on.",
-                    self.short("pay_to")
-                )
+                format!("{operation} is paid to {} from now on.", self.short("pay_to"))
             }
             EventKind::ServicePriceChanged => {
-                format!(
-                    "“{operation}” of {service} may cost {} from now on.",
-                    self.amount("max_price_units")
-                )
+                format!("{operation} may cost {} from now on.", self.amount("max_price_units"))
             }
             EventKind::ServiceChangeDelayed => {
                 let (payee, from) = (self.short("pay_to"), self.time("from"));
                 let price = self.amount("max_price_units");
-                format!("From {from}, “{operation}” of {service} will be paid to {payee}, at most {price}.")
+                format!("From {from}, {operation} will be paid to {payee}, at most {price}.")
             }
-            _ => format!("The pending change of “{operation}” of {service} was withdrawn."),
+            _ => format!("The pending change of {operation} was withdrawn."),
         }
     }
 
@@ -284,6 +342,19 @@ mod tests {
         NoticeNames {
             agents: [(AgentId::from_uuid(Uuid::from_u128(1)), agent.to_owned())].into(),
             services: [(ServiceId::from_uuid(Uuid::from_u128(7)), "Weather".to_owned())].into(),
+            operations: [(
+                (
+                    ServiceId::from_uuid(Uuid::from_u128(7)),
+                    OperationSlug::parse("weather.current").unwrap(),
+                ),
+                "Current weather".to_owned(),
+            )]
+            .into(),
+            reasons: [(
+                Uuid::from_u128(5).to_string(),
+                "Over the $10.00 approval threshold.".to_owned(),
+            )]
+            .into(),
         }
     }
 
@@ -293,34 +364,78 @@ mod tests {
         let notice = Notice::of(&asked, &names("Researcher"));
         assert_eq!(
             notice.sentence,
-            "“Researcher” requests approval to pay $12.50 to “Weather” (0x3C44…93BC). Decide by 1 Jan 1970, 01:23 UTC."
+            "“Researcher” asked for approval to pay $12.50 to “Weather” for “Current weather” (payee 0x3C44…93BC). \
+             Over the $10.00 approval threshold. Decide by 1 Jan 1970, 01:23 UTC."
         );
         let (agent, approval) = (Uuid::from_u128(1), Uuid::from_u128(5));
         assert_eq!(notice.path, format!("/dashboard/approvals/{agent}/{approval}"));
         let unknown = Notice::of(&asked, &NoticeNames::default()).sentence;
         assert!(
-            unknown.starts_with("An agent of yours requests approval to pay $12.50 to a service"),
+            unknown.starts_with(
+                "An agent of yours asked for approval to pay $12.50 to a service for “weather\u{2060}.\u{2060}current”"
+            ),
             "{unknown}"
         );
     }
 
-    /// The text has at most 60 characters, and no links, commands or hidden characters.
+    /// The text has at most 60 characters, and no links, commands or hidden characters. `+` stands for a joiner.
     #[test]
     fn untrusted_text_becomes_one_plain_line() {
         let rows = [
             ("Researcher 2", "Researcher 2"),
-            ("https://evil.example/login", "https evil·example login"),
-            ("mail me@evil.example", "mail me evil·example"),
-            ("a\r\nApprove: https://x", "a Approve https x"),
+            ("https://evil.example", "https+:++/++/+evil+.+example"),
+            ("me@evil.example", "me+@+evil+.+example"),
+            ("a\r\nApprove: x", "a Approve+:+ x"),
             ("<!channel> <a href=\"x\">", "<!channel> <a href=\"x\">"),
-            ("\u{202e}txt.exe\u{200b}", "txt·exe"),
-            ("”. Click *here*", "· Click here"),
+            ("\u{202e}txt.exe\u{200b}", "txt+.+exe"),
+            ("” *here* _and_ `there`", "\" +*+here+*+ +_+and+_+ +`+there+`+"),
             ("Käse & Brot", "Käse & Brot"),
         ];
         for (text, expected) in rows {
-            assert_eq!(plain(text), expected, "{text}");
+            let told = plain(text);
+            assert_eq!(told.replace(JOINER, "+"), expected, "{text}");
+            let shown: String = told.chars().filter(|symbol| *symbol != JOINER).collect();
+            let seen = text
+                .replace(['\r', '\n', '\u{202e}', '\u{200b}'], " ")
+                .replace('”', "\"");
+            assert_eq!(
+                shown,
+                seen.split_whitespace().collect::<Vec<_>>().join(" "),
+                "no character is lost"
+            );
         }
+        assert_eq!(plain(&".".repeat(100)).matches('.').count(), 60);
         assert_eq!(plain(&"ä".repeat(100)), format!("{}…", "ä".repeat(60)));
+    }
+
+    #[test]
+    fn the_reason_names_the_limit_that_asked() {
+        let units = |units| crate::Amount::from_units(units).unwrap();
+        let id = crate::RuleId::from_uuid(Uuid::from_u128(3));
+        let rule = Rule {
+            id,
+            version: 1,
+            kind: crate::RuleKind::ApprovalRequired {
+                services: None,
+                categories: None,
+                above: None,
+            },
+        };
+        let asking = |above| Some(crate::AskingRule { id, above });
+        let rules = std::slice::from_ref(&rule);
+        for (rule, rules, expected) in [
+            (None, rules, "Over the $5.00 approval threshold."),
+            (asking(units(2_000_000)), rules, "Over the $2.00 of an approval rule."),
+            (asking(units(0)), rules, "Approval rule for every payment."),
+            (asking(units(0)), &[], "An approval rule that was removed since."),
+        ] {
+            let approval = Approval {
+                rule,
+                threshold: units(5_000_000),
+                ..crate::policy::approval::tests::approval()
+            };
+            assert_eq!(why_asked(&approval, rules), expected);
+        }
     }
 
     /// An event of this kind, with all its members.
