@@ -109,8 +109,8 @@ fn limited_form(layout: &Layout, version: u64, path: &str) -> Markup {
                 (layout.form(&format!("{path}/keys"), &html! {
                     (version_input(version))
                     input type="hidden" name="limited" value="yes";
-                    (inputs.boxes("may", "It may", "At least one.", &may))
-                    (inputs.area("services", "Services", "One slug per line. Empty: all services.", &[], 3))
+                    (inputs.boxes("may", "It may", "Choose at least one.", &may))
+                    (inputs.area("services", "Services", "One slug per line, as the catalog shows them. Empty: all services.", &[], 3))
                     (inputs.area("networks", "Networks", "Allowed networks: one CIDR block per line, such as 203.0.113.0/24. Empty: any network.", &[], 3))
                     (inputs.choice("expires_days", "It expires", &expiries, "0"))
                     p.hint { "A key’s permissions can’t be changed later. A rotated key keeps them." }

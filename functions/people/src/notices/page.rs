@@ -7,6 +7,7 @@ use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
 use crate::ui::datetime::both;
 use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, set};
+use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
 use crate::ui::notice::{Notice, done};
 use axum::{
@@ -16,7 +17,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Failure, Reply};
-use purser_domain::{ChannelTerms, DEFAULT_NOTICES, ErrorKind, EventKind, NoticeChannel, NoticeEnd, WebhookUrl};
+use purser_domain::{ChannelTerms, DEFAULT_NOTICES, ErrorKind, NoticeChannel, NoticeEnd, WebhookUrl};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ const FIELDS: [FieldOf; 2] = [
     ("mail", "mail_kinds", "Mail"),
     ("slack", "slack_url", "Incoming webhook"),
 ];
-const USUAL: &str = "The usual notices are pending approvals, freezes, changed payees and low wallets.";
+const USUAL: &str = "On by default: approvals, freezes, changed payees and low wallets.";
 
 /// `GET /dashboard/notices`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
@@ -114,7 +115,7 @@ fn read_channel(form: &mut Form, name: &str) -> Value {
     let enabled = !form.text(&format!("{name}_on")).is_empty();
     let field = format!("{name}_kinds");
     if form.all(&field).next().is_none() && enabled {
-        form.wrong(&field, "Choose at least one kind, or switch the channel off.");
+        form.wrong(&field, "Choose at least one event, or switch the channel off.");
     }
     let kinds: BTreeSet<&str> = form.all(&field).collect();
     // The default kinds are stored as null, so that they stay the defaults if the defaults change.
@@ -134,7 +135,7 @@ fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
         }
         p {
             "The notices that you receive, and where. Several are grouped into one message, at most one every five minutes. "
-            "No link in a notice makes a decision."
+            "Links open the dashboard; none approves a payment."
         }
         (layout.form(PAGE, &html! {
             (version_input(settings.version))
@@ -153,12 +154,11 @@ fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
                 @match slack {
                     Some((place, _)) => p { "To a URL of " strong { (place.host) } ", which is not shown again." },
                     None => p {
-                        "For Slack, or a service that accepts its message format. Anyone who has the URL can post there, so it is kept "
-                        "and not shown."
+                        "Anyone who has the URL can post there, so it is kept and not shown again."
                     },
                 }
                 (ended(layout, own, NoticeChannel::Slack))
-                (inputs.optional_line("slack_url", if slack.is_some() { "Another URL" } else { "URL" }, "", WebhookUrl::MAX))
+                (inputs.optional_line("slack_url", if slack.is_some() { "Another Slack or Slack-compatible URL" } else { "Slack or Slack-compatible URL" }, "", WebhookUrl::MAX))
                 @if slack.is_some() { (inputs.optional_box("slack_removed", "Remove it", false)) }
                 (channel(inputs, "slack", "Notify me there", slack.map_or(&off, |(_, terms)| terms)))
             }
@@ -172,7 +172,7 @@ fn channel(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelTerms) ->
     let options: Vec<BoxOption> = kinds()
         .map(|kind| BoxOption {
             value: kind.name().to_owned(),
-            label: label_of(kind),
+            label: labels::event(kind).to_owned(),
             present: chosen.contains(&kind),
         })
         .collect();
@@ -180,16 +180,10 @@ fn channel(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelTerms) ->
     html! {
         (inputs.optional_box(&format!("{name}_on"), label, terms.enabled))
         details.fold open[inputs.is_typed() || more] {
-            summary { (chosen.len()) " kinds of events" }
-            (inputs.boxes(&format!("{name}_kinds"), "Kinds", USUAL, &options))
+            summary { "Choose events (" (chosen.len()) ")" }
+            (inputs.boxes(&format!("{name}_kinds"), "Events", USUAL, &options))
         }
     }
-}
-
-/// `purser.approval.asked.v1` as `approval asked`.
-fn label_of(kind: EventKind) -> String {
-    let name = kind.name().trim_start_matches("purser.").trim_end_matches(".v1");
-    name.replace(['.', '_'], " ")
 }
 
 fn ended(layout: &Layout, own: &OwnNotices, channel: NoticeChannel) -> Markup {

@@ -19,7 +19,7 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
                 div.card {
                     @if let Some(open) = &payouts.open { (under_way(layout, page, open)) }
                     @match &payouts.address {
-                        None => p { "No payout address is set. Set an address of yours to withdraw this agent’s money." },
+                        None => p { "No payout address is set. Add an address of yours to withdraw this agent’s money." },
                         Some(named) => (present(layout, page, named, path)),
                     }
                     @if payouts.is_set_up { (address_form(layout, payouts.address.is_some(), path)) }
@@ -93,7 +93,7 @@ fn address_form(layout: &Layout, is_change: bool, path: &str) -> Markup {
     let inputs = layout.inputs(FormName::PayoutAddress);
     html! {
         details.pop open[inputs.is_typed()] {
-            summary.button { @if is_change { "Change the address" } @else { "Set an address" } }
+            summary.button { @if is_change { "Change payout address" } @else { "Add payout address" } }
             div.pop-body {
                 (layout.form(&format!("{path}/payout-address"), &html! {
                     (inputs.line("address", "Address", "", 42))

@@ -11,7 +11,7 @@ use crate::state::People;
 use crate::ui::count::counted;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{Paginated, agent_field, columns, filter_select, has_text, page_number, page_text, search_field};
+use crate::ui::list::{Paginated, agent_field, filter_select, has_text, page_number, page_text, search_field};
 use crate::ui::money::{is_no_limit, money};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
@@ -160,7 +160,8 @@ fn service_row(layout: &Layout, service: &Service, shown: &Shown<'_>) -> Markup 
         li.row.service {
             div.row-main {
                 p {
-                    span.name { (service.name) } " " span.muted { (service.category.name()) } " " (trust(service.trust_status))
+                    span.name { (service.name) } " " code.muted { (service.slug) } " " span.muted { (service.category.name()) } " "
+                    (trust(service.trust_status))
                     @if service.next_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
                 }
                 p.muted { (service.description) }
@@ -174,7 +175,7 @@ fn service_row(layout: &Layout, service: &Service, shown: &Shown<'_>) -> Markup 
                 summary { "Operations and prices" }
                 table.list {
                     caption.sr { "Operations of " (service.name) }
-                    (columns(&["Operation", "Price", "Last probe"]))
+                    thead { tr { th scope="col" { "Operation" } th.num scope="col" { "Price" } th scope="col" { "Last probe" } } }
                     tbody { @for operation in &service.operations { (operation_row(layout, operation, shown.network)) } }
                 }
             }
@@ -187,7 +188,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
     html! {
         tr {
             th scope="row" { span title=(operation.slug) { (operation.label) } }
-            td data-label="Price" {
+            td.num data-label="Price" {
                 @match operation.pricing(layout.now).most() {
                     Some(most) if is_paid && is_no_limit(most) => { "the provider’s price" }
                     Some(most) if is_paid => { "at most " (money(most)) }
@@ -206,20 +207,34 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
     }
 }
 
+/// The most agents whose names are shown without unfolding.
+const NAMED: usize = 3;
+
 fn who_may(service: &Service, shown: &Shown<'_>) -> Markup {
     let Some(enabled) = &shown.enabled else { return html! {} };
     let may = enabled.get(&service.id).map_or(&[][..], Vec::as_slice);
     html! {
-        p {
+        div {
             @if may.is_empty() {
                 span.muted { @if shown.view.agent.is_some() { "Not enabled for this agent." } @else { "Not enabled for any agent." } }
+            } @else if may.len() <= NAMED {
+                (names(may))
             } @else {
-                "Enabled for: "
-                @for (place, owned) in may.iter().enumerate() {
-                    @if place > 0 { ", " }
-                    (labels::agent(owned.agent().id, &owned.agent().name))
+                details.fold {
+                    summary { "Enabled for " (counted(may.len(), "agent")) }
+                    p { (names(may)) }
                 }
             }
+        }
+    }
+}
+
+fn names(agents: &[Owned]) -> Markup {
+    html! {
+        "Enabled for: "
+        @for (place, owned) in agents.iter().enumerate() {
+            @if place > 0 { ", " }
+            (labels::agent(owned.agent().id, &owned.agent().name))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The form of a spend policy: caps in dollars, operations and domains.
+//! The form of a spend policy: limits in dollars, operations and domains.
 
 use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
 use maud::{Markup, html};
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 /// The members of a policy's body, each with its form field and label.
 pub(crate) const FIELDS: [FieldOf; 6] = [
     ("service_id", "service_id", "Service"),
-    ("max_per_call_units", "max_per_call", "Cap per call"),
-    ("max_per_day_units", "max_per_day", "Cap per day"),
+    ("max_per_call_units", "max_per_call", "Limit per call"),
+    ("max_per_day_units", "max_per_day", "Daily limit"),
     (
         "require_approval_above_units",
         "require_approval_above",
-        "Ask a person above",
+        "Approval threshold",
     ),
     ("enabled_operations", "operation", "Operations"),
     ("allowed_domains", "allowed_domains", "Allowed domains"),
@@ -25,10 +25,10 @@ pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
     let no_limit = SpendPolicy::permissive();
     let mut cap = |field, label, none| form.cap(field, label, none).map(Amount::units);
     let mut body = json!({
-        "max_per_call_units": cap("max_per_call", "Cap per call", no_limit.max_per_call),
-        "max_per_day_units": cap("max_per_day", "Cap per day", no_limit.max_per_day),
+        "max_per_call_units": cap("max_per_call", "Limit per call", no_limit.max_per_call),
+        "max_per_day_units": cap("max_per_day", "Daily limit", no_limit.max_per_day),
         "require_approval_above_units":
-            cap("require_approval_above", "Ask a person above", no_limit.require_approval_above),
+            cap("require_approval_above", "Approval threshold", no_limit.require_approval_above),
     });
     set(&mut body, "allowed_domains", form.distinct_words("allowed_domains"));
     if form.words("allowed_domains").next().is_none() {
@@ -51,9 +51,9 @@ pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
 pub(crate) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: Option<&Service>) -> Markup {
     html! {
         div.caps {
-            (inputs.cap("max_per_call", "Cap per call", "no limit", "A call that costs more is refused.", present.max_per_call))
-            (inputs.cap("max_per_day", "Cap per day", "no limit", "For any 24 hours, over all calls to this service.", present.max_per_day))
-            (inputs.cap("require_approval_above", "Ask a person above", "never ask",
+            (inputs.cap("max_per_call", "Limit per call", "no limit", "A call that costs more is refused.", present.max_per_call))
+            (inputs.cap("max_per_day", "Daily limit", "no limit", "For any 24 hours, over all calls to this service.", present.max_per_day))
+            (inputs.cap("require_approval_above", "Approval threshold", "never ask",
                 "Calls that cost more wait for your approval.", present.require_approval_above))
         }
         @match service {

@@ -9,7 +9,7 @@ use crate::ui::datetime::both;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, version_input};
-use crate::ui::money::{cap, money, spent};
+use crate::ui::money::{cap, is_no_limit, money, spent};
 use maud::{Markup, html};
 use purser_domain::{
     Amount, EnabledService, Network, NextPricing, Operation, Service, SpendPolicy, Timestamp, TrustStatus, Unpayable,
@@ -21,7 +21,7 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
     html! {
         section id="services" aria-labelledby="services-title" {
             div.section-head {
-                h2 id="services-title" { "Services " span.muted { "what each may cost" } }
+                h2 id="services-title" { "Services " span.muted { "limits per service" } }
                 (enable_form(layout, page, path))
             }
             @if enabled.is_empty() { p.empty { "No service is enabled: every payment is refused." } }
@@ -57,20 +57,19 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                             (trust(service.trust_status))
                             @if service.next_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
                         }
-                        @if permissive { span.chip.wait { "no limit" } }
                     }
                     span.limits {
                         @if permissive {
-                            span { "no cap, no approval" }
+                            span { "Unlimited, no approval" }
                         } @else {
                             span { "per call " (cap(policy.max_per_call)) }
-                            span { "per day " (cap(policy.max_per_day)) }
-                            span { "asks above " (cap(policy.require_approval_above)) }
+                            span { "daily " (cap(policy.max_per_day)) }
+                            span { "approval above " (cap(policy.require_approval_above)) }
                         }
                         (scope(policy))
                     }
                     span.panel-spend {
-                        (bar(panel.spent_today.amount, Amount::ZERO, policy.max_per_day))
+                        @if !is_no_limit(policy.max_per_day) { (bar(panel.spent_today.amount, Amount::ZERO, policy.max_per_day)) }
                         span.figures { (spent(panel.spent_today)) " in 24 h" }
                     }
                     span.edit aria-hidden="true" { "Edit" }
@@ -169,7 +168,7 @@ fn disabled_row(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, 
         li.row {
             div.row-main {
                 (labels::service(panel.record.service, page.catalog))
-                span.muted { " per call " (cap(policy.max_per_call)) ", per day " (cap(policy.max_per_day)) }
+                span.muted { " per call " (cap(policy.max_per_call)) ", daily " (cap(policy.max_per_day)) }
             }
             div.row-actions {
                 (layout.button(

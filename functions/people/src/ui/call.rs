@@ -45,19 +45,18 @@ fn address(url: &Url) -> Markup {
 
 fn price(asked: Amount, listed: Option<CatalogPrice>) -> Markup {
     let Some(CatalogPrice { price, most }) = listed else {
-        return html! { (money(asked)) p.aside { "The catalog was not read, or does not list this call." } };
+        return html! { "Asks " (money(asked)) p.aside { "Not compared: the catalog was not read, or does not list this call." } };
     };
     html! {
-        (money(asked)) " asked; the catalog lists " (money(price))
+        "Asks " (money(asked)) " · listed at " (money(price)) " · "
         @match most {
-            Some(most) => { ", at most " (money(most)) },
-            None => ", and its price can’t be paid",
+            Some(most) => { "ceiling " (money(most)) },
+            None => "can’t be paid at this price",
         }
         @if let Some(above) = asked.minus(price).filter(|above| !above.is_zero()) {
             p.warning {
-                (money(above)) " above the catalog’s listed price"
-                @if most.is_some_and(|most| asked > most) { ", and above its maximum" }
-                "."
+                (money(above)) " above the listed price"
+                @if most.is_some_and(|most| asked > most) { ", and above the ceiling" }
             }
         }
     }
@@ -76,7 +75,7 @@ fn said(metadata: &Metadata) -> Markup {
                 }
             }
         }
-        p.aside { "Written by the agent. It has no effect on the decision." }
+        p.aside { "Written by the agent. Not used in the decision." }
     }
 }
 
@@ -164,14 +163,15 @@ mod tests {
             })
         };
         let told = |asked, listed| price(units(asked), listed).into_string();
-        assert!(!told(10_000, listed(Some(units(50_000)))).contains("above"));
+        let plain = told(10_000, listed(Some(units(50_000))));
+        assert!(!plain.contains("above") && plain.contains("· ceiling "), "{plain}");
         let above = told(40_000, listed(Some(units(50_000))));
         assert!(
-            above.contains("above the catalog’s listed price.") && above.contains("$0.03"),
+            above.contains(" above the listed price<") && above.contains("$0.03"),
             "{above}"
         );
-        assert!(told(60_000, listed(Some(units(50_000)))).contains("and above its maximum."));
-        assert!(told(10_000, listed(None)).contains("its price can’t be paid"));
+        assert!(told(60_000, listed(Some(units(50_000)))).contains("and above the ceiling"));
+        assert!(told(10_000, listed(None)).contains("can’t be paid at this price"));
         assert!(told(10_000, None).contains("does not list this call"));
     }
 }

@@ -4,7 +4,6 @@
 //! and the table below has the same days. No information depends on colour.
 
 use crate::ui::bar::{FULL, share};
-use crate::ui::list::columns;
 use crate::ui::money::{dollars, money};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
@@ -12,6 +11,8 @@ use purser_domain::{Amount, Day};
 /// The widths of a day and of its bar.
 const DAY: usize = 20;
 const BAR: usize = 16;
+/// The number of days that fill the width. Fewer leave room on the right, so that a bar is never wider than in a month.
+const FEWEST: usize = 30;
 
 /// The chart of these consecutive days; empty if there are none. `what` names the amounts.
 pub(crate) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
@@ -31,7 +32,8 @@ pub(crate) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
             dollars(most)
         )
     };
-    let width = days.len().saturating_mul(DAY);
+    let width = days.len().max(FEWEST).saturating_mul(DAY);
+    let is_short = days.len() < FEWEST;
     html! {
         figure.chart {
             p.chart-most aria-hidden="true" { @if !most.is_zero() { (dollars(most)) } }
@@ -47,17 +49,20 @@ pub(crate) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
                 }
                 line x1="0" y1=(FULL) x2=(width) y2=(FULL) vector-effect="non-scaling-stroke" {}
             }
-            p.chart-days aria-hidden="true" { span { (first) } span { (last) } }
+            p.chart-days.short[is_short] aria-hidden="true" {
+                span { (first) }
+                @if first != last { @if is_short { " to " } span { (last) } }
+            }
             details.fold {
-                summary { "Show as a table" }
+                summary { "View as table" }
                 table.list {
                     caption.sr { (what) " by day" }
-                    (columns(&["Day", "Amount"]))
+                    thead { tr { th scope="col" { "Day" } th.num scope="col" { "Amount" } } }
                     tbody {
                         @for (day, amount) in days.iter().rev() {
                             tr {
                                 th scope="row" { (day) }
-                                td data-label="Amount" { (money(*amount)) }
+                                td.num data-label="Amount" { (money(*amount)) }
                             }
                         }
                     }
@@ -95,7 +100,9 @@ mod tests {
     fn bar_heights_are_proportional_to_the_maximum() {
         let html = chart("Spent", &days(&[0, 1_000_000, 250_000, 1, 0])).into_string();
         assert_eq!(bars(&html), [(20, 0, 1_000), (40, 750, 250), (60, 994, 6)]);
-        assert!(html.contains("viewBox=\"0 0 100 1000\""), "{html}");
+        assert!(html.contains("viewBox=\"0 0 600 1000\""), "{html}");
+        let long = chart("Spent", &days(&[1; 45])).into_string();
+        assert!(long.contains("viewBox=\"0 0 900 1000\""), "{long}");
         let most = Amount::MAX.units();
         let html = chart("Spent", &days(&[most, most, most])).into_string();
         assert_eq!(bars(&html), [(0, 0, 1_000), (20, 0, 1_000), (40, 0, 1_000)]);

@@ -2,9 +2,9 @@
 
 use crate::cursor;
 use crate::ui::datetime::{exact, relative};
+use crate::ui::labels;
 use crate::ui::layout::{Button, Layout};
 use crate::ui::list::{columns, paging};
-use crate::webhooks::terms::words;
 use axum::http::Uri;
 use maud::{Markup, html};
 use purser_api::Query;
@@ -52,7 +52,7 @@ fn row(layout: &Layout, delivery: &Delivery, path: &str) -> Markup {
     };
     html! {
         tr {
-            th scope="row" { span title=(delivery.event_id) { (words(delivery.kind)) } }
+            th scope="row" { span title=(delivery.event_id) { (labels::event(delivery.kind)) } }
             td data-label="State" { (state_chip(delivery.state)) }
             td data-label="Last call" {
                 @match &delivery.last {

@@ -9,7 +9,7 @@ use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::webhooks::operations::OwnWebhook;
 use crate::webhooks::paths::{PAGE, path_of};
-use crate::webhooks::terms::{terms_inputs, words};
+use crate::webhooks::terms::terms_inputs;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_domain::{Result, Webhook, WebhookTerms};
@@ -31,7 +31,7 @@ fn list_page(layout: &Layout, webhooks: &[OwnWebhook], agents: &Agents) -> Marku
                 @if let Some(place) = place { (new_webhook(layout, place, agents)) }
             }
             p {
-                "Webhooks send the events of your agents to your programs. Calls are signed according to "
+                "Send events about your agents to an HTTPS endpoint. Calls are signed according to "
                 (labels::outside("https://www.standardwebhooks.com", "Standard Webhooks"))
                 "."
             }
@@ -75,8 +75,8 @@ pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {
 fn told(terms: &WebhookTerms) -> String {
     let kinds = match &terms.kinds {
         None => "all events".to_owned(),
-        Some(kinds) if kinds.len() == 1 => kinds.iter().map(|kind| words(*kind)).collect(),
-        Some(kinds) => format!("{} kinds of events", kinds.len()),
+        Some(kinds) if kinds.len() == 1 => kinds.iter().map(|kind| labels::event(*kind)).collect(),
+        Some(kinds) => counted(kinds.len(), "event type"),
     };
     let agents = match &terms.agents {
         None => "all agents".to_owned(),

@@ -12,7 +12,7 @@ use crate::webhooks::deliveries;
 use crate::webhooks::list_page::{state_chip, title};
 use crate::webhooks::operations::OwnWebhook;
 use crate::webhooks::paths::{PAGE, path_of};
-use crate::webhooks::terms::{terms_inputs, words};
+use crate::webhooks::terms::terms_inputs;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_domain::{AgentId, Result, SecretTerm};
@@ -111,7 +111,7 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &Agents) -> Markup {
                     dd {
                         @match &terms.kinds {
                             None => "all events",
-                            Some(kinds) => (kinds.iter().map(|kind| words(*kind)).collect::<Vec<_>>().join(", ")),
+                            Some(kinds) => (kinds.iter().map(|kind| labels::event(*kind)).collect::<Vec<_>>().join(", ")),
                         }
                     }
                 }

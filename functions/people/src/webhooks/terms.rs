@@ -3,6 +3,7 @@
 use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
 use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
+use crate::ui::labels;
 use crate::webhooks::api::parse_terms;
 use maud::{Markup, html};
 use purser_domain::{Agent, AgentId, EventKind, WebhookTerms, WebhookUrl};
@@ -43,13 +44,13 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
         .filter(|kind| kind.topic().has_owner())
         .map(|kind| BoxOption {
             value: kind.name().to_owned(),
-            label: words(*kind),
+            label: labels::event(*kind).to_owned(),
             present: kinds.is_some_and(|kinds| kinds.contains(kind)),
         })
         .collect();
     html! {
         (inputs.line("url", "URL", &present.map(|terms| terms.url.to_string()).unwrap_or_default(), WebhookUrl::MAX))
-        p.hint { "An https URL of the public internet." }
+        p.hint { "An HTTPS URL on the public internet." }
         (inputs.optional_line("description", "Description",
             present.and_then(|terms| terms.description.as_deref()).unwrap_or_default(), 200))
         (inputs.radios("kinds", "Events", &[("all", "All, including future types"), ("some", "Only these:")],
@@ -90,14 +91,6 @@ fn agent_inputs(inputs: &Inputs<'_>, chosen: Option<&BTreeSet<AgentId>>, agents:
         })
         .collect();
     inputs.boxes("agent", "Which agents", "Used only with “Only these”.", &options)
-}
-
-/// A kind of event in words, such as `payment taken back`.
-pub(crate) fn words(kind: EventKind) -> String {
-    let name = kind.name();
-    let name = name.strip_prefix("purser.").unwrap_or(name);
-    let name = name.rsplit_once(".v").map_or(name, |(name, _)| name);
-    name.replace(['.', '_'], " ")
 }
 
 #[cfg(test)]
@@ -149,11 +142,5 @@ mod tests {
         );
         let unknown = format!("{url}&kinds=some&kind=x&agents=some&agent=x&description=a%00b");
         assert_eq!(read(&unknown).unwrap_err(), ["agent", "description", "kind"]);
-    }
-
-    #[test]
-    fn kinds_are_told_in_words() {
-        assert_eq!(words(EventKind::PaymentTakenBack), "payment taken back");
-        assert_eq!(words(EventKind::PayoutAddressNamed), "payout address named");
     }
 }
