@@ -166,17 +166,17 @@ try {
   step("enables a service with a threshold");
   await page.locator("summary").filter({ hasText: "Lab Weather" }).first().click();
   const panel = page.locator("li.panel").filter({ hasText: "Lab Weather" }).first();
-  for (const [label, dollars] of [["Cap per call", "0.05"], ["Cap per day", "0.5"], ["Ask a person above", "0.005"]]) {
+  for (const [label, dollars] of [["Limit per call", "0.05"], ["Daily limit", "0.5"], ["Approval threshold", "0.005"]]) {
     await panel.getByLabel(label, { exact: true }).fill(dollars);
     const box = panel.locator(".field.cap").filter({ hasText: label }).getByRole("checkbox");
     await box.uncheck();
   }
-  await panel.getByLabel("Cap per call", { exact: true }).fill("a lot");
+  await panel.getByLabel("Limit per call", { exact: true }).fill("a lot");
   await panel.getByRole("button", { name: "Save limits" }).click();
   await page.getByText("Nothing was saved.").waitFor();
-  assert.equal(await panel.getByLabel("Cap per day", { exact: true }).inputValue(), "0.5", "what was typed is kept");
+  assert.equal(await panel.getByLabel("Daily limit", { exact: true }).inputValue(), "0.5", "what was typed is kept");
   objections.length = 0; // The browser reports the 400 of the wrong amount.
-  await panel.getByLabel("Cap per call", { exact: true }).fill("0.05");
+  await panel.getByLabel("Limit per call", { exact: true }).fill("0.05");
   await panel.getByRole("button", { name: "Save limits" }).click();
   await page.getByText("Saved. The new limits apply to the next payment.").waitFor();
   await shoot("agent");
@@ -195,6 +195,7 @@ try {
   step("and approves");
   await page.getByRole("link", { name: /^Approvals/ }).click();
   await approval.waitFor();
+  await approval.locator("summary").first().click();
   await approval.getByLabel(/Note/).fill("for the morning report");
   // The list is refreshed meanwhile, and the text being typed stays.
   await page.waitForTimeout(4_000);
@@ -273,7 +274,7 @@ try {
   await page.getByLabel("URL", { exact: true }).fill(`${story.program_url}/`);
   await page.getByLabel(/^Description/).fill("Night shift");
   await page.getByRole("group", { name: "Events", exact: true }).getByLabel("Only these:").check();
-  await page.getByLabel("approval asked", { exact: true }).check();
+  await page.getByLabel("Approval requested", { exact: true }).check();
   await page.getByRole("group", { name: "Agents", exact: true }).getByLabel("Only these:").check();
   await shoot("webhook-new");
   await page.getByRole("button", { name: "Create webhook" }).click();
@@ -347,6 +348,38 @@ try {
   await mailed.getByText("Rejected. Nothing was paid.").waitFor();
   await reader.close();
 
+  step("several wait: two are approved together, after a summary");
+  const waiting = [];
+  for (const purpose of ["morning", "noon", "evening"]) {
+    const wanted = { ...(await request(`story-${purpose}`)), metadata: { purpose } };
+    waiting.push((await call("POST", "/x402/authorize", key, wanted)).body.approval_id);
+  }
+  assert.equal(new Set(waiting).size, 3, "each is a request of its own");
+  await page.goto(`${story.dashboard_url}/approvals`);
+  for (const id of waiting.slice(0, 2)) await page.locator(`[data-approval="${id}"]`).getByRole("checkbox").check();
+  await shoot("approvals-selected");
+  await page.getByRole("button", { name: "Approve selected…" }).click();
+  await page.getByRole("heading", { name: "Approve 2 payments" }).waitFor();
+  await shoot("approvals-summary");
+  await page.getByRole("button", { name: /^Approve 2 payments of / }).click();
+  await page.getByRole("heading", { name: "2 payments approved" }).waitFor();
+  assert.equal(await page.getByText("approved", { exact: true }).count(), 2);
+  await shoot("approvals-outcome");
+
+  step("one of them is withdrawn before the agent uses it");
+  await page.locator("table.list").getByRole("link", { name: "Weather watcher" }).first().click();
+  await page.getByRole("button", { name: "Withdraw approval" }).click();
+  await page.locator("dialog").getByRole("button", { name: "Withdraw approval" }).click();
+  await page.getByText("The approval was withdrawn. Nothing was paid.").waitFor();
+
+  step("and the third is approved with a higher threshold");
+  await page.goto(`${story.dashboard_url}/approvals/${agentId}/${waiting[2]}`);
+  await page.getByText("Wallet’s balance").waitFor();
+  await page.getByText("Approve and raise the limit").click();
+  await shoot("approval-raise");
+  await page.getByRole("button", { name: /^Approve and raise to / }).click();
+  await page.getByText("Approved, and the limit was raised.").waitFor();
+
   step("the key is revoked, and the next call is 401");
   await page.goto(agentUrl);
   await page.locator("#keys").getByRole("button", { name: "Revoke" }).first().click();
@@ -395,11 +428,11 @@ try {
   await page.getByRole("heading", { name: "Notices" }).waitFor();
   await page.getByText(story.email).first().waitFor();
   await shoot("notices");
-  await page.getByLabel(/^URL/).fill("https://127.0.0.1/");
+  await page.getByLabel(/^Slack or Slack-compatible URL/).fill("https://127.0.0.1/");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByText("Nothing was saved.").waitFor();
   objections.length = 0; // The browser reports the 400 of the private address.
-  await page.getByLabel(/^URL/).fill("https://hooks.example.invalid/x");
+  await page.getByLabel(/^Slack or Slack-compatible URL/).fill("https://hooks.example.invalid/x");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByText("Saved.", { exact: true }).waitFor();
   assert.ok(!(await page.content()).includes("hooks.example.invalid/x"), "the URL is not shown again");
@@ -410,7 +443,7 @@ try {
 
   step("names an address for the money");
   await page.goto(agentUrl);
-  await page.getByText("Set an address", { exact: true }).click();
+  await page.getByText("Add payout address", { exact: true }).click();
   await page.getByLabel("Address", { exact: true }).fill("0x12");
   await page.getByRole("button", { name: "Save address" }).click();
   await page.getByText(/^Address: /).first().waitFor();

@@ -175,3 +175,25 @@ fn refuse(message: &str) -> Response {
     )
         .into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use axum::response::Html;
+    use axum::routing::get;
+    use http_body_util::BodyExt as _;
+    use purser_api::{ApiSettings, with_middleware};
+
+    #[tokio::test]
+    async fn compressed_answers_pass_through() {
+        let page = Router::new().route("/page", get(|| async { Html("a line\n".repeat(1_000)) }));
+        let function = with_middleware(page, ApiSettings::default());
+        let request = Request::get("/page").header(header::ACCEPT_ENCODING, "gzip");
+        let request = request.body(Body::empty()).unwrap();
+        let answer = invoke(function, SocketAddr::from(([127, 0, 0, 1], 9)), request).await;
+        assert_eq!(answer.headers()[header::CONTENT_ENCODING], "gzip");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(body.starts_with(&[0x1f, 0x8b]) && body.len() < 200, "{}", body.len());
+    }
+}
