@@ -342,6 +342,27 @@ BUGS = [
         "package(purser-store) and test(=owners::approvals_move_to_the_agents_new_owner)",
     ),
     Bug(
+        "an approval withdrawn though a payment used it",
+        "shared/store/src/people/approval.rs",
+        '"st = :approved AND ends > :now AND #owner = :by"',
+        '"(st = :approved OR attribute_exists(sid)) AND ends > :now AND #owner = :by"',
+        "package(purser-store) and test(=approvals::an_approval_is_withdrawn_only_while_it_is_unused)",
+    ),
+    Bug(
+        "several small approvals by an old sign-in, whatever their sum",
+        "functions/people/src/approvals/operations.rs",
+        "self.is_large(self.sum_of(&selected))",
+        "(!PLANTED && self.is_large(self.sum_of(&selected)))",
+        "package(purser-people) and test(=pages::a_large_sum_requires_a_recent_sign_in)",
+    ),
+    Bug(
+        "a form token that is the same in every answer",
+        "functions/people/src/sessions/session.rs",
+        "FormToken::of(&cookie, people.entropy.bytes()?)",
+        "FormToken::of(&cookie, if PLANTED { [0; 32] } else { people.entropy.bytes()? })",
+        "package(purser-people) and test(=pages::pages_never_repeat_the_form_token)",
+    ),
+    Bug(
         "an agent is accepted by an old sign-in",
         "functions/people/src/handovers/operations.rs",
         "self.limits.recently(person.signed_in_at, self.now())?;",
@@ -431,8 +452,8 @@ BUGS = [
     Bug(
         "an agent's name that is a link in a mail",
         "shared/domain/src/notice/words.rs",
-        "'.' => '·',",
-        "'.' => if PLANTED { '.' } else { '·' },",
+        "'.' | '。' | ",
+        "'.' if !PLANTED => text.extend([JOINER, '.', JOINER]),\n            '。' | ",
         "package(purser-domain) and "
         "test(=notice::words::tests::untrusted_text_becomes_one_plain_line)",
     ),

@@ -27,11 +27,6 @@ pub(crate) fn decision(agent: AgentId, transaction: TransactionId) -> String {
     format!("/dashboard/decisions/{agent}/{transaction}")
 }
 
-/// The page of an approval.
-pub(crate) fn approval(agent: AgentId, approval: ApprovalId) -> String {
-    format!("/dashboard/approvals/{agent}/{approval}")
-}
-
 const fn explorer(network: Network) -> &'static str {
     match network {
         Network::Base => "https://basescan.org",

@@ -245,3 +245,104 @@ fn list(items: impl ExactSizeIterator<Item = Markup>) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use purser_domain::{
+        Address, AgentId, CallDescription, DecisionResult, KeyId, Metadata, ProviderRequest, RuleId, ServiceId,
+        Timestamp, TransactionId, Url,
+    };
+    use uuid::Uuid;
+
+    fn refusal(error: &str, reason: &str, rule: &str) -> LoggedRefusal {
+        LoggedRefusal {
+            transaction: TransactionId::from_uuid(Uuid::nil()),
+            agent: AgentId::from_uuid(Uuid::from_u128(1)),
+            key: KeyId(1),
+            service: ServiceId::from_uuid(Uuid::from_u128(2)),
+            operation: None,
+            amount: Amount::ZERO,
+            pay_to: Address::ZERO,
+            call: CallDescription {
+                request: ProviderRequest {
+                    method: "GET".to_owned(),
+                    url: Url::parse("https://a.example/").unwrap(),
+                    body_hash: None,
+                },
+                target_url: None,
+                metadata: Metadata::default(),
+                catalog_price: None,
+            },
+            at: Timestamp::EPOCH,
+            result: DecisionResult::Block,
+            error: error.to_owned(),
+            reason: reason.to_owned(),
+            rule: rule.to_owned(),
+            hostname: None,
+            policy_version: None,
+            approval: None,
+            checks: Vec::new(),
+            latency_ms: 0,
+        }
+    }
+
+    #[test]
+    fn a_refusal_links_to_the_limit_that_refused() {
+        let page = paths::agent(AgentId::from_uuid(Uuid::from_u128(1)));
+        let service = format!("#service-{}", ServiceId::from_uuid(Uuid::from_u128(2)));
+        let rows = [
+            ("service_not_enabled", "", "", Some("#services")),
+            ("amount_exceeds_per_call_limit", "", "", Some(service.as_str())),
+            ("daily_spend_limit_exceeded", "", "", Some(&service)),
+            ("domain_not_allowed", "", "", Some(&service)),
+            ("operation_not_enabled_for_agent", "", "", Some(&service)),
+            ("approval_required", "", "require_approval_above", Some(&service)),
+            ("approval_required", "", "approval_required", Some("#rules")),
+            ("policy_blocked", "category_block:finance", "", Some("#rules")),
+            ("policy_blocked", "budget_limit", "", Some("#rules")),
+            ("policy_blocked", "agent_frozen", "", Some("")),
+            ("policy_blocked", "agent_frozen:owner", "", None),
+            ("policy_blocked", "catalog_price", "", None),
+            ("insufficient_usdc_balance", "", "", Some("#wallet")),
+            ("amount_exceeds_max", "", "", None),
+        ];
+        for (error, reason, rule, expected) in rows {
+            let expected = expected.map(|anchor| format!("{page}{anchor}"));
+            assert_eq!(limit_link(&refusal(error, reason, rule)), expected, "{error} {reason}");
+        }
+    }
+
+    #[test]
+    fn a_question_is_explained_in_a_few_words() {
+        let units = |units| Amount::from_units(units).unwrap();
+        let id = RuleId::from_uuid(Uuid::nil());
+        let asking = |above| {
+            Some(AskingRule {
+                id,
+                above: units(above),
+            })
+        };
+        for (rule, expected) in [
+            (None, "Over the $0.005 approval threshold"),
+            (asking(2_000_000), "Over the $2.00 of an approval rule"),
+            (asking(0), "Approval rule for every payment"),
+        ] {
+            let told = asked_briefly(rule, units(5_000)).into_string();
+            let words: String = told
+                .split('<')
+                .enumerate()
+                .fold(String::new(), |mut words, (place, part)| {
+                    // The text for screen readers has the units.
+                    let part = if place == 0 {
+                        part
+                    } else {
+                        part.split_once('>').map_or("", |(_, text)| text)
+                    };
+                    words.push_str(part.split(" (").next().unwrap_or_default());
+                    words
+                });
+            assert_eq!(words, expected);
+        }
+    }
+}

@@ -58,7 +58,9 @@ fn plain(text: &str) -> String {
     let mut text = String::with_capacity(words.len());
     for symbol in words.chars().take(LONGEST_NAME) {
         match symbol {
-            '.' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => text.extend([JOINER, symbol, JOINER]),
+            '.' | '。' | '．' | '｡' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => {
+                text.extend([JOINER, symbol, JOINER]);
+            }
             // The name itself is in such quotation marks.
             '“' | '”' => text.push('"'),
             symbol => text.push(symbol),
