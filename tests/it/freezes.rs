@@ -255,6 +255,7 @@ async fn the_number_of_operator_freezes_is_limited() {
                 reason: OperatorReason::parse("reported stolen").unwrap(),
                 by: OperatorName::parse("ann").unwrap(),
                 at: world.now(),
+                end_asked_by: None,
             };
             assert_eq!(
                 world

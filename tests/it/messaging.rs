@@ -358,6 +358,7 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
         reason: OperatorReason::parse("a reason").unwrap(),
         by: OperatorName::parse("op").unwrap(),
         at: sample::start(),
+        end_asked_by: None,
     };
     ledger.freeze(&freeze, &sample::audit()).await.unwrap();
     let records = json!({"Records": streams.next_batches().concat()});

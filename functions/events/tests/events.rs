@@ -763,6 +763,7 @@ async fn freeze_events_reach_the_affected_owner() {
             reason: OperatorReason::parse("a reason of operators").unwrap(),
             by: OperatorName::parse("op").unwrap(),
             at: at(0),
+            end_asked_by: None,
         };
         // Writing the same freeze again publishes no new event.
         for _ in 0..2 {

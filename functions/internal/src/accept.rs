@@ -2,13 +2,13 @@
 //! payee or price in the catalog. It is paid after the shorter delay of accepted payees
 //! (`shared/domain/src/catalog/attested.rs`).
 
-use crate::edit::{Change, Condition, Edited};
+use crate::edit::{Change, Condition, exact};
 use crate::view::InternalService;
 use crate::{Operators, id_in_path, operation_in_path};
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, OperatorCredentials, Precondition, VersionTag};
-use purser_domain::{AuditKind, Error, Problem};
+use purser_api::{Failure, IfMatch, Operator, OperatorCredentials, Precondition, VersionTag};
+use purser_domain::{AuditKind, OperationUuid, Result, Service, ServiceId};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -46,15 +46,22 @@ pub(crate) async fn accept_change(
 ) -> Result<Response, Failure> {
     let operator = operators.authenticate(caller).await?;
     let (id, operation) = (id_in_path(&id)?, operation_in_path(&operation)?);
-    let precondition = if_match.precondition()?;
-    if matches!(precondition, Precondition::Any) {
-        return Err(Error::invalid(vec![Problem::at("/If-Match", "must be a version, not `*`")]).into());
-    }
-    let condition = Condition::Existing(precondition);
-    let (Edited::Created(service) | Edited::Present(service)) = operators
-        .edit(&operator, AuditKind::PaymentChangeAccepted, id, condition, |_| {
-            Ok(Change::Accept(operation))
-        })
-        .await?;
+    let precondition = exact(if_match)?;
+    let service = operators.accept(&operator, (id, operation), precondition).await?;
     Ok(operators.show_accepted(&service, Some(operation)).await?)
+}
+
+impl Operators {
+    /// Accepts the delayed change of an operation, as a second operator; the service as it is then stored.
+    pub(crate) async fn accept(
+        &self,
+        operator: &Operator,
+        (id, operation): (ServiceId, OperationUuid),
+        precondition: Precondition,
+    ) -> Result<Service> {
+        let condition = Condition::Existing(precondition);
+        let change = |_: Option<&Service>| Ok(Change::Accept(operation));
+        let edited = self.edit(operator, AuditKind::PaymentChangeAccepted, id, condition, change);
+        Ok(edited.await?.service())
+    }
 }

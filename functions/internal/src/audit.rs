@@ -5,7 +5,7 @@
 
 use crate::Operators;
 use purser_api::{Operator, audit_refusal};
-use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, Error, PersonId, Result};
+use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, AuditRefusal, Error, PersonId, Result};
 use purser_store::AuditEntry;
 
 impl Operators {
@@ -39,6 +39,12 @@ impl Operators {
             record.transpose()
         };
         self.audit.judged(work, refused).await
+    }
+
+    /// Writes the row of an act that was refused for a reason of which there is no error.
+    pub(crate) async fn refused(&self, operator: &Operator, act: &Act, refusal: AuditRefusal) -> Result<()> {
+        let record = self.record(operator, act, AuditOutcome::Refused(refusal))?;
+        self.audit.add(&record).await
     }
 
     fn record(&self, operator: &Operator, act: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {

@@ -1,6 +1,6 @@
 //! `PUT /internal/services/{serviceId}/curated`: whether agents may use a service.
 
-use crate::edit::{Condition, Edited, of_existing};
+use crate::edit::{Condition, of_existing};
 use crate::view::InternalService;
 use crate::{Operators, id_in_path};
 use axum::body::Bytes;
@@ -53,8 +53,8 @@ pub(crate) async fn curated(
         curated,
         ..stored.clone()
     });
-    let (Edited::Created(service) | Edited::Present(service)) = operators
+    let edited = operators
         .edit(&operator, AuditKind::CuratedSet, id, condition, change)
         .await?;
-    Ok(operators.show(&service).await?)
+    Ok(operators.show(&edited.service()).await?)
 }

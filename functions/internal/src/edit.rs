@@ -5,10 +5,10 @@ use crate::Operators;
 use crate::view::{InternalService, PaidFrom};
 use axum::Json;
 use axum::response::Response;
-use purser_api::{Operator, Precondition, versioned};
+use purser_api::{IfMatch, Operator, Precondition, versioned};
 use purser_domain::{
     Act, Amount, AuditChanges, AuditKind, Edit, Error, ErrorKind, NotAccepted, Operation, OperationUuid, OperatorName,
-    Pricing, ProbeRecord, Result, Service, ServiceId, Timestamp,
+    Pricing, ProbeRecord, Problem, Result, Service, ServiceId, Timestamp,
 };
 use purser_store::{Backoff, Listed};
 use std::time::Duration;
@@ -32,6 +32,14 @@ pub(crate) enum Edited {
     Created(Service),
     /// The service as it is now stored.
     Present(Service),
+}
+
+impl Edited {
+    /// The service as it is now stored.
+    pub(crate) fn service(self) -> Service {
+        let (Self::Created(service) | Self::Present(service)) = self;
+        service
+    }
 }
 
 impl Operators {
@@ -64,7 +72,7 @@ impl Operators {
             let stored = self.catalog.service(id).await?.map(|stored| stored.at(now));
             condition.holds(stored.as_ref())?;
             let mut service = match change(stored.as_ref())? {
-                Change::Write(written) => self.judge(&operator.name, stored.as_ref(), *written, now).await?,
+                Change::Write(written) => self.judge(operator, stored.as_ref(), *written, now).await?,
                 Change::Accept(operation) => accept(&operator.name, stored.as_ref(), operation, now)?,
             };
             let present = stored.as_ref().map_or(0, |stored| stored.version);
@@ -104,7 +112,7 @@ impl Operators {
     /// The service to write, with the prices and payees that are delayed.
     async fn judge(
         &self,
-        operator: &OperatorName,
+        operator: &Operator,
         stored: Option<&Service>,
         written: Service,
         now: Timestamp,
@@ -115,9 +123,10 @@ impl Operators {
             None
         };
         let edit = Edit {
-            by: operator,
+            by: &operator.name,
             at: now,
             delay: self.payment_change_delay,
+            awaits_second: self.needs_second(operator),
             catalog: catalog.as_deref(),
         };
         Ok(edit.apply(stored, written))
@@ -217,6 +226,17 @@ fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Servi
             asked_by = accepted.map(|next| tracing::field::display(&next.by)),
             "catalog.payment_changed"
         );
+    }
+}
+
+/// The version in `If-Match`, which identifies a change; `*` is refused.
+pub(crate) fn exact(if_match: IfMatch) -> Result<Precondition> {
+    match if_match.precondition()? {
+        Precondition::Any => Err(Error::invalid(vec![Problem::at(
+            "/If-Match",
+            "must be a version, not `*`",
+        )])),
+        version @ Precondition::Version(_) => Ok(version),
     }
 }
 

@@ -9,10 +9,10 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use purser_api::{Failure, Member as _, Operator, OperatorCredentials, json_body};
 use purser_domain::{
-    Act, AgentId, AuditChanges, AuditKind, ErrorKind, FreezeTarget, Freezes, OperatorFreeze, OperatorReason, PersonId,
-    Result,
+    Act, AgentId, AuditChanges, AuditKind, AuditRefusal, ErrorKind, FreezeTarget, Freezes, OperatorFreeze,
+    OperatorReason, PersonId, Result,
 };
-use purser_store::Frozen;
+use purser_store::{Backoff, Frozen};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -104,14 +104,26 @@ impl Operators {
         let operator = self.authenticate(caller).await?;
         let target = target().await?;
         let FreezeBody { reason } = FreezeBody::parse(&json_body(body)?)?;
+        self.begin_freeze(&operator, target, reason).await?;
+        self.freezes().await
+    }
+
+    /// Freezes a target that exists.
+    pub(crate) async fn begin_freeze(
+        &self,
+        operator: &Operator,
+        target: FreezeTarget,
+        reason: OperatorReason,
+    ) -> Result<()> {
         let act = act_on(AuditKind::FreezeSet, &target);
         let freeze = OperatorFreeze {
             target,
             reason,
             by: operator.name.clone(),
             at: self.clock.now(),
+            end_asked_by: None,
         };
-        self.judged(&operator, &act, self.stored_freeze(&operator, &act, &freeze))
+        self.judged(operator, &act, self.stored_freeze(operator, &act, &freeze))
             .await?;
         let (agent, owner) = named(&freeze.target);
         tracing::warn!(
@@ -121,7 +133,7 @@ impl Operators {
             owner,
             "freeze.set"
         );
-        self.freezes().await
+        Ok(())
     }
 
     async fn stored_freeze(&self, operator: &Operator, act: &Act, freeze: &OperatorFreeze) -> Result<()> {
@@ -141,13 +153,57 @@ impl Operators {
     ) -> Result<Json<FreezeList>> {
         let operator = self.authenticate(caller).await?;
         let target = target().ok_or(ErrorKind::NotFound)?;
-        let act = act_on(AuditKind::FreezeEnded, &target);
-        let owner = self.owner_of(&target).await?;
-        let entry = self.entry_telling(&operator, &act, AuditChanges::default(), owner.as_ref())?;
-        self.ledger.unfreeze(&target, &entry).await?;
-        let (agent, owner) = named(&target);
-        tracing::warn!(operator.name = %operator.name, scope = target.scope(), agent.id = agent, owner, "freeze.ended");
+        self.end_freeze(&operator, &target).await?;
         self.freezes().await
+    }
+
+    /// Ends a freeze, if there is one.
+    async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<()> {
+        let act = act_on(AuditKind::FreezeEnded, target);
+        let owner = self.owner_of(target).await?;
+        let entry = self.entry_telling(operator, &act, AuditChanges::default(), owner.as_ref())?;
+        self.ledger.unfreeze(target, &entry).await?;
+        let (agent, owner) = named(target);
+        tracing::warn!(operator.name = %operator.name, scope = target.scope(), agent.id = agent, owner, "freeze.ended");
+        Ok(())
+    }
+
+    /// Ends a freeze by an operator in a browser, who can't end one that was set with a token: an operator's answer to
+    /// a takeover of `people` must not be undone by `people`. Where a second operator is needed, the first one's
+    /// request is stored.
+    pub(crate) async fn end_freeze_in_browser(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeEnd> {
+        let act = act_on(AuditKind::FreezeEnded, target);
+        let mut backoff = Backoff::new();
+        loop {
+            let freezes = self.ledger.operator_freezes().await?;
+            let Some(freeze) = freezes.into_iter().find(|freeze| freeze.target == *target) else {
+                return Err(ErrorKind::NotFound.into());
+            };
+            if !freeze.by.is_in_browser() {
+                let refusal = AuditRefusal::new("token_required", "the freeze was set with a token");
+                self.refused(operator, &act, refusal).await?;
+                return Ok(FreezeEnd::NeedsToken);
+            }
+            let asked_by = freeze.end_asked_by.as_ref();
+            let is_second = asked_by.is_some_and(|first| !first.is_same_operator(&operator.name));
+            if !self.needs_second(operator) || is_second {
+                self.end_freeze(operator, target).await?;
+                return Ok(FreezeEnd::Ended);
+            }
+            let asked = OperatorFreeze {
+                end_asked_by: Some(operator.name.clone()),
+                ..freeze
+            };
+            let changes = AuditChanges::one("end_asked_by", Value::Null, operator.name.as_str());
+            let act = act_on(AuditKind::FreezeEndRequested, target);
+            let entry = self.entry(operator, &act, changes)?;
+            if self.ledger.ask_to_end_freeze(&asked, &entry).await? {
+                tracing::info!(operator.name = %operator.name, scope = target.scope(), "freeze.end_requested");
+                return Ok(FreezeEnd::AwaitsSecond);
+            }
+            // The freeze was replaced meanwhile.
+            backoff.wait().await?;
+        }
     }
 
     /// The owner of the frozen agents, whose log gets a row. `None` for the deployment, whose freeze all people's pages
@@ -166,9 +222,27 @@ impl Operators {
     /// The agent in a path. A mistyped id must not look like a successful freeze.
     async fn existing_agent(&self, agent: &str) -> Result<FreezeTarget> {
         let id = AgentId::parse(agent).ok_or(ErrorKind::NotFound)?;
-        let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
-        Ok(FreezeTarget::Agent(agent.id))
+        self.existing(FreezeTarget::Agent(id)).await
     }
+
+    /// The target, if an agent of it exists. An owner may have none yet.
+    pub(crate) async fn existing(&self, target: FreezeTarget) -> Result<FreezeTarget> {
+        if let FreezeTarget::Agent(id) = &target {
+            self.ledger.agent(*id).await?.ok_or(ErrorKind::NotFound)?;
+        }
+        Ok(target)
+    }
+}
+
+/// The result of an operator's request in a browser to end a freeze.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FreezeEnd {
+    /// It has ended.
+    Ended,
+    /// A second operator has to end it too.
+    AwaitsSecond,
+    /// It was set with a token, so it ends with a token.
+    NeedsToken,
 }
 
 fn owner(text: &str) -> Option<FreezeTarget> {

@@ -6,9 +6,9 @@ use crate::Operators;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use purser_api::{Failure, Member as _, OperatorCredentials, json_body};
+use purser_api::{Failure, Member as _, Operator, OperatorCredentials, json_body};
 use purser_domain::{
-    Act, AgentId, AuditChanges, AuditKind, Error, ErrorKind, Handover, OperatorReason, PersonId, Problem,
+    Act, Agent, AgentId, AuditChanges, AuditKind, Error, ErrorKind, Handover, OperatorReason, PersonId, Problem, Result,
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -80,32 +80,9 @@ pub(crate) async fn offer(
 ) -> Result<Json<HandoverView>, Failure> {
     let operator = operators.authenticate(caller).await?;
     let id = AgentId::parse(&agent).ok_or(ErrorKind::NotFound)?;
-    let agent = operators.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
+    let agent = operators.offered_agent(id).await?;
     let HandoverBody { to, reason } = HandoverBody::parse(&json_body(&body)?)?;
-    if agent.owner == to.as_str() {
-        return Err(Error::invalid(vec![Problem::at("/to", "owns the agent already")]).into());
-    }
-    let at = operators.clock.now();
-    let offer = Handover {
-        agent: id,
-        to,
-        reason,
-        by: operator.name.clone(),
-        at,
-        ends_at: at.after(Handover::OPEN_FOR),
-    };
-    let act = Act::of(AuditKind::HandoverOffered).on(id);
-    let changes = AuditChanges::one("owner", agent.owner.as_str(), offer.to.as_str());
-    let owner = PersonId::parse(&agent.owner);
-    let entry = operators.entry_telling(&operator, &act, changes, owner.as_ref())?;
-    operators.ledger.offer_agent(&offer, &entry).await?;
-    tracing::info!(
-        operator.name = %offer.by,
-        agent.id = %id,
-        old.owner = agent.owner,
-        new.owner = %offer.to,
-        "handover.offered"
-    );
+    let offer = operators.offer_agent(&operator, &agent, to, reason).await?;
     Ok(Json(HandoverView {
         agent_id: id.to_string(),
         owner: agent.owner,
@@ -134,13 +111,74 @@ pub(crate) async fn take_back(
 ) -> Result<Json<TakenBack>, Failure> {
     let operator = operators.authenticate(caller).await?;
     let id = AgentId::parse(&agent).ok_or(ErrorKind::NotFound)?;
-    let act = Act::of(AuditKind::HandoverTakenBack).on(id);
-    let agent = operators.ledger.agent(id).await?;
-    let owner = agent.and_then(|agent| PersonId::parse(&agent.owner));
-    let entry = operators.entry_telling(&operator, &act, AuditChanges::default(), owner.as_ref())?;
-    operators.ledger.take_offer_back(id, &entry).await?;
-    tracing::info!(operator.name = %operator.name, agent.id = %id, "handover.taken_back");
+    operators.withdraw_offer(&operator, id).await?;
     Ok(Json(TakenBack {
         agent_id: id.to_string(),
     }))
+}
+
+impl Operators {
+    /// The agent that is to be offered.
+    pub(crate) async fn offered_agent(&self, id: AgentId) -> Result<Agent> {
+        Ok(self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?)
+    }
+
+    /// Offers an agent to a person. An offer that needs a second operator waits until another operator makes the same
+    /// offer.
+    pub(crate) async fn offer_agent(
+        &self,
+        operator: &Operator,
+        agent: &Agent,
+        to: PersonId,
+        reason: OperatorReason,
+    ) -> Result<Handover> {
+        if agent.owner == to.as_str() {
+            return Err(Error::invalid(vec![Problem::at("/to", "owns the agent already")]));
+        }
+        let awaits_second = self.needs_second(operator) && {
+            let earlier = self.ledger.offer_of(agent.id).await?;
+            let is_second = |earlier: &Handover| {
+                earlier.awaits_second() && earlier.to == to && !earlier.by.is_same_operator(&operator.name)
+            };
+            !earlier.as_ref().is_some_and(is_second)
+        };
+        let at = self.clock.now();
+        let offer = Handover {
+            agent: agent.id,
+            to,
+            reason,
+            by: operator.name.clone(),
+            at,
+            ends_at: if awaits_second {
+                at
+            } else {
+                at.after(Handover::OPEN_FOR)
+            },
+        };
+        let act = Act::of(AuditKind::HandoverOffered).on(agent.id);
+        let changes = AuditChanges::one("owner", agent.owner.as_str(), offer.to.as_str());
+        let owner = PersonId::parse(&agent.owner);
+        let entry = self.entry_telling(operator, &act, changes, owner.as_ref())?;
+        self.ledger.offer_agent(&offer, &entry).await?;
+        tracing::info!(
+            operator.name = %offer.by,
+            agent.id = %agent.id,
+            old.owner = agent.owner,
+            new.owner = %offer.to,
+            awaits_second,
+            "handover.offered"
+        );
+        Ok(offer)
+    }
+
+    /// Withdraws the offer of an agent, if there is one.
+    pub(crate) async fn withdraw_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
+        let act = Act::of(AuditKind::HandoverTakenBack).on(id);
+        let agent = self.ledger.agent(id).await?;
+        let owner = agent.and_then(|agent| PersonId::parse(&agent.owner));
+        let entry = self.entry_telling(operator, &act, AuditChanges::default(), owner.as_ref())?;
+        self.ledger.take_offer_back(id, &entry).await?;
+        tracing::info!(operator.name = %operator.name, agent.id = %id, "handover.taken_back");
+        Ok(())
+    }
 }

@@ -1,7 +1,8 @@
 //! The internal group: operators edit the catalog, request probes, request the reconciliation of a payment, freeze
 //! agents, and offer agents to other owners.
 //!
-//! Every request must have an operator's token, which is checked first. The audit log contains each act with the
+//! Every request of the gateway must have an operator's token, which is checked first. `people` asks for acts of
+//! operators in a browser (`direct.rs`), which are the same operations. The audit log contains each act with the
 //! operator's name. An edit is conditional on the version that its operator saw (`If-Match`). Probe results are shown
 //! here but change nothing: an operator pins a payment. A new payee or a raised price takes effect after a delay, which
 //! a second operator can shorten.
@@ -9,7 +10,9 @@
 mod accept;
 mod audit;
 mod audit_log;
+mod browser;
 mod curated;
+mod direct;
 mod edit;
 mod entry;
 mod freezes;
@@ -22,10 +25,13 @@ mod service;
 mod trust_status;
 mod upsert;
 mod view;
+mod withdraw;
 
-use axum::Router;
+use axum::{Router, routing::post};
+use browser::BrowserOperators;
 use purser_api::{
-    ApiSettings, Boot, BootError, Clock, Entropy, InternalTokens, Operator, OperatorCredentials, RefusalLimit, Secrets,
+    ApiSettings, Boot, BootError, Clock, DIRECT_PATH, Entropy, InternalTokens, Operator, OperatorCredentials,
+    RefusalLimit, Routers, Secrets,
 };
 use purser_domain::{Duration, ErrorKind, Network, OperationUuid, Result, ServiceId};
 use purser_store::{AuditLog, CatalogTable, Ledger, UsageTable};
@@ -46,6 +52,8 @@ struct Operators {
     /// The delay of a payee or price that a second operator has accepted, as `events` applies it.
     accepted_payee_delay: Duration,
     tokens: InternalTokens,
+    /// The operators who may act in a browser.
+    browser: BrowserOperators,
     refusals: RefusalLimit,
     clock: Clock,
     entropy: Entropy,
@@ -79,6 +87,7 @@ purser_api::routes!(
     probe::probe,
     pin::pin,
     accept::accept_change,
+    withdraw::withdraw_change,
     reconcile::reconcile,
     audit_log::list,
     freezes::list,
@@ -101,7 +110,7 @@ const DELAY: &str = "PAYMENT_CHANGE_DELAY_SECONDS";
 const DEFAULT_DELAY_SECONDS: u32 = 86_400;
 
 /// The group, ready to serve.
-pub async fn router(boot: Boot) -> Result<Router, BootError> {
+pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let Boot {
         mut env,
         aws,
@@ -125,8 +134,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     }
     let refusals_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
     let delays = (delay, env.number("ACCEPTED_PAYEE_DELAY_SECONDS", 3_600, 0..=2_592_000));
-    let settings = (api, names, network, delays, refusals_per_minute);
-    let (api, names, network, (delay, accepted_delay), refusals_per_minute) = env.finish(settings)?;
+    let browser = BrowserOperators::from_env(&mut env);
+    let settings = (api, names, network, delays, refusals_per_minute, browser);
+    let (api, names, network, (delay, accepted_delay), refusals_per_minute, browser) = env.finish(settings)?;
     let [catalog, ledger, audit, usage, token_arn] = names;
     let db = purser_store::client(&aws);
     let operators = Arc::new(Operators {
@@ -138,9 +148,14 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         payment_change_delay: Duration::from_secs_u32(delay),
         accepted_payee_delay: Duration::from_secs_u32(accepted_delay),
         refusals: RefusalLimit::new(refusals_per_minute),
+        browser,
         tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
         clock,
         entropy,
     });
-    Ok(purser_api::with_middleware(routes().with_state(operators), api))
+    let direct = Router::new().route(DIRECT_PATH, post(direct::act));
+    Ok(Routers {
+        gateway: purser_api::with_middleware(routes().with_state(Arc::clone(&operators)), api),
+        direct: purser_api::with_middleware(direct.with_state(operators), api),
+    })
 }

@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    purser_api::serve(purser_internal::router).await
+    purser_api::serve_both(purser_internal::routers).await
 }

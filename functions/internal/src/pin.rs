@@ -4,16 +4,17 @@
 //! The body repeats the payment, so that the pinned payment is the one that the operator saw. As with every edit,
 //! another payee or a raised price is delayed, and so is a first payment in a service that is or was open.
 
-use crate::edit::{Change, Condition, Edited};
+use crate::edit::{Change, Condition};
 use crate::entry::PaymentEntry;
 use crate::view::InternalService;
 use crate::{Operators, id_in_path, operation_in_path};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, Member as _, OperatorCredentials, VersionTag, json_body};
+use purser_api::{Failure, IfMatch, Member as _, Operator, OperatorCredentials, Precondition, VersionTag, json_body};
 use purser_domain::{
     AuditKind, CatalogPayment, Error, ErrorKind, OperationUuid, Probe, ProbeRecord, Problem, Quote, Result, Service,
+    ServiceId,
 };
 use std::sync::Arc;
 
@@ -57,33 +58,50 @@ pub(crate) async fn pin(
     let operator = operators.authenticate(caller).await?;
     let (id, operation) = (id_in_path(&id)?, operation_in_path(&operation)?);
     let PinBody { payment } = PinBody::parse(&json_body(&body)?)?;
-    let condition = Condition::Existing(if_match.precondition()?);
-    let (payment, record) = (CatalogPayment::from(payment), operators.catalog.probes(id).await?);
-    let change = |stored: Option<&Service>| {
-        let stored = stored.ok_or(ErrorKind::NotFound)?;
-        pinned(stored, operation, &payment, &record).map(|service| Change::Write(Box::new(service)))
-    };
-    let (Edited::Created(service) | Edited::Present(service)) = operators
-        .edit(&operator, AuditKind::PaymentPinned, id, condition, change)
-        .await?;
-    Ok(operators.show(&service).await?)
+    let (precondition, payment) = (if_match.precondition()?, CatalogPayment::from(payment));
+    let pinned = operators.pin_seen(&operator, (id, operation), precondition, |seen| *seen == payment);
+    Ok(operators.show(&pinned.await?).await?)
 }
 
-/// The service with this payment of an operation, if it is the payment that a probe saw last.
+impl Operators {
+    /// Pins the payment that a probe saw last, if it is the one that the operator saw; the service as it is then stored.
+    pub(crate) async fn pin_seen(
+        &self,
+        operator: &Operator,
+        (id, operation): (ServiceId, OperationUuid),
+        precondition: Precondition,
+        is_seen: impl Fn(&CatalogPayment) -> bool,
+    ) -> Result<Service> {
+        let record = self.catalog.probes(id).await?;
+        let change = |stored: Option<&Service>| {
+            let stored = stored.ok_or(ErrorKind::NotFound)?;
+            pinned(stored, operation, &is_seen, &record).map(|service| Change::Write(Box::new(service)))
+        };
+        let condition = Condition::Existing(precondition);
+        let edited = self.edit(operator, AuditKind::PaymentPinned, id, condition, change);
+        Ok(edited.await?.service())
+    }
+}
+
+/// The service with the payment of an operation that a probe saw last, if it is the one that the operator saw.
 fn pinned(
     stored: &Service,
     operation: OperationUuid,
-    payment: &CatalogPayment,
+    is_seen: impl Fn(&CatalogPayment) -> bool,
     record: &ProbeRecord,
 ) -> Result<Service> {
     let mut service = stored.clone();
     let pinned = service.operations.iter_mut().find(|one| one.id == operation);
     let pinned = pinned.ok_or(ErrorKind::NotFound)?;
     let answer = record.of(pinned).and_then(|Probe { answer, .. }| answer.as_ref());
-    if answer.is_none_or(|answer| answer.quote != Quote::Paid(payment.clone())) {
+    let payment = answer.and_then(|answer| match &answer.quote {
+        Quote::Paid(payment) if is_seen(payment) => Some(payment.clone()),
+        Quote::Paid(_) | Quote::Free => None,
+    });
+    let payment = payment.ok_or_else(|| {
         let message = "must be the payment that the last probe saw, as in `probe.last_answer`";
-        return Err(Error::invalid(vec![Problem::at("/payment", message)]));
-    }
-    (pinned.payment, pinned.next) = (Some(payment.clone()), None);
+        Error::invalid(vec![Problem::at("/payment", message)])
+    })?;
+    (pinned.payment, pinned.next) = (Some(payment), None);
     Ok(service)
 }

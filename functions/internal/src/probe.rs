@@ -5,8 +5,8 @@ use crate::{Operators, id_in_path};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, OperatorCredentials};
-use purser_domain::{Act, AuditChanges, AuditKind, ErrorKind};
+use purser_api::{Failure, Operator, OperatorCredentials};
+use purser_domain::{Act, AuditChanges, AuditKind, ErrorKind, Result, Service, ServiceId};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -32,14 +32,18 @@ pub(crate) async fn probe(
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     let operator = operators.authenticate(caller).await?;
-    let id = id_in_path(&id)?;
-    let service = operators.catalog.service(id).await?.ok_or(ErrorKind::NotFound)?;
-    let act = Act::of(AuditKind::ProbeRequested).about(id);
-    let entry = operators.entry(&operator, &act, AuditChanges::default())?;
-    operators
-        .catalog
-        .request_probe(id, operators.clock.now(), &entry)
-        .await?;
-    let record = operators.catalog.probes(id).await?;
+    let service = operators.request_probe(&operator, id_in_path(&id)?).await?;
+    let record = operators.catalog.probes(service.id).await?;
     Ok((StatusCode::ACCEPTED, operators.shown(&service, &record, None).await?).into_response())
+}
+
+impl Operators {
+    /// Requests a probe of a service, which is returned.
+    pub(crate) async fn request_probe(&self, operator: &Operator, id: ServiceId) -> Result<Service> {
+        let service = self.catalog.service(id).await?.ok_or(ErrorKind::NotFound)?;
+        let act = Act::of(AuditKind::ProbeRequested).about(id);
+        let entry = self.entry(operator, &act, AuditChanges::default())?;
+        self.catalog.request_probe(id, self.clock.now(), &entry).await?;
+        Ok(service)
+    }
 }

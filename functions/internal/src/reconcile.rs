@@ -7,8 +7,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, OperatorCredentials};
-use purser_domain::{Act, AgentId, AuditChanges, AuditKind, ErrorKind, SettlementId};
+use purser_api::{Failure, Operator, OperatorCredentials};
+use purser_domain::{Act, AgentId, AuditChanges, AuditKind, ErrorKind, Result, Settlement, SettlementId};
 use purser_store::ReconcileRequest;
 use std::sync::Arc;
 
@@ -40,16 +40,29 @@ pub(crate) async fn reconcile(
     let operator = operators.authenticate(caller).await?;
     let ids = AgentId::parse(&agent).zip(SettlementId::parse(&settlement));
     let (agent, id) = ids.ok_or(ErrorKind::NotFound)?;
-    let settlement = operators.ledger.settlement(agent, id).await?;
-    let settlement = settlement.ok_or(ErrorKind::NotFound)?;
-    let mark = ReconcileRequest {
-        agent,
-        settlement: id,
-        asked_at: operators.clock.now(),
-    };
-    let act = Act::of(AuditKind::ReconcileRequested).on(agent).with(&id);
-    let entry = operators.entry(&operator, &act, AuditChanges::default())?;
-    operators.ledger.request_reconcile(&mark, &entry).await?;
+    let (settlement, mark) = operators.request_reconcile(&operator, agent, id).await?;
     let marked = MarkedSettlement::of(&settlement, &mark);
     Ok((StatusCode::ACCEPTED, Json(marked)).into_response())
+}
+
+impl Operators {
+    /// Requests the reconciliation of an agent's settlement.
+    pub(crate) async fn request_reconcile(
+        &self,
+        operator: &Operator,
+        agent: AgentId,
+        id: SettlementId,
+    ) -> Result<(Settlement, ReconcileRequest)> {
+        let settlement = self.ledger.settlement(agent, id).await?;
+        let settlement = settlement.ok_or(ErrorKind::NotFound)?;
+        let mark = ReconcileRequest {
+            agent,
+            settlement: id,
+            asked_at: self.clock.now(),
+        };
+        let act = Act::of(AuditKind::ReconcileRequested).on(agent).with(&id);
+        let entry = self.entry(operator, &act, AuditChanges::default())?;
+        self.ledger.request_reconcile(&mark, &entry).await?;
+        Ok((settlement, mark))
+    }
 }

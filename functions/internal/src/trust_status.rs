@@ -1,6 +1,6 @@
 //! `PUT /internal/services/{serviceId}/trust-status`: sets how far a service has been checked.
 
-use crate::edit::{Condition, Edited, of_existing};
+use crate::edit::{Condition, of_existing};
 use crate::view::InternalService;
 use crate::{Operators, id_in_path};
 use axum::body::Bytes;
@@ -51,8 +51,8 @@ pub(crate) async fn trust_status(
         trust_status,
         ..stored.clone()
     });
-    let (Edited::Created(service) | Edited::Present(service)) = operators
+    let edited = operators
         .edit(&operator, AuditKind::TrustStatusSet, id, condition, change)
         .await?;
-    Ok(operators.show(&service).await?)
+    Ok(operators.show(&edited.service()).await?)
 }

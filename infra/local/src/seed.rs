@@ -70,6 +70,7 @@ pub(crate) struct SecretValues {
     nonce_key: String,
     rpc_url: String,
     internal_token: String,
+    browser_operator_token: String,
     sign_in_key: String,
     client_ip_keys: [String; 3],
 }
@@ -83,6 +84,7 @@ pub(crate) fn secrets(rpc_url: &str, custody: CustodyKind) -> Result<SecretValue
         nonce_key: hex(&random::<32>()?),
         rpc_url: rpc_url.to_owned(),
         internal_token: hex(&random::<32>()?),
+        browser_operator_token: hex(&random::<32>()?),
         sign_in_key: hex(&random::<32>()?),
         client_ip_keys: [hex(&random::<32>()?), hex(&random::<32>()?), hex(&random::<32>()?)],
     })
@@ -94,6 +96,9 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The name of the stack's operator.
 pub(crate) const OPERATOR: &str = "local";
+
+/// The name under which the demo owner acts as an operator in the browser.
+pub(crate) const BROWSER_OPERATOR: &str = "ada";
 
 /// The value of the operators' secret, for these names and tokens.
 pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
@@ -115,11 +120,15 @@ impl SecretValues {
     }
 
     pub(crate) fn by_arn(self) -> BTreeMap<String, String> {
+        let tokens = [
+            (OPERATOR, self.internal_token.as_str()),
+            (BROWSER_OPERATOR, &self.browser_operator_token),
+        ];
         let by_arn = [
             (NONCE_KEY_ARN, self.nonce_key),
             (RPC_URL_ARN, self.rpc_url),
             (SIGN_IN_KEY_ARN, self.sign_in_key),
-            (OPERATORS_ARN, operators(&[(OPERATOR, &self.internal_token)])),
+            (OPERATORS_ARN, operators(&tokens)),
         ];
         let seed = self.wallet_seed.map(|seed| (WALLET_SEED_ARN, seed));
         let client_ip_keys = CLIENT_IP_KEY_ARNS.into_iter().zip(self.client_ip_keys);

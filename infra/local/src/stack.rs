@@ -20,7 +20,7 @@ use axum::response::Response;
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
-use purser_domain::{AgentId, Wallet};
+use purser_domain::{AgentId, PersonId, Wallet};
 use purser_events::Events;
 use purser_notices::Notices;
 use purser_probe::Probe;
@@ -271,6 +271,7 @@ impl Stack {
         say("starting the functions behind the gateway");
         let mut environment = environment(options.throttle_per_minute);
         environment.extend(addresses(issuer.url(), &gateway.url, &providers));
+        environment.insert("BROWSER_OPERATORS".to_owned(), browser_operators(issuer.url()));
         environment.insert("FACILITATOR_URL".to_owned(), providers.facilitator_url.clone());
         let aws = [&functions_db, &secrets_url, &lambda_url, &kms_url, &bus_url].map(String::as_str);
         environment.extend(surroundings(aws));
@@ -295,13 +296,17 @@ impl Stack {
 
         say("filling the catalog");
         // The internal function first, so that the other functions find the catalog filled.
-        let internal = purser_internal::router(boot("InternalFunction"))
+        let internal = purser_internal::routers(boot("InternalFunction"))
             .await
             .map_err(refused("InternalFunction"))?;
-        let operator = seed::Caller::operator(&internal, &internal_token);
+        let operator = seed::Caller::operator(&internal.gateway, &internal_token);
         seed::catalog(&operator, &providers, &options.operations).await?;
         let direct = recorded(recorder.as_ref(), database.url.clone()).await;
         let internal = attesting(internal, &environment, &clock, direct, options.streams).await?;
+        lambda.set("InternalFunction", {
+            let internal = internal.clone();
+            move |event| invoked(internal.clone(), event)
+        });
         let probe = Probe::boot(boot("ProbeFunction")).map_err(refused("ProbeFunction"))?;
         let reconcile = Reconcile::boot(boot("ReconcileFunction"))
             .await
@@ -341,7 +346,7 @@ impl Stack {
                     .map_err(refused("McpFunction"))?,
             ),
             ("PeopleFunction", people.clone()),
-            ("InternalFunction", internal),
+            ("InternalFunction", internal.gateway),
         ]
         .into();
 
@@ -466,14 +471,14 @@ async fn tell(streams: &Streams, events: &Events) -> usize {
 }
 
 /// Attests the payees of the seeded catalog, as the first run of `events` does. Returns the internal function; without
-/// streams, it attests the payees after each edit. `database` is the URL without anything in front of it.
+/// streams, it attests the payees after each edit, also by another function's request. `database` is the URL without anything in front of it.
 async fn attesting(
-    internal: Router,
+    internal: Routers,
     environment: &BTreeMap<String, String>,
     clock: &Clock,
     database: String,
     streams: Streaming,
-) -> Result<Router, StackError> {
+) -> Result<Routers, StackError> {
     let mut environment = environment.clone();
     environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "EventsFunction".to_owned());
     environment.insert("DYNAMODB_ENDPOINT".to_owned(), database);
@@ -482,7 +487,10 @@ async fn attesting(
     events.sweep(CALL).await.map_err(SeedError::from)?;
     Ok(match streams {
         Streaming::On => internal,
-        Streaming::Off => internal.layer(from_fn_with_state(events, attested)),
+        Streaming::Off => Routers {
+            gateway: internal.gateway.layer(from_fn_with_state(events.clone(), attested)),
+            direct: internal.direct.layer(from_fn_with_state(events, attested)),
+        },
     })
 }
 
@@ -578,7 +586,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("WEBHOOK_SECRETS_KEY_ARN", Kms::SECRETS_KEY),
         // The address of `infra/local/webhooks`.
         ("WEBHOOK_ALLOWED_HOSTS", "127.0.0.1:4030"),
-        // The demo owner can also read the pages for operators.
+        // The demo owner can also use the pages for operators.
         ("OPERATOR_CLAIM", "email"),
         ("OPERATOR_VALUE", issuer::DEMO_OWNER.email),
         ("USAGE_TABLE", "UsageTable"),
@@ -590,6 +598,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("SIGN_IN_KEY_SECRET_ARN", seed::SIGN_IN_KEY_ARN),
         ("OPERATORS_SECRET_ARN", seed::OPERATORS_ARN),
         ("PAYMENTS_FUNCTION", "PaymentsFunction"),
+        ("INTERNAL_FUNCTION", "InternalFunction"),
         ("WALLET_KEYS_STACK", KEYS_STACK),
         ("OIDC_CLIENT_ID", issuer::CLIENT_ID),
         // Locally, all callers have one address, so the throttle's limit per address is reached first.
@@ -609,6 +618,12 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
     let client_ip_keys = seed::CLIENT_IP_KEY_ARNS.map(|(_, arn)| arn);
     variables.insert("CLIENT_IP_KEY_SECRET_ARNS".to_owned(), client_ip_keys.join(","));
     variables
+}
+
+/// The demo owner as an operator in the browser.
+fn browser_operators(issuer: &str) -> String {
+    let person = PersonId::of(issuer, issuer::DEMO_OWNER.sub);
+    format!("{}={person}", seed::BROWSER_OPERATOR)
 }
 
 /// The URLs of the issuer, the dashboard and the API, and the hosts that a probe or a tool may call at any address: the

@@ -90,7 +90,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         "catalog" => purser_catalog::router(boot).await.map(drop),
         "people" => purser_people::router(boot).await.map(drop),
         "events" => purser_local::Events::boot(boot).map(drop),
-        "internal" => purser_internal::router(boot).await.map(drop),
+        "internal" => purser_internal::routers(boot).await.map(drop),
         "mcp" => purser_mcp_function::router(boot).await.map(drop),
         "notices" => purser_local::Notices::boot(boot).map(drop),
         "payments" => purser_payments::routers(boot).await.map(drop),

@@ -59,8 +59,9 @@ pub use lambda::direct::{
 };
 pub use lambda::env::{CustodyKind, Env, EnvError};
 pub use lambda::gateway::{GatewayAnswer, GatewayEvent, answer, answer_any};
-pub use lambda::invoke::PaymentsFunction;
+pub use lambda::invoke::{InternalFunction, PaymentsFunction};
 pub use lambda::notices::{NoticeRequest, NoticeRequestsQueue, NoticeWork, NoticesQueue};
+pub use lambda::operators::{BrowserAct, FreezeOf, OperationAt, OperatorAct, OperatorAnswer, PinnedPayment};
 pub use lambda::payouts::{AskedPayout, NamedPayoutAddress, PayoutAnswer, PayoutOwner, ReservedPayout};
 pub use lambda::random::{Entropy, random};
 pub use lambda::schedule::serve_schedule;

@@ -292,10 +292,12 @@ fn of_people() -> impl Iterator<Item = AuditKind> {
             AuditKind::CatalogEdited
                 | AuditKind::PaymentPinned
                 | AuditKind::PaymentChangeAccepted
+                | AuditKind::PaymentChangeWithdrawn
                 | AuditKind::TrustStatusSet
                 | AuditKind::CuratedSet
                 | AuditKind::ProbeRequested
                 | AuditKind::ReconcileRequested
+                | AuditKind::FreezeEndRequested
         )
     };
     AuditKind::ALL.iter().copied().filter(move |kind| !of_operators(kind))
@@ -336,12 +338,14 @@ const fn words(kind: AuditKind) -> &'static str {
         AuditKind::CatalogEdited => "Edit the catalog",
         AuditKind::PaymentPinned => "Pin a payment",
         AuditKind::PaymentChangeAccepted => "Accept a changed payment",
+        AuditKind::PaymentChangeWithdrawn => "Withdraw a changed payment",
         AuditKind::TrustStatusSet => "Set a trust status",
         AuditKind::CuratedSet => "Curate a service",
         AuditKind::ProbeRequested => "Ask for a probe",
         AuditKind::ReconcileRequested => "Ask for reconciliation",
         AuditKind::FreezeSet => "Freeze by an operator",
         AuditKind::FreezeEnded => "End a freeze by an operator",
+        AuditKind::FreezeEndRequested => "Ask to end a freeze by an operator",
         AuditKind::HandoverOffered => "Offer an agent",
         AuditKind::HandoverTakenBack => "Withdraw an offer",
         AuditKind::HandoverAccepted => "Accept an agent",

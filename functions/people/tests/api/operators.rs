@@ -110,6 +110,7 @@ async fn operator_pages_show_catalog_pending_changes_and_freezes() {
             target,
             by: OperatorName::parse("grace").unwrap(),
             at: world.now(),
+            end_asked_by: None,
         };
         world.ledger.freeze(&freeze, &audit()).await.unwrap();
         world.advance(1);

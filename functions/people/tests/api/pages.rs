@@ -1174,6 +1174,7 @@ async fn operator_freezes_are_shown_with_their_reason() {
             reason: OperatorReason::parse(&format!("number <{n}>")).unwrap(),
             by: OperatorName::parse("op").unwrap(),
             at: world.now(),
+            end_asked_by: None,
         };
         world.ledger.freeze(&freeze, &audit()).await.unwrap();
         for path in ["/dashboard", &page] {
@@ -1270,6 +1271,7 @@ async fn payout_addresses_become_usable_after_their_delay() {
         reason: OperatorReason::parse("stolen").unwrap(),
         by: OperatorName::parse("op").unwrap(),
         at: world.now(),
+        end_asked_by: None,
     };
     world.ledger.freeze(&freeze, &audit()).await.unwrap();
     let seen = owner.get(&page).await;

@@ -57,6 +57,10 @@ impl Operators {
         listed.into_iter().map(operator).collect::<Option<_>>().map(Self)
     }
 
+    fn includes(&self, name: &OperatorName) -> bool {
+        self.0.iter().any(|(listed, _)| listed == name)
+    }
+
     /// The operator of a token. All tokens are compared, so that the timing reveals nothing.
     fn whose(&self, presented: &SecretDigest) -> Option<&OperatorName> {
         let mut found = None;
@@ -85,6 +89,18 @@ impl InternalTokens {
             arn,
             operators,
         })
+    }
+
+    /// Whether an operator of this name is registered. A removed operator is noticed within a minute.
+    pub async fn includes(&self, name: &OperatorName, now: Timestamp) -> Result<bool> {
+        if self.operators.fresh(now).is_some_and(|known| known.includes(name)) {
+            return Ok(true);
+        }
+        let newest = self
+            .operators
+            .newest(now, || Operators::read(&self.secrets, &self.arn))
+            .await?;
+        Ok(newest.includes(name))
     }
 
     /// The operator who calls; 401 `invalid_internal_token` unless the request carries a valid token, once.

@@ -1,8 +1,8 @@
-//! Requests to `payments` for what only it may do: the client side of `direct.rs`.
+//! Requests to `payments` and `internal` for what only they may do: the client side of `direct.rs`.
 
 use crate::{
-    AskedPayout, AttestWallet, AttestedWallet, CallerIds, NamedPayoutAddress, PaymentsRequest, PayoutAnswer,
-    PayoutOwner,
+    AskedPayout, AttestWallet, AttestedWallet, BrowserAct, CallerIds, NamedPayoutAddress, OperatorAnswer,
+    PaymentsRequest, PayoutAnswer, PayoutOwner,
     lambda::direct::{DirectAnswer, DirectEvent},
 };
 use aws_sdk_lambda::{
@@ -14,27 +14,101 @@ use aws_sdk_lambda::{
 };
 use aws_types::SdkConfig;
 use purser_domain::{Causes, Error, Result};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{sync::OnceLock, time::Duration};
 
 /// The function `payments`, for a function with the IAM permission to invoke it.
 #[derive(Debug)]
-pub struct PaymentsFunction {
+pub struct PaymentsFunction(Invoked);
+
+/// The function `internal`, for a function with the IAM permission to invoke it.
+#[derive(Debug)]
+pub struct InternalFunction(Invoked);
+
+/// Another function.
+#[derive(Debug)]
+struct Invoked {
     aws: SdkConfig,
     /// Created by the first request: creating a client takes time, and most environments make no request.
     client: OnceLock<Client>,
+    /// Its name or ARN.
     name: String,
+    /// The words for the log.
+    asking: &'static str,
+}
+
+/// The number of attempts of a request, which have eleven seconds of the caller's fifteen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempts {
+    /// Two, of five seconds each, because an answer may include a cold start. The request is safe to repeat.
+    Two,
+    /// One, for a request that takes longer, or that answers differently when it is repeated.
+    One,
 }
 
 impl PaymentsFunction {
     /// The function of that name or ARN. Nothing is connected yet.
     pub const fn new(aws: SdkConfig, name: String) -> Self {
-        let client = OnceLock::new();
-        Self { aws, client, name }
+        Self(Invoked::new(aws, name, "asking `payments`"))
     }
 
-    /// The timeout of an attempt is five seconds, because an answer may include a cold start. Two attempts take eleven
-    /// seconds of the caller's fifteen. So each request must be safe to repeat.
+    /// The address of an agent's wallet, and the attestation by its key: [`AttestedWallet`]. The caller must verify the
+    /// attestation.
+    pub async fn attest_wallet(&self, caller: CallerIds, asked: AttestWallet) -> Result<AttestedWallet> {
+        self.ask(caller, PaymentsRequest::AttestWallet(asked), Attempts::Two)
+            .await
+    }
+
+    /// Sets the address to which an agent's money may be paid out.
+    pub async fn name_payout_address(&self, caller: CallerIds, asked: NamedPayoutAddress) -> Result<PayoutAnswer> {
+        self.ask(caller, PaymentsRequest::NamePayoutAddress(asked), Attempts::Two)
+            .await
+    }
+
+    /// Removes the payout address.
+    pub async fn remove_payout_address(&self, caller: CallerIds, of: PayoutOwner) -> Result<PayoutAnswer> {
+        self.ask(caller, PaymentsRequest::RemovePayoutAddress(of), Attempts::Two)
+            .await
+    }
+
+    /// Pays out to the payout address. The answer waits for the facilitator, which takes longer than other requests.
+    pub async fn pay_out(&self, caller: CallerIds, asked: AskedPayout) -> Result<PayoutAnswer> {
+        self.ask(caller, PaymentsRequest::PayOut(asked), Attempts::One).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        caller: CallerIds,
+        request: PaymentsRequest,
+        attempts: Attempts,
+    ) -> Result<T> {
+        self.0.ask(caller, request, attempts).await
+    }
+}
+
+impl InternalFunction {
+    /// The function of that name or ARN. Nothing is connected yet.
+    pub const fn new(aws: SdkConfig, name: String) -> Self {
+        Self(Invoked::new(aws, name, "asking `internal`"))
+    }
+
+    /// Does what an operator does in a browser. A repeated act would be answered by what the first one changed.
+    pub async fn act(&self, caller: CallerIds, act: BrowserAct) -> Result<OperatorAnswer> {
+        self.0.ask(caller, act, Attempts::One).await
+    }
+}
+
+impl Invoked {
+    const fn new(aws: SdkConfig, name: String, asking: &'static str) -> Self {
+        let client = OnceLock::new();
+        Self {
+            aws,
+            client,
+            name,
+            asking,
+        }
+    }
+
     fn client(&self) -> &Client {
         self.client.get_or_init(|| {
             let timeouts = TimeoutConfig::builder()
@@ -48,71 +122,73 @@ impl PaymentsFunction {
         })
     }
 
-    /// The address of an agent's wallet, and the attestation by its key: [`AttestedWallet`]. The caller must verify the
-    /// attestation.
-    pub async fn attest_wallet(&self, caller: CallerIds, asked: AttestWallet) -> Result<AttestedWallet> {
-        self.ask(caller, PaymentsRequest::AttestWallet(asked)).await
-    }
-
-    /// Sets the address to which an agent's money may be paid out.
-    pub async fn name_payout_address(&self, caller: CallerIds, asked: NamedPayoutAddress) -> Result<PayoutAnswer> {
-        self.ask(caller, PaymentsRequest::NamePayoutAddress(asked)).await
-    }
-
-    /// Removes the payout address.
-    pub async fn remove_payout_address(&self, caller: CallerIds, of: PayoutOwner) -> Result<PayoutAnswer> {
-        self.ask(caller, PaymentsRequest::RemovePayoutAddress(of)).await
-    }
-
-    /// Pays out to the payout address. The answer waits for the facilitator, which takes longer than other requests.
-    pub async fn pay_out(&self, caller: CallerIds, asked: AskedPayout) -> Result<PayoutAnswer> {
-        self.ask(caller, PaymentsRequest::PayOut(asked)).await
-    }
-
     /// Invokes the function and reads the answer strictly. A temporary failure is `temporarily_unavailable`, so that
     /// the person may repeat the request; any other failure is the service's fault.
-    async fn ask<T: DeserializeOwned>(&self, caller: CallerIds, request: PaymentsRequest) -> Result<T> {
-        let is_slow = matches!(request, PaymentsRequest::PayOut(_));
-        let event = serde_json::to_vec(&DirectEvent::new(caller, request)).map_err(failed)?;
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        caller: CallerIds,
+        request: impl Serialize,
+        attempts: Attempts,
+    ) -> Result<T> {
+        let event = DirectEvent::new(caller, request);
+        let event = serde_json::to_vec(&event).map_err(|error| self.failed(error))?;
         let invoked = self
             .client()
             .invoke()
             .function_name(&self.name)
             .payload(Blob::new(event));
-        let answer = if is_slow {
-            // One attempt, which may take as long as both attempts of other requests.
-            let timeouts = TimeoutConfig::builder().operation_attempt_timeout(LONGEST);
-            let patient = Builder::new().timeout_config(timeouts.operation_timeout(LONGEST).build());
-            invoked.customize().config_override(patient).send().await
-        } else {
-            invoked.send().await
+        let answer = match attempts {
+            Attempts::Two => invoked.send().await,
+            Attempts::One => {
+                let timeouts = TimeoutConfig::builder().operation_attempt_timeout(LONGEST);
+                let once = Builder::new()
+                    .timeout_config(timeouts.operation_timeout(LONGEST).build())
+                    .retry_config(RetryConfig::standard().with_max_attempts(1));
+                invoked.customize().config_override(once).send().await
+            }
         };
-        let answer = answer.map_err(|error| not_invoked(&error))?;
+        let answer = answer.map_err(|error| self.not_invoked(&error))?;
         // The function ended without an answer: it could not start, or was too slow. The payload contains more than a
         // log may.
         if let Some(kind) = answer.function_error {
             return Err(Error::temporarily_unavailable(
-                ASKING,
-                format!("`payments` ended: {kind}"),
+                self.asking,
+                format!("the function ended: {kind}"),
             ));
         }
         let payload = answer.payload.map(Blob::into_inner).unwrap_or_default();
-        let answer: DirectAnswer =
-            serde_json::from_slice(&payload).map_err(|_| failed("the shape of its answer is not the expected one"))?;
+        let unexpected = |_| self.failed("the shape of its answer is not the expected one");
+        let answer: DirectAnswer = serde_json::from_slice(&payload).map_err(unexpected)?;
         if answer.status == 200 {
-            return serde_json::from_str(answer.body.get())
-                .map_err(|_| failed("the shape of its answer is not the expected one"));
+            return serde_json::from_str(answer.body.get()).map_err(unexpected);
         }
         let Refusal { error, request_id } = serde_json::from_str(answer.body.get()).unwrap_or_default();
-        let told = format!("`payments` answered {} {error}, request {request_id}", answer.status);
+        let told = format!("it answered {} {error}, request {request_id}", answer.status);
         Err(match answer.status {
-            429 | 503 => Error::temporarily_unavailable(ASKING, told),
-            _ => failed(told),
+            429 | 503 => Error::temporarily_unavailable(self.asking, told),
+            _ => self.failed(told),
         })
+    }
+
+    fn failed(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::internal(self.asking, source)
+    }
+
+    /// The error if Lambda did not accept the request: temporarily, or because it is invalid or forbidden.
+    fn not_invoked(&self, error: &SdkError<InvokeError>) -> Error {
+        let told = Causes(error).to_string();
+        let is_wrong = error.raw_response().is_some_and(|answer| {
+            let status = answer.status().as_u16();
+            (400..500).contains(&status) && status != 429
+        });
+        if is_wrong {
+            self.failed(told)
+        } else {
+            Error::temporarily_unavailable(self.asking, told)
+        }
     }
 }
 
-const ASKING: &str = "asking `payments`";
 /// The maximum wait for an answer, of the caller's fifteen seconds.
 const LONGEST: Duration = Duration::from_secs(11);
 
@@ -122,24 +198,6 @@ const LONGEST: Duration = Duration::from_secs(11);
 struct Refusal {
     error: String,
     request_id: String,
-}
-
-fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::internal(ASKING, source)
-}
-
-/// The error if Lambda did not accept the request: temporarily, or because it is invalid or forbidden.
-fn not_invoked(error: &SdkError<InvokeError>) -> Error {
-    let told = Causes(error).to_string();
-    let is_wrong = error.raw_response().is_some_and(|answer| {
-        let status = answer.status().as_u16();
-        (400..500).contains(&status) && status != 429
-    });
-    if is_wrong {
-        failed(told)
-    } else {
-        Error::temporarily_unavailable(ASKING, told)
-    }
 }
 
 #[cfg(test)]

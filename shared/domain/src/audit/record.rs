@@ -77,6 +77,8 @@ named! {
         PaymentPinned = "payment_pinned",
         /// Another operator's change of a payee or price was accepted.
         PaymentChangeAccepted = "payment_change_accepted",
+        /// A delayed change of a payee or price was withdrawn.
+        PaymentChangeWithdrawn = "payment_change_withdrawn",
         /// A service's trust status was set.
         TrustStatusSet = "trust_status_set",
         /// A service was added to the curated set, or removed from it.
@@ -89,6 +91,8 @@ named! {
         FreezeSet = "freeze_set",
         /// A freeze by operators was ended.
         FreezeEnded = "freeze_ended",
+        /// An operator in a browser asked a second operator to end a freeze.
+        FreezeEndRequested = "freeze_end_requested",
         /// An agent was offered to another owner.
         HandoverOffered = "handover_offered",
         /// An offer of an agent was withdrawn.

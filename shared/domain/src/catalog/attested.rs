@@ -13,6 +13,8 @@
 //!   same time.
 //! - A delayed payee that the catalog puts into effect before its time was accepted by a second operator. It may be
 //!   paid after the delay for accepted payees.
+//! - A delayed payee for which the catalog names no time ([`NextPricing::known_from`](crate::NextPricing::known_from))
+//!   waits without a limit until a second operator accepts it.
 //! - Every other payee waits for the whole delay.
 //! - A payee that the catalog no longer lists is removed. A call that it no longer lists is kept as a former call, with
 //!   the payees that could be paid at that time. So a call that is removed and added again does not count as new.
@@ -119,6 +121,11 @@ impl AttestedPayee {
 
     fn is_same(&self, other: &Self) -> bool {
         self.network == other.network && self.pay_to == other.pay_to && other.most == self.most
+    }
+
+    /// Whether it waits for a second operator without a time limit.
+    fn awaits_second(&self) -> bool {
+        self.from == Some(Timestamp::MAX)
     }
 
     fn is_old(&self, at: Timestamp) -> bool {
@@ -278,7 +285,11 @@ impl Attesting<'_> {
         wanted: AttestedPayee,
     ) -> AttestedPayee {
         let known = || before.into_iter().flat_map(|before| before.payees(operation));
-        let from = if let Some(same) = known().find(|known| known.is_same(&wanted)) {
+        let same = known().find(|known| known.is_same(&wanted));
+        // A payee that waited for a second operator, and now has a time, was requested anew.
+        let is_requested_anew =
+            |same: &AttestedPayee| same.awaits_second() && wanted.is_next && !wanted.awaits_second();
+        let from = if let Some(same) = same.filter(|same| !is_requested_anew(same)) {
             let is_accepted = same.is_next && !wanted.is_next && !same.is_old(self.at);
             if is_accepted {
                 same.from.min(self.after(self.accepted_delay))
@@ -286,7 +297,7 @@ impl Attesting<'_> {
                 same.from
             }
         } else if let Some(from) = known()
-            .filter(|known| known.covers(&wanted))
+            .filter(|known| known.covers(&wanted) && !known.awaits_second())
             .map(|known| known.from)
             .min()
         {

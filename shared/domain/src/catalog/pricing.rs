@@ -13,6 +13,7 @@
 //!   exceptions. A call is delayed if another service that is or was open lists it, and does not pay the same payee as
 //!   much. The whole service is delayed if another such service lost a call within the delay.
 //! - A delayed pricing that is written again keeps its time. Any other pricing replaces it.
+//! - An edit in a browser may have to wait for a second operator instead of the delay ([`Edit::awaits_second`]).
 
 use crate::{
     Amount, CatalogPayment, Duration, FIXED_PRICE, Network, Operation, OperationUuid, OperatorName, Payable, Service,
@@ -39,7 +40,7 @@ pub struct NextPricing {
     pub max_price: Option<Amount>,
     /// As [`Operation::payment`]; a pricing without a payment is not delayed.
     pub payment: CatalogPayment,
-    /// The time from which it is in effect.
+    /// The time from which it is in effect; [`Timestamp::MAX`] if it waits for a second operator without a time limit.
     pub from: Timestamp,
     /// The operator who requested it.
     pub by: OperatorName,
@@ -91,6 +92,11 @@ impl NextPricing {
             max_price: self.max_price,
             payment: Some(&self.payment),
         }
+    }
+
+    /// The time from which it is in effect; `None` if it only takes effect once a second operator accepts it.
+    pub fn known_from(&self) -> Option<Timestamp> {
+        Some(self.from).filter(|from| *from < Timestamp::MAX)
     }
 }
 
@@ -159,7 +165,7 @@ impl Service {
         let accepted = service.operations.iter_mut().find(|one| one.id == operation);
         let accepted = accepted.ok_or(NotAccepted::NothingWaits)?;
         let next = accepted.next.as_ref().ok_or(NotAccepted::NothingWaits)?;
-        if next.by == *by {
+        if next.by.is_same_operator(by) {
             return Err(NotAccepted::SameOperator);
         }
         *accepted = accepted.at(next.from);
@@ -185,6 +191,8 @@ pub struct Edit<'a> {
     pub at: Timestamp,
     /// The delay of a new pricing.
     pub delay: Duration,
+    /// Whether a new pricing waits for a second operator instead, without a time limit.
+    pub awaits_second: bool,
     /// The catalog's services, needed for a service that [opens for the first time](Edit::opens); without them the
     /// whole service is delayed.
     pub catalog: Option<&'a [Service]>,
@@ -211,12 +219,17 @@ impl Edit<'_> {
             } else {
                 !opens || !self.is_listed_elsewhere(&written, operation)
             };
-            if at_once || wanted.payable().is_none() || self.delay.micros() == 0 {
+            let delays = self.awaits_second || self.delay.micros() != 0;
+            if at_once || wanted.payable().is_none() || !delays {
                 return operation.at(Timestamp::MAX);
             }
             let same = same.filter(|_| was_open);
             let waiting = same.and_then(|same| same.next.clone());
-            let next = waiting.filter(|next| next.pricing() == wanted);
+            // Writing a pricing that waits for a second operator requests it anew, with a delay. An edit that only
+            // keeps it does not.
+            let keeps =
+                |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.known_from().is_some();
+            let next = waiting.filter(|next| next.pricing() == wanted && keeps(next));
             let next = next.or_else(|| self.next(wanted));
             let present = same.map(|same| same.pricing(self.at));
             Operation {
@@ -255,7 +268,11 @@ impl Edit<'_> {
             price_model: wanted.price_model.to_owned(),
             max_price: wanted.max_price,
             payment: wanted.payment?.clone(),
-            from: self.at.after(self.delay),
+            from: if self.awaits_second {
+                Timestamp::MAX
+            } else {
+                self.at.after(self.delay)
+            },
             by: self.by.clone(),
         })
     }

@@ -14,9 +14,9 @@
 
 use crate::{
     Address, Agent, AgentId, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
-    EnabledService, Eviction, Freeze, Intent, Network, Operation, OperationSlug, Payable, ProviderRequest, RetryAt,
-    Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window,
-    catalog::service::named,
+    EnabledService, Eviction, Freeze, Intent, Network, NextPricing, Operation, OperationSlug, Payable, ProviderRequest,
+    RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable,
+    Vendor, Window, catalog::service::named,
 };
 
 /// The facts of a decision.
@@ -861,7 +861,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
         return from.map(|retry_at| Block::PayeeTooYoung { retry_at });
     }
     // A provider may already ask for the next payee or price before it takes effect in the catalog.
-    let next = operation.next.as_ref().map(|next| next.from);
+    let next = operation.next.as_ref().and_then(NextPricing::known_from);
     let next = next.filter(|from| facts.at < *from && operation.payable(facts.network, *from).is_ok_and(allows));
     Some(match next {
         Some(retry_at) => Block::PayeeTooYoung { retry_at },

@@ -114,6 +114,8 @@ pub struct OperatorFreeze {
     pub by: OperatorName,
     /// The time.
     pub at: Timestamp,
+    /// The operator who asked a second operator to end it.
+    pub end_asked_by: Option<OperatorName>,
 }
 
 /// The reason for an operator's action, for the people whose agents it concerns.

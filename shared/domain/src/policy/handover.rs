@@ -15,13 +15,18 @@ pub struct Handover {
     pub by: OperatorName,
     /// The time of the offer.
     pub at: Timestamp,
-    /// The time from which it can't be accepted.
+    /// The time from which it can't be accepted. It is `at` while the offer waits for a second operator.
     pub ends_at: Timestamp,
 }
 
 impl Handover {
     /// The time for which an offer can be accepted.
     pub const OPEN_FOR: Duration = Duration::from_secs_u32(7 * 86_400);
+
+    /// Whether a second operator has to make the same offer first.
+    pub fn awaits_second(&self) -> bool {
+        self.ends_at == self.at
+    }
 
     /// Whether the person may accept the offer at `now`.
     pub fn is_open_to(&self, person: &PersonId, now: Timestamp) -> bool {

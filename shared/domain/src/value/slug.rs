@@ -42,6 +42,41 @@ slugs! {
         "must be an operation slug of the form `<domain>.<action>`";
 }
 
+impl OperatorName {
+    /// The prefix of an operator who acts in a browser. A registered name can't contain it.
+    const IN_BROWSER: &'static str = "browser:";
+
+    /// Reads a stored name: a registered one, or that of an operator who acted in a browser. `None` for any other text.
+    pub fn from_stored(text: &str) -> Option<Self> {
+        let registered = Self::parse(text.strip_prefix(Self::IN_BROWSER).unwrap_or(text))?;
+        Some(if text.starts_with(Self::IN_BROWSER) {
+            registered.in_browser()
+        } else {
+            registered
+        })
+    }
+
+    /// The name under which the operator acts in a browser instead of with their token.
+    #[must_use]
+    pub fn in_browser(&self) -> Self {
+        Self(format!("{}{}", Self::IN_BROWSER, self.registered()))
+    }
+
+    /// Whether the operator acted in a browser.
+    pub fn is_in_browser(&self) -> bool {
+        self.0.starts_with(Self::IN_BROWSER)
+    }
+
+    /// Whether both names are of the same operator, who may act with a token and in a browser.
+    pub fn is_same_operator(&self, other: &Self) -> bool {
+        self.registered() == other.registered()
+    }
+
+    fn registered(&self) -> &str {
+        self.0.strip_prefix(Self::IN_BROWSER).unwrap_or(&self.0)
+    }
+}
+
 impl OperationSlug {
     /// Whether the slug indicates that the operation fetches a page that the caller names: one of its words begins with
     /// `scrape`, `scraping` or `crawl` (`docs/decisions.md` §9).
@@ -65,6 +100,31 @@ fn is_word(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No token can be registered under a browser's name, so the two are never confused.
+    #[test]
+    fn an_operator_is_the_same_with_a_token_and_in_a_browser() {
+        let ada = OperatorName::parse("ada").unwrap();
+        let (there, bob) = (ada.in_browser(), OperatorName::parse("bob").unwrap());
+        assert_eq!(there.as_str(), "browser:ada");
+        assert_eq!(there.in_browser(), there);
+        assert!(there.is_in_browser() && !ada.is_in_browser());
+        assert!(ada.is_same_operator(&there) && there.is_same_operator(&ada));
+        assert!(!bob.is_same_operator(&there) && !bob.in_browser().is_same_operator(&there));
+        for name in [&ada, &there] {
+            assert_eq!(OperatorName::from_stored(name.as_str()).as_ref(), Some(name));
+        }
+        assert_eq!(OperatorName::parse("browser:ada"), None);
+        for text in [
+            "browser:",
+            "browser:browser:ada",
+            "browser:Ada",
+            "browser",
+            "ada:browser",
+        ] {
+            assert_eq!(OperatorName::from_stored(text).is_some(), text == "browser", "{text}");
+        }
+    }
 
     #[test]
     fn slugs_are_plain_words() {

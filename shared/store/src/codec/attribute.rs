@@ -117,7 +117,7 @@ written_as_text! {
     SourceNetwork, ToString::to_string, |text| Self::parse(text).ok();
     DecisionResult, |result| result.name().to_owned(), Self::from_name;
     Obstacle, ToString::to_string, Self::parse;
-    OperatorName, ToString::to_string, Self::parse;
+    OperatorName, ToString::to_string, Self::from_stored;
     Url, ToString::to_string, |text| Self::parse(text).ok();
     Endpoint, ToString::to_string, Self::parse;
     Metadata, Self::to_json, Self::from_json;

@@ -73,6 +73,22 @@ impl Ledger {
         }
     }
 
+    /// Stores in a freeze's row that an operator asked for its end. Returns `false`, without a write, if the freeze has
+    /// ended or was replaced since it was read.
+    pub async fn ask_to_end_freeze(&self, freeze: &OperatorFreeze, audit: &AuditEntry) -> Result<bool> {
+        let put = self
+            .put(write_freeze(freeze))
+            .condition_expression("t = :at")
+            .expression_attribute_values(":at", freeze.at.write());
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Reason, put)?;
+        transaction.audit(Role::Audit, audit)?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            TransactionOutcome::Committed => Ok(true),
+            TransactionOutcome::Refused(refusal) => Ok(!refusal.names(Role::Reason)),
+        }
+    }
+
     /// Ends a freeze, if there is one.
     pub async fn unfreeze(&self, target: &FreezeTarget, audit: &AuditEntry) -> Result<()> {
         let entry = Entry::of(target);
@@ -149,6 +165,7 @@ impl Ledger {
             reason: row.get("why")?,
             by: row.get("by")?,
             at: row.get("t")?,
+            end_asked_by: row.get_optional("end")?,
         })
     }
 }
@@ -181,5 +198,6 @@ fn write_freeze(freeze: &OperatorFreeze) -> Item {
         .with("why", &freeze.reason)
         .with("by", &freeze.by)
         .with("t", &freeze.at)
+        .with_optional("end", freeze.end_asked_by.as_ref())
         .into_item()
 }

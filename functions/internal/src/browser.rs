@@ -1,0 +1,110 @@
+//! The operators who may act in a browser: which person is which registered operator, as the deployment says.
+//!
+//! Invariants: a person is at most one operator, and acts under that operator's name, so nobody is two operators. An
+//! operator who is removed from the secret of tokens can't act in a browser either.
+
+use crate::Operators;
+use purser_api::{BrowserAct, Env, Operator};
+use purser_domain::{OperatorName, PersonId, Result};
+use std::collections::BTreeMap;
+
+/// The operators who may act in a browser.
+#[derive(Debug)]
+pub(crate) struct BrowserOperators {
+    names: BTreeMap<PersonId, OperatorName>,
+    /// Whether a second operator must take part when a browser pins a payment, ends a freeze or offers an agent.
+    pub(crate) needs_second: bool,
+}
+
+const NAMES: &str = "BROWSER_OPERATORS";
+const NEEDS_SECOND: &str = "SECOND_BROWSER_OPERATOR";
+
+impl BrowserOperators {
+    /// `BROWSER_OPERATORS`, such as `ada=<person>,bob=<person>`, and `SECOND_BROWSER_OPERATOR`, true unless it is
+    /// `false`.
+    pub(crate) fn from_env(env: &mut Env) -> Self {
+        let names = parse(env.get(NAMES).unwrap_or_default());
+        if names.is_none() {
+            let message = "must be `<operator>=<person>` with the person's ID, separated by commas, each person once";
+            env.wrong(NAMES, message);
+        }
+        let needs_second = match env.get(NEEDS_SECOND) {
+            None | Some("true") => true,
+            Some("false") => false,
+            Some(_) => {
+                env.wrong(NEEDS_SECOND, "must be `true` or `false`");
+                true
+            }
+        };
+        Self {
+            names: names.unwrap_or_default(),
+            needs_second,
+        }
+    }
+}
+
+fn parse(text: &str) -> Option<BTreeMap<PersonId, OperatorName>> {
+    let mut names = BTreeMap::new();
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let (name, person) = pair.split_once('=')?;
+        let (name, person) = (OperatorName::parse(name)?, PersonId::parse(person)?);
+        if names.insert(person, name).is_some() {
+            return None;
+        }
+    }
+    Some(names)
+}
+
+impl Operators {
+    /// The operator that acts in a browser; `None` if the person is not a registered operator.
+    pub(crate) async fn browser_operator(&self, act: &BrowserAct) -> Result<Option<Operator>> {
+        let name = act.person().and_then(|person| self.browser.names.get(&person));
+        let Some(name) = name else { return Ok(None) };
+        let is_registered = self.tokens.includes(name, self.clock.now()).await?;
+        Ok(is_registered.then(|| act.acting_as(name)))
+    }
+
+    /// Whether this operator needs a second one.
+    pub(crate) fn needs_second(&self, operator: &Operator) -> bool {
+        self.browser.needs_second && operator.name.is_in_browser()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_is_at_most_one_operator() {
+        let (ann, bob) = ("a".repeat(64), "b".repeat(64));
+        let rows = [
+            (String::new(), Some(0)),
+            (format!("ann={ann}"), Some(1)),
+            (format!(" ann={ann}, bob={bob},"), Some(2)),
+            // Two accounts of one operator.
+            (format!("ann={ann},ann={bob}"), Some(2)),
+            (format!("ann={ann},bob={ann}"), None),
+            (format!("browser:ann={ann}"), None),
+            (format!("={ann}"), None),
+            ("ann".to_owned(), None),
+            ("ann=x".to_owned(), None),
+        ];
+        for (text, count) in rows {
+            assert_eq!(parse(&text).map(|names| names.len()), count, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_second_operator_is_needed_unless_the_deployment_says_otherwise() {
+        for (value, needed) in [
+            (None, Some(true)),
+            (Some("true"), Some(true)),
+            (Some("false"), Some(false)),
+            (Some("no"), None),
+        ] {
+            let mut env: Env = value.map(|value| (NEEDS_SECOND, value)).into_iter().collect();
+            let read = BrowserOperators::from_env(&mut env);
+            assert_eq!(env.finish(read.needs_second).ok(), needed, "{value:?}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Acts of operators in a browser, for which `people` asks without the gateway. Each is the operation of an HTTP route.
+//!
+//! `people` says which person acts; who is an operator is decided here (`browser.rs`). There is no act that names a
+//! payee which no probe has seen, writes a catalog entry, or opens a service.
+
+use crate::Operators;
+use crate::freezes::FreezeEnd;
+use axum::{Json, extract::State};
+use purser_api::{BrowserAct, Direct, Failure, OperationAt, Operator, OperatorAct, OperatorAnswer, Precondition};
+use purser_domain::{AgentId, Error, OperatorReason, PersonId, Problem, Result, Service, ServiceId, SettlementId};
+use std::sync::Arc;
+
+/// The route for `people`; IAM determines that no other function may invoke it.
+pub(crate) async fn act(
+    State(operators): State<Arc<Operators>>,
+    Direct(asked): Direct<BrowserAct>,
+) -> Result<Json<OperatorAnswer>, Failure> {
+    let Some(operator) = operators.browser_operator(&asked).await? else {
+        tracing::warn!("operator.not_registered");
+        return Ok(Json(OperatorAnswer::NotAnOperator {}));
+    };
+    let answer = operators.act(&operator, asked.act).await;
+    Ok(Json(answer.or_else(OperatorAnswer::of_refusal)?))
+}
+
+impl Operators {
+    async fn act(&self, operator: &Operator, act: OperatorAct) -> Result<OperatorAnswer> {
+        match act {
+            OperatorAct::AcceptChange(at) => {
+                self.accept(operator, of(at), version(at)).await?;
+            }
+            OperatorAct::WithdrawChange(at) => {
+                self.withdraw(operator, of(at), version(at)).await?;
+            }
+            OperatorAct::PinPayment { at, payment } => {
+                let pinned = self.pin_seen(operator, of(at), version(at), |seen| payment.is(seen));
+                return Ok(pinned_as(&pinned.await?, at));
+            }
+            OperatorAct::RequestProbe { service_id } => {
+                self.request_probe(operator, ServiceId::from_uuid(service_id)).await?;
+            }
+            OperatorAct::Freeze { target, reason } => {
+                let target = self.existing(target.target()?).await?;
+                self.begin_freeze(operator, target, reason_of(&reason)?).await?;
+            }
+            OperatorAct::EndFreeze { target } => {
+                return Ok(match self.end_freeze_in_browser(operator, &target.target()?).await? {
+                    FreezeEnd::Ended => OperatorAnswer::Done {},
+                    FreezeEnd::AwaitsSecond => OperatorAnswer::AwaitsSecond {},
+                    FreezeEnd::NeedsToken => OperatorAnswer::TokenRequired {},
+                });
+            }
+            OperatorAct::OfferAgent { agent_id, to, reason } => {
+                let agent = self.offered_agent(AgentId::from_uuid(agent_id)).await?;
+                let to = PersonId::parse(&to);
+                let to = to.ok_or_else(|| wrong("/to", "must be a person's ID: 64 hexadecimal digits"))?;
+                let offer = self.offer_agent(operator, &agent, to, reason_of(&reason)?).await?;
+                if offer.awaits_second() {
+                    return Ok(OperatorAnswer::AwaitsSecond {});
+                }
+            }
+            OperatorAct::WithdrawOffer { agent_id } => {
+                self.withdraw_offer(operator, AgentId::from_uuid(agent_id)).await?;
+            }
+            OperatorAct::Reconcile {
+                agent_id,
+                settlement_id,
+            } => {
+                let (agent, settlement) = (AgentId::from_uuid(agent_id), SettlementId::from_uuid(settlement_id));
+                self.request_reconcile(operator, agent, settlement).await?;
+            }
+        }
+        Ok(OperatorAnswer::Done {})
+    }
+}
+
+const fn of(at: OperationAt) -> (ServiceId, purser_domain::OperationUuid) {
+    (at.service(), at.operation())
+}
+
+const fn version(at: OperationAt) -> Precondition {
+    Precondition::Version(at.version)
+}
+
+/// The answer to a payment that was pinned: whether it waits for a second operator.
+fn pinned_as(service: &Service, at: OperationAt) -> OperatorAnswer {
+    let mut operations = service.operations.iter();
+    let operation = operations.find(|one| one.id == at.operation());
+    let next = operation.and_then(|operation| operation.next.as_ref());
+    if next.is_some_and(|next| next.known_from().is_none()) {
+        OperatorAnswer::AwaitsSecond {}
+    } else {
+        OperatorAnswer::Done {}
+    }
+}
+
+fn reason_of(text: &str) -> Result<OperatorReason> {
+    OperatorReason::parse(text).ok_or_else(|| wrong("/reason", OperatorReason::FORM))
+}
+
+fn wrong(path: &str, message: &str) -> Error {
+    Error::invalid(vec![Problem::at(path, message)])
+}

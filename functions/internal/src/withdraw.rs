@@ -1,0 +1,71 @@
+//! `POST /internal/services/{serviceId}/operations/{operationId}/withdraw-change`: an operator withdraws the delayed
+//! change of a payee or price. The current one stays in effect.
+
+use crate::edit::{Change, Condition, exact};
+use crate::view::InternalService;
+use crate::{Operators, id_in_path, operation_in_path};
+use axum::extract::{Path, State};
+use axum::response::Response;
+use purser_api::{Failure, IfMatch, Operator, OperatorCredentials, Precondition, VersionTag};
+use purser_domain::{AuditKind, ErrorKind, OperationUuid, Result, Service, ServiceId};
+use std::sync::Arc;
+
+purser_api::error_responses! {
+    /// The errors of this endpoint.
+    pub(crate) WithdrawErrors: 400, 401, 404, 412, 413, 428, 429, 500;
+}
+
+/// Withdraw the delayed change of an operation (`next`).
+///
+/// Every operator can withdraw it, including the one who requested it. The current payee and price stay in effect.
+#[utoipa::path(
+    post,
+    path = "/internal/services/{serviceId}/operations/{operationId}/withdraw-change",
+    tag = "internal",
+    security(("internalToken" = [])),
+    params(
+        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID."),
+        ("operationId" = uuid::Uuid, Path, description = "The operation's `id`."),
+        (
+            "If-Match" = inline(VersionTag), Header,
+            description = "The `ETag` of the entry as read. It identifies the change that is withdrawn, so `*` is refused.",
+        ),
+    ),
+    responses(
+        (status = 200, body = InternalService, description = "The updated service."),
+        WithdrawErrors,
+    )
+)]
+pub(crate) async fn withdraw_change(
+    State(operators): State<Arc<Operators>>,
+    caller: OperatorCredentials,
+    Path((id, operation)): Path<(String, String)>,
+    if_match: IfMatch,
+) -> Result<Response, Failure> {
+    let operator = operators.authenticate(caller).await?;
+    let (id, operation) = (id_in_path(&id)?, operation_in_path(&operation)?);
+    let precondition = exact(if_match)?;
+    let service = operators.withdraw(&operator, (id, operation), precondition).await?;
+    Ok(operators.show(&service).await?)
+}
+
+impl Operators {
+    /// Withdraws the delayed change of an operation; the service as it is then stored.
+    pub(crate) async fn withdraw(
+        &self,
+        operator: &Operator,
+        (id, operation): (ServiceId, OperationUuid),
+        precondition: Precondition,
+    ) -> Result<Service> {
+        let change = |stored: Option<&Service>| {
+            let mut service = stored.ok_or(ErrorKind::NotFound)?.clone();
+            let withdrawn = service.operations.iter_mut().find(|one| one.id == operation);
+            let next = withdrawn.and_then(|operation| operation.next.take());
+            next.ok_or(ErrorKind::NotFound)?;
+            Ok(Change::Write(Box::new(service)))
+        };
+        let condition = Condition::Existing(precondition);
+        let edited = self.edit(operator, AuditKind::PaymentChangeWithdrawn, id, condition, change);
+        Ok(edited.await?.service())
+    }
+}
