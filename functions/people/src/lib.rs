@@ -52,8 +52,8 @@ mod webhooks;
 use agents::new_keys::NewKeys;
 use axum::Router;
 use purser_api::{
-    ApiSettings, AssertionKeys, Boot, BootError, NoticeRequestsQueue, PaymentsFunction, Secrets, SecretsKey, Sessions,
-    WebhookRequestsQueue, with_asserted_ip,
+    ApiSettings, AssertionKeys, Boot, BootError, InternalFunction, NoticeRequestsQueue, PaymentsFunction, Secrets,
+    SecretsKey, Sessions, WebhookRequestsQueue, with_asserted_ip,
 };
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_store::{
@@ -92,7 +92,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         async move { Ok(Secrets::new(&aws).texts(arns.each_ref().map(String::as_str)).await?) }
     });
     let db = purser_store::client(&aws);
-    let catalog = CatalogCache::new(CatalogTable::new(db.clone(), settings.catalog_table));
+    let catalog_table = CatalogTable::new(db.clone(), settings.catalog_table);
+    let catalog = CatalogCache::new(catalog_table.clone());
     let now = clock.now();
     let ([rpc_url, sign_in_key], sessions, _warm) = tokio::try_join!(
         secrets,
@@ -106,6 +107,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let people = Arc::new(People {
         ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
         catalog,
+        catalog_table,
         audit: AuditLog::new(db.clone(), settings.audit_table),
         usage: UsageTable::new(db.clone(), settings.usage_table),
         authenticator: Authenticator {
@@ -144,6 +146,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         mails: settings.mails,
         webhook_hosts: settings.webhook_hosts,
         event_source: settings.event_source,
+        internal: settings
+            .internal_function
+            .map(|name| InternalFunction::new(aws.clone(), name)),
         payments: PaymentsFunction::new(aws, settings.payments_function),
         sessions,
         limits: settings.session_limits,

@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     /// The dashboard's origin; `None` for the gateway's host name.
     pub(crate) dashboard_url: Option<String>,
     pub(crate) payments_function: String,
+    /// The function `internal`; `None` if operators don't act in the browser.
+    pub(crate) internal_function: Option<String>,
     /// The name of the stack and the policy of a new key, if KMS has the wallets' keys.
     pub(crate) new_keys: Option<(String, Option<String>)>,
     pub(crate) rpc_url_secret: String,
@@ -63,6 +65,7 @@ impl Settings {
             approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
             dashboard_url,
             payments_function: env.text("PAYMENTS_FUNCTION"),
+            internal_function: env.get("INTERNAL_FUNCTION").map(str::to_owned),
             new_keys: match env.custody() {
                 CustodyKind::Seed => None,
                 CustodyKind::Kms => {

@@ -3,17 +3,22 @@
 use crate::agents::new_keys::NewKeys;
 use crate::sessions::sign_in_key::SignInKey;
 use purser_api::{
-    AllowedHosts, Clock, Entropy, NoticeRequestsQueue, PaymentsFunction, SecretsKey, Sessions, WebhookRequestsQueue,
+    AllowedHosts, Clock, Entropy, InternalFunction, NoticeRequestsQueue, PaymentsFunction, SecretsKey, Sessions,
+    WebhookRequestsQueue,
 };
 use purser_chain::Chain;
 use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, Timestamp};
-use purser_store::{AuditLog, Authenticator, CatalogCache, Edition, Ledger, Throttle, UsageTable, WebhooksTable};
+use purser_store::{
+    AuditLog, Authenticator, CatalogCache, CatalogTable, Edition, Ledger, Throttle, UsageTable, WebhooksTable,
+};
 use std::sync::Arc;
 
 /// The handlers' shared state.
 pub(crate) struct People {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
+    /// The catalog as it is stored now, with the results of probes, for operators.
+    pub(crate) catalog_table: CatalogTable,
     pub(crate) audit: AuditLog,
     /// The sums of spending.
     pub(crate) usage: UsageTable,
@@ -27,6 +32,8 @@ pub(crate) struct People {
     pub(crate) chain: Chain,
     /// The only function that can sign with the wallets' keys.
     pub(crate) payments: PaymentsFunction,
+    /// The only function that can do what operators do; `None` if they don't act in the browser.
+    pub(crate) internal: Option<InternalFunction>,
     pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
     pub(crate) limits: SessionLimits,

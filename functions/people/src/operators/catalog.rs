@@ -1,10 +1,10 @@
 //! The page of the whole catalog, including entries that agents can't use. The catalog is in memory.
 
-use crate::operators::layout::{CATALOG, page, pays};
+use crate::operators::changes::begins;
+use crate::operators::layout::{CATALOG, page, pays, service_path};
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
 use crate::ui::count::counted;
-use crate::ui::datetime::both;
 use crate::ui::layout::Layout;
 use crate::ui::list::{Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
@@ -92,7 +92,7 @@ pub(crate) async fn show(
     let services = Paginated::of(services, view.page);
     let layout = Layout::of(&session, people.now());
     let how = html! {
-        "Entries are written with " code { "purser catalog apply" } ", and taken out of use with "
+        "Read-only. Entries are written with " code { "purser catalog apply" } ", and taken out of use with "
         code { "PUT /internal/services/{id}/trust-status" } "."
     };
     let content = html! {
@@ -117,7 +117,7 @@ fn row(layout: &Layout, service: &Service, network: Network) -> Markup {
         li.row.service {
             div.row-main {
                 p {
-                    span.name { (service.name) } " " code { (service.slug) } " "
+                    a.name href=(service_path(service.id)) { (service.name) } " " code { (service.slug) } " "
                     (trust(service.trust_status))
                     @if !service.curated { " " span.chip.wait { "not curated" } }
                     @if service.next_change(layout.now).is_some() { " " span.chip.wait { "change waits" } }
@@ -150,7 +150,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
                     p.muted.fine { "no call can be paid: " code { (why.name()) } }
                 }
                 @if let Some(next) = operation.waiting(layout.now) {
-                    p.fine { "from " (both(next.from, layout.now)) ": " (pays(next.pricing(), network)) }
+                    p.fine { (begins(next, layout.now)) ": " (pays(next.pricing(), network)) }
                 }
             }
             td data-label="Last probe" { (operation.availability.name()) }
@@ -158,7 +158,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
     }
 }
 
-fn trust(status: TrustStatus) -> Markup {
+pub(crate) fn trust(status: TrustStatus) -> Markup {
     let is_good = matches!(status, TrustStatus::PlatformVerified | TrustStatus::ProbePassed);
     html! { span.chip.good[is_good].bad[status == TrustStatus::Disabled] { (status.name()) } }
 }

@@ -1,6 +1,7 @@
-//! The page of changes of payees and prices that are not in effect yet, sorted by the time at which they take effect.
+//! The page of changes of payees and prices: those that are not in effect yet, sorted by the time at which they take
+//! effect, and the payments that providers ask for instead of the listed ones.
 
-use crate::operators::layout::{CHANGES, page, pays};
+use crate::operators::layout::{CHANGES, page, pays, service_path};
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
 use crate::ui::datetime::both;
@@ -9,7 +10,7 @@ use crate::ui::list::{Paginated, columns, page_number, page_text};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Catalog, Network, NextPricing, Operation, Service, Timestamp};
+use purser_domain::{Answer, Network, NextPricing, Operation, ProbeRecord, Quote, Service, Timestamp};
 use std::sync::Arc;
 
 /// A change that is not in effect yet.
@@ -19,23 +20,36 @@ struct Waiting<'a> {
     next: &'a NextPricing,
 }
 
+/// A payment that a provider asks for instead of the listed one.
+struct Asked<'a> {
+    service: &'a Service,
+    operation: &'a Operation,
+    answer: &'a Answer,
+}
+
 /// `GET /dashboard/operator/changes`.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
-    let edition = people.catalog().await?;
     let layout = Layout::of(&session, people.now());
-    let changes = Paginated::of(
-        waiting(&edition.catalog, layout.now),
-        page_number(&mut Query::without_blanks(&uri)),
-    );
+    let services = people.catalog_table.load_probed().await?;
+    let changes = waiting(&services, layout.now);
+    let number = page_number(&mut Query::without_blanks(&uri));
+    let changes = Paginated::of(changes, number);
+    let asked = Paginated::of(asked(&services, layout.now), number);
     let how = html! {
-        "A second operator shortens the delay of a change with "
-        code { "POST /internal/services/{id}/operations/{operation}/accept-change" }
-        "; to withdraw a change, write the current entry with " code { "purser catalog apply" } "."
+        @if people.internal.is_some() {
+            "Open a service to accept or withdraw its change, or to pin what its provider asks for. "
+            "The operator who requested a change can’t accept it."
+        } @else {
+            "Read-only. A second operator shortens the delay of a change with "
+            code { "POST /internal/services/{id}/operations/{operation}/accept-change" }
+            "; every operator can withdraw it with " code { "withdraw-change" } "."
+        }
     };
+    let address = |page| crate::address::address(CHANGES, [("page", page_text(page))]);
     let content = html! {
         @if changes.rows.is_empty() { p.empty { "No change waits." } } @else {
             table.list {
@@ -44,16 +58,23 @@ pub(crate) async fn show(
                 tbody { @for change in &changes.rows { (row(&layout, change, people.network)) } }
             }
         }
-        (changes.paging("Pages of changes", "change", |page| {
-            crate::address::address(CHANGES, [("page", page_text(page))])
-        }))
+        (changes.paging("Pages of changes", "change", address))
+        h2 { "Seen by probes" }
+        @if asked.rows.is_empty() { p.empty { "Every provider asks for what the catalog lists." } } @else {
+            table.list {
+                caption.sr { "Operations whose providers ask for another payment" }
+                (columns(&["Operation", "Pays now", "The provider asks for", "Since"]))
+                tbody { @for asked in &asked.rows { (asked_row(&layout, asked, people.network)) } }
+            }
+        }
+        (asked.paging("Pages of payments seen by probes", "operation", address))
     };
     Ok(page(&layout, "Waiting changes", CHANGES, &how, &content).into_response())
 }
 
-fn waiting(catalog: &Catalog, now: Timestamp) -> Vec<Waiting<'_>> {
+fn waiting(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Waiting<'_>> {
     let mut changes = Vec::new();
-    for service in catalog.services() {
+    for (service, _) in services {
         for operation in &service.operations {
             if let Some(next) = operation.waiting(now) {
                 changes.push(Waiting {
@@ -68,6 +89,56 @@ fn waiting(catalog: &Catalog, now: Timestamp) -> Vec<Waiting<'_>> {
     changes
 }
 
+fn asked(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Asked<'_>> {
+    let mut found = Vec::new();
+    for (service, record) in services {
+        for operation in &service.operations {
+            if let Some(answer) = record.change(operation, now) {
+                found.push(Asked {
+                    service,
+                    operation,
+                    answer,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The time from which a delayed pricing is in effect.
+pub(crate) fn begins(next: &NextPricing, now: Timestamp) -> Markup {
+    html! {
+        @match next.known_from() {
+            Some(from) => { "from " (both(from, now)) },
+            None => "once another operator accepts it",
+        }
+    }
+}
+
+/// What a provider asks for.
+pub(crate) fn quoted(quote: &Quote, network: Network) -> Markup {
+    match quote {
+        Quote::Paid(payment) => {
+            let pricing = purser_domain::Pricing {
+                price_model: purser_domain::FIXED_PRICE,
+                max_price: None,
+                payment: Some(payment),
+            };
+            pays(pricing, network)
+        }
+        Quote::Free => html! { span.muted { "no payment" } },
+    }
+}
+
+fn head(service: &Service, operation: &Operation) -> Markup {
+    html! {
+        th scope="row" {
+            a href=(service_path(service.id)) { (service.name) }
+            p.muted.fine { code { (operation.slug) } }
+        }
+    }
+}
+
 fn row(layout: &Layout, change: &Waiting<'_>, network: Network) -> Markup {
     let Waiting {
         service,
@@ -76,11 +147,32 @@ fn row(layout: &Layout, change: &Waiting<'_>, network: Network) -> Markup {
     } = change;
     html! {
         tr {
-            th scope="row" { (service.name) p.muted.fine { code { (operation.slug) } } }
-            td data-label="From" { (both(next.from, layout.now)) }
+            (head(service, operation))
+            td data-label="From" {
+                @match next.known_from() {
+                    Some(from) => (both(from, layout.now)),
+                    None => "another operator’s acceptance",
+                }
+            }
             td data-label="Pays now" { (pays(operation.pricing(layout.now), network)) }
             td data-label="Will pay" { (pays(next.pricing(), network)) }
             td data-label="Asked by" { (next.by) }
+        }
+    }
+}
+
+fn asked_row(layout: &Layout, asked: &Asked<'_>, network: Network) -> Markup {
+    let Asked {
+        service,
+        operation,
+        answer,
+    } = asked;
+    html! {
+        tr {
+            (head(service, operation))
+            td data-label="Pays now" { (pays(operation.pricing(layout.now), network)) }
+            td data-label="The provider asks for" { (quoted(&answer.quote, network)) }
+            td data-label="Since" { (both(answer.since, layout.now)) }
         }
     }
 }

@@ -1,40 +1,163 @@
-//! The page of freezes by operators, with operator, time and reason.
+//! The page of freezes by operators, with operator, time and reason, and the forms that begin and end a freeze.
 
-use crate::operators::layout::{FREEZES, page};
+use crate::operators::form::{Notices, OperatorForm, OperatorFormName};
+use crate::operators::layout::{Confirmed, FREEZES, hidden, page};
+use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
 use crate::ui::datetime::both;
+use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
 use crate::ui::list::columns;
-use axum::{extract::State, response::IntoResponse as _};
+use crate::ui::notice::Notice;
+use axum::{extract::State, http::Uri, response::IntoResponse as _, response::Response};
 use maud::{Markup, html};
-use purser_api::Reply;
-use purser_domain::{FreezeTarget, Freezes, OperatorFreeze};
+use purser_api::{FreezeOf, OperatorAct, Reply};
+use purser_domain::{AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorReason, PersonId, Result};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// `GET /dashboard/operator/freezes`. There are at most [`Freezes::MOST`] of each kind, so one page shows all of them.
-pub(crate) async fn show(State(people): State<Arc<People>>, OperatorSession(session): OperatorSession) -> Reply {
+/// `GET /dashboard/operator/freezes`.
+pub(crate) async fn show(
+    State(people): State<Arc<People>>,
+    OperatorSession(session): OperatorSession,
+    uri: Uri,
+) -> Reply {
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(render(&people, &layout).await?.into_response())
+}
+
+/// `GET` of a path to which forms are posted: redirects to the page.
+pub(crate) async fn back() -> Response {
+    see_other(FREEZES)
+}
+
+/// `POST /dashboard/operator/freezes`.
+pub(crate) async fn freeze(sent: OperatorForm) -> Reply {
+    let mut form = sent.form(OperatorFormName::Freeze);
+    let target = target(&mut form, "id");
+    let reason = OperatorReason::parse(form.text("reason"));
+    if reason.is_none() {
+        form.wrong("reason", format!("Reason: {}.", OperatorReason::FORM));
+    }
+    let is_confirmed = form.is_checked("confirmed", "Check the box: a freeze refuses payments at once.");
+    let Some((target, reason)) = target.zip(reason).filter(|_| is_confirmed) else {
+        return sent
+            .again(form, async |people, layout| render(people, &layout).await)
+            .await;
+    };
+    let act = OperatorAct::Freeze {
+        target: FreezeOf::new(&target),
+        reason: reason.as_str().to_owned(),
+    };
+    answer(sent, form, act, Notices::one(Notice::OperatorFroze)).await
+}
+
+/// `POST /dashboard/operator/freezes/end`.
+pub(crate) async fn end(sent: OperatorForm) -> Reply {
+    let row = sent.form(OperatorFormName::EndFreeze(0)).text("row").parse();
+    let mut form = sent.form(OperatorFormName::EndFreeze(row.unwrap_or(usize::MAX)));
+    let target = target(&mut form, "");
+    let is_confirmed = form.is_checked("confirmed", "Check the box: payments are allowed again.");
+    let Some(target) = target.filter(|_| is_confirmed) else {
+        return sent
+            .again(form, async |people, layout| render(people, &layout).await)
+            .await;
+    };
+    let act = OperatorAct::EndFreeze {
+        target: FreezeOf::new(&target),
+    };
+    let notices = Notices {
+        done: Notice::OperatorUnfroze,
+        awaits_second: Notice::UnfreezeAwaitsSecond,
+    };
+    answer(sent, form, act, notices).await
+}
+
+async fn answer(sent: OperatorForm, form: Form, act: OperatorAct, notices: Notices) -> Reply {
+    let page = async |people: &People, layout: Layout| render(people, &layout).await;
+    sent.act(form, act, notices, FREEZES, page).await
+}
+
+/// The target in a form: its scope, and the id of an agent or an owner. `field` is the visible field of a problem.
+fn target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
+    let id = form.text("id");
+    let (target, message) = match form.text("scope") {
+        "agent" => (
+            AgentId::parse(id).map(FreezeTarget::Agent),
+            "ID: enter the agent’s ID, a UUID.",
+        ),
+        "owner" => (
+            PersonId::parse(id).map(FreezeTarget::Owner),
+            "ID: enter the owner’s ID, 64 hexadecimal digits.",
+        ),
+        "deployment" => (
+            Some(FreezeTarget::Deployment).filter(|_| id.is_empty()),
+            "ID: leave it empty to freeze all payments.",
+        ),
+        _ => (None, "Scope: choose one."),
+    };
+    if target.is_none() {
+        form.wrong(field, message);
+    }
+    target
+}
+
+/// The page in its current state. There are at most [`Freezes::MOST`] of each kind, so one page shows all of them.
+async fn render(people: &People, layout: &Layout) -> Result<Markup> {
     let mut freezes = people.operator_freezes().await?;
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));
-    let layout = Layout::of(&session, people.now());
+    let acts = people.internal.is_some();
     let how = html! {
-        "Operators freeze with " code { "PUT /internal/freezes/…" } ", and end a freeze with " code { "DELETE" }
-        " of the same path; " (Freezes::MOST) " is the maximum number of frozen agents, and also of frozen owners."
+        @if acts {
+            "A freeze applies to every decision from its beginning on. One that was set with a token can only be ended with a token. "
+        } @else {
+            "Read-only. Operators freeze with " code { "PUT /internal/freezes/…" } ", and end a freeze with " code { "DELETE" }
+            " of the same path. "
+        }
+        (Freezes::MOST) " is the maximum number of frozen agents, and also of frozen owners."
+    };
+    let names: &[&str] = if acts {
+        &["Frozen", "Since", "By", "Why", "End"]
+    } else {
+        &["Frozen", "Since", "By", "Why"]
     };
     let content = html! {
+        @if acts { (freeze_form(layout)) }
         @if freezes.is_empty() { p.empty { "No operator has frozen anything. Agents that their owners froze are not listed here." } } @else {
             table.list {
                 caption.sr { "Freezes: that of the deployment, then newest first" }
-                (columns(&["Frozen", "Since", "By", "Why"]))
-                tbody { @for freeze in &freezes { (row(&layout, freeze)) } }
+                (columns(names))
+                tbody { @for (number, freeze) in freezes.iter().enumerate() { (row(layout, freeze, acts.then_some(number))) } }
             }
         }
     };
-    Ok(page(&layout, "Operators’ freezes", FREEZES, &how, &content).into_response())
+    Ok(page(layout, "Operators’ freezes", FREEZES, &how, &content))
 }
 
-fn row(layout: &Layout, freeze: &OperatorFreeze) -> Markup {
+fn freeze_form(layout: &Layout) -> Markup {
+    let inputs = layout.inputs(FormName::Operator(OperatorFormName::Freeze));
+    let scopes = [
+        ("agent", "One agent"),
+        ("owner", "All agents of an owner"),
+        ("deployment", "All payments of this Purser"),
+    ];
+    let content = html! {
+        (inputs.radios("scope", "Scope", &scopes, "agent"))
+        (inputs.optional_line("id", "ID of the agent or the owner", "", 64))
+        (inputs.line("reason", "Reason, which the owners see", "", OperatorReason::MAX))
+    };
+    let form = Confirmed {
+        name: OperatorFormName::Freeze,
+        action: FREEZES,
+        label: "Freeze",
+        confirms: "Refuse these payments at once",
+        content: &content,
+    };
+    form.show(layout)
+}
+
+fn row(layout: &Layout, freeze: &OperatorFreeze, number: Option<usize>) -> Markup {
     html! {
         tr {
             th scope="row" {
@@ -47,6 +170,34 @@ fn row(layout: &Layout, freeze: &OperatorFreeze) -> Markup {
             td data-label="Since" { (both(freeze.at, layout.now)) }
             td data-label="By" { (freeze.by) }
             td data-label="Why" { (freeze.reason.as_str()) }
+            @if let Some(number) = number { td data-label="End" { (end_form(layout, freeze, number)) } }
         }
+    }
+}
+
+fn end_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Markup {
+    if !freeze.by.is_in_browser() {
+        return html! { span.muted { "with a token" } };
+    }
+    let id = match &freeze.target {
+        FreezeTarget::Deployment => String::new(),
+        FreezeTarget::Owner(person) => person.to_string(),
+        FreezeTarget::Agent(agent) => agent.to_string(),
+    };
+    let content = html! {
+        (hidden("scope", freeze.target.scope()))
+        (hidden("id", &id))
+        (hidden("row", &number.to_string()))
+    };
+    let form = Confirmed {
+        name: OperatorFormName::EndFreeze(number),
+        action: &format!("{FREEZES}/end"),
+        label: "End the freeze",
+        confirms: "Allow these payments again",
+        content: &content,
+    };
+    html! {
+        @if let Some(first) = &freeze.end_asked_by { p.fine { (first) " has ended it: another operator has to end it too." } }
+        (form.show(layout))
     }
 }

@@ -1,16 +1,29 @@
 //! The layout of the operators' pages.
 
+use crate::operators::form::OperatorFormName;
+use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::money::money;
 use maud::{Markup, html};
-use purser_domain::{Network, Pricing};
+use purser_domain::{AgentId, Network, Pricing, ServiceId};
 
 pub(crate) const CATALOG: &str = "/dashboard/operator/catalog";
 pub(crate) const CHANGES: &str = "/dashboard/operator/changes";
 pub(crate) const FREEZES: &str = "/dashboard/operator/freezes";
+pub(crate) const AGENTS: &str = "/dashboard/operator/agents";
 
-/// A page for operators. `path` is the page's path, and `how` explains how operators change its content.
+/// The page of a service.
+pub(crate) fn service_path(service: ServiceId) -> String {
+    format!("/dashboard/operator/services/{service}")
+}
+
+/// The page of agents with this agent.
+pub(crate) fn agent_path(agent: AgentId) -> String {
+    format!("{AGENTS}?q={agent}")
+}
+
+/// A page for operators. `path` is the page's path, and `how` explains what operators do here, or instead of here.
 pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
     let entry = |to: &str, text: &str| {
         html! { li { a href=(to) aria-current=[(to == path).then_some("page")] { (text) } } }
@@ -21,9 +34,9 @@ pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, conte
         &html! {
             h1 { (title) }
             nav.inpage aria-label="For operators" {
-                ul { (entry(CATALOG, "Catalog")) (entry(CHANGES, "Waiting changes")) (entry(FREEZES, "Freezes")) }
+                ul { (entry(CATALOG, "Catalog")) (entry(CHANGES, "Waiting changes")) (entry(FREEZES, "Freezes")) (entry(AGENTS, "Agents")) }
             }
-            p.hint { "Read-only. " (how) }
+            p.hint { (how) }
             (content)
         },
     )
@@ -42,4 +55,39 @@ pub(crate) fn pays(pricing: Pricing<'_>, network: Network) -> Markup {
         " to " code.long { (payment.pay_to.to_checksum(None)) }
         @if payment.network != network { " " span.chip.bad { "on " (labels::network(payment.network)) } }
     }
+}
+
+/// The form of an act that has to be confirmed: a button that opens it, what it changes, and a checkbox.
+pub(crate) struct Confirmed<'a> {
+    pub(crate) name: OperatorFormName,
+    pub(crate) action: &'a str,
+    /// The text of the buttons that open and send the form.
+    pub(crate) label: &'a str,
+    /// What the operator confirms.
+    pub(crate) confirms: &'a str,
+    /// More content of the form.
+    pub(crate) content: &'a Markup,
+}
+
+impl Confirmed<'_> {
+    pub(crate) fn show(&self, layout: &Layout) -> Markup {
+        let inputs = layout.inputs(FormName::Operator(self.name));
+        html! {
+            details.pop open[inputs.is_typed()] {
+                summary.button { (self.label) }
+                div.pop-body {
+                    (layout.form(self.action, &html! {
+                        (self.content)
+                        (inputs.box_to_check("confirmed", self.confirms))
+                        button.primary type="submit" { (self.label) }
+                    }))
+                }
+            }
+        }
+    }
+}
+
+/// A hidden field of a form.
+pub(crate) fn hidden(name: &str, value: &str) -> Markup {
+    html! { input type="hidden" name=(name) value=(value); }
 }

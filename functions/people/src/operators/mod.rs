@@ -1,8 +1,12 @@
-//! The pages for operators: the catalog, delayed changes and freezes.
+//! The pages for operators: the catalog, its services, delayed changes, freezes and agents, and what operators do there.
 
+pub(crate) mod agents_page;
 pub(crate) mod catalog;
 pub(crate) mod changes;
+pub(crate) mod form;
 pub(crate) mod freezes;
 pub(crate) mod freezes_page;
 pub(crate) mod layout;
+pub(crate) mod operations;
 pub(crate) mod pages;
+pub(crate) mod service_page;

@@ -2,6 +2,7 @@
 //! again.
 
 use crate::approvals::operations::Note;
+use crate::operators::form::OperatorFormName;
 use crate::sessions::session::VerifiedForm;
 use crate::ui::money::is_no_limit;
 use maud::{Markup, html};
@@ -42,6 +43,8 @@ pub(crate) enum FormName {
     ApprovalDecision,
     /// A decision on several approvals.
     ApprovalSelection,
+    /// An operator's form.
+    Operator(OperatorFormName),
 }
 
 /// The four kinds of rule, as forms.
@@ -96,6 +99,7 @@ impl fmt::Display for FormName {
             Self::Plain => f.write_str("plain"),
             Self::ApprovalDecision => f.write_str("verdict"),
             Self::ApprovalSelection => f.write_str("selection"),
+            Self::Operator(form) => form.fmt(f),
         }
     }
 }

@@ -80,6 +80,18 @@ notices! {
     SignInAgain, "sign_in_again", "Nothing was changed. This action requires a recent sign-in: please sign in again, and repeat it.";
     SignInNotAgain, "sign_in_not_again", "Your identity provider did not ask for your credentials, so this sign-in does not count as recent. Sign out there, and try again.";
     SignInFailed, "sign_in_failed", "The sign-in failed. Nothing was changed. Please try again.";
+    ChangeAccepted, "change_accepted", "Accepted. The catalog lists the change, and agents pay it after the delay of accepted changes.";
+    ChangeWithdrawn, "change_withdrawn", "Withdrawn. The current payee and price stay in effect.";
+    PaymentPinned, "payment_pinned", "Pinned. A new payee or a higher price takes effect after its delay: see below.";
+    PinAwaitsSecond, "pin_awaits_second", "Requested. The payment takes effect once another operator accepts it.";
+    ProbeRequested, "probe_requested", "Requested. The service is probed within about a minute.";
+    OperatorFroze, "operator_froze", "Frozen. Every decision from now on is refused.";
+    OperatorUnfroze, "operator_unfroze", "The freeze has ended.";
+    UnfreezeAwaitsSecond, "unfreeze_awaits_second", "Requested. The freeze ends once another operator ends it too.";
+    AgentOffered, "agent_offered", "Offered. The person has seven days to accept the agent.";
+    OfferAwaitsSecond, "offer_awaits_second", "Requested. The person can accept the agent once another operator makes the same offer.";
+    OfferWithdrawn, "offer_withdrawn", "The agent is not offered to anybody.";
+    ReconcileRequested, "reconcile_requested", "Requested. The settlement is checked within about a minute.";
     SignInStale, "sign_in_stale", "That sign-in was started too long ago, or in another browser. Please try again.";
 }
 

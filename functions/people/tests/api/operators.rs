@@ -1,17 +1,19 @@
-//! The pages for operators: who may see them, what they show, and that they change nothing.
+//! The pages for operators: who may see them, what they show, and that they change nothing where the deployment lists no
+//! operators who act in the browser. What these do is tested with all functions (`tests/it/operators_in_browser.rs`).
 
 use crate::support::World;
 use crate::support::browser::Browser;
 use axum::http::Method;
 use purser_domain::{AgentId, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
-use purser_testkit::sample::audit;
+use purser_testkit::sample::{audit, service_id};
 use serde_json::json;
 use uuid::Uuid;
 
-const PAGES: [&str; 3] = [
+const PAGES: [&str; 4] = [
     "/dashboard/operator/catalog",
     "/dashboard/operator/changes",
     "/dashboard/operator/freezes",
+    "/dashboard/operator/agents",
 ];
 const SETTINGS: [(&str, &str); 2] = [("OPERATOR_CLAIM", "groups"), ("OPERATOR_VALUE", "operators")];
 
@@ -86,7 +88,7 @@ async fn operator_pages_show_catalog_pending_changes_and_freezes() {
         let seen = operator.get(&format!("{}?{query}", PAGES[0])).await;
         let shown: Vec<&str> = ["LAB", "MAPS", "SHED"]
             .into_iter()
-            .filter(|name| seen.html.contains(&format!(">{name}</span>")))
+            .filter(|name| seen.html.contains(&format!(">{name}</a>")))
             .collect();
         assert_eq!((seen.status, shown.as_slice()), (200, expected), "{query}");
     }
@@ -126,7 +128,7 @@ async fn operator_pages_show_catalog_pending_changes_and_freezes() {
 
 /// A stolen session can't change anything on these pages.
 #[tokio::test]
-async fn operator_pages_are_read_only() {
+async fn operator_pages_are_read_only_by_default() {
     let world = World::with(&SETTINGS).await;
     let mut operator = with_claims(&world, "ada", json!({"groups": "operators"})).await;
     for path in PAGES {
@@ -142,6 +144,33 @@ async fn operator_pages_are_read_only() {
             "{path}: {actions:?}"
         );
         let posted = operator.send(Method::POST, path, &[], String::new()).await;
-        assert_eq!(posted.status, 404, "{path}");
+        assert!([403, 404, 405].contains(&posted.status), "{path}: {}", posted.status);
     }
+    let service = format!("/dashboard/operator/services/{}", service_id(2));
+    let seen = operator.get(&service).await;
+    seen.is(200, "Read-only.");
+    assert!(!seen.html.contains("details class=\"pop\""));
+    let operation = format!("{service}/operations/{}", Uuid::from_u128(2));
+    let agent = format!("/dashboard/operator/agents/{}", Uuid::from_u128(7));
+    let confirmed = [
+        ("version", "1"),
+        ("confirmed", "yes"),
+        ("scope", "deployment"),
+        ("reason", "r"),
+    ];
+    for path in [
+        format!("{service}/probe"),
+        format!("{operation}/accept"),
+        format!("{operation}/withdraw"),
+        format!("{operation}/pin"),
+        "/dashboard/operator/freezes".to_owned(),
+        "/dashboard/operator/freezes/end".to_owned(),
+        format!("{agent}/offer"),
+        format!("{agent}/withdraw-offer"),
+        format!("{agent}/reconcile"),
+    ] {
+        let posted = operator.post("/dashboard", &path, &confirmed).await;
+        posted.is(404, "This page does not exist");
+    }
+    assert!(world.ledger.operator_freezes().await.unwrap().is_empty());
 }

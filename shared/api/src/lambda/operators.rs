@@ -93,10 +93,14 @@ pub struct OperationAt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PinnedPayment {
-    scheme: String,
-    network: String,
-    amount_units: u64,
-    pay_to: String,
+    /// Its scheme.
+    pub scheme: String,
+    /// The name of its network.
+    pub network: String,
+    /// In micro-units.
+    pub amount_units: u64,
+    /// The payee.
+    pub pay_to: String,
 }
 
 /// The target of a freeze.

@@ -1,0 +1,169 @@
+//! A form on an operators' page, and the response to it: the page with a notice, or the page again with the reason of a
+//! refusal.
+
+use crate::agents::owned::named;
+use crate::sessions::session::VerifiedForm;
+use crate::state::People;
+use crate::ui::form::{Form, FormName};
+use crate::ui::layout::Layout;
+use crate::ui::notice::{Notice, done};
+use axum::{
+    extract::{FromRequest, FromRequestParts as _, Path, Request},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use maud::Markup;
+use purser_api::{CallerIds, Failure, OperatorAct, OperatorAnswer, Reply};
+use purser_domain::{ErrorKind, OperationUuid, Result};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The name of an operator's form, which is also the prefix of its inputs' ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OperatorFormName {
+    Accept(OperationUuid),
+    Withdraw(OperationUuid),
+    Pin(OperationUuid),
+    Probe,
+    Freeze,
+    /// The end of the freeze in this row.
+    EndFreeze(usize),
+    Offer,
+    WithdrawOffer,
+    Reconcile,
+}
+
+impl fmt::Display for OperatorFormName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accept(operation) => write!(f, "accept-{operation}"),
+            Self::Withdraw(operation) => write!(f, "withdraw-{operation}"),
+            Self::Pin(operation) => write!(f, "pin-{operation}"),
+            Self::Probe => f.write_str("probe"),
+            Self::Freeze => f.write_str("freeze"),
+            Self::EndFreeze(row) => write!(f, "end-freeze-{row}"),
+            Self::Offer => f.write_str("offer"),
+            Self::WithdrawOffer => f.write_str("withdraw-offer"),
+            Self::Reconcile => f.write_str("reconcile"),
+        }
+    }
+}
+
+/// A form that an operator sent, where operators act in the browser; 404 for everyone else, like the pages.
+pub(crate) struct OperatorForm {
+    pub(crate) people: Arc<People>,
+    posted: VerifiedForm,
+    caller: CallerIds,
+    path: HashMap<String, String>,
+}
+
+impl FromRequest<Arc<People>> for OperatorForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
+        let Path(path) = path.map_err(IntoResponse::into_response)?;
+        let Ok(caller) = CallerIds::from_request_parts(&mut parts, people).await;
+        let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
+        if !posted.session.is_operator || people.internal.is_none() {
+            return Err(Failure::from(ErrorKind::NotFound).into_response());
+        }
+        Ok(Self {
+            people: Arc::clone(people),
+            posted,
+            caller,
+            path,
+        })
+    }
+}
+
+/// The notices of an act that is done, and of one that waits for a second operator.
+pub(crate) struct Notices {
+    pub(crate) done: Notice,
+    pub(crate) awaits_second: Notice,
+}
+
+impl Notices {
+    /// The notice of an act that never waits.
+    pub(crate) const fn one(done: Notice) -> Self {
+        let awaits_second = done;
+        Self { done, awaits_second }
+    }
+}
+
+impl OperatorForm {
+    /// The id in the path's `parameter`.
+    pub(crate) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        named(self.path.get(parameter).and_then(|text| parse(text)))
+    }
+
+    /// The values that the operator entered.
+    pub(crate) fn form(&self, name: OperatorFormName) -> Form {
+        self.posted.form(FormName::Operator(name))
+    }
+
+    /// Does the act; then leads to the page at `path`, or shows the page, which `page` renders, with the form and the
+    /// reason of the refusal.
+    pub(crate) async fn act(
+        self,
+        mut form: Form,
+        act: OperatorAct,
+        notices: Notices,
+        path: &str,
+        page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
+    ) -> Reply {
+        let person = &self.posted.session.person;
+        let answer = self.people.operate(person, self.caller.clone(), act).await?;
+        let (status, problem) = match answer {
+            OperatorAnswer::Done {} => return Ok(done(path, notices.done)),
+            OperatorAnswer::AwaitsSecond {} => return Ok(done(path, notices.awaits_second)),
+            OperatorAnswer::NotAnOperator {} => (StatusCode::FORBIDDEN, Some(NOT_AN_OPERATOR.to_owned())),
+            OperatorAnswer::NotFound {} => (StatusCode::NOT_FOUND, Some(NOT_FOUND.to_owned())),
+            OperatorAnswer::VersionConflict {} => (StatusCode::PRECONDITION_FAILED, Some(CONFLICT.to_owned())),
+            OperatorAnswer::SecondOperatorRequired {} => (StatusCode::FORBIDDEN, Some(SECOND_OPERATOR.to_owned())),
+            OperatorAnswer::TokenRequired {} => (StatusCode::FORBIDDEN, Some(TOKEN_REQUIRED.to_owned())),
+            OperatorAnswer::TooManyFreezes { limit } => {
+                let problem = format!("Nothing was frozen: {limit} are frozen already, which is the maximum.");
+                (StatusCode::CONFLICT, Some(problem))
+            }
+            OperatorAnswer::Invalid { path, message } => {
+                if path == "/payment" {
+                    (StatusCode::PRECONDITION_FAILED, Some(CONFLICT.to_owned()))
+                } else {
+                    form.wrong(path.trim_start_matches('/'), format!("{}.", message.replace('`', "")));
+                    (StatusCode::BAD_REQUEST, None)
+                }
+            }
+        };
+        self.page(status, form, problem, page).await
+    }
+
+    /// The page again, with the form and its errors.
+    pub(crate) async fn again(self, form: Form, page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>) -> Reply {
+        self.page(StatusCode::BAD_REQUEST, form, None, page).await
+    }
+
+    async fn page(
+        &self,
+        status: StatusCode,
+        form: Form,
+        problem: Option<String>,
+        page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
+    ) -> Reply {
+        let layout = Layout {
+            problem,
+            typed: Some(form),
+            ..Layout::of(&self.posted.session, self.people.now())
+        };
+        Ok((status, page(&self.people, layout).await?).into_response())
+    }
+}
+
+const NOT_AN_OPERATOR: &str = "Nothing was changed: the deployment does not list your account as an operator who acts in the browser. Give your ID, which is on your sessions page, to whoever deploys it.";
+const NOT_FOUND: &str = "Nothing was changed: it does not exist, or no longer.";
+const CONFLICT: &str = "Nothing was changed: the service or the provider’s answer has changed since you opened the page. The page shows the current state. Compare it again.";
+const SECOND_OPERATOR: &str = "Nothing was changed: you requested this change yourself, here or with your token. Another operator has to accept it.";
+const TOKEN_REQUIRED: &str =
+    "Nothing was changed: this freeze was set with an operator’s token, so it can only be ended with a token.";

@@ -1,0 +1,49 @@
+//! What operators do in the browser. `internal` does it (`functions/internal/src/direct.rs`): this function has no
+//! permission to write the catalog, freezes or offers. It checks only the session, and that the sign-in is recent.
+
+use crate::caller::Caller;
+use crate::state::People;
+use purser_api::{BrowserAct, CallerIds, FreezeOf, OperatorAct, OperatorAnswer};
+use purser_domain::{Act, AgentId, AuditKind, ErrorKind, Result, ServiceId, SettlementId};
+
+impl People {
+    /// Has `internal` do what an operator asks for. Requires a recent sign-in; a refusal of an older one is in the
+    /// person's audit log, everything else in the operators'.
+    pub(crate) async fn operate(&self, person: &Caller, ids: CallerIds, act: OperatorAct) -> Result<OperatorAnswer> {
+        let internal = self.internal.as_ref().ok_or(ErrorKind::NotFound)?;
+        let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
+        self.judged(&person.acting, &audited(&act), recent).await?;
+        internal.act(ids, BrowserAct::new(&person.acting, act)).await
+    }
+}
+
+/// The act in the audit log.
+fn audited(act: &OperatorAct) -> Act {
+    let frozen = |kind, target: &FreezeOf| match target {
+        FreezeOf::Agent(agent) => Act::of(kind).on(AgentId::from_uuid(*agent)),
+        FreezeOf::Owner(owner) => Act::of(kind).with(owner),
+        FreezeOf::Deployment => Act::of(kind).with(&"deployment"),
+    };
+    match act {
+        OperatorAct::AcceptChange(at) => Act::of(AuditKind::PaymentChangeAccepted).about(at.service()),
+        OperatorAct::WithdrawChange(at) => Act::of(AuditKind::PaymentChangeWithdrawn).about(at.service()),
+        OperatorAct::PinPayment { at, .. } => Act::of(AuditKind::PaymentPinned).about(at.service()),
+        OperatorAct::RequestProbe { service_id } => {
+            Act::of(AuditKind::ProbeRequested).about(ServiceId::from_uuid(*service_id))
+        }
+        OperatorAct::Freeze { target, .. } => frozen(AuditKind::FreezeSet, target),
+        OperatorAct::EndFreeze { target } => frozen(AuditKind::FreezeEnded, target),
+        OperatorAct::OfferAgent { agent_id, .. } => {
+            Act::of(AuditKind::HandoverOffered).on(AgentId::from_uuid(*agent_id))
+        }
+        OperatorAct::WithdrawOffer { agent_id } => {
+            Act::of(AuditKind::HandoverTakenBack).on(AgentId::from_uuid(*agent_id))
+        }
+        OperatorAct::Reconcile {
+            agent_id,
+            settlement_id,
+        } => Act::of(AuditKind::ReconcileRequested)
+            .on(AgentId::from_uuid(*agent_id))
+            .with(&SettlementId::from_uuid(*settlement_id)),
+    }
+}
