@@ -27,8 +27,8 @@ OF_MAPPINGS = {
 # And where it sets aside what a stream's mapping gave up.
 BY_MAPPINGS = {("sqs:SendMessage", "EventsUntold")}
 
-# The sender of mail: without one, a role has no right to send.
-SENDER = "purser@example.test"
+# Parameters without which a role lacks a right: to send mail, and to ask for what operators do in the browser.
+GIVEN = {"NoticesSender": "purser@example.test", "BrowserOperators": "ada=" + "a" * 64}
 
 # The tables whose rows are added and never changed.
 ONLY_ADDED = ("AuditTable", "DecisionsTable")
@@ -46,7 +46,7 @@ def main():
         # The tests run with both custodies.
         permissions = [
             permission for custody in ("seed", "kms")
-            for permission in roles.permissions(roles.role_of(template, function, Custody=custody, NoticesSender=SENDER)[1])
+            for permission in roles.permissions(roles.role_of(template, function, Custody=custody, **GIVEN)[1])
         ]
         problems += compare(function, sorted(set(permissions)), [call for call in calls if call["function"] == function])
     strangers = {call["function"] for call in calls} - set(roles.functions(template))

@@ -23,6 +23,7 @@ EVERYTHING = {
     "DashboardUrl": "https://purser.example.test", "DomainName": "purser.example.test", "FacilitatorUrl": "https://facilitator.example.test",
     "HostedZoneId": "Z0123456789", "InternalAuthorizationType": "AWS_IAM", "LedgerWarmWriteUnits": "8000", "NoticesSender": "purser@example.test",
     "ReconcileRuns": "4", "ReserveConcurrency": "all", "SecretsWriterArn": WRITER,
+    "OperatorClaim": "groups", "OperatorValue": "operators", "BrowserOperators": ",".join([f"operator-{n:02}=" + "a" * 64 for n in range(27)]),
 }
 FOREIGN = {"OidcIssuer": "https://" + "issuer." * 20 + "test", "OidcClientId": "c" * 64, "RequireMfa": "false"}
 CASES = (

@@ -70,7 +70,7 @@ pub(crate) struct SecretValues {
     nonce_key: String,
     rpc_url: String,
     internal_token: String,
-    browser_operator_token: String,
+    browser_operator_tokens: [String; 2],
     sign_in_key: String,
     client_ip_keys: [String; 3],
 }
@@ -84,7 +84,7 @@ pub(crate) fn secrets(rpc_url: &str, custody: CustodyKind) -> Result<SecretValue
         nonce_key: hex(&random::<32>()?),
         rpc_url: rpc_url.to_owned(),
         internal_token: hex(&random::<32>()?),
-        browser_operator_token: hex(&random::<32>()?),
+        browser_operator_tokens: [hex(&random::<32>()?), hex(&random::<32>()?)],
         sign_in_key: hex(&random::<32>()?),
         client_ip_keys: [hex(&random::<32>()?), hex(&random::<32>()?), hex(&random::<32>()?)],
     })
@@ -97,8 +97,9 @@ fn hex(bytes: &[u8]) -> String {
 /// The name of the stack's operator.
 pub(crate) const OPERATOR: &str = "local";
 
-/// The name under which the demo owner acts as an operator in the browser.
-pub(crate) const BROWSER_OPERATOR: &str = "ada";
+/// The names under which the demo owner and the demo stranger act as operators in the browser. The stranger is no
+/// operator until `OPERATOR_CLAIM` says so.
+pub(crate) const BROWSER_OPERATORS: [&str; 2] = ["ada", "bob"];
 
 /// The value of the operators' secret, for these names and tokens.
 pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
@@ -120,10 +121,12 @@ impl SecretValues {
     }
 
     pub(crate) fn by_arn(self) -> BTreeMap<String, String> {
-        let tokens = [
-            (OPERATOR, self.internal_token.as_str()),
-            (BROWSER_OPERATOR, &self.browser_operator_token),
-        ];
+        let browser_tokens = self.browser_operator_tokens.iter().map(String::as_str);
+        let browser_tokens = BROWSER_OPERATORS.into_iter().zip(browser_tokens);
+        let tokens: Vec<_> = [(OPERATOR, self.internal_token.as_str())]
+            .into_iter()
+            .chain(browser_tokens)
+            .collect();
         let by_arn = [
             (NONCE_KEY_ARN, self.nonce_key),
             (RPC_URL_ARN, self.rpc_url),

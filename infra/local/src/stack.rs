@@ -620,10 +620,12 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
     variables
 }
 
-/// The demo owner as an operator in the browser.
+/// The demo people as operators in the browser.
 fn browser_operators(issuer: &str) -> String {
-    let person = PersonId::of(issuer, issuer::DEMO_OWNER.sub);
-    format!("{}={person}", seed::BROWSER_OPERATOR)
+    let people = [issuer::DEMO_OWNER, issuer::DEMO_STRANGER];
+    let pairs = seed::BROWSER_OPERATORS.into_iter().zip(people);
+    let pairs = pairs.map(|(name, user)| format!("{name}={}", PersonId::of(issuer, user.sub)));
+    pairs.collect::<Vec<_>>().join(",")
 }
 
 /// The URLs of the issuer, the dashboard and the API, and the hosts that a probe or a tool may call at any address: the

@@ -81,7 +81,7 @@ const MAY = {
   CatalogTable    VERSION     GetItem tx:UpdateItem
   LedgerTable     A#          BatchGetItem GetItem
   LedgerTable     FREEZES#    Query tx:DeleteItem tx:PutItem tx:UpdateItem
-  LedgerTable     HANDOVER#   tx:DeleteItem tx:PutItem
+  LedgerTable     HANDOVER#   GetItem tx:DeleteItem tx:PutItem
   LedgerTable     MARKS       tx:PutItem
   LedgerTable     S#          GetItem
   AuditTable      O#          PutItem Query
@@ -115,6 +115,8 @@ const MAY = {
   UsageTable      PAYEES#     GetItem
   `,
   PeopleFunction: SHOWS_CATALOG + COUNTS_REQUESTS + `
+  CatalogTable    PROBE#      GetItem
+  CatalogTable    SVC#        GetItem
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem tx:PutItem
   LedgerTable     AP#         BatchGetItem GetItem tx:UpdateItem(pk,sk,st,ends,resolved,by,note,owner)
   LedgerTable     B#          BatchGetItem Query tx:UpdateItem(pk,sk,pver,aver)
@@ -230,6 +232,8 @@ const READERS = {
 };
 /** Who invokes which function. The gateway and the schedules are allowed to by the functions' own policies. */
 const INVOKES = { PeopleFunction: ["PaymentsFunction"] };
+/** The same, where operators act in the browser. */
+const INVOKES_FOR_OPERATORS = { PeopleFunction: ["InternalFunction", "PaymentsFunction"] };
 /** Whose mappings read which streams, of which each record is a whole row. */
 const STREAMED = { EventsFunction: ["CatalogTable", "DecisionsTable", "LedgerTable"] };
 const SECRET_WRITES = [
@@ -441,11 +445,14 @@ test("a function uses the queues that the table says, and as it says", async () 
 });
 
 test("a function invokes those that it asks, and no other", async () => {
-  for (const name of functions) {
-    for (const other of functions) {
-      for (const action of ["InvokeFunction", "InvokeAsync", "UpdateFunctionCode", "UpdateFunctionConfiguration"]) {
-        const expected = action === "InvokeFunction" && (INVOKES[name] ?? []).includes(other);
-        assert.equal(await allows(name, `lambda:${action}`, arn(other), {}), expected, `${name} ${action} ${other}`);
+  for (const [invokes, holds] of [[INVOKES, []], [INVOKES_FOR_OPERATORS, ["OperatorsActInBrowser"]]]) {
+    for (const name of functions) {
+      for (const other of functions) {
+        for (const action of ["InvokeFunction", "InvokeAsync", "UpdateFunctionCode", "UpdateFunctionConfiguration"]) {
+          const expected = action === "InvokeFunction" && (invokes[name] ?? []).includes(other);
+          const told = `${name} ${action} ${other} ${holds}`;
+          assert.equal(await allows(name, `lambda:${action}`, arn(other), {}, { holds }), expected, told);
+        }
       }
     }
   }
