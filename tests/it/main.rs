@@ -24,6 +24,7 @@ mod messaging;
 mod metrics;
 mod offers;
 mod operators;
+mod operators_in_browser;
 mod outflows;
 mod payment_changes;
 mod payouts;

@@ -22,12 +22,12 @@ use std::time::Duration;
 const NOTHING: [String; 0] = [];
 
 /// A payee that differs from the catalog's.
-const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+pub(crate) const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
 /// Functions check for a newer catalog every five seconds.
-const SEEN_AFTER: u32 = 6;
+pub(crate) const SEEN_AFTER: u32 = 6;
 
-fn at(id: &str) -> String {
+pub(crate) fn at(id: &str) -> String {
     format!("/internal/services/{id}")
 }
 
@@ -442,15 +442,15 @@ async fn disabled_or_uncurated_services_are_hidden_from_agents() {
 }
 
 /// A provider on this machine, whose answers a test sets.
-struct Provider {
-    address: SocketAddr,
-    url: String,
+pub(crate) struct Provider {
+    pub(crate) address: SocketAddr,
+    pub(crate) url: String,
     /// Its payment requirement; a number is answered as a status instead.
     wants: Arc<Mutex<Value>>,
 }
 
 impl Provider {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let wants = Arc::new(Mutex::new(json!(500)));
         let (answering, listener) = (
             Arc::clone(&wants),
@@ -466,7 +466,7 @@ impl Provider {
         }
     }
 
-    fn wants(&self, what: Value) {
+    pub(crate) fn wants(&self, what: Value) {
         *self.wants.lock().unwrap() = what;
     }
 
@@ -484,7 +484,7 @@ impl Provider {
 }
 
 /// Disables every service, so that no probe calls its provider.
-async fn disable_all(world: &World) {
+pub(crate) async fn disable_all(world: &World) {
     let seeded = world.operator_gets("/internal/services").await.ok();
     for service in seeded["services"].as_array().unwrap() {
         let path = format!("{}/trust-status", at(service["id"].as_str().unwrap()));
@@ -503,7 +503,7 @@ fn asking(wanted: &Value) -> Response {
     }
 }
 
-fn offer(units: u64, pay_to: &str) -> Value {
+pub(crate) fn offer(units: u64, pay_to: &str) -> Value {
     offer_v1(&Offered {
         units,
         pay_to: pay_to.to_owned(),
@@ -526,7 +526,7 @@ async fn probed(world: &World, id: &str) -> Value {
 }
 
 /// An agent's payment for the operation, to the offer's payee.
-async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &str, url: &str) -> Answer {
+pub(crate) async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &str, url: &str) -> Answer {
     let requirement = offer_v2(&Offered {
         units,
         pay_to: pay_to.to_owned(),

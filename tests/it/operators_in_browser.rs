@@ -1,0 +1,620 @@
+//! Operators who act in the browser: with the effect of their tokens, with a recent sign-in and a second operator, and
+//! what one browser that is taken over can't do.
+
+use crate::operators::{Provider, SEEN_AFTER, STRANGER, at, disable_all, offer, pays};
+use purser_domain::{Address, parse_address};
+use purser_local::{CLIENT_ID, DEMO_OWNER, DEMO_STRANGER, DemoUser, Options};
+use purser_tests::{
+    Answer, TestAgent, World, body_of, dollars, fresh_key, operation_entry, payment_entry, service_entry,
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Someone with the operators' claim whom the deployment does not list.
+const KIM: DemoUser = DemoUser {
+    sub: "0b0c6a2e-7d1f-4f0e-8f5d-5a1f3c9e4d03",
+    email: "kim@example.test",
+    name: "Kim Third",
+};
+const RECENT_SECONDS: u32 = 600;
+const FREEZES: &str = "/dashboard/operator/freezes";
+
+/// A world in which everybody has the operators' claim, so that the deployment's list alone decides.
+async fn office(more: &[(&str, &str)]) -> World {
+    let everybody = [("OPERATOR_CLAIM", "aud"), ("OPERATOR_VALUE", CLIENT_ID)];
+    let more = everybody.iter().chain(more);
+    let environment: BTreeMap<String, String> = more
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    World::still_with(Options {
+        environment,
+        ..Options::default()
+    })
+    .await
+}
+
+/// A signed-in browser.
+struct Browser<'a> {
+    world: &'a World,
+    cookie: String,
+}
+
+/// The answer to a form.
+#[derive(Debug)]
+struct Posted {
+    status: u16,
+    location: String,
+    html: String,
+}
+
+impl Posted {
+    #[track_caller]
+    fn is_done(&self, notice: &str) {
+        assert_eq!(self.status, 303, "{}", self.html);
+        assert!(
+            self.location.ends_with(&format!("notice={notice}")),
+            "{}",
+            self.location
+        );
+    }
+
+    #[track_caller]
+    fn is_refused(&self, status: u16, words: &str) {
+        assert_eq!(self.status, status, "{}", self.html);
+        assert!(self.html.contains(words), "no `{words}` in {}", self.html);
+    }
+}
+
+impl<'a> Browser<'a> {
+    async fn of(world: &'a World, user: &'static DemoUser) -> Self {
+        let cookie = world.browser_session(user).await;
+        Self { world, cookie }
+    }
+
+    async fn page(&self, path: &str) -> String {
+        let url = format!("{}{path}", self.world.stack.base_url);
+        let answer = self
+            .world
+            .http
+            .get(url)
+            .header("cookie", &self.cookie)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        answer.text().await.unwrap()
+    }
+
+    /// Sends the first form of the page at `on` that posts to `path`, with its hidden fields, its checkbox checked, and
+    /// these fields.
+    async fn sends(&self, on: &str, path: &str, fields: &[(&str, &str)]) -> Posted {
+        let page = self.page(on).await;
+        let (_, form) = page
+            .split_once(&format!("action=\"{path}\""))
+            .unwrap_or_else(|| panic!("no form for {path} in {page}"));
+        let (form, _) = form.split_once("</form>").unwrap();
+        let hidden = form.split("<input type=\"hidden\" name=\"").skip(1).map(|input| {
+            let (name, rest) = input.split_once("\" value=\"").unwrap();
+            (name, rest.split_once('"').unwrap().0)
+        });
+        let fields: Vec<(&str, &str)> = hidden
+            .chain([("confirmed", "yes")])
+            .chain(fields.iter().copied())
+            .collect();
+        self.posts(path, &fields).await
+    }
+
+    async fn posts(&self, path: &str, fields: &[(&str, &str)]) -> Posted {
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        let request = http
+            .build()
+            .unwrap()
+            .post(format!("{}{path}", self.world.stack.base_url))
+            .header("cookie", &self.cookie)
+            .header("origin", &self.world.stack.base_url)
+            .header("sec-fetch-site", "same-origin")
+            .form(fields);
+        let answer = request.send().await.unwrap();
+        let location = answer
+            .headers()
+            .get("location")
+            .map(|value| value.to_str().unwrap().to_owned());
+        Posted {
+            status: answer.status().as_u16(),
+            location: location.unwrap_or_default(),
+            html: answer.text().await.unwrap(),
+        }
+    }
+}
+
+/// The newest acts in the operators' audit log: who, what, and the error.
+async fn acts(world: &World, count: usize) -> Vec<(String, String, Value)> {
+    let log = world.operator_gets("/internal/audit-log").await.ok();
+    let rows = log["entries"].as_array().unwrap().iter().take(count);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    rows.map(|row| (text(&row["operator"]), text(&row["kind"]), row["error"].clone()))
+        .collect()
+}
+
+fn act(who: &str, kind: &str, error: Option<&str>) -> (String, String, Value) {
+    (who.to_owned(), kind.to_owned(), json!(error))
+}
+
+fn shown(address: &str) -> String {
+    let address: Address = parse_address(address).unwrap();
+    address.to_checksum(None)
+}
+
+/// A service whose provider asks for the payment of a stranger, as a probe has seen.
+struct Shop {
+    provider: Provider,
+    world: World,
+    id: String,
+    operation: String,
+    url: String,
+    agent: TestAgent,
+}
+
+impl Shop {
+    async fn open(more: &[(&str, &str)]) -> Self {
+        let provider = Provider::start().await;
+        let allowed = provider.address.to_string();
+        let more: Vec<_> = more
+            .iter()
+            .copied()
+            .chain([("PROBE_ALLOWED_HOSTS", &*allowed)])
+            .collect();
+        let world = office(&more).await;
+        disable_all(&world).await;
+        let url = format!("{}/news", provider.url);
+        let mut operation = operation_entry("news.read", &url);
+        operation["payment"] = payment_entry(1_000, &world.stack.providers.pay_to);
+        let id = world.enter(&service_entry("newcomer", &[operation.clone()])).await.0;
+        world.pass(SEEN_AFTER);
+        let agent = world.agent_of(&world.person(&DEMO_OWNER), "reader").await;
+        provider.wants(offer(2_000, STRANGER));
+        Self {
+            provider,
+            world,
+            operation: operation["id"].as_str().unwrap().to_owned(),
+            id,
+            url,
+            agent,
+        }
+    }
+
+    fn page(&self) -> String {
+        format!("/dashboard/operator/services/{}", self.id)
+    }
+
+    fn form(&self, what: &str) -> String {
+        format!("{}/operations/{}/{what}", self.page(), self.operation)
+    }
+
+    /// Has the service probed, as an operator asks in the browser.
+    async fn probe(&self, browser: &Browser<'_>) {
+        let page = self.page();
+        browser
+            .sends(&page, &format!("{page}/probe"), &[])
+            .await
+            .is_done("probe_requested");
+        self.world.pass(1);
+        let report = self.world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+        assert_eq!(report.dropped, 0);
+    }
+
+    async fn stored(&self) -> Value {
+        self.world.operator_gets(&at(&self.id)).await.ok()["operations"][0].clone()
+    }
+
+    async fn pays(&self, units: u64, pay_to: &str) -> Answer {
+        self.world.pass(SEEN_AFTER);
+        pays(&self.world, &self.agent, units, pay_to, &self.url).await
+    }
+}
+
+/// Neither time, nor the same operator with a token, nor an earlier version puts it into effect.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
+    let shop = Shop::open(&[]).await;
+    let world = &shop.world;
+    let (ada_token, bob_token) = (world.stack.internal_token.clone(), "b".repeat(64));
+    world.stack.set_operators(&[("ada", &ada_token), ("bob", &bob_token)]);
+    world.pass(61);
+    let (ada, bob) = (
+        Browser::of(world, &DEMO_OWNER).await,
+        Browser::of(world, &DEMO_STRANGER).await,
+    );
+    shop.probe(&ada).await;
+    for page in ["/dashboard/operator/changes", &shop.page()] {
+        let html = ada.page(page).await;
+        assert!(
+            html.contains(&shown(STRANGER)) && html.contains(&shown(&world.stack.providers.pay_to)),
+            "{html}"
+        );
+    }
+    // The operator confirms what they compared, and it is what a probe saw.
+    let unconfirmed = ada.posts(&shop.form("pin"), &[]).await;
+    assert_eq!(unconfirmed.status, 403, "a form without its token");
+    let other = [
+        ("pay_to", "0x90F79bf6EB2c4f870365E785982E1f101E93b906"),
+        ("confirmed", "yes"),
+    ];
+    let page = ada.page(&shop.page()).await;
+    let token = page
+        .split_once("name=\"form_token\" value=\"")
+        .unwrap()
+        .1
+        .split('"')
+        .next()
+        .unwrap();
+    let rest = [
+        ("form_token", token),
+        ("version", "1"),
+        ("scheme", "exact"),
+        ("network", "base-sepolia"),
+        ("amount_units", "2000"),
+    ];
+    let unseen: Vec<_> = other.iter().chain(&rest).copied().collect();
+    ada.posts(&shop.form("pin"), &unseen)
+        .await
+        .is_refused(412, "has changed since you opened the page");
+    let unchecked: Vec<_> = rest.iter().copied().chain([("pay_to", STRANGER)]).collect();
+    ada.posts(&shop.form("pin"), &unchecked)
+        .await
+        .is_refused(400, "Compare the payee and the price");
+    assert_eq!(shop.stored().await["next"], Value::Null);
+
+    ada.sends(&shop.page(), &shop.form("pin"), &[])
+        .await
+        .is_done("pin_awaits_second");
+    let next = shop.stored().await["next"].clone();
+    assert_eq!(
+        (&next["by"], &next["from"], &next["payment"]),
+        (
+            &json!("browser:ada"),
+            &json!("9999-12-31T23:59:59.999999Z"),
+            &payment_entry(2_000, STRANGER)
+        )
+    );
+    let refused = shop.pays(2_000, STRANGER).await.refused(403, "policy_blocked");
+    assert_eq!(
+        (&refused["decision"]["reason"], refused.get("retry_at")),
+        (&json!("catalog_payee:pay_to_not_in_catalog"), None)
+    );
+
+    // The same operator, in the browser and with their token.
+    ada.sends(&shop.page(), &shop.form("accept"), &[])
+        .await
+        .is_refused(403, "you requested this change yourself");
+    let path = format!("{}/operations/{}/accept-change", at(&shop.id), shop.operation);
+    let with_token = world.operators_request(Method::POST, &path).header("if-match", "\"2\"");
+    World::send(with_token).await.refused(403, "second_operator_required");
+    assert_eq!(
+        acts(world, 3).await,
+        [
+            act("ada", "payment_change_accepted", Some("second_operator_required")),
+            act(
+                "browser:ada",
+                "payment_change_accepted",
+                Some("second_operator_required")
+            ),
+            act("browser:ada", "payment_pinned", None),
+        ]
+    );
+    // Time changes nothing.
+    world.pass(30 * 86_400);
+    shop.pays(2_000, STRANGER).await.refused(403, "policy_blocked");
+    drop((ada, bob));
+    let bob = Browser::of(world, &DEMO_STRANGER).await;
+    let html = bob.page(&shop.page()).await;
+    assert!(
+        html.contains("once another operator accepts it") && html.contains("browser:ada"),
+        "{html}"
+    );
+    // The entry was edited after Bob opened the page.
+    let curated = format!("{}/curated", at(&shop.id));
+    for curated_now in [false, true] {
+        let body = json!({"curated": curated_now});
+        world.operator_edits(Method::PUT, &curated, &body).await.ok();
+    }
+    let stale = html
+        .split_once("name=\"form_token\" value=\"")
+        .unwrap()
+        .1
+        .split('"')
+        .next()
+        .unwrap();
+    let stale = [("form_token", stale), ("version", "2"), ("confirmed", "yes")];
+    bob.posts(&shop.form("accept"), &stale)
+        .await
+        .is_refused(412, "has changed since you opened the page");
+    bob.sends(&shop.page(), &shop.form("accept"), &[])
+        .await
+        .is_done("change_accepted");
+    assert_eq!(shop.stored().await["payment"], payment_entry(2_000, STRANGER));
+    assert_eq!(
+        acts(world, 1).await,
+        [act("browser:bob", "payment_change_accepted", None)]
+    );
+    shop.pays(2_000, STRANGER).await.ok();
+    drop(shop.provider);
+}
+
+/// Where no second operator is needed, the delay is that of every change.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delayed_change_is_withdrawn_in_a_browser() {
+    let shop = Shop::open(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
+    let world = &shop.world;
+    let ada = Browser::of(world, &DEMO_OWNER).await;
+    shop.probe(&ada).await;
+    ada.sends(&shop.page(), &shop.form("pin"), &[])
+        .await
+        .is_done("payment_pinned");
+    let from = world.now().after(purser_domain::Duration::DAY);
+    assert_eq!(shop.stored().await["next"]["from"], from.to_string());
+    ada.sends(&shop.page(), &shop.form("accept"), &[])
+        .await
+        .is_refused(403, "you requested this change yourself");
+    // One's own change can be withdrawn.
+    ada.sends(&shop.page(), &shop.form("withdraw"), &[])
+        .await
+        .is_done("change_withdrawn");
+    assert_eq!(shop.stored().await["next"], Value::Null);
+    assert_eq!(
+        acts(world, 1).await,
+        [act("browser:ada", "payment_change_withdrawn", None)]
+    );
+    world.pass(2 * 86_400);
+    shop.pays(2_000, STRANGER).await.refused(403, "policy_blocked");
+    shop.pays(1_000, &world.stack.providers.pay_to).await.ok();
+
+    // The same with a token.
+    let mut operation = shop.stored().await;
+    let entry = world.operator_gets(&at(&shop.id)).await.ok();
+    for name in [
+        "availability",
+        "probe",
+        "change",
+        "next",
+        "paid_from",
+        "unpayable_reason",
+    ] {
+        operation.as_object_mut().unwrap().remove(name);
+    }
+    operation["payment"] = payment_entry(1_000, STRANGER);
+    let changed = service_entry("newcomer", &[operation]);
+    let version = entry["version"].as_u64().unwrap();
+    world.operator_edits(Method::PUT, &at(&shop.id), &changed).await.ok();
+    let path = format!("{}/operations/{}/withdraw-change", at(&shop.id), shop.operation);
+    let withdraw = async |version: &str| {
+        let request = world.operators_request(Method::POST, &path).header("if-match", version);
+        World::send(request).await
+    };
+    withdraw("*").await.refused(400, "invalid_request");
+    withdraw(&format!("\"{version}\""))
+        .await
+        .refused(412, "version_conflict");
+    let version = format!("\"{}\"", version + 1);
+    assert_eq!(withdraw(&version).await.ok()["operations"][0]["next"], Value::Null);
+    withdraw("\"99\"").await.refused(412, "version_conflict");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_ends_no_freeze_alone() {
+    let world = office(&[]).await;
+    let owner = world.person(&DEMO_OWNER);
+    let agent = world.agent_of(&owner, "buyer").await;
+    let (ada, bob) = (
+        Browser::of(&world, &DEMO_OWNER).await,
+        Browser::of(&world, &DEMO_STRANGER).await,
+    );
+    let body = || body_of(world.offer(dollars(1)));
+    let id = agent.id.to_string();
+    let frozen = [("scope", "agent"), ("id", &*id), ("reason", "reported stolen")];
+    let unknown = fresh_key();
+    for (fields, status, words) in [
+        (
+            [("scope", "agent"), ("id", "x"), ("reason", "r")],
+            400,
+            "enter the agent’s ID",
+        ),
+        (
+            [("scope", "owner"), ("id", &*id), ("reason", "r")],
+            400,
+            "enter the owner’s ID",
+        ),
+        (
+            [("scope", "deployment"), ("id", &*id), ("reason", "r")],
+            400,
+            "leave it empty",
+        ),
+        (
+            [("scope", "agent"), ("id", &*id), ("reason", " ")],
+            400,
+            "Reason: must be a text",
+        ),
+        (
+            [("scope", "agent"), ("id", &*unknown), ("reason", "r")],
+            404,
+            "it does not exist",
+        ),
+    ] {
+        ada.sends(FREEZES, FREEZES, &fields).await.is_refused(status, words);
+    }
+    ada.sends(FREEZES, FREEZES, &frozen).await.is_done("operator_froze");
+    let refused = world.authorize(&agent, &body()).await.refused(403, "policy_blocked");
+    assert_eq!(refused["decision"]["rule_triggered"], "agent_frozen");
+
+    let end = format!("{FREEZES}/end");
+    for _ in 0..2 {
+        ada.sends(FREEZES, &end, &[]).await.is_done("unfreeze_awaits_second");
+        world.authorize(&agent, &body()).await.refused(403, "policy_blocked");
+    }
+    assert!(bob.page(FREEZES).await.contains("browser:ada has ended it"));
+    bob.sends(FREEZES, &end, &[]).await.is_done("operator_unfroze");
+    world.authorize(&agent, &body()).await.ok();
+    assert_eq!(
+        acts(&world, 4).await,
+        [
+            act("browser:bob", "freeze_ended", None),
+            act("browser:ada", "freeze_end_requested", None),
+            act("browser:ada", "freeze_end_requested", None),
+            act("browser:ada", "freeze_set", None),
+        ]
+    );
+
+    // What an operator froze with a token stays frozen, whoever asks in a browser.
+    let path = format!("/internal/freezes/agents/{}", agent.id);
+    world
+        .operator_edits(Method::PUT, &path, &json!({"reason": "stolen again"}))
+        .await
+        .ok();
+    let html = ada.page(FREEZES).await;
+    assert!(html.contains("with a token") && !html.contains(&end), "{html}");
+    let token = html
+        .split_once("name=\"form_token\" value=\"")
+        .unwrap()
+        .1
+        .split('"')
+        .next()
+        .unwrap();
+    let fields = [
+        ("form_token", token),
+        ("scope", "agent"),
+        ("id", &*id),
+        ("confirmed", "yes"),
+    ];
+    ada.posts(&end, &fields)
+        .await
+        .is_refused(403, "can only be ended with a token");
+    assert_eq!(
+        acts(&world, 1).await,
+        [act("browser:ada", "freeze_ended", Some("token_required"))]
+    );
+    world.authorize(&agent, &body()).await.refused(403, "policy_blocked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_is_offered_by_two_operators_in_browsers() {
+    let world = office(&[]).await;
+    let (owner, kim) = (world.person(&DEMO_OWNER), world.person(&KIM));
+    let agent = world.agent_of(&owner, "buyer").await;
+    let paid = world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
+    let to = world.person_gets(&kim, "/sessions").await.ok()["person"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let (ada, bob) = (
+        Browser::of(&world, &DEMO_OWNER).await,
+        Browser::of(&world, &DEMO_STRANGER).await,
+    );
+    let page = format!("/dashboard/operator/agents?q={}", agent.id);
+    let form = |what: &str| format!("/dashboard/operator/agents/{}/{what}", agent.id);
+    let offered = async || world.person_gets(&kim, "/handovers").await.ok()["count"].clone();
+    let fields = [("to", &*to), ("reason", "their predecessor has left")];
+    ada.sends(&page, &form("offer"), &[("to", "kim"), ("reason", "r")])
+        .await
+        .is_refused(400, "enter the person’s ID");
+    for _ in 0..2 {
+        ada.sends(&page, &form("offer"), &fields)
+            .await
+            .is_done("offer_awaits_second");
+        assert_eq!(offered().await, 0);
+    }
+    // An offer to somebody else is no confirmation.
+    let other = "c".repeat(64);
+    bob.sends(&page, &form("offer"), &[("to", &other), ("reason", "r")])
+        .await
+        .is_done("offer_awaits_second");
+    ada.sends(&page, &form("offer"), &fields)
+        .await
+        .is_done("offer_awaits_second");
+    assert!(
+        bob.page(&page)
+            .await
+            .contains("once another operator makes the same offer")
+    );
+    bob.sends(&page, &form("offer"), &fields).await.is_done("agent_offered");
+    assert_eq!(offered().await, 1);
+    ada.sends(&page, &form("withdraw-offer"), &[])
+        .await
+        .is_done("offer_withdrawn");
+    assert_eq!(offered().await, 0);
+
+    let settlement = paid["settlement_id"].as_str().unwrap();
+    ada.sends(&page, &form("reconcile"), &[("settlement", settlement)])
+        .await
+        .is_done("reconcile_requested");
+    ada.sends(&page, &form("reconcile"), &[("settlement", &fresh_key())])
+        .await
+        .is_refused(404, "it does not exist");
+    assert_eq!(
+        acts(&world, 2).await,
+        [
+            act("browser:ada", "reconcile_requested", None),
+            act("browser:ada", "handover_taken_back", None),
+        ]
+    );
+}
+
+/// The claim alone is not enough, nor is the list: a person needs both, a recent sign-in, and a registered name.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_registered_operators_with_a_recent_sign_in_act_in_a_browser() {
+    let world = office(&[]).await;
+    let freeze = [("scope", "deployment"), ("id", ""), ("reason", "a test")];
+    let kim = Browser::of(&world, &KIM).await;
+    kim.sends(FREEZES, FREEZES, &freeze)
+        .await
+        .is_refused(403, "does not list your account");
+    let bob = Browser::of(&world, &DEMO_STRANGER).await;
+    world.pass(RECENT_SECONDS);
+    let posted = bob.sends(FREEZES, FREEZES, &freeze).await;
+    assert_eq!(posted.status, 303);
+    assert!(posted.location.starts_with("/dashboard/sign-in"), "{}", posted.location);
+    let log = world
+        .person_gets(&world.person(&DEMO_STRANGER), "/audit-log")
+        .await
+        .ok();
+    assert_eq!(
+        (&log["entries"][0]["kind"], &log["entries"][0]["error"]),
+        (&json!("freeze_set"), &json!("recent_sign_in_required"))
+    );
+    // Who is no longer registered can't act, as with a token.
+    let token = world.stack.internal_token.clone();
+    world.stack.set_operators(&[("local", &token)]);
+    world.pass(61);
+    let bob = Browser::of(&world, &DEMO_STRANGER).await;
+    bob.sends(FREEZES, FREEZES, &freeze)
+        .await
+        .is_refused(403, "does not list your account");
+    assert_eq!(world.operator_gets("/internal/freezes").await.ok()["count"], 0);
+    let log = world.operator_gets("/internal/audit-log?kind=freeze_set").await.ok();
+    assert_eq!(log["entries"], json!([]));
+}
+
+/// The list alone is not enough, either.
+#[tokio::test(flavor = "multi_thread")]
+async fn listed_people_without_the_claim_are_no_operators() {
+    let world = World::still().await;
+    let bob = Browser::of(&world, &DEMO_STRANGER).await;
+    let page = bob.page("/dashboard/sessions").await;
+    let token = page
+        .split_once("name=\"form_token\" value=\"")
+        .unwrap()
+        .1
+        .split('"')
+        .next()
+        .unwrap();
+    let fields = [
+        ("form_token", token),
+        ("scope", "deployment"),
+        ("reason", "r"),
+        ("confirmed", "yes"),
+    ];
+    bob.posts(FREEZES, &fields)
+        .await
+        .is_refused(404, "This page does not exist");
+}
