@@ -106,7 +106,9 @@ impl<'a> Browser<'a> {
         self.posts(path, &fields).await
     }
 
+    /// The clock stands still, and the audit log sorts by time.
     async fn posts(&self, path: &str, fields: &[(&str, &str)]) -> Posted {
+        self.world.pass(1);
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
         let request = http
             .build()
@@ -205,6 +207,15 @@ impl Shop {
         assert_eq!(report.dropped, 0);
     }
 
+    /// Writes the entry with this payment, with a token.
+    async fn write(&self, pay_to: &str, units: u64) -> Value {
+        let mut operation = operation_entry("news.read", &self.url);
+        operation["id"] = json!(self.operation);
+        operation["payment"] = payment_entry(units, pay_to);
+        let entry = service_entry("newcomer", &[operation]);
+        self.world.operator_edits(Method::PUT, &at(&self.id), &entry).await.ok()
+    }
+
     async fn stored(&self) -> Value {
         self.world.operator_gets(&at(&self.id)).await.ok()["operations"][0].clone()
     }
@@ -290,6 +301,7 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
         .await
         .is_refused(403, "you requested this change yourself");
     let path = format!("{}/operations/{}/accept-change", at(&shop.id), shop.operation);
+    world.pass(1);
     let with_token = world.operators_request(Method::POST, &path).header("if-match", "\"2\"");
     World::send(with_token).await.refused(403, "second_operator_required");
     assert_eq!(
@@ -343,6 +355,29 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
     drop(shop.provider);
 }
 
+/// Then it waits for the delay of every change, also by the clock of the function that attests payees.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_requested_in_a_browser_is_requested_anew_with_a_token() {
+    let shop = Shop::open(&[]).await;
+    let world = &shop.world;
+    let ada = Browser::of(world, &DEMO_OWNER).await;
+    shop.probe(&ada).await;
+    ada.sends(&shop.page(), &shop.form("pin"), &[])
+        .await
+        .is_done("pin_awaits_second");
+    world.pass(2 * 86_400);
+    shop.write(STRANGER, 2_000).await;
+    let next = shop.stored().await["next"].clone();
+    let from = world.now().after(purser_domain::Duration::DAY);
+    assert_eq!(
+        (&next["by"], &next["from"]),
+        (&json!("local"), &json!(from.to_string()))
+    );
+    shop.pays(2_000, STRANGER).await.refused(403, "policy_blocked");
+    world.set_clock(from);
+    shop.pays(2_000, STRANGER).await.ok();
+}
+
 /// Where no second operator is needed, the delay is that of every change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delayed_change_is_withdrawn_in_a_browser() {
@@ -372,32 +407,17 @@ async fn a_delayed_change_is_withdrawn_in_a_browser() {
     shop.pays(1_000, &world.stack.providers.pay_to).await.ok();
 
     // The same with a token.
-    let mut operation = shop.stored().await;
-    let entry = world.operator_gets(&at(&shop.id)).await.ok();
-    for name in [
-        "availability",
-        "probe",
-        "change",
-        "next",
-        "paid_from",
-        "unpayable_reason",
-    ] {
-        operation.as_object_mut().unwrap().remove(name);
-    }
-    operation["payment"] = payment_entry(1_000, STRANGER);
-    let changed = service_entry("newcomer", &[operation]);
-    let version = entry["version"].as_u64().unwrap();
-    world.operator_edits(Method::PUT, &at(&shop.id), &changed).await.ok();
+    let version = shop.write(STRANGER, 1_000).await["version"].as_u64().unwrap();
     let path = format!("{}/operations/{}/withdraw-change", at(&shop.id), shop.operation);
     let withdraw = async |version: &str| {
         let request = world.operators_request(Method::POST, &path).header("if-match", version);
         World::send(request).await
     };
     withdraw("*").await.refused(400, "invalid_request");
-    withdraw(&format!("\"{version}\""))
+    withdraw(&format!("\"{}\"", version - 1))
         .await
         .refused(412, "version_conflict");
-    let version = format!("\"{}\"", version + 1);
+    let version = format!("\"{version}\"");
     assert_eq!(withdraw(&version).await.ok()["operations"][0]["next"], Value::Null);
     withdraw("\"99\"").await.refused(412, "version_conflict");
 }

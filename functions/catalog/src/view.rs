@@ -98,7 +98,7 @@ pub(crate) struct OperationView<'a> {
 #[derive(Serialize, ToSchema)]
 #[schema(as = NextOperationPayment)]
 pub(crate) struct NextView<'a> {
-    /// The time from which calls are paid this way.
+    /// The time from which calls are paid this way; `9999-12-31T23:59:59.999999Z` if that is not decided yet.
     #[schema(format = DateTime)]
     from: String,
     price_model: &'a str,

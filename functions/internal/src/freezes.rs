@@ -51,8 +51,11 @@ pub(crate) struct FreezeView {
     #[schema(required)]
     owner: Option<String>,
     reason: String,
-    /// The operator who froze it.
+    /// The operator who froze it: `browser:<name>` for one who acted in the browser.
     operator: String,
+    /// The operator who asked in the browser to end it, which needs a second operator.
+    #[schema(required)]
+    end_requested_by: Option<String>,
     #[schema(format = DateTime)]
     frozen_at: String,
 }
@@ -87,6 +90,7 @@ impl Operators {
                 owner,
                 reason: freeze.reason.as_str().to_owned(),
                 operator: freeze.by.to_string(),
+                end_requested_by: freeze.end_asked_by.as_ref().map(ToString::to_string),
                 frozen_at: freeze.at.to_string(),
             }
         };

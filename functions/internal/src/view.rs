@@ -143,10 +143,11 @@ pub(crate) struct InternalPayment {
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalNextPayment)]
 pub(crate) struct NextView {
-    /// The first instant at which it is in effect.
+    /// The first instant at which it is in effect; `9999-12-31T23:59:59.999999Z` if it only takes effect once a second
+    /// operator accepts it.
     #[schema(format = DateTime)]
     from: String,
-    /// The operator who requested it.
+    /// The operator who requested it: `browser:<name>` for one who acted in the browser.
     by: String,
     price_model: String,
     #[schema(required)]

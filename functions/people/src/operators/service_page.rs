@@ -190,7 +190,7 @@ impl Shown<'_> {
 
     fn operation(&self, operation: &Operation) -> Markup {
         let (layout, network) = (self.layout, self.people.network);
-        let title = format!("operation-{}", operation.id);
+        let title = format!("operation-{}", operation.slug);
         let probe = self.record.of(operation);
         let asked = self.record.change(operation, layout.now);
         html! {

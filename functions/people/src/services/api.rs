@@ -84,7 +84,7 @@ struct UnpayableOperation {
 #[derive(Serialize, ToSchema)]
 struct PaymentChange {
     operation_id: String,
-    /// The time from which calls are paid this way.
+    /// The time from which calls are paid this way; `9999-12-31T23:59:59.999999Z` if that is not decided yet.
     #[schema(format = DateTime)]
     from: String,
     /// The payee from then on.

@@ -1,11 +1,11 @@
 //! The services on an agent's page: their policies, edited in place.
 
 use crate::agents::contents::AgentPage;
+use crate::operators::changes::begins;
 use crate::services::operations::GovernedService;
 use crate::services::policy::policy_inputs;
 use crate::ui::bar::bar;
 use crate::ui::count::counted;
-use crate::ui::datetime::both;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, version_input};
@@ -106,7 +106,7 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
             ul {
                 @for (operation, next) in changes {
                     li {
-                        span title=(operation.slug) { (operation.label) } ": from " (both(next.from, now)) " "
+                        span title=(operation.slug) { (operation.label) } ": " (begins(next, now)) " "
                         @if let Some(most) = next.pricing().most() { "at most " (money(most)) } " to "
                         (labels::wallet(next.payment.pay_to))
                     }

@@ -128,7 +128,7 @@ async fn operator_pages_show_catalog_pending_changes_and_freezes() {
 
 /// A stolen session can't change anything on these pages.
 #[tokio::test]
-async fn operator_pages_are_read_only_by_default() {
+async fn operator_pages_are_read_only() {
     let world = World::with(&SETTINGS).await;
     let mut operator = with_claims(&world, "ada", json!({"groups": "operators"})).await;
     for path in PAGES {

@@ -27,7 +27,7 @@ pub struct AuditView {
     /// The person who acted; null for an operator, and for a transfer found on chain.
     #[schema(required)]
     pub person_id: Option<String>,
-    /// The operator who acted; null for a person, and for a transfer found on chain.
+    /// The operator who acted, as `browser:<name>` in the browser; null for a person, and for a transfer found on chain.
     #[schema(required)]
     pub operator: Option<String>,
     /// The session; null with an ID token, and for an operator.
