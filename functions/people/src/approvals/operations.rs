@@ -146,8 +146,6 @@ pub(crate) struct Waiting {
     pub(crate) counts: BTreeMap<AgentId, usize>,
     /// All agents of the person, oldest first; if they are many, only the agents of the page's approvals.
     pub(crate) agents: Vec<Arc<Owned>>,
-    /// Whether the person has more than [`FEW`] agents.
-    pub(crate) are_many: bool,
 }
 
 /// All pending approvals of a person.
@@ -306,7 +304,6 @@ impl People {
             next,
             counts,
             agents,
-            are_many,
         })
     }
 
