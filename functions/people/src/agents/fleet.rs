@@ -291,7 +291,7 @@ pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
                 (buttons(view.filter.archived))
                 table.list {
                     caption.sr { "Agents" }
-                    (columns(&["Selected", "Agent", "Labels", "State", "Created", "Action"]))
+                    (columns(&["Agent", "Labels", "State", "Created", "Action"]))
                     tbody {
                         @for owned in &fleet.rows { (row(layout, owned.agent(), fleet.freezes.contains_key(&owned.agent().id))) }
                     }
@@ -307,7 +307,8 @@ pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
 fn buttons(archived: bool) -> Markup {
     let button = |act: &str, text: &str| html! { button type="submit" name="act" value=(act) { (text) } };
     html! {
-        div.row-actions role="group" aria-label="Selected agents" {
+        div.row-actions role="group" aria-labelledby="selected" {
+            span.check id="selected" { "Selected agents:" }
             (button("label", "Label…"))
             @if archived {
                 (button("restore", "Restore"))
@@ -328,10 +329,10 @@ fn row(layout: &Layout, agent: &Agent, is_frozen_by_operator: bool) -> Markup {
     };
     html! {
         tr {
-            td data-label="Selected" {
+            th scope="row" {
                 label.check { input type="checkbox" name="agent" value=(agent.id); span.sr { "Select " (agent.name) } }
+                " " (labels::agent(agent.id, &agent.name))
             }
-            th scope="row" { (labels::agent(agent.id, &agent.name)) }
             td data-label="Labels" { (label_chips(agent)) }
             td data-label="State" {
                 (labels::status(agent.status))

@@ -120,7 +120,7 @@ fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
                     p.hint {
                         "For example team=search. A new value replaces that of the same key. To remove a label, its key suffices."
                     }
-                    div.actions {
+                    div.row-actions {
                         button.primary type="submit" name="act" value="add-label" { "Add to " (agents) }
                         button type="submit" name="act" value="remove-label" { "Remove from " (agents) }
                     }
