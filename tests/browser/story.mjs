@@ -320,7 +320,24 @@ try {
   await shoot("operator-changes");
   await page.getByRole("link", { name: "Freezes" }).click();
   await page.getByText("reported stolen").waitFor();
+  await page.getByText("with a token", { exact: true }).waitFor();
+  await page.locator("summary", { hasText: "Freeze" }).click();
   await shoot("operator-freezes");
+
+  step("withdraws a change as an operator, and offers an agent");
+  await page.getByRole("link", { name: "Waiting changes" }).click();
+  await page.getByRole("row", { name: "news.read" }).getByRole("link").click();
+  await page.getByText("Accept the change").first().click();
+  await shoot("operator-service");
+  await page.getByText("Withdraw the change").first().click();
+  await page.getByLabel("The current payee and price stay in effect").check();
+  await page.getByRole("button", { name: "Withdraw the change" }).click();
+  await page.getByText("Withdrawn. The current payee and price stay in effect.").waitFor();
+  await page.getByRole("link", { name: "Agents", exact: true }).click();
+  await page.getByLabel("ID of the agent").fill(agentId);
+  await page.getByRole("button", { name: "Show" }).click();
+  await page.getByText("Offer to another owner").first().click();
+  await shoot("operator-agent");
 
   step("a verified webhook and a mail tell of the next one: the link leads through the sign-in to it, and it is rejected there");
   const second = await call("POST", "/x402/authorize", key, { ...(await request("story-3")), metadata: { purpose: "second" } });

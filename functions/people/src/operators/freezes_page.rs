@@ -144,7 +144,7 @@ fn freeze_form(layout: &Layout) -> Markup {
     ];
     let content = html! {
         (inputs.radios("scope", "Scope", &scopes, "agent"))
-        (inputs.optional_line("id", "ID of the agent or the owner", "", 64))
+        (inputs.optional_line("id", "ID of the agent or the owner; none for all payments", "", 64))
         (inputs.line("reason", "Reason, which the owners see", "", OperatorReason::MAX))
     };
     let form = Confirmed {

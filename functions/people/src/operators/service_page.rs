@@ -5,7 +5,7 @@
 
 use crate::agents::owned::named;
 use crate::operators::catalog::trust;
-use crate::operators::changes::{begins, quoted};
+use crate::operators::changes::quoted;
 use crate::operators::form::{Notices, OperatorForm, OperatorFormName};
 use crate::operators::layout::{CATALOG, Confirmed, hidden, page, pays, service_path};
 use crate::redirect::see_other;
@@ -204,7 +204,12 @@ impl Shown<'_> {
                     }
                     @if let Some(next) = operation.waiting(layout.now) {
                         div { dt { "Will pay" } dd { (pays(next.pricing(), network)) } }
-                        div { dt { "In effect" } dd { (begins(next, layout.now)) } }
+                        div { dt { "In effect" } dd {
+                            @match next.known_from() {
+                                Some(from) => (both(from, layout.now)),
+                                None => "once another operator accepts it",
+                            }
+                        } }
                         div { dt { "Asked by" } dd { (next.by) } }
                     }
                     @match probe {
