@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 166] = [
+const EVENTS: [(&str, u16, &str); 167] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -208,6 +208,7 @@ const EVENTS: [(&str, u16, &str); 166] = [
     ("internal/probe-service", 202, ""),
     ("internal/pin-payment-unseen", 400, "invalid_request"),
     ("internal/accept-change-outdated", 412, "version_conflict"),
+    ("internal/withdraw-change-outdated", 412, "version_conflict"),
     ("internal/reconcile-settlement", 202, ""),
     ("internal/reconcile-settlement-unknown", 404, "not_found"),
     ("internal/list-audit-log", 200, ""),
