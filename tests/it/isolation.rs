@@ -49,9 +49,10 @@ const FILTERS: [&str; 19] = [
     "trust_status",
     "wait_seconds",
 ];
-/// Members of request bodies that name something. The first five have their own tests below.
-const REFERENCES: [&str; 8] = [
+/// Members of request bodies that name something. The first six have their own tests below.
+const REFERENCES: [&str; 9] = [
     "approval_id",
+    "approval_ids",
     "idempotency_key",
     "payment_response_header",
     "replay_key",
@@ -324,6 +325,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
         ) => {
             json!({"note": "mine"})
         }
+        ("POST", "/approvals/bulk") => json!({"decision": "reject", "approval_ids": [home.names["approvalId"]]}),
         ("PUT", "/internal/agents/{agentId}/handover") => json!({"to": NOBODY, "reason": "a test"}),
         ("PUT", path) if path.starts_with("/internal/freezes/") => json!({"reason": "a test"}),
         ("POST", "/webhooks") | ("PUT", "/webhooks/{webhookId}") => json!({"url": "https://hooks.example.invalid/"}),
@@ -533,6 +535,22 @@ async fn lists_contain_no_data_of_other_owners() {
 }
 
 /// This applies even if the call is the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn bulk_decisions_find_no_approvals_of_others() {
+    let town = Town::start().await;
+    let theirs = &town.elsewhere.names["approvalId"];
+    let before = town.tables().await;
+    for decision in ["approve", "reject"] {
+        let ids = [theirs.clone(), unlike(theirs)];
+        let body = json!({"decision": decision, "approval_ids": ids});
+        let session = town.first.session();
+        let told = town.send(&Method::POST, "/approvals/bulk", &session, Some(&body)).await;
+        let outcomes = ids.map(|id| json!({"approval_id": id, "outcome": "not_found", "status": null}));
+        assert_eq!(told.json(), json!({"decided": 0, "outcomes": outcomes}));
+    }
+    town.is_as_it_was(&before).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn other_agents_cannot_use_an_approval() {
     let town = Town::start().await;

@@ -251,7 +251,7 @@ async fn owners_are_notified_of_payee_changes() {
     let posted: Value = serde_json::from_slice(&posted.1).unwrap();
     let text = posted["text"].as_str().unwrap();
     assert!(
-        text.contains("“web·search” of “Search &amp; find” is paid to 0x3C44…93BC from now on."),
+        text.contains("“Search the web” of “Search &amp; find” is paid to 0x3C44…93BC from now on."),
         "{text}"
     );
     assert_eq!(

@@ -350,8 +350,8 @@ mod tests {
             )
         };
         let fields = |count: usize| {
-            let ids: String = (0..count).map(|n| format!("&approval={}", id(n))).collect();
-            format!("decision=approve{ids}")
+            let ids: Vec<String> = (0..count).map(|n| format!("&approval={}", id(n))).collect();
+            format!("decision=approve{}", ids.concat())
         };
         let read = |fields: &str| Selection::read(fields.as_bytes()).map(|selection| selection.ids.len());
         for (count, expected) in [(0, None), (1, Some(1)), (50, Some(50)), (51, None)] {

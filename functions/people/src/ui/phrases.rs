@@ -197,12 +197,12 @@ pub(crate) fn limit_link(refusal: &LoggedRefusal) -> Option<String> {
     let (rule, detail) = refusal.reason.split_once(':').unwrap_or((&refusal.reason, ""));
     match refusal.error.as_str() {
         "service_not_enabled" => Some(format!("{page}#services")),
+        "approval_required" if refusal.rule == "approval_required" => Some(format!("{page}#rules")),
         "operation_not_enabled_for_agent"
         | "domain_not_allowed"
         | "amount_exceeds_per_call_limit"
-        | "daily_spend_limit_exceeded" => Some(service()),
-        "approval_required" if refusal.rule == "approval_required" => Some(format!("{page}#rules")),
-        "approval_required" => Some(service()),
+        | "daily_spend_limit_exceeded"
+        | "approval_required" => Some(service()),
         "insufficient_usdc_balance" => Some(format!("{page}#wallet")),
         "policy_blocked" => match (rule, detail) {
             ("category_block" | "vendor_allowlist" | "budget_limit", _) => Some(format!("{page}#rules")),

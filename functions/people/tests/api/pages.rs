@@ -691,8 +691,8 @@ impl World {
 }
 
 fn bulk(decision: &str, approvals: &[&str]) -> String {
-    let ids: String = approvals.iter().map(|id| format!("&approval={id}")).collect();
-    format!("/dashboard/approvals/bulk?decision={decision}{ids}")
+    let ids: Vec<String> = approvals.iter().map(|id| format!("&approval={id}")).collect();
+    format!("/dashboard/approvals/bulk?decision={decision}{}", ids.concat())
 }
 
 /// The summary names what is decided; each approval is decided by itself, with its own row of the audit log.
