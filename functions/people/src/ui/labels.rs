@@ -38,7 +38,8 @@ pub(crate) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> M
 /// A wallet address in full, for a person to compare before approving.
 pub(crate) fn wallet(address: Address) -> Markup {
     let text = address.to_checksum(None);
-    html! { span.copyable { code.long { (text) } (copy_button(&text, "Copy the address")) } }
+    let (first, second) = text.split_at_checked(21).unwrap_or((&text, ""));
+    html! { span.copyable { code.long.halves { (first) wbr; (second) } (copy_button(&text, "Copy the address")) } }
 }
 
 /// A shortened wallet address, with the full address on hover and for screen readers.
