@@ -210,7 +210,7 @@ fn raise_form(layout: &Layout, context: &ApprovalContext, raise: &Raise, catalog
                 p.hint { "Requires a recent sign-in." }
                 (version_input(raise.version))
                 input type="hidden" name="approval_id" value=(approval.id);
-                button type="submit" { "Approve and raise to " (money(raise.to)) }
+                button type="submit" { span { "Approve and raise to " (money(raise.to)) } }
             }))
         }
     }

@@ -157,7 +157,7 @@ async fn pages_never_repeat_the_form_token() {
         owner.get("/dashboard/approvals").await.input("form_token"),
         owner.get("/dashboard/approvals").await.input("form_token"),
     ];
-    let [one, other] = tokens.each_ref().map(|token| token.as_bytes());
+    let [one, other] = tokens.each_ref().map(String::as_bytes);
     let common = one
         .windows(6)
         .filter(|part| other.windows(6).any(|other| other == *part));
@@ -744,8 +744,12 @@ async fn selected_approvals_are_decided_together() {
         .map(|id| ("approval", id.as_str()))
         .chain([("decision", "approve"), ("note", "all fine")])
         .collect();
-    let long = "x".repeat(501);
-    let wrong: Vec<(&str, &str)> = fields[..6].iter().copied().chain([("note", long.as_str())]).collect();
+    let too_much = "x".repeat(501);
+    let wrong: Vec<(&str, &str)> = fields[..6]
+        .iter()
+        .copied()
+        .chain([("note", too_much.as_str())])
+        .collect();
     owner
         .post(&selected, "/dashboard/approvals/bulk", &wrong)
         .await
