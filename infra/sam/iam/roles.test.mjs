@@ -27,7 +27,7 @@ const ITEMS = {
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "MCP#", "RL#", "Z#"],
   WebhooksTable: ["D#", "F#", "G#", "K#", "N#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
-  UsageTable: ["ASIDE", "C#", "O#", "PAYEES#", "RECOUNT", "REMINDERS", "Z#"],
+  UsageTable: ["ASIDE", "J#", "LAG", "O#", "PAYEES#", "REMINDERS", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -62,13 +62,13 @@ const MAY = {
   EventsFunction: `
   CatalogTable    *           Scan
   CatalogTable    SVC#        GetItem
-  LedgerTable     A#          BatchGetItem(pk,sk,owner)
+  LedgerTable     A#          BatchGetItem(pk,sk,owner,name)
   LedgerTable     AP#         GetItem
   UsageTable      ASIDE       PutItem
-  UsageTable      C#          GetItem tx:UpdateItem
-  UsageTable      O#          tx:UpdateItem
+  UsageTable      J#          PutItem
+  UsageTable      LAG         PutItem
+  UsageTable      O#          GetItem PutItem Query
   UsageTable      PAYEES#     GetItem PutItem Query
-  UsageTable      RECOUNT     ConditionCheckItem
   UsageTable      REMINDERS   DeleteItem PutItem Query
   `,
   InternalFunction: `
@@ -146,6 +146,8 @@ const MAY = {
   WebhooksTable   R#          GetItem UpdateItem
   WebhooksTable   U#          tx:DeleteItem tx:PutItem
   WebhooksTable   X#          Query
+  UsageTable      J#          Query
+  UsageTable      LAG         GetItem
   UsageTable      O#          Query
   `,
   ProbeFunction: `
