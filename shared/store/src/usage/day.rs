@@ -189,6 +189,7 @@ impl UsageTable {
             let version = match before {
                 Some((_, stored)) if stored == packed => return Ok(()),
                 Some((version, _)) => version,
+                None if items.is_empty() => return Ok(()),
                 None => 0,
             };
             if self.put_packed(&key, version, packed).await? {

@@ -50,8 +50,11 @@ impl UsageTable {
                 old: change.old.map(|old| JournalEntry::of(&old, &known.name, &known.labels)),
                 new: JournalEntry::of(&change.new, &known.name, &known.labels),
             };
-            let of_agent = agents.entry((known.owner.clone(), change.agent)).or_default();
-            of_agent.push(folded);
+            // A row also has attributes that its entry does not show.
+            if folded.old.as_ref() != Some(&folded.new) {
+                let of_agent = agents.entry((known.owner.clone(), change.agent)).or_default();
+                of_agent.push(folded);
+            }
         }
         for changes in agents.values_mut() {
             changes.sort_by(|a, b| (a.source, &a.sequence).cmp(&(b.source, &b.sequence)));

@@ -80,9 +80,11 @@ impl UsageTable {
         Ok(rebuilt)
     }
 
-    /// Puts an entry in place of the one that was read.
+    /// Puts an entry in place of the one that was read. Returns whether the list of all entries did not have it yet. The
+    /// other part may have it already, if a fold was killed between the two.
     async fn put_missing(&self, owner: &PersonId, entry: &JournalEntry, known: Option<&StoredEntry>) -> Result<bool> {
         let sequence = known.and_then(|known| known.sequence.as_ref());
+        let mut is_made = false;
         for part in parts_of(entry) {
             let put = self.putting(owner, *part, entry, sequence);
             let put = match sequence {
@@ -91,12 +93,11 @@ impl UsageTable {
                     .condition_expression("attribute_not_exists(pk) OR seq = :seq")
                     .expression_attribute_values(":seq", sequence.write()),
             };
-            if !was_made(put.send().await, DOING)? {
-                return Ok(false);
-            }
+            // The list of all entries is the last part.
+            is_made = was_made(put.send().await, DOING)?;
         }
         self.put_transaction(owner, entry).await?;
-        Ok(true)
+        Ok(is_made)
     }
 
     /// Computes the sums of a day from its entries.
