@@ -14,7 +14,8 @@
 //! | `tables.rs` | in-process DynamoDB |
 //! | `chain.rs` | a chain with one EIP-3009 token |
 //! | `people.rs` | what people set up and change |
-//! | `telling.rs` | checks the published events and the usage counts |
+//! | `telling.rs` | checks the published events, and folds the journal |
+//! | `journaled.rs` | checks the journal and its sums |
 //! | `stored.rs` | the stored rows, read without the store's code |
 //! | `laws.rs` | the laws of each state, and of each step to the next |
 //! | `expect.rs` | the expected answers of authorize |
@@ -27,6 +28,7 @@
 mod chain;
 mod coverage;
 mod expect;
+mod journaled;
 mod laws;
 mod network;
 mod people;

@@ -1,20 +1,20 @@
 //! At the end of a run the records of the tables' streams are passed to `events`. First they are published duplicated,
 //! out of order and replayed, with faults in the calls and a bus that is down; then once more, as a mapping does, until
-//! every batch is done. They are counted shard by shard, in order, with faults, replays and reshards.
+//! every batch is done. They are folded into the journal shard by shard, in order, with faults, replays and reshards.
 //!
-//! The events and sums must then equal those of the writes themselves, which [`Facts`] notes by a second, simpler
-//! reading of the rows as they are written.
+//! The events must then equal those of the writes themselves, which [`Facts`] notes by a second, simpler reading of the
+//! rows as they are written. The journal must equal what the rows are at the end ([`crate::journaled`]).
 //!
 //! The catalog is not published here: `functions/events/tests` covers it.
 
+use crate::journaled;
 use crate::network::Bus;
 use crate::plan::{Fault, Silence, WORKERS};
 use crate::run::Run;
 use crate::stored::StoredState;
-use crate::tables::{DECISIONS, Item, Key, LEDGER, USAGE, number, text};
-use dynoxide::types::AttributeValue;
-use purser_domain::{Day, Event, PersonId, Timestamp};
-use purser_testkit::{Rng, counting};
+use crate::tables::{DECISIONS, Item, Key, LEDGER, USAGE, text};
+use purser_domain::{Event, PersonId};
+use purser_testkit::{Rng, journal_event};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,16 +32,11 @@ pub(crate) fn owner() -> PersonId {
     PersonId::of("https://issuer.sim", "ann")
 }
 
-/// Sums by attribute.
-type Sums = BTreeMap<String, u64>;
-
-/// The expected events and sums of all writes so far.
+/// The expected events of all writes so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// The number of events, by type and by the id of the subject.
     told: BTreeMap<(&'static str, String), usize>,
-    /// The sums added to the rows of the usage table.
-    counted: BTreeMap<Key, Sums>,
 }
 
 impl Facts {
@@ -56,18 +51,15 @@ impl Facts {
         };
         let state = |name| old.as_ref().map(|old| text(old, name).to_owned());
         let (prefix, agent) = key.0.split_once('#').unwrap_or_default();
-        let amount = number(&new, "amt").unsigned_abs();
         match (table, prefix) {
             (LEDGER, "S") => {
-                let (kind, units, count) = match (state("rs").as_deref(), text(&new, "rs")) {
-                    (None, _) => ("authorized", "au", "an"),
-                    (Some("authorized" | "expired"), "confirmed") => ("confirmed", "cu", "cn"),
-                    (Some("authorized"), "expired") => ("released", "ru", "rn"),
+                let kind = match (state("rs").as_deref(), text(&new, "rs")) {
+                    (None, _) => "authorized",
+                    (Some("authorized" | "expired"), "confirmed") => "confirmed",
+                    (Some("authorized"), "expired") => "released",
                     _ => return,
                 };
                 self.tell(named("payment", kind), &key.1);
-                let sums = [(units.to_owned(), amount), (count.to_owned(), 1)];
-                self.count(agent, text(&new, "svc"), number(&new, "t"), &sums);
             }
             (LEDGER, "AP") => {
                 let kind = match (state("st").as_deref(), text(&new, "st")) {
@@ -79,53 +71,21 @@ impl Facts {
                 self.tell(named("approval", kind), text(&new, "txid"));
             }
             (LEDGER, "A") if old.is_none() => self.tell("purser.agent.created.v1", agent),
-            (DECISIONS, _) if old.is_none() => self.note_decision(agent, &key.1, &new, amount, after),
+            (DECISIONS, _) if old.is_none() => {
+                let kind = match text(&new, "result") {
+                    "block" => "refused",
+                    "escalate" => "escalated",
+                    "take_back" => "taken_back",
+                    other => panic!("no decision: {other}"),
+                };
+                self.tell(named("payment", kind), &key.1);
+            }
             _ => {}
         }
     }
 
-    fn note_decision(&mut self, agent: &str, id: &str, row: &Item, amount: u64, after: &StoredState) {
-        let why = format!("why_{}", text(row, "error"));
-        let (kind, at, sums) = match text(row, "result") {
-            "block" => ("refused", number(row, "t"), [("bn".to_owned(), 1), (why, 1)]),
-            "escalate" => ("escalated", number(row, "t"), [("en".to_owned(), 1), (why, 1)]),
-            "take_back" => {
-                let settlement = after.settlement(agent, text(row, "sid")).expect("a settlement");
-                let sums = [("tu".to_owned(), amount), ("tn".to_owned(), 1)];
-                ("taken_back", number(settlement, "t"), sums)
-            }
-            other => panic!("no decision: {other}"),
-        };
-        self.tell(named("payment", kind), id);
-        self.count(agent, text(row, "svc"), at, &sums);
-    }
-
     fn tell(&mut self, kind: &'static str, id: &str) {
         *self.told.entry((kind, id.to_owned())).or_default() += 1;
-    }
-
-    fn count(&mut self, agent: &str, service: &str, at: i64, sums: &[(String, u64)]) {
-        let day = Day::of(Timestamp::from_micros(at).expect("an instant"));
-        let of_owner = format!("O#{}", owner());
-        // The partition is chosen by the last digit but one of the agent's id.
-        let digits: Vec<u32> = agent.chars().filter_map(|digit| digit.to_digit(16)).collect();
-        let part = digits[digits.len() - 2] % 4;
-        let rows = [
-            (of_owner.clone(), format!("D#{day}")),
-            (format!("{of_owner}#{part}"), format!("P#{day}#{agent}#{service}")),
-        ];
-        for row in rows {
-            let row = self.counted.entry(row).or_default();
-            for (name, more) in sums {
-                *row.entry(name.clone()).or_default() += more;
-            }
-        }
-    }
-
-    /// The sum of an attribute over all days.
-    fn sum(&self, name: &str) -> u64 {
-        let days = self.counted.iter().filter(|((_, sk), _)| sk.starts_with("D#"));
-        days.filter_map(|(_, sums)| sums.get(name)).sum()
     }
 }
 
@@ -172,9 +132,20 @@ fn batches_of(records: &[Value], rng: &mut Rng) -> Vec<Vec<Value>> {
     batches
 }
 
+/// A shard of a stream, which is passed to the journal in order.
+struct Shard {
+    id: String,
+    table: &'static str,
+    is_parent: bool,
+    records: Vec<Value>,
+    /// The number of records that are folded.
+    done: usize,
+    /// The number of calls in a row that failed.
+    failed: u32,
+}
+
 /// Each table's records by shard: a first shard, and two child shards that continue with half of the agents each.
-/// A parent comes before its children.
-fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<(String, Vec<Value>)> {
+fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<Shard> {
     let mut shards = Vec::new();
     for table in [LEDGER, DECISIONS] {
         let is_its = |record: &&Value| {
@@ -188,10 +159,19 @@ fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<(String, Vec<Value>)> {
             let pk = record["dynamodb"]["NewImage"]["pk"]["S"].as_str().unwrap_or_default();
             pk.bytes().fold(0_u8, u8::wrapping_add).is_multiple_of(2)
         });
-        for (shard, records) in [("parent", parent.to_vec()), ("one", one), ("other", other)] {
-            if !records.is_empty() {
-                shards.push((format!("shardId-{table}-{shard}"), records));
+        for (name, mut records) in [("parent", parent.to_vec()), ("one", one), ("other", other)] {
+            if table == LEDGER && !records.is_empty() {
+                let place = rng.index(records.len());
+                records.insert(place, poison(0));
             }
+            shards.push(Shard {
+                id: format!("shardId-{table}-{name}"),
+                table,
+                is_parent: name == "parent",
+                records,
+                done: 0,
+                failed: 0,
+            });
         }
     }
     shards
@@ -242,7 +222,7 @@ impl Run {
             }
         }
         self.landed().await;
-        self.count(step, shards_of(&records, &mut rng), &mut rng).await;
+        self.fold(step, shards_of(&records, &mut rng), &mut rng).await;
         self.as_a_mapping(step, &batches, &mut rng).await;
         self.set_bus(Bus::Up);
         for _ in 0..2 {
@@ -343,45 +323,58 @@ impl Run {
         }
     }
 
-    /// Passes each shard as a counting mapping does: in order, with retries on failure. A retried batch may begin
-    /// earlier, end elsewhere, and overlap with the call before. When all is done, every shard is repeated once.
-    async fn count(&self, step: usize, mut shards: Vec<(String, Vec<Value>)>, rng: &mut Rng) {
-        for (shard, records) in &mut shards {
-            if shard.contains(LEDGER) {
-                let place = rng.index(records.len());
-                records.insert(place, poison(0));
+    /// Passes the shards as the journal's mappings do: each in order, with retries on failure, and children after their
+    /// parent. Shards take turns in any order. A retried batch may begin earlier, end elsewhere, and overlap with the call
+    /// before. When all is done, every shard is repeated once.
+    async fn fold(&self, step: usize, mut shards: Vec<Shard>, rng: &mut Rng) {
+        loop {
+            let is_waiting = |shard: &Shard| shard.done < shard.records.len();
+            let parents: BTreeSet<&str> = shards
+                .iter()
+                .filter(|shard| shard.is_parent && is_waiting(shard))
+                .map(|shard| shard.table)
+                .collect();
+            let next: Vec<usize> = (0..shards.len())
+                .filter(|index| {
+                    let shard = &shards[*index];
+                    is_waiting(shard) && (shard.is_parent || !parents.contains(shard.table))
+                })
+                .collect();
+            if next.is_empty() {
+                break;
             }
-            let (mut done, mut failed) = (0, 0);
-            while done < records.len() {
-                let begin = if rng.one_in(4) { rng.index(done + 1) } else { done };
-                let size = 1 + usize::try_from(rng.below(BATCH)).expect("small");
-                let end = records.len().min(done + size);
-                let event = counting(&records[begin..end], shard);
-                let faults = match failed {
-                    0..3 => (0..rng.below(3)).map(|_| (rng.small(9), fault(rng))).collect(),
-                    _ => Vec::new(),
-                };
-                let answer = if rng.one_in(4) {
-                    let (one, other) = tokio::join!(
-                        self.call_events(step, 0, &event, faults, "Count"),
-                        self.call_events(step, 1, &event, Vec::new(), "Count"),
-                    );
-                    one.or(other)
-                } else {
-                    self.call_events(step, 0, &event, faults, "Count").await
-                };
-                if answer.is_some() {
-                    (done, failed) = (end, 0);
-                } else {
-                    failed += 1;
-                    self.landed().await;
-                }
+            let shard = &mut shards[*rng.pick(&next)];
+            let begin = match rng.one_in(4) {
+                true => rng.index(shard.done + 1),
+                false => shard.done,
+            };
+            let size = 1 + usize::try_from(rng.below(BATCH)).expect("small");
+            let end = shard.records.len().min(shard.done + size);
+            let event = journal_event(&shard.records[begin..end], &shard.id);
+            let faults = match shard.failed {
+                0..3 => (0..rng.below(3)).map(|_| (rng.small(9), fault(rng))).collect(),
+                _ => Vec::new(),
+            };
+            let answer = if rng.one_in(4) {
+                let (one, other) = tokio::join!(
+                    self.call_events(step, 0, &event, faults, "Fold"),
+                    self.call_events(step, 1, &event, Vec::new(), "Fold"),
+                );
+                one.or(other)
+            } else {
+                self.call_events(step, 0, &event, faults, "Fold").await
+            };
+            if answer.is_some() {
+                (shard.done, shard.failed) = (end, 0);
+            } else {
+                shard.failed += 1;
+                self.landed().await;
             }
         }
         self.landed().await;
-        for (shard, records) in &shards {
-            self.call_events(step, 0, &counting(records, shard), Vec::new(), "Count")
-                .await;
+        for shard in shards.iter().filter(|shard| !shard.records.is_empty()) {
+            let event = journal_event(&shard.records, &shard.id);
+            self.call_events(step, 0, &event, Vec::new(), "Fold").await;
         }
     }
 
@@ -405,7 +398,7 @@ impl Run {
         }
     }
 
-    /// The differences between what was published and counted and what was written.
+    /// The differences between what was published and folded and what was written.
     fn compared(&self, poisoned: &[Value]) -> Vec<String> {
         let record = self.world.record();
         let mut found = Vec::new();
@@ -429,18 +422,7 @@ impl Run {
             }
         }
         let usage = self.world.tables.rows(USAGE, None);
-        let is_sum = |key: &Key| key.0.starts_with("O#");
-        let counted: BTreeMap<Key, Sums> = usage
-            .iter()
-            .filter(|(key, _)| is_sum(key))
-            .map(|(key, row)| (key.clone(), sums_in(row)))
-            .collect();
-        if counted != record.facts.counted {
-            found.push(format!(
-                "counted was {counted:?}, and happened {:?}",
-                record.facts.counted
-            ));
-        }
+        found.extend(journaled::differences(&record.stored, &usage));
         let aside: BTreeSet<String> = usage
             .keys()
             .filter(|(pk, _)| pk == "ASIDE")
@@ -450,20 +432,8 @@ impl Run {
         if aside != poisoned {
             found.push(format!("set aside was {aside:?}, and could not be read {poisoned:?}"));
         }
-        found.extend(of_the_ledger(&record.stored, &record.facts));
         found
     }
-}
-
-/// The difference, if any, between the counted sums and those that the ledger shows at the end.
-fn of_the_ledger(stored: &StoredState, facts: &Facts) -> Option<String> {
-    let units = |is: &dyn Fn(&str) -> bool| -> u64 {
-        let those = stored.settlements().filter(|(_, _, row)| is(text(row, "rs")));
-        those.map(|(_, _, row)| number(row, "amt").unsigned_abs()).sum()
-    };
-    let ledger = (units(&|_| true), units(&|state| state == "confirmed"));
-    let sums = (facts.sum("au"), facts.sum("cu") - facts.sum("tu"));
-    (ledger != sums).then(|| format!("the ledger has {ledger:?}, what happened sums to {sums:?}"))
 }
 
 /// The id of an event's subject as in [`Facts`]; `None` for an event that [`Facts`] does not note.
@@ -478,12 +448,4 @@ fn id_of(event: &Event) -> Option<String> {
         _ if name.starts_with("purser.payment.") || name.starts_with("purser.approval.") => member("transaction_id"),
         _ => None,
     }
-}
-
-fn sums_in(row: &Item) -> Sums {
-    let numbers = row.iter().filter_map(|(name, value)| match value {
-        AttributeValue::N(digits) => Some((name.clone(), digits.parse().expect("a number"))),
-        _ => None,
-    });
-    numbers.collect()
 }

@@ -42,7 +42,7 @@ pub use rng::Rng;
 pub use secrets_manager::SecretsManager;
 pub use ses::Ses;
 pub use sqs::Sqs;
-pub use streams::{Streams, counting};
+pub use streams::{Streams, journal_event, written_at};
 pub use template::{Route, Template};
 
 use axum::Router;

@@ -9,15 +9,20 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-/// The tables' streams, read from their beginnings. Clones share the position.
+/// The tables' streams, read from their beginnings: once to be published, and once for the journal. Clones share the
+/// positions.
 #[derive(Clone)]
 pub struct Streams(Arc<Shared>);
 
 struct Shared {
     database: Database,
-    /// The next shard iterator of each table.
-    places: Mutex<BTreeMap<String, String>>,
+    published: Mutex<Places>,
+    /// Held during the calls, so that whoever folds waits for what others are folding.
+    folded: tokio::sync::Mutex<Places>,
 }
+
+/// The next shard iterator of each table.
+type Places = BTreeMap<String, String>;
 
 /// The maximum number of records in a batch, as in the template's mappings.
 const BATCH: usize = 100;
@@ -26,18 +31,59 @@ impl Streams {
     /// The streams of these tables of the database.
     pub(crate) fn of(database: Database, tables: &[String]) -> Self {
         let places = tables.iter().map(|table| (table.clone(), beginning(&database, table)));
-        let places = Mutex::new(places.collect());
-        Self(Arc::new(Shared { database, places }))
+        let places: Places = places.collect();
+        Self(Arc::new(Shared {
+            database,
+            published: Mutex::new(places.clone()),
+            folded: tokio::sync::Mutex::new(places),
+        }))
     }
 
     /// The next records of each table as Lambda passes them to a function: up to `BATCH` records of one table.
     pub fn next_batches(&self) -> Vec<Vec<Value>> {
-        let mut places = self.0.places.lock().expect("not poisoned");
+        self.0.next_batches(&mut self.0.published.lock().expect("not poisoned"))
+    }
+
+    /// Passes the remaining records to a function. Each batch is passed as by the publishing mappings, with
+    /// `ReportBatchItemFailures` and `BisectBatchOnFunctionError`; and all are passed as in [`Self::fold`]. A batch that
+    /// fails `tries` times in a row is given up. Returns the number of records given up.
+    pub async fn deliver<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
+        let mut given_up = 0;
+        loop {
+            let batches = self.next_batches();
+            if batches.is_empty() {
+                return given_up + self.fold(tries, call).await;
+            }
+            for batch in batches {
+                given_up += deliver_batch(batch, tries, &call).await;
+            }
+        }
+    }
+
+    /// Passes the remaining records to a function as the journal's mappings do, with the shard that a tumbling window
+    /// names. A batch that fails `tries` times in a row is given up. Returns the number of records given up.
+    pub async fn fold<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
+        let mut places = self.0.folded.lock().await;
+        let mut given_up = 0;
+        loop {
+            let batches = self.0.next_batches(&mut places);
+            if batches.is_empty() {
+                return given_up;
+            }
+            for batch in batches {
+                given_up += deliver_window(journal_event(&batch, SHARD), tries, &call).await;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn next_batches(&self, places: &mut Places) -> Vec<Vec<Value>> {
         let mut batches = Vec::new();
         for (table, place) in places.iter_mut() {
             let request = json!({"ShardIterator": place, "Limit": BATCH});
             let request = serde_json::from_value(request).expect("a request");
-            let answer = self.0.database.get_records(request).expect("the stream is read");
+            let answer = self.database.get_records(request).expect("the stream is read");
             let answer = serde_json::to_value(&answer).expect("JSON");
             let next = answer["NextShardIterator"].as_str().expect("the stream goes on");
             next.clone_into(place);
@@ -50,42 +96,31 @@ impl Streams {
         }
         batches
     }
-
-    /// Passes the remaining records to a function. Each batch is passed as by the publishing mappings, with
-    /// `ReportBatchItemFailures` and `BisectBatchOnFunctionError`, and then as by the counting mappings, with the shard
-    /// that a tumbling window names. A batch that fails `tries` times in a row is given up. Returns the number of
-    /// records given up.
-    pub async fn deliver<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
-        let mut given_up = 0;
-        loop {
-            let batches = self.next_batches();
-            if batches.is_empty() {
-                return given_up;
-            }
-            for batch in batches {
-                let counted = counting(&batch, SHARD);
-                given_up += deliver_batch(batch, tries, &call).await;
-                given_up += deliver_window(counted, tries, &call).await;
-            }
-        }
-    }
 }
 
 /// The shard of every batch: each stream of the embedded database has a single one.
 const SHARD: &str = "shardId-00000001";
 
-/// A batch as a mapping with a tumbling window passes it (developer guide, "Implementing stateful `DynamoDB` stream
+/// A batch as a mapping of the journal passes it, with a tumbling window (developer guide, "Implementing stateful `DynamoDB` stream
 /// processing in Lambda").
 ///
 /// # Panics
 ///
 /// If the batch is empty.
-pub fn counting(records: &[Value], shard: &str) -> Value {
+pub fn journal_event(records: &[Value], shard: &str) -> Value {
     json!({
         "Records": records, "shardId": shard, "eventSourceARN": records[0]["eventSourceARN"],
         "window": {"start": "2026-11-21T00:00:00Z", "end": "2026-11-21T00:15:00Z"}, "state": {},
         "isFinalInvokeForWindow": false, "isWindowTerminatedEarly": false,
     })
+}
+
+/// The event, as if its records had been written at `at`, in seconds: the embedded database has a clock of its own.
+pub fn written_at(mut event: Value, at: u64) -> Value {
+    for record in event["Records"].as_array_mut().into_iter().flatten() {
+        record["dynamodb"]["ApproximateCreationDateTime"] = json!(at);
+    }
+    event
 }
 
 async fn deliver_window<F: Future<Output = Option<Value>>>(

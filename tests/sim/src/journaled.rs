@@ -1,0 +1,211 @@
+//! What the journal must be at the end of a run: an entry for each settlement and each decision, and their sums by day.
+//! It is read from the rows themselves, and not with the code under test.
+
+use crate::stored::StoredState;
+use crate::tables::{Item, Key, Rows, bytes, number, text};
+use crate::telling::owner;
+use dynoxide::types::AttributeValue;
+use miniz_oxide::inflate::decompress_to_vec_zlib;
+use purser_domain::{Day, Timestamp};
+use serde_json::{Value, json};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The attributes of an entry. An entry has those of them that its row has, unless [`entry_of`] says otherwise.
+const COPIED: [&str; 22] = [
+    "t", "kid", "svc", "op", "amt", "payto", "reason", "pver", "apid", "error", "rule", "host", "ms", "net", "wallet",
+    "vb", "rs", "txh", "blk", "settled", "result", "sid",
+];
+
+/// Sums as they are stored: a sum of zero is left out.
+type Sums = BTreeMap<&'static str, u64>;
+
+/// An agent's sums of a day: by service, which is empty for a payout, and the number of refusals by error.
+#[derive(Default)]
+struct OfAgent {
+    services: BTreeMap<String, Sums>,
+    reasons: BTreeMap<String, u64>,
+}
+
+/// The entry of a row: its attributes but for the key and the sequence number.
+fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, AttributeValue> {
+    let (_, agent) = key.0.split_once('#').expect("an agent");
+    let mut entry: BTreeMap<String, AttributeValue> = COPIED
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), row.get(*name)?.clone())))
+        .collect();
+    let mut set = |name: &str, value: &str| entry.insert(name.to_owned(), AttributeValue::S(value.to_owned()));
+    set("agent", agent);
+    set("name", text(stored.agent(agent).expect("its agent"), "name"));
+    if key.0.starts_with("S#") {
+        let is_payout = text(row, "kind") == "payout";
+        set("txid", text(row, "txid"));
+        set("result", if is_payout { "payout" } else { "allow" });
+        set("reason", if is_payout { "paid_out" } else { "x402_authorized" });
+    } else {
+        set("txid", &key.1);
+        if text(row, "result") == "take_back" {
+            set("reason", "confirmation_vanished");
+        }
+    }
+    // Only a payment that is confirmed now has a transaction, and so it is with a reverted confirmation.
+    if text(row, "rs") != "confirmed" {
+        for name in ["txh", "blk", "settled"] {
+            entry.remove(name);
+        }
+    }
+    entry
+}
+
+/// The rows of settlements and decisions.
+fn rows(stored: &StoredState) -> impl Iterator<Item = (&Key, &Item)> {
+    let decisions = stored.decisions.iter().map(|(key, row)| (key, &**row));
+    stored.all("S#", "").chain(decisions)
+}
+
+/// The differences between the journal and the rows, and between its sums and the rows.
+pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
+    let mut expected: BTreeMap<Key, BTreeMap<String, AttributeValue>> = BTreeMap::new();
+    for (key, row) in rows(stored) {
+        let entry = entry_of(stored, key, row);
+        let all = format!("J#{}", owner());
+        if !key.0.starts_with("S#") {
+            expected.insert((format!("{all}#R"), key.1.clone()), entry.clone());
+        }
+        expected.insert((all, key.1.clone()), entry);
+    }
+    let names: BTreeSet<&str> = COPIED.into_iter().chain(["agent", "name", "txid"]).collect();
+    let found: BTreeMap<Key, BTreeMap<String, AttributeValue>> = usage
+        .iter()
+        .filter(|((pk, _), _)| pk.starts_with("J#"))
+        .map(|(key, row)| {
+            let known = row.iter().filter(|(name, _)| names.contains(name.as_str()));
+            (
+                key.clone(),
+                known.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            )
+        })
+        .collect();
+    let keys: BTreeSet<&Key> = expected.keys().chain(found.keys()).collect();
+    let mut differences: Vec<String> = keys
+        .into_iter()
+        .filter(|key| expected.get(*key) != found.get(*key))
+        .map(|key| {
+            let (is, should) = (found.get(key), expected.get(key));
+            format!("the entry {key:?} is {is:?}, and its row says {should:?}")
+        })
+        .collect();
+    let (expected, found) = (sums_of(stored), stored_sums(usage));
+    let keys: BTreeSet<&Key> = expected.keys().chain(found.keys()).collect();
+    differences.extend(
+        keys.into_iter()
+            .filter(|key| expected.get(*key) != found.get(*key))
+            .map(|key| {
+                let (is, should) = (found.get(key), expected.get(key));
+                format!("the sums {key:?} are {is:?}, and the rows make {should:?}")
+            }),
+    );
+    differences
+}
+
+/// The sums by key, as JSON.
+fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
+    let mut days: BTreeMap<Day, BTreeMap<String, OfAgent>> = BTreeMap::new();
+    for (key, row) in rows(stored) {
+        let (_, agent) = key.0.split_once('#').expect("an agent");
+        let day = Day::of(Timestamp::from_micros(number(row, "t")).expect("an instant"));
+        let of_agent = days.entry(day).or_default().entry(agent.to_owned()).or_default();
+        let amount = number(row, "amt").unsigned_abs();
+        let service = text(row, "svc");
+        let sums: &[(&str, u64)] = match (text(row, "rs"), text(row, "result")) {
+            _ if service.is_empty() => &[],
+            ("confirmed", _) => &[("au", amount), ("cu", amount), ("an", 1)],
+            ("expired", _) => &[("au", amount), ("ru", amount), ("an", 1)],
+            ("authorized", _) => &[("au", amount), ("an", 1)],
+            (_, "block") => &[("bn", 1)],
+            (_, "escalate") => &[("en", 1)],
+            (_, "take_back") => &[("tu", amount)],
+            other => panic!("no decision: {other:?}"),
+        };
+        add(of_agent.services.entry(service.to_owned()).or_default(), sums);
+        if row.contains_key("error") {
+            *of_agent.reasons.entry(text(row, "error").to_owned()).or_default() += 1;
+        }
+    }
+    let pk = format!("O#{}", owner());
+    let mut found = BTreeMap::new();
+    for (day, agents) in days {
+        let mut items: BTreeMap<String, serde_json::Map<String, Value>> = BTreeMap::new();
+        let (mut total, mut services, mut reasons) = (Sums::new(), BTreeMap::new(), BTreeMap::<String, u64>::new());
+        let mut biggest = Vec::new();
+        for (agent, of_agent) in &agents {
+            let mut sum = Sums::new();
+            for (service, sums) in &of_agent.services {
+                let sums: Vec<(&'static str, u64)> = sums.iter().map(|(name, sum)| (*name, *sum)).collect();
+                add(&mut sum, &sums);
+                if !service.is_empty() {
+                    add(services.entry(service.clone()).or_default(), &sums);
+                }
+            }
+            for (reason, count) in &of_agent.reasons {
+                *reasons.entry(reason.clone()).or_default() += count;
+            }
+            let all: Vec<(&'static str, u64)> = sum.iter().map(|(name, sum)| (*name, *sum)).collect();
+            add(&mut total, &all);
+            biggest.push((agent.clone(), sum));
+            // The item is chosen by the last digit of the agent's id.
+            let digit = agent.chars().last().expect("a digit");
+            let json = json!({"s": of_agent.services, "w": of_agent.reasons});
+            items
+                .entry(format!("A#{day}#{digit}"))
+                .or_default()
+                .insert(agent.clone(), json);
+        }
+        biggest.retain(|(_, sums)| sums.contains_key("au"));
+        biggest.sort_by_key(|(agent, sums)| (Reverse(sums["au"]), agent.clone()));
+        biggest.truncate(10);
+        for (sk, item) in items {
+            found.insert((pk.clone(), sk), Value::Object(item));
+        }
+        let day_sums = json!({"t": total, "s": services, "w": reasons, "b": biggest, "n": agents.len()});
+        found.insert((pk.clone(), format!("D#{day}")), day_sums);
+    }
+    found
+}
+
+fn add(sums: &mut Sums, more: &[(&'static str, u64)]) {
+    for (name, more) in more.iter().filter(|(_, more)| *more > 0) {
+        *sums.entry(name).or_default() += more;
+    }
+}
+
+/// The stored sums by key, with what [`sums_of`] makes.
+fn stored_sums(usage: &Rows) -> BTreeMap<Key, Value> {
+    let of_owner = usage.iter().filter(|((pk, _), _)| pk.starts_with("O#"));
+    let sums = of_owner.map(|(key, row)| {
+        let packed = decompress_to_vec_zlib(bytes(row, "z")).expect("compressed sums");
+        let mut sums: Value = serde_json::from_slice(&packed).expect("JSON");
+        let keep = |sums: &mut Value, names: &[&str]| {
+            sums.as_object_mut()
+                .expect("an object")
+                .retain(|name, _| names.contains(&name.as_str()));
+        };
+        if key.1.starts_with("A#") {
+            for of_agent in sums.as_object_mut().expect("an object").values_mut() {
+                keep(of_agent, &["s", "w"]);
+                let reasons = &mut of_agent["w"];
+                if reasons.is_null() {
+                    *reasons = json!({});
+                }
+            }
+        } else {
+            keep(&mut sums, &["t", "s", "w", "b", "n"]);
+            for agent in sums["b"].as_array_mut().expect("agents") {
+                // The name in between is that of the entries.
+                agent.as_array_mut().expect("an agent").remove(1);
+            }
+        }
+        (key.clone(), sums)
+    });
+    sums.collect()
+}
