@@ -1,4 +1,4 @@
-//! `make bench`: the units of counting usage. It counts and does not time, so any build will do. The figures go to
+//! `make bench`: the units of the journal and its sums. It counts and does not time, so any build will do. The figures go to
 //! `target/bench/usage.jsonl`.
 
 #![expect(
@@ -10,10 +10,10 @@
     reason = "a bench stops where its ground is missing"
 )]
 
-#[path = "../tests/counting/mod.rs"]
-mod counting;
+#[path = "../tests/folding/mod.rs"]
+mod folding;
 
-use counting::{FLEETS, measure};
+use folding::{FLEETS, measure};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -22,19 +22,20 @@ use std::path::Path;
 async fn main() {
     let mut lines = Vec::new();
     for fleet in &FLEETS {
-        let counted = measure(fleet).await;
+        let folded = measure(fleet).await;
         let decimal = |hundredths: u64| format!("{}.{:02}", hundredths / 100, hundredths % 100);
         let line = json!({
-            "group": "counting usage",
+            "group": "the journal and its sums",
             "name": fleet.name,
             "cells": [
-                ["records of a batch", counted.records_of_a_batch.to_string()],
-                ["read units for a payment", decimal(counted.read)],
-                ["write units for a payment", decimal(counted.write)],
-                ["most writes of a row for a batch", counted.hottest.to_string()],
-                ["limit", format!("≤ {}", decimal(fleet.limit))],
+                ["records of a batch", folded.records_of_a_batch.to_string()],
+                ["read units for a payment", decimal(folded.read)],
+                ["write units for a payment", decimal(folded.write)],
+                ["most writes of an item of sums for a batch", folded.hottest.to_string()],
+                ["limit of write units", format!("≤ {}", decimal(fleet.limit))],
+                ["limit of read units", format!("≤ {}", decimal(fleet.read_limit))],
             ],
-            "over": counted.write > fleet.limit,
+            "over": folded.write > fleet.limit || folded.read > fleet.read_limit,
         });
         lines.push(line.to_string());
     }

@@ -1,72 +1,81 @@
-//! The write units of counting usage, for each payment of a fleet at 100 payments a second.
+//! The write units of the journal and its sums, for each payment of a fleet at 100 payments a second.
 
 #![allow(clippy::indexing_slicing, reason = "a JSON value has null for what it lacks")]
 
 use purser_api::{Boot, Clock, Env};
-use purser_domain::{Agent, AgentId, Amount, Day, PersonId, SettlementId};
+use purser_domain::{Agent, AgentId, Amount, Day, JournalEntry, PersonId, SettlementId};
 use purser_events::Events;
-use purser_store::{Claim, UsageTable};
+use purser_store::{Claim, Filter, JournalPart, PageRequest, UsageTable};
 use purser_testkit::{
-    Emulator, Proxy, ProxyConfig, USAGE, Units,
+    Emulator, Proxy, ProxyConfig, Rng, USAGE, Units,
     authorize::{Answer, Request, authorize},
-    counting, environment, sample,
+    environment, journal_event, sample,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, atomic::AtomicI64};
 use std::time::Duration;
+use uuid::Uuid;
 
-/// The agents and owners of the payments, and the limit on the cost of counting one payment.
+/// The agents and owners of the payments, and the limits on the cost of folding one payment.
 pub(crate) struct Fleet {
     pub(crate) name: &'static str,
     agents: u64,
     owners: u64,
+    payments: u64,
     /// The maximum write units per payment, in hundredths.
     pub(crate) limit: u64,
+    /// The maximum read units per payment, in hundredths.
+    pub(crate) read_limit: u64,
 }
 
-/// The fleets that are measured. Each agent pays in turn.
+/// The fleets that are measured. Each agent pays in turn. A payment costs one unit for its entry, and a share of the sums
+/// of its agent and of its day. The limits are what is measured, and little more.
 pub(crate) const FLEETS: [Fleet; 5] = [
-    fleet("10 agents of one owner", 10, 1, 10),
-    fleet("100 agents of one owner", 100, 1, 50),
-    fleet("100 agents of 100 owners", 100, 100, 60),
-    // One second of an owner with 1,000 payments a second: each payment is the only one in its agent's row.
-    fleet("1,000 agents of one owner", 1_000, 1, 220),
-    // Each payment is the only one in its two rows, that of the owner's day and that of its agent. A row in a
-    // transaction costs two units.
-    fleet("1,000 agents of 1,000 owners", 1_000, 1_000, 430),
+    fleet("10 agents of one owner", (10, 1, 2_000), (110, 10)),
+    fleet("100 agents of one owner", (100, 1, 2_000), (110, 30)),
+    fleet("100 agents of 100 owners", (100, 100, 2_000), (150, 90)),
+    // One second of an owner with 1,000 payments a second.
+    fleet("1,000 agents of one owner", (1_000, 1, 2_000), (120, 120)),
+    // Each payment is the only one of its agent and its owner in the batch.
+    fleet("1,000 agents of 1,000 owners", (1_000, 1_000, 1_000), (310, 410)),
 ];
 
-const fn fleet(name: &'static str, agents: u64, owners: u64, limit: u64) -> Fleet {
+const fn fleet(
+    name: &'static str,
+    (agents, owners, payments): (u64, u64, u64),
+    (limit, read_limit): (u64, u64),
+) -> Fleet {
     Fleet {
         name,
         agents,
         owners,
+        payments,
         limit,
+        read_limit,
     }
 }
 
 /// The measured units.
-pub(crate) struct Counted {
+pub(crate) struct Folded {
     /// The average number of records in a batch.
     pub(crate) records_of_a_batch: u64,
     /// The write units per payment, in hundredths.
     pub(crate) write: u64,
     /// The read units per payment, in hundredths.
     pub(crate) read: u64,
-    /// The most writes of one row of sums in a batch.
+    /// The most writes of one item of sums in a batch.
     pub(crate) hottest: usize,
 }
 
-/// The number of payments. Each is authorized and confirmed at once, which makes two records.
-const PAYMENTS: u64 = 2_000;
-/// The mapping's `BatchSize`, and Lambda's size limit of an event.
-const MOST_RECORDS: usize = 2_000;
+/// The records within the mapping's window, and Lambda's size limit of an event.
+const MOST_RECORDS: usize = 1_000;
 const MOST_BYTES: usize = 6_000_000;
 const SHARD: &str = "shardId-00000001";
 
-/// Counts the fleet's payments in full batches, as at 100 payments a second: 2,000 records in ten seconds.
-pub(crate) async fn measure(fleet: &Fleet) -> Counted {
+/// Folds the fleet's payments in full batches. At 100 payments a second the mapping's window of five seconds ends a batch
+/// at 1,000 records: each payment is authorized and confirmed at once, which makes two.
+pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let (emulator, streams) = Emulator::with_streams().await;
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
     let now = sample::start().after(sample::secs(60));
@@ -80,16 +89,22 @@ pub(crate) async fn measure(fleet: &Fleet) -> Counted {
     let events = Events::boot(Boot::new(env, clock)).unwrap();
 
     let ledger = emulator.ledger();
-    for n in 0..fleet.agents {
+    // Ids are random, since the sums are compressed.
+    let mut rng = Rng::of(42);
+    let ids: Vec<AgentId> = (0..fleet.agents)
+        .map(|_| AgentId::from_uuid(Uuid::from_u64_pair(rng.draw(), rng.draw())))
+        .collect();
+    for (id, n) in ids.iter().zip(0..) {
         let agent = Agent {
-            id: sample::agent_id(u128::from(n) + 1),
+            id: *id,
+            name: format!("Buyer {n}"),
             owner: owner(n % fleet.owners).to_string(),
             ..sample::agent(1, Vec::new())
         };
         ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     }
     // One payment, which is copied to make all others.
-    let (agent, service) = (sample::agent_id(1), sample::service_id(1));
+    let (agent, service) = (ids[0], sample::service_id(1));
     let enabled = sample::enabled(service, 1_000, 100);
     ledger.put_policy(agent, &enabled, &sample::audit()).await.unwrap();
     let request = Request::new(agent, service, 10, "key");
@@ -110,8 +125,8 @@ pub(crate) async fn measure(fleet: &Fleet) -> Counted {
 
     let mut batches: Vec<Vec<Value>> = vec![Vec::new()];
     let mut bytes = 0;
-    for n in 0..PAYMENTS {
-        let agent = sample::agent_id(u128::from(n % fleet.agents) + 1);
+    for n in 0..fleet.payments {
+        let agent = ids[usize::try_from(n % fleet.agents).unwrap()];
         let id = SettlementId::at(sample::start(), n.to_be_bytes());
         for (index, record) in records.iter().enumerate() {
             let record = copy(record, agent, id, 2 * n + u64::try_from(index).unwrap() + 1);
@@ -126,7 +141,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Counted {
     }
     proxy.calls().take();
     for batch in &batches {
-        let event = counting(batch, SHARD);
+        let event = journal_event(batch, SHARD);
         let answer = events.call(&event, Duration::from_secs(55)).await.unwrap();
         assert!(answer["state"].is_object());
     }
@@ -134,30 +149,42 @@ pub(crate) async fn measure(fleet: &Fleet) -> Counted {
     let units = Units::of(&calls);
     let mut writes: HashMap<String, usize> = HashMap::new();
     for call in &calls {
-        for action in call.request["TransactItems"].as_array().into_iter().flatten() {
-            let key = &action["Update"]["Key"];
-            if key["pk"]["S"].as_str().is_some_and(|pk| pk.starts_with("O#")) {
-                *writes.entry(key.to_string()).or_default() += 1;
-            }
+        let item = &call.request["Item"];
+        if item["pk"]["S"].as_str().is_some_and(|pk| pk.starts_with("O#")) {
+            *writes.entry(format!("{} {}", item["pk"], item["sk"])).or_default() += 1;
         }
     }
 
-    // All payments were counted, so the cost is not low because of omissions.
+    // All payments are in the journal and its sums, so the cost is not low because of omissions.
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
     let day = Day::of(sample::start());
-    let mut sum = Amount::ZERO;
-    for n in 0..fleet.owners {
-        for (_, sums, _) in usage.by_day(&owner(n), day, day).await.unwrap() {
-            assert_eq!(sums.authorized, sums.confirmed);
-            sum = sum.plus(sums.confirmed).unwrap();
+    let (mut sum, mut entries) = (Amount::ZERO, 0);
+    // Of many owners a tenth is checked.
+    let tenth = if fleet.owners > 100 { 10 } else { 1 };
+    let checked = fleet.payments / tenth;
+    for n in (0..fleet.owners).step_by(usize::try_from(tenth).unwrap()) {
+        for (_, sums) in usage.days(&owner(n), day, day).await.unwrap() {
+            assert_eq!(sums.total.authorized, sums.total.confirmed);
+            sum = sum.plus(sums.total.confirmed).unwrap();
+        }
+        let mut before = None;
+        loop {
+            let none = None::<fn(&JournalEntry) -> Filter>;
+            let slice = PageRequest { before, limit: 99 };
+            let page = usage.journal(&owner(n), JournalPart::All, slice, none).await.unwrap();
+            entries += u64::try_from(page.items.len()).unwrap();
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
         }
     }
-    assert_eq!(sum.units(), PAYMENTS * 10);
-    Counted {
-        records_of_a_batch: 2 * PAYMENTS / u64::try_from(batches.len()).unwrap(),
+    assert_eq!((sum.units(), entries), (checked * 10, checked));
+    Folded {
+        records_of_a_batch: 2 * fleet.payments / u64::try_from(batches.len()).unwrap(),
         // The units are in tenths.
-        write: units.write * 10 / PAYMENTS,
-        read: units.read * 10 / PAYMENTS,
+        write: units.write * 10 / fleet.payments,
+        read: units.read * 10 / fleet.payments,
         hottest: writes.into_values().max().unwrap().div_ceil(batches.len()),
     }
 }
@@ -169,7 +196,10 @@ fn owner(n: u64) -> PersonId {
 fn copy(record: &Value, agent: AgentId, id: SettlementId, place: u64) -> Value {
     let mut record = record.clone();
     let stream = &mut record["dynamodb"];
-    stream["SequenceNumber"] = json!(format!("{place:021}"));
+    stream["SequenceNumber"] = json!(format!(
+        "{:027}",
+        4_421_584_500_000_000_000_000_000 + u128::from(place) * 982_451_653
+    ));
     for image in ["Keys", "OldImage", "NewImage"] {
         if stream[image].is_object() {
             stream[image]["pk"] = json!({"S": format!("S#{agent}")});

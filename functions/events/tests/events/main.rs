@@ -1,0 +1,13 @@
+//! The tables' streams are published and folded into the journal once, despite failures, repetitions and reordering.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+mod published;
+mod world;

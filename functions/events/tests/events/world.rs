@@ -1,0 +1,372 @@
+//! The function, a database with streams and a bus, each behind a proxy; and the stores that write the tables.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_api::{Boot, Clock, Env};
+use purser_domain::{
+    Agent, AgentStatus, Amount, ApprovalResolution, Day, Event, EventKind, JournalEntry, PersonId, SettlementId,
+    Timestamp, TransactionId, UsageTotals,
+};
+use purser_events::Events;
+use purser_store::{
+    ApprovalDecision, Claim, DaySums, Filter, JournalPart, Ledger, Moved, Page, PageRequest, UsageTable,
+};
+use purser_testkit::{
+    DECISIONS, Emulator, EventBus, Fate, LEDGER, Proxy, ProxyConfig, Streams, USAGE,
+    authorize::{Answer, Request, authorize},
+    client, environment,
+    invariants::scan,
+    journal_event, sample,
+};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::time;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+const BUS: &str = "purser";
+/// The number of calls after which a fault has ended in every test.
+const TRIES: u32 = 5;
+pub(crate) const TIME: time::Duration = time::Duration::from_secs(30);
+/// The shard of each table's stream, in tests with one shard.
+pub(crate) const SHARD: &str = "shardId-00000001";
+/// The answer to a batch that was folded.
+pub(crate) const FOLDED: &str = r#"{"batchItemFailures":[],"state":{}}"#;
+
+pub(crate) struct World {
+    pub(crate) emulator: Emulator,
+    pub(crate) ledger: Ledger,
+    streams: Streams,
+    pub(crate) bus: EventBus,
+    pub(crate) proxies: [Proxy; 2],
+    pub(crate) events: Events,
+    pub(crate) usage: UsageTable,
+    /// The function's clock, in microseconds.
+    pub(crate) clock: Arc<AtomicI64>,
+}
+
+pub(crate) fn owner() -> PersonId {
+    PersonId::of("https://issuer.example", "ann")
+}
+
+pub(crate) fn at(secs: u32) -> Timestamp {
+    sample::start().after(sample::secs(secs))
+}
+
+/// The agent of every world.
+pub(crate) fn agent(version: u64, status: AgentStatus) -> Agent {
+    Agent {
+        owner: owner().to_string(),
+        version,
+        status,
+        ..sample::agent(1, Vec::new())
+    }
+}
+
+impl World {
+    /// Starts a world with an agent of [`owner`], which may spend 1,000 a day and needs an approval above 100.
+    pub(crate) async fn start() -> Self {
+        let (emulator, streams) = Emulator::with_streams().await;
+        let bus = EventBus::new(BUS);
+        let proxies = [
+            Proxy::start(emulator.url.clone(), ProxyConfig::default()).await,
+            Proxy::start(bus.serve().await, ProxyConfig::default()).await,
+        ];
+        let clock = Arc::new(AtomicI64::new(at(3_600).micros()));
+        let variables = environment(&proxies[0].url, "http://127.0.0.1:9").chain([
+            ("EVENTBRIDGE_ENDPOINT", proxies[1].url.clone()),
+            ("EVENT_BUS", BUS.to_owned()),
+            ("STACK", "test".to_owned()),
+            ("NETWORK", "base-sepolia".to_owned()),
+        ]);
+        let env: Env = variables.collect();
+        let events = Events::boot(Boot::new(env, Clock::still(Arc::clone(&clock)))).unwrap();
+        let world = Self {
+            ledger: emulator.ledger(),
+            usage: UsageTable::new(emulator.client.clone(), USAGE),
+            emulator,
+            streams,
+            bus,
+            proxies,
+            events,
+            clock,
+        };
+        let created = agent(1, AgentStatus::Active);
+        world.ledger.create_agent(&created, &sample::audit()).await.unwrap();
+        let enabled = sample::enabled(sample::service_id(1), 1_000, 100);
+        let agent = sample::agent_id(1);
+        world
+            .ledger
+            .put_policy(agent, &enabled, &sample::audit())
+            .await
+            .unwrap();
+        world
+    }
+
+    pub(crate) async fn pay(&self, amount: u64, key: &str) -> Answer {
+        self.pay_at(amount, key, at(0)).await
+    }
+
+    pub(crate) async fn pay_at(&self, amount: u64, key: &str, now: Timestamp) -> Answer {
+        let request = Request::new(sample::agent_id(1), sample::service_id(1), amount, key);
+        authorize(&self.ledger, &request, now).await.unwrap()
+    }
+
+    pub(crate) async fn paid(&self, amount: u64, key: &str) -> SettlementId {
+        self.paid_at(amount, key, at(0)).await
+    }
+
+    pub(crate) async fn paid_at(&self, amount: u64, key: &str, now: Timestamp) -> SettlementId {
+        match self.pay_at(amount, key, now).await {
+            Answer::Allowed(id) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn confirm(&self, id: SettlementId, byte: u8, now: Timestamp) {
+        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let transfer = sample::transfer(&settlement, sample::tx_hash(byte));
+        let confirmed = self.ledger.confirm(&settlement, &transfer, Claim::Transaction, now);
+        confirmed.await.unwrap();
+    }
+
+    pub(crate) async fn take_back(&self, id: SettlementId) {
+        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let decision = TransactionId::at(at(20), getrandom::u64().unwrap().to_be_bytes());
+        let gone = sample::transfer_gone(&settlement);
+        let moved = self.ledger.revert_confirmation(&settlement, &gone, decision, at(20));
+        assert!(matches!(moved.await.unwrap(), Moved::Done(_)));
+    }
+
+    pub(crate) async fn release(&self, id: SettlementId) {
+        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let unusable = sample::unusable(&settlement);
+        let moved = self.ledger.release(&settlement, &unusable);
+        assert!(matches!(moved.await.unwrap(), Moved::Done(_)));
+    }
+
+    /// Makes payments with every result, one of them confirmed twice; one block; and one escalation that is approved
+    /// and used.
+    pub(crate) async fn live(&self) {
+        let confirmed = self.paid(10, "confirmed").await;
+        self.confirm(confirmed, 1, at(10)).await;
+        let released = self.paid(20, "released").await;
+        self.release(released).await;
+        let taken_back = self.paid(30, "taken back").await;
+        self.confirm(taken_back, 2, at(11)).await;
+        self.take_back(taken_back).await;
+        self.confirm(taken_back, 2, at(30)).await;
+        self.paid(40, "open").await;
+        assert_eq!(self.pay(5_000, "blocked").await, Answer::Blocked);
+        let Answer::Waits(approval) = self.pay(150, "asked").await else {
+            panic!()
+        };
+        let ruling = ApprovalResolution {
+            at: at(40),
+            by: owner().to_string(),
+            note: Some("no body of mine".to_owned()),
+        };
+        let audit = sample::audit();
+        let decided = self
+            .ledger
+            .resolve_approval(approval, ApprovalDecision::Approve, &ruling, &audit);
+        decided.await.unwrap();
+        let retry = Request {
+            approval: Some(approval),
+            ..Request::new(sample::agent_id(1), sample::service_id(1), 150, "asked")
+        };
+        let used = authorize(&self.ledger, &retry, at(50)).await.unwrap();
+        assert!(matches!(used, Answer::Allowed(_)), "{used:?}");
+    }
+
+    pub(crate) async fn call(&self, event: Value) -> Option<Value> {
+        self.events.call(&event, TIME).await.ok()
+    }
+
+    /// Passes a batch to the function as the journal's mapping does.
+    pub(crate) async fn fold(&self, shard: &str, batch: &[Value]) -> Option<Value> {
+        self.call(journal_event(batch, shard)).await
+    }
+
+    /// Passes a batch to the function as both mappings do; returns the answer to the publishing mapping.
+    pub(crate) async fn pass(&self, batch: &[Value]) -> Option<Value> {
+        self.fold(SHARD, batch).await?;
+        self.call(json!({"Records": batch})).await
+    }
+
+    pub(crate) async fn deliver(&self) -> usize {
+        self.streams.deliver(TRIES, |event| self.call(event)).await
+    }
+
+    /// All records of the streams so far.
+    pub(crate) fn records(&self) -> Vec<Vec<Value>> {
+        let batches = std::iter::from_fn(|| Some(self.streams.next_batches()).filter(|batches| !batches.is_empty()));
+        batches.flatten().collect()
+    }
+
+    /// The published events without duplicates, in the order of the bus.
+    pub(crate) fn told(&self) -> Vec<Event> {
+        let mut seen = BTreeSet::new();
+        let mut events = Vec::new();
+        for entry in self.bus.taken() {
+            let event = Event::parse(entry.detail.to_string().as_bytes()).expect("one of our events");
+            assert_eq!(
+                (entry.source.as_str(), entry.detail_type.as_str()),
+                ("purser:test", event.kind().name())
+            );
+            if seen.insert(event.id()) {
+                events.push(event);
+            }
+        }
+        events
+    }
+
+    pub(crate) fn kinds(&self) -> BTreeMap<&'static str, usize> {
+        let mut kinds = BTreeMap::new();
+        for event in self.told() {
+            *kinds.entry(event.kind().name()).or_default() += 1;
+        }
+        kinds
+    }
+
+    /// A page of the owner's journal without a filter.
+    pub(crate) async fn page(&self, part: JournalPart, before: Option<Uuid>, limit: u32) -> Page<JournalEntry, Uuid> {
+        let none = None::<fn(&JournalEntry) -> Filter>;
+        let slice = PageRequest { before, limit };
+        self.usage.journal(&owner(), part, slice, none).await.unwrap()
+    }
+
+    /// The owner's journal.
+    pub(crate) async fn journal(&self, part: JournalPart) -> Vec<JournalEntry> {
+        let page = self.page(part, None, 100).await;
+        assert_eq!(page.next, None);
+        page.items
+    }
+
+    /// The owner's sums of all days.
+    pub(crate) async fn days(&self) -> BTreeMap<Day, DaySums> {
+        let (first, last) = (Day::of(at(0)).minus(10), Day::of(at(0)).plus(10));
+        let days = self.usage.days(&owner(), first, last).await.unwrap();
+        days.into_iter().collect()
+    }
+
+    /// The owner's sums over all days, which are the same by agent.
+    pub(crate) async fn sums(&self) -> UsageTotals {
+        let (first, last) = (Day::of(at(0)).minus(10), Day::of(at(0)).plus(10));
+        let by_agent = self.usage.by_agent(&owner(), first, last).await.unwrap();
+        let total = |sums: Vec<UsageTotals>| sums.into_iter().fold(UsageTotals::default(), UsageTotals::plus);
+        let sums = total(self.days().await.into_values().map(|sums| sums.total).collect());
+        assert_eq!(total(by_agent.into_values().collect()), sums);
+        sums
+    }
+
+    /// Asserts that the journal has an entry for each decision in the ledger, and that its sums are those of the entries.
+    pub(crate) async fn assert_folded(&self) {
+        let decisions = self.ledger.decisions(sample::agent_id(1), None, 100).await.unwrap();
+        let name = agent(1, AgentStatus::Active).name;
+        let expected: Vec<JournalEntry> = decisions.iter().map(|one| JournalEntry::of(one, &name)).collect();
+        assert_eq!(self.journal(JournalPart::All).await, expected);
+        let refusals: Vec<JournalEntry> = expected.iter().filter(|one| one.payment.is_none()).cloned().collect();
+        assert_eq!(self.journal(JournalPart::Refusals).await, refusals);
+
+        let mut days: BTreeMap<Day, DaySums> = BTreeMap::new();
+        for entry in &expected {
+            let day = days.entry(entry.day()).or_default();
+            day.total = day.total.plus(entry.sums());
+            if let Some(service) = entry.service {
+                let of_service = day.services.entry(service).or_default();
+                *of_service = of_service.plus(entry.sums());
+            }
+            if let Some(refusal) = &entry.refusal {
+                *day.reasons.entry(refusal.error.clone()).or_default() += 1;
+            }
+            day.agents = 1;
+        }
+        let found: BTreeMap<Day, DaySums> = self.days().await;
+        let without = |day: DaySums| DaySums {
+            biggest: Vec::new(),
+            ..day
+        };
+        let found_without: BTreeMap<_, _> = found
+            .clone()
+            .into_iter()
+            .map(|(day, sums)| (day, without(sums)))
+            .collect();
+        assert_eq!(found_without, days);
+        for sums in found.into_values() {
+            let spent = !sums.total.authorized.is_zero();
+            let biggest: Vec<_> = sums.biggest.iter().map(|one| (one.agent, one.sums)).collect();
+            let expected: Vec<_> = spent.then_some((sample::agent_id(1), sums.total)).into_iter().collect();
+            assert_eq!(biggest, expected);
+        }
+    }
+
+    /// Asserts that the events and the journal have what [`World::live`] made.
+    pub(crate) async fn assert_told_and_folded(&self) {
+        self.assert_folded().await;
+        let sums = self.sums().await;
+        let units = [sums.authorized, sums.confirmed, sums.released, sums.taken_back].map(Amount::units);
+        assert_eq!(units, [250, 40, 20, 30]);
+        assert_eq!((sums.allowed, sums.blocked, sums.escalated), (5, 1, 1));
+        let expected = [
+            (EventKind::AgentCreated, 1),
+            (EventKind::KeyCreated, 1),
+            (EventKind::PolicyChanged, 1),
+            (EventKind::PaymentAuthorized, 5),
+            (EventKind::PaymentConfirmed, 3),
+            (EventKind::PaymentReleased, 1),
+            (EventKind::PaymentTakenBack, 1),
+            (EventKind::PaymentRefused, 1),
+            (EventKind::PaymentEscalated, 1),
+            (EventKind::ApprovalAsked, 1),
+            (EventKind::ApprovalDecided, 1),
+            (EventKind::ApprovalUsed, 1),
+        ];
+        let expected: BTreeMap<_, _> = expected.map(|(kind, count)| (kind.name(), count)).into();
+        assert_eq!(self.kinds(), expected);
+    }
+
+    /// The rows of the usage table whose partition key has this prefix.
+    pub(crate) async fn rows(&self, prefix: &str) -> Rows {
+        let rows = scan(&self.emulator.client, USAGE, None).await.into_iter();
+        let text = |row: &HashMap<String, AttributeValue>, name: &str| row[name].as_s().unwrap().clone();
+        let rows = rows.map(|row| ((text(&row, "pk"), text(&row, "sk")), row.into_iter().collect()));
+        rows.filter(|((pk, _), _): &(RowKey, Row)| pk.starts_with(prefix))
+            .collect()
+    }
+
+    /// Makes each of the proxies silent from the n-th call on, counted from zero and twice for each call: before it is
+    /// carried out, and after. Returns what notifies of the first such call.
+    pub(crate) fn kill_at(&self, moment: usize) -> Arc<Notify> {
+        let (moments, kill) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        for proxy in &self.proxies {
+            let (moments, kill) = (Arc::clone(&moments), Arc::clone(&kill));
+            proxy.follow(move |_| {
+                if moments.fetch_add(1, SeqCst) == moment {
+                    kill.notify_one();
+                    return Fate::Silence;
+                }
+                Fate::PassOn
+            });
+        }
+        kill
+    }
+
+    pub(crate) fn behave(&self) {
+        for proxy in &self.proxies {
+            proxy.behave();
+        }
+    }
+
+    /// The ledger and the usage table behind the first proxy.
+    pub(crate) fn behind(&self) -> (Ledger, UsageTable) {
+        let client = client(&self.proxies[0].url);
+        let ledger = Ledger::new(client.clone(), LEDGER.to_owned(), DECISIONS.to_owned());
+        (ledger, UsageTable::new(client, USAGE))
+    }
+}
+
+pub(crate) type RowKey = (String, String);
+pub(crate) type Row = BTreeMap<String, AttributeValue>;
+pub(crate) type Rows = BTreeMap<RowKey, Row>;
