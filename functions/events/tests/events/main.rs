@@ -9,5 +9,7 @@
     reason = "a test stops where its ground is missing"
 )]
 
+mod journal;
 mod published;
+mod rebuild;
 mod world;

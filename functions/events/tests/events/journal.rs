@@ -1,0 +1,658 @@
+//! Changes are folded into the journal once, in whatever batches their records come.
+
+use crate::world::{FOLDED, RowKey, SHARD, TIME, World, agent, at, owner};
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{
+    Agent, AgentId, AgentStatus, Amount, Day, DecisionResult, JournalEntry, PersonId, SettlementId, SettlementState,
+    Timestamp, UsageTotals,
+};
+use purser_store::{Change, Filter, JournalChange, JournalPart, PageRequest, SequenceNumber};
+use purser_testkit::{DECISIONS, Fate, LEDGER, Moment, USAGE, authorize::Answer, journal_event, sample};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use tokio::sync::Notify;
+
+const DAY: u32 = 86_400;
+
+/// A state by the letter with which these tests write it.
+fn letter(entry: &JournalEntry) -> &'static str {
+    match (entry.state(), entry.result) {
+        (Some(SettlementState::Authorized), _) => "authorized",
+        (Some(SettlementState::Confirmed { .. }), _) => "confirmed",
+        (Some(SettlementState::Expired), _) => "released",
+        (None, DecisionResult::Block) => "blocked",
+        (None, DecisionResult::Escalate) => "escalated",
+        (None, DecisionResult::RevertConfirmation) => "reverted",
+        (None, DecisionResult::Allow | DecisionResult::Payout) => panic!("{entry:?}"),
+    }
+}
+
+impl World {
+    /// Passes the remaining records to the function, and then checks the journal. Returns its entries, oldest first.
+    async fn folded(&self) -> Vec<(u64, &'static str)> {
+        for batch in self.records() {
+            self.fold(SHARD, &batch).await.unwrap();
+        }
+        self.assert_folded().await;
+        let entries = self.journal(JournalPart::All).await.into_iter().rev();
+        entries.map(|entry| (entry.amount.units(), letter(&entry))).collect()
+    }
+}
+
+/// The order is that of the decisions, whenever their states changed.
+#[tokio::test]
+async fn entries_are_in_the_order_of_time_with_the_present_state() {
+    let world = World::start().await;
+    let first = world.paid_at(10, "first", at(0)).await;
+    assert_eq!(world.folded().await, [(10, "authorized")]);
+    world.confirm(first, 1, at(1)).await;
+    let second = world.paid_at(20, "second", at(2)).await;
+    assert_eq!(world.folded().await, [(10, "confirmed"), (20, "authorized")]);
+    assert_eq!(world.pay_at(5_000, "blocked", at(3)).await, Answer::Blocked);
+    assert!(matches!(world.pay_at(150, "asked", at(4)).await, Answer::Waits(_)));
+    let third = world.paid_at(30, "third", at(5)).await;
+    world.take_back(first).await;
+    world.release(second).await;
+    let refused = [(5_000, "blocked"), (150, "escalated")];
+    let expected = [
+        &[(10, "authorized"), (20, "released")][..],
+        &refused,
+        &[(30, "authorized"), (10, "reverted")],
+    ];
+    assert_eq!(world.folded().await, expected.concat());
+    // The reverted confirmation is made again, and a released payment is confirmed late.
+    world.confirm(first, 1, at(DAY)).await;
+    world.confirm(second, 2, at(DAY)).await;
+    world.confirm(third, 3, at(2 * DAY)).await;
+    let expected = [
+        &[(10, "confirmed"), (20, "confirmed")][..],
+        &refused,
+        &[(30, "confirmed"), (10, "reverted")],
+    ];
+    assert_eq!(world.folded().await, expected.concat());
+    let confirmed = &world.journal(JournalPart::All).await[5];
+    let SettlementState::Confirmed {
+        tx_hash, settled_at, ..
+    } = confirmed.state().unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!((*tx_hash, *settled_at), (sample::tx_hash(1), at(DAY)));
+    assert_eq!(confirmed.settlement(), Some(first));
+    // All of it counts on the day of the decisions.
+    let days = world.days().await;
+    assert_eq!(days.keys().copied().collect::<Vec<_>>(), [Day::of(at(0))]);
+    let sums = days[&Day::of(at(0))].total;
+    assert_eq!(
+        (sums.authorized, sums.confirmed),
+        (sample::units(60), sample::units(60))
+    );
+    assert_eq!((sums.released, sums.taken_back), (Amount::ZERO, sample::units(10)));
+}
+
+#[tokio::test]
+async fn an_entry_counts_on_the_day_of_its_decision() {
+    let world = World::start().await;
+    // Two days that end and begin within two seconds.
+    let midnight = Day::of(at(0)).plus(1).start();
+    let before = world.paid_at(10, "before", midnight.before(sample::secs(1))).await;
+    let after = world.paid_at(20, "after", midnight).await;
+    world.confirm(before, 1, midnight.after(sample::secs(5))).await;
+    world.release(after).await;
+    world.folded().await;
+    let days = world.days().await;
+    let sums = [Day::of(at(0)), Day::of(at(0)).plus(1)].map(|day| days[&day].total);
+    assert_eq!(sums.map(|sums| sums.authorized.units()), [10, 20]);
+    assert_eq!(sums.map(|sums| sums.confirmed.units()), [10, 0]);
+    assert_eq!(sums.map(|sums| sums.released.units()), [0, 20]);
+}
+
+/// Refusals, escalations and reverted confirmations are also in a part of their own.
+#[tokio::test]
+async fn refusals_are_in_both_parts() {
+    let world = World::start().await;
+    world.live().await;
+    world.folded().await;
+    let of = async |part| -> BTreeMap<&'static str, usize> {
+        let mut found = BTreeMap::new();
+        for entry in world.journal(part).await {
+            *found.entry(letter(&entry)).or_default() += 1;
+        }
+        found
+    };
+    let refusals = [("blocked", 1), ("escalated", 1), ("reverted", 1)];
+    assert_eq!(of(JournalPart::Refusals).await, refusals.into());
+    let payments = [("authorized", 2), ("confirmed", 2), ("released", 1)];
+    assert_eq!(
+        of(JournalPart::All).await,
+        refusals.into_iter().chain(payments).collect()
+    );
+}
+
+impl World {
+    /// Folds `count` payments of the agent, one a second, that are copies of one payment. Returns its change.
+    async fn many(&self, count: u32) -> JournalChange {
+        self.paid(10, "copied").await;
+        let batches = self.records();
+        let changes = batches.iter().flatten().filter_map(|record| Change::parse(record).ok());
+        let mut changes = changes.filter_map(|change| self.ledger.journal_change(&change).unwrap());
+        let change = changes.next().unwrap();
+        let owners = self.ledger.owners(&[sample::agent_id(1)].into()).await.unwrap();
+        let copies = (0..count).map(|n| copy(&change, sample::agent_id(1), n));
+        self.usage.fold(copies.collect(), &owners).await.unwrap();
+        change
+    }
+}
+
+/// A copy of the change of an authorized payment: `n` seconds later, of the amount `n + 1`.
+fn copy(change: &JournalChange, agent: AgentId, n: u32) -> JournalChange {
+    let mut copy = change.clone();
+    let purser_domain::LoggedDecision::Allowed(settlement) = &mut copy.new else {
+        panic!("{change:?}")
+    };
+    let terms = &mut settlement.terms;
+    terms.agent = agent;
+    terms.authorized_at = at(n);
+    terms.id = SettlementId::at(at(n), u64::from(n).to_be_bytes());
+    terms.amount = sample::units(u64::from(n) + 1);
+    copy.agent = agent;
+    copy.sequence = SequenceNumber::parse(&(n + 1).to_string()).unwrap();
+    copy
+}
+
+/// A filtered page reads at most 160 entries, so it may be empty and still be followed by another.
+#[tokio::test]
+async fn pages_have_every_matching_entry_once_in_order() {
+    let world = World::start().await;
+    world.many(500).await;
+    let all: Vec<u64> = (1..=500).rev().collect();
+    for limit in [1, 7, 99] {
+        let (mut found, mut before, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = world.page(JournalPart::All, before, limit).await;
+            found.extend(page.items.iter().map(|entry| entry.amount.units()));
+            pages += 1;
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!((found, pages), (all.clone(), 500_u32.div_ceil(limit)), "{limit}");
+    }
+    let keep = |entry: &JournalEntry| match entry.amount.units() {
+        ..=9 => Filter::Stop,
+        amount => Filter::by(amount % 200 < 5),
+    };
+    let (mut found, mut before, mut pages) = (Vec::new(), None, Vec::new());
+    loop {
+        let slice = PageRequest { before, limit: 4 };
+        world.proxies[0].calls().take();
+        let (_, usage) = world.behind();
+        let page = usage
+            .journal(&owner(), JournalPart::All, slice, Some(keep))
+            .await
+            .unwrap();
+        assert!(world.proxies[0].calls().take().len() <= 2);
+        pages.push(page.items.len());
+        found.extend(page.items.into_iter().map(|entry| entry.amount.units()));
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, [404, 403, 402, 401, 400, 204, 203, 202, 201, 200]);
+    assert!(
+        pages.contains(&0) || pages.iter().filter(|found| **found < 4).count() > 1,
+        "{pages:?}"
+    );
+    // Another owner's journal is another list.
+    let other = PersonId::of("https://issuer.example", "bob");
+    let slice = PageRequest { before: None, limit: 4 };
+    let page = world
+        .usage
+        .journal(&other, JournalPart::All, slice, Some(keep))
+        .await
+        .unwrap();
+    assert_eq!(page, purser_store::Page::default());
+}
+
+#[tokio::test]
+async fn a_day_names_its_biggest_agents_and_all_services() {
+    let world = World::start().await;
+    let change = world.many(0).await;
+    let agents: BTreeSet<AgentId> = (1..=12).map(sample::agent_id).collect();
+    for id in agents.iter().skip(1) {
+        let agent = Agent {
+            id: *id,
+            name: format!("agent {id}"),
+            ..agent(1, AgentStatus::Active)
+        };
+        world.ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    }
+    let owners = world.ledger.owners(&agents).await.unwrap();
+    let copies = (1..=12_u32).map(|n| {
+        let mut copy = copy(&change, sample::agent_id(n.into()), n);
+        let purser_domain::LoggedDecision::Allowed(settlement) = &mut copy.new else {
+            panic!()
+        };
+        let purser_domain::Purpose::Purchase(purchase) = &mut settlement.terms.purpose else {
+            panic!()
+        };
+        purchase.service = sample::service_id(u128::from(n % 3));
+        copy
+    });
+    world.usage.fold(copies.collect(), &owners).await.unwrap();
+    let day = &world.days().await[&Day::of(at(0))];
+    assert_eq!((day.agents, day.total.allowed), (12, 12));
+    let biggest = day
+        .biggest
+        .iter()
+        .map(|one| (one.agent, one.name.clone(), one.sums.authorized.units()));
+    let biggest: Vec<_> = biggest.collect();
+    let expected = (3..=12_u32).rev().map(|n| {
+        let id = sample::agent_id(n.into());
+        (id, format!("agent {id}"), u64::from(n) + 1)
+    });
+    let expected: Vec<_> = expected.collect();
+    assert_eq!(biggest, expected);
+    let services: Vec<_> = day.services.values().map(|sums| sums.allowed).collect();
+    assert_eq!(services, [4, 4, 4]);
+    let by_agent = world
+        .usage
+        .by_agent(&owner(), Day::of(at(0)), Day::of(at(0)))
+        .await
+        .unwrap();
+    assert_eq!(by_agent.len(), 12);
+}
+
+/// Replays use other batch boundaries, and one comes three days later.
+#[tokio::test]
+async fn replayed_records_of_a_shard_are_folded_once() {
+    let world = World::start().await;
+    world.live().await;
+    let batches = world.records();
+    for batch in &batches {
+        world.call(json!({"Records": batch})).await.unwrap();
+        // Single records, then groups of three from the middle, then doubled, then the whole batch.
+        for record in batch {
+            world.fold(SHARD, std::slice::from_ref(record)).await.unwrap();
+        }
+        for records in batch[batch.len() / 2..].chunks(3) {
+            world.fold(SHARD, records).await.unwrap();
+        }
+        let doubled: Vec<Value> = batch.iter().chain(batch).cloned().collect();
+        for records in [&doubled, batch] {
+            let answer = world.fold(SHARD, records).await.unwrap();
+            assert_eq!(answer.to_string(), FOLDED);
+        }
+    }
+    world.assert_told_and_folded().await;
+    world.clock.store(at(3 * DAY).micros(), SeqCst);
+    let before = [world.rows("J#").await, world.rows("O#").await];
+    for batch in &batches {
+        world.fold(SHARD, batch).await.unwrap();
+    }
+    assert_eq!(
+        [world.rows("J#").await, world.rows("O#").await],
+        before,
+        "nothing is written again"
+    );
+}
+
+/// The records of a batch come in any order, of both tables' streams whichever is first, and single or together.
+#[tokio::test]
+async fn batches_of_different_shards_come_in_any_order() {
+    for ledger_first in [false, true] {
+        for size in [1, 3, 100] {
+            let world = World::start().await;
+            world.live().await;
+            let mut batches = world.records();
+            let of = |batch: &Vec<Value>, table: &str| {
+                let arn = batch[0]["eventSourceARN"].as_str().unwrap();
+                arn.contains(&format!("/{table}/"))
+            };
+            batches.retain(|batch| of(batch, LEDGER) || of(batch, DECISIONS));
+            batches.sort_by_key(|batch| of(batch, LEDGER) != ledger_first);
+            for batch in &batches {
+                for records in batch.chunks(size) {
+                    let mut records = records.to_vec();
+                    records.reverse();
+                    world.fold(SHARD, &records).await.unwrap();
+                }
+            }
+            world.assert_folded().await;
+        }
+    }
+}
+
+/// A window may end without records.
+#[tokio::test]
+async fn a_window_that_ends_without_records_writes_nothing() {
+    let world = World::start().await;
+    world.live().await;
+    let mut event = journal_event(&world.records()[0], SHARD);
+    event["Records"] = json!([]);
+    event["isFinalInvokeForWindow"] = json!(true);
+    let answer = world.call(event).await.unwrap();
+    assert_eq!(answer.to_string(), FOLDED);
+    assert_eq!(world.rows("").await, BTreeMap::new());
+}
+
+/// The parent shard is replayed after its children have started.
+#[tokio::test]
+async fn records_of_split_shards_are_folded_once() {
+    let world = World::start().await;
+    world.live().await;
+    for batch in world.records() {
+        world.call(json!({"Records": batch})).await.unwrap();
+        let (parent, after) = batch.split_at(batch.len() / 2);
+        // All rows of a partition key are in one shard.
+        let mut children: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        for record in after {
+            let pk = record["dynamodb"]["NewImage"]["pk"]["S"].as_str().unwrap_or_default();
+            children.entry(pk).or_default().push(record.clone());
+        }
+        // The answer for the parent is lost, so it is delivered again after its children have begun.
+        if !parent.is_empty() {
+            world.fold("parent", parent).await.unwrap();
+        }
+        for (child, records) in children.iter().chain(&children) {
+            world.fold(child, records).await.unwrap();
+            if !parent.is_empty() {
+                world.fold("parent", parent).await.unwrap();
+                world.fold("parent", &parent[parent.len() / 2..]).await.unwrap();
+            }
+        }
+    }
+    world.assert_told_and_folded().await;
+}
+
+/// The batches of both tables, each several times, and with them those that are published.
+#[tokio::test]
+async fn batches_at_once_are_folded_once() {
+    let world = World::start().await;
+    world.live().await;
+    let batches = world.records();
+    let published = json!({"Records": batches.concat()});
+    let folded = batches.iter().map(|batch| journal_event(batch, SHARD));
+    let events = folded.chain([published]).cycle().take(4 * (batches.len() + 1));
+    let calls = events.map(|event| {
+        let events = world.events.clone();
+        tokio::spawn(async move { events.call(&event, TIME).await.unwrap() })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap();
+    }
+    world.assert_told_and_folded().await;
+}
+
+/// Two shards have different agents of one owner, whose sums are in the same items.
+#[tokio::test]
+async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
+    let world = World::start().await;
+    let change = world.many(0).await;
+    // The last digits are equal, so all are in one item.
+    let agents: BTreeSet<AgentId> = (0..8_u128).map(|n| sample::agent_id(1 + 16 * n)).collect();
+    for id in agents.iter().skip(1) {
+        let agent = Agent {
+            id: *id,
+            ..agent(1, AgentStatus::Active)
+        };
+        world.ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    }
+    let owners = Arc::new(world.ledger.owners(&agents).await.unwrap());
+    let calls = (0..80_u32).map(|n| {
+        let agent = sample::agent_id(1 + 16 * u128::from(n / 10));
+        let (usage, owners, copy) = (world.usage.clone(), Arc::clone(&owners), copy(&change, agent, n));
+        (agent, async move { usage.fold(vec![copy], &owners).await.unwrap() })
+    });
+    // The batches of an agent come one after the other.
+    let mut by_agent: BTreeMap<AgentId, Vec<_>> = BTreeMap::new();
+    for (agent, call) in calls {
+        by_agent.entry(agent).or_default().push(call);
+    }
+    let shards = by_agent.into_values().map(|calls| {
+        tokio::spawn(async move {
+            for call in calls {
+                call.await;
+            }
+        })
+    });
+    for shard in shards.collect::<Vec<_>>() {
+        shard.await.unwrap();
+    }
+    let day = &world.days().await[&Day::of(at(0))];
+    assert_eq!((day.agents, day.total.allowed), (8, 80));
+    assert_eq!(day.total.authorized.units(), (1..=80).sum::<u64>());
+    assert_eq!(world.journal(JournalPart::All).await.len(), 80);
+}
+
+/// A batch has the payments of 150 owners. It is killed after more and more of its writes, until all are done.
+#[tokio::test]
+async fn a_large_batch_that_is_killed_is_folded_once() {
+    let world = World::start().await;
+    let change = world.many(0).await;
+    let owner_of = |n: u32| PersonId::of("https://issuer.example", &format!("owner {n}"));
+    let agents: BTreeSet<AgentId> = (100..250).map(sample::agent_id).collect();
+    for (id, n) in agents.iter().zip(0..) {
+        let agent = Agent {
+            id: *id,
+            owner: owner_of(n).to_string(),
+            ..agent(1, AgentStatus::Active)
+        };
+        world.ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    }
+    let owners = world.ledger.owners(&agents).await.unwrap();
+    let changes: Vec<JournalChange> = (0..600_u32)
+        .map(|n| copy(&change, sample::agent_id(u128::from(100 + n % 150)), n))
+        .collect();
+    let (_, table) = world.behind();
+    let mut killed = 0;
+    for writes in (1..).step_by(70) {
+        let (counter, kill) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let told = Arc::clone(&kill);
+        world.proxies[0].follow(move |step| {
+            let is_answer = matches!(step.moment, Moment::CarriedOut) && step.call.starts_with("PutItem");
+            if is_answer && counter.fetch_add(1, SeqCst) == writes {
+                told.notify_one();
+                return Fate::Silence;
+            }
+            Fate::PassOn
+        });
+        tokio::select! {
+            () = kill.notified() => killed += 1,
+            done = table.fold(changes.clone(), &owners) => {
+                done.unwrap();
+                break;
+            }
+        }
+    }
+    assert!(killed > 8, "{killed} kills");
+    world.behave();
+    let day = Day::of(at(0));
+    for n in 0..150 {
+        let days = world.usage.days(&owner_of(n), day, day).await.unwrap();
+        let amounts = (0..600).filter(|other| other % 150 == n).map(|n| u64::from(n) + 1);
+        assert_eq!(days[0].1.total.authorized.units(), amounts.sum::<u64>(), "{n}");
+        assert_eq!((days[0].1.total.allowed, days[0].1.agents), (4, 1), "{n}");
+    }
+    assert_eq!(world.rows("J#").await.len(), 600);
+}
+
+impl World {
+    /// Asserts that an entry of an agent shows that all earlier records of the agent in that table have one.
+    async fn assert_no_gaps(&self, batches: &[Vec<Value>]) {
+        let rows = self.rows("J#").await;
+        let prefix = format!("J#{}", owner());
+        let of = |(pk, sk): &RowKey| (*pk == prefix).then(|| sk.clone());
+        let written: BTreeMap<String, String> = rows
+            .iter()
+            .filter_map(|(key, row)| Some((of(key)?, row["seq"].as_s().unwrap().clone())))
+            .collect();
+        for batch in batches {
+            let mut records: Vec<(String, String)> = Vec::new();
+            for record in batch {
+                let change = Change::parse(record).unwrap();
+                if let Some(change) = self.ledger.journal_change(&change).unwrap() {
+                    let entry = JournalEntry::of(&change.new, "");
+                    records.push((change.sequence.to_string(), entry.place.to_string()));
+                }
+            }
+            let is_in = |(sequence, place): &(String, String)| written.get(place).is_some_and(|last| last >= sequence);
+            let last = records
+                .iter()
+                .rposition(|record| is_in(record) && written[&record.1] == record.0);
+            let gap = records
+                .iter()
+                .take(last.unwrap_or_default())
+                .find(|record| !is_in(record));
+            assert_eq!(gap, None, "{written:?}");
+        }
+    }
+}
+
+/// Kills the function at the n-th moment of its calls, and delivers everything again.
+#[tokio::test]
+async fn events_and_the_journal_survive_a_kill_at_any_step() {
+    let mut killed_at = 0;
+    loop {
+        let world = World::start().await;
+        world.live().await;
+        let kill = world.kill_at(killed_at);
+        let batches = world.records();
+        let mut was_killed = false;
+        for batch in &batches {
+            tokio::select! {
+                () = kill.notified() => was_killed = true,
+                answer = world.pass(batch) => assert!(answer.is_some()),
+            }
+            if was_killed {
+                break;
+            }
+        }
+        world.behave();
+        world.assert_no_gaps(&batches).await;
+        // The repeated batches have other boundaries.
+        for batch in batches {
+            for records in batch.chunks(batch.len().div_ceil(2).max(1)) {
+                let answer = world.pass(records).await.unwrap();
+                assert_eq!(answer, json!({"batchItemFailures": []}));
+            }
+        }
+        world.assert_told_and_folded().await;
+        if !was_killed {
+            break;
+        }
+        killed_at += 1;
+    }
+    assert!(killed_at > 40, "only {killed_at} moments");
+}
+
+/// The former owner's journal stays as it was at the handover.
+#[tokio::test]
+async fn changes_after_a_handover_are_in_the_new_owners_journal() {
+    let world = World::start().await;
+    let before = world.paid_at(10, "before", at(0)).await;
+    for batch in world.records() {
+        world.fold(SHARD, &batch).await.unwrap();
+    }
+    let new_owner = PersonId::of("https://issuer.example", "bob");
+    let agent = Agent {
+        owner: new_owner.to_string(),
+        name: "renamed".to_owned(),
+        ..agent(2, AgentStatus::Active)
+    };
+    world.ledger.put_agent(&agent, &sample::audit()).await.unwrap();
+    world.confirm(before, 1, at(10)).await;
+    world.paid_at(20, "after", at(11)).await;
+    for batch in world.records() {
+        world.fold(SHARD, &batch).await.unwrap();
+    }
+    let of = async |owner: &PersonId| -> Vec<(u64, &'static str, String)> {
+        let slice = PageRequest { before: None, limit: 9 };
+        let none = None::<fn(&JournalEntry) -> Filter>;
+        let page = world.usage.journal(owner, JournalPart::All, slice, none).await.unwrap();
+        let entries = page.items.into_iter();
+        entries
+            .map(|entry| (entry.amount.units(), letter(&entry), entry.agent_name))
+            .collect()
+    };
+    assert_eq!(of(&owner()).await, [(10, "authorized", "buyer".to_owned())]);
+    let renamed = || "renamed".to_owned();
+    let expected = [(20, "authorized", renamed()), (10, "confirmed", renamed())];
+    assert_eq!(of(&new_owner).await, expected);
+    let sums = async |owner: &PersonId| -> UsageTotals {
+        let days = world.usage.days(owner, Day::of(at(0)), Day::of(at(0))).await.unwrap();
+        days[0].1.total
+    };
+    let (old, new) = (sums(&owner()).await, sums(&new_owner).await);
+    assert_eq!((old.authorized.units(), old.confirmed.units()), (10, 0));
+    assert_eq!(new.confirmed.units(), 10);
+}
+
+/// A batch whose oldest record is more than ten seconds old leaves a row, which is read for two minutes.
+#[tokio::test]
+async fn a_late_batch_reports_how_far_the_journal_is_complete() {
+    let world = World::start().await;
+    world.paid(10, "paid").await;
+    let now = Timestamp::from_micros(world.clock.load(SeqCst)).unwrap();
+    let now = Timestamp::from_secs(now.secs()).unwrap();
+    let mut batch = world.records().concat();
+    let of_age = |batch: &mut Vec<Value>, ages: [u32; 2]| {
+        for (index, record) in batch.iter_mut().enumerate() {
+            let age = ages[usize::from(index > 0)];
+            record["dynamodb"]["ApproximateCreationDateTime"] = json!(now.before(sample::secs(age)).secs());
+        }
+    };
+    assert!(batch.len() > 1);
+    of_age(&mut batch, [10, 3]);
+    world.fold(SHARD, &batch).await.unwrap();
+    assert_eq!(world.rows("LAG").await, BTreeMap::new());
+    assert_eq!(world.usage.complete_until(now).await.unwrap(), None);
+
+    of_age(&mut batch, [11, 3]);
+    world.fold(SHARD, &batch).await.unwrap();
+    let since = now.before(sample::secs(11));
+    for (after, expected) in [(0, Some(since)), (119, Some(since)), (121, None)] {
+        let complete = world
+            .usage
+            .complete_until(now.after(sample::secs(after)))
+            .await
+            .unwrap();
+        assert_eq!(complete, expected, "{after}");
+    }
+    let rows = world.rows("LAG").await;
+    let ttl = |row: &BTreeMap<String, AttributeValue>| row["ttl"].as_n().unwrap().clone();
+    let expected = now.after(sample::secs(120)).secs().to_string();
+    assert_eq!(rows.values().map(ttl).collect::<Vec<_>>(), [expected]);
+    // It is reported before the batch is folded, so also if that fails.
+    world.proxies[0].follow(|step| match step.moment {
+        Moment::Arrived if step.call.starts_with("BatchGetItem") => {
+            Fate::Answer(400, json!({"__type": "AccessDenied"}))
+        }
+        Moment::Arrived | Moment::CarriedOut => Fate::PassOn,
+    });
+    of_age(&mut batch, [600, 3]);
+    assert!(world.fold(SHARD, &batch).await.is_none());
+    let complete = world.usage.complete_until(now).await.unwrap();
+    assert_eq!(complete, Some(now.before(sample::secs(600))));
+}
+
+/// A row of the journal that can't be read fails its lists; it is not left out of them.
+#[tokio::test]
+async fn an_unreadable_entry_fails_the_list() {
+    let world = World::start().await;
+    world.live().await;
+    world.folded().await;
+    let put = world.emulator.client.put_item().table_name(USAGE);
+    let text = |text: String| AttributeValue::S(text);
+    let place = SettlementId::at(at(100), [0; 8]).to_string();
+    let put = put.item("pk", text(format!("J#{}", owner()))).item("sk", text(place));
+    put.send().await.unwrap();
+    let slice = PageRequest { before: None, limit: 9 };
+    let none = None::<fn(&JournalEntry) -> Filter>;
+    let page = world.usage.journal(&owner(), JournalPart::All, slice, none).await;
+    assert!(page.is_err(), "{page:?}");
+}

@@ -1,0 +1,279 @@
+//! A rebuild restores what is missing in the journal, and leaves the changes of the last day to the streams.
+
+use crate::world::{RowKey, SHARD, World, agent, at, owner};
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{AgentId, AgentStatus, Day, JournalEntry, Timestamp, UsageTotals};
+use purser_store::{DaySums, JournalPart, Ledger, Rebuilt, UsageTable};
+use purser_testkit::USAGE;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const HOUR: u32 = 3_600;
+
+/// A time at which all that [`World::live`] makes is older than a day.
+fn later() -> Timestamp {
+    at(26 * HOUR)
+}
+
+/// What a person sees of a journal.
+type Seen = (
+    [Vec<JournalEntry>; 2],
+    BTreeMap<Day, DaySums>,
+    BTreeMap<AgentId, UsageTotals>,
+);
+
+impl World {
+    async fn seen(&self) -> Seen {
+        let parts = [
+            self.journal(JournalPart::All).await,
+            self.journal(JournalPart::Refusals).await,
+        ];
+        let days = (Day::of(at(0)).minus(1), Day::of(at(0)).plus(1));
+        let agents = self.usage.by_agent(&owner(), days.0, days.1).await.unwrap();
+        (parts, self.days().await, agents)
+    }
+
+    /// Rebuilds the day of [`World::live`].
+    async fn rebuild(&self, now: Timestamp) -> Rebuilt {
+        self.rebuild_by(&self.ledger, &self.usage, now).await.unwrap()
+    }
+
+    async fn rebuild_by(&self, ledger: &Ledger, usage: &UsageTable, now: Timestamp) -> purser_domain::Result<Rebuilt> {
+        let agents = [agent(1, AgentStatus::Active)];
+        usage.rebuild(ledger, &owner(), &agents, Day::of(at(0)), now).await
+    }
+
+    /// Loses the sums that `is_lost` picks by their index.
+    async fn lose_sums(&self, is_lost: impl Fn(usize) -> bool) {
+        let rows = self.rows("O#").await.into_keys().enumerate();
+        for (_, key) in rows.filter(|(index, _)| is_lost(*index)) {
+            self.delete(key).await;
+        }
+    }
+
+    /// Loses the entries that `is_lost` picks by their index, and every other of their copies among the refusals: a fold
+    /// that is killed between the two leaves that one. Returns the number of lost entries.
+    async fn lose_entries(&self, is_lost: impl Fn(usize) -> bool) -> u64 {
+        let rows = self.rows("J#").await;
+        let of_all = rows.keys().filter(|(pk, _)| !pk.ends_with("#R"));
+        let lost = of_all.enumerate().filter(|(index, _)| is_lost(*index));
+        let mut count = 0;
+        for (_, (pk, sk)) in lost {
+            self.delete((pk.clone(), sk.clone())).await;
+            if count % 2 == 0 {
+                self.delete((format!("{pk}#R"), sk.clone())).await;
+            }
+            count += 1;
+        }
+        count
+    }
+
+    async fn delete(&self, (pk, sk): RowKey) {
+        let delete = self.emulator.client.delete_item().table_name(USAGE);
+        let delete = delete.key("pk", AttributeValue::S(pk)).key("sk", AttributeValue::S(sk));
+        delete.send().await.unwrap();
+    }
+
+    async fn fold_all(&self, batches: &[Vec<Value>]) {
+        for batch in batches {
+            self.fold(SHARD, batch).await.unwrap();
+        }
+    }
+}
+
+/// Every third entry, every other entry, all sums, or everything is lost.
+#[tokio::test]
+async fn a_rebuild_restores_lost_entries_and_sums() {
+    for (entries, sums) in [(3, 100), (2, 2), (100, 1), (1, 1)] {
+        let world = World::start().await;
+        world.live().await;
+        let batches = world.records();
+        world.fold_all(&batches).await;
+        let before = world.seen().await;
+        let lost = world.lose_entries(|index| index % entries == 0).await;
+        world.lose_sums(|index| index % sums == 0).await;
+        let rebuilt = world.rebuild(later()).await;
+        assert!(lost > 0);
+        let expected = Rebuilt {
+            entries: lost,
+            ..Rebuilt::default()
+        };
+        assert_eq!(rebuilt, expected);
+        assert_eq!(world.seen().await, before);
+        world.assert_folded().await;
+        // A second run changes nothing.
+        let rows = [world.rows("J#").await, world.rows("O#").await];
+        assert_eq!(world.rebuild(later()).await, Rebuilt::default());
+        assert_eq!(world.rows("J#").await, rows[0]);
+        assert_eq!(world.seen().await, before);
+    }
+}
+
+/// An entry has an outdated state, because the records of its later changes were lost.
+#[tokio::test]
+async fn a_rebuild_updates_outdated_entries() {
+    let world = World::start().await;
+    let [confirmed, released] = [world.paid(10, "confirmed").await, world.paid(20, "released").await];
+    world.fold_all(&world.records()).await;
+    world.confirm(confirmed, 1, at(10)).await;
+    world.release(released).await;
+    drop(world.records());
+    let rebuilt = world.rebuild(later()).await;
+    assert_eq!(
+        rebuilt,
+        Rebuilt {
+            entries: 2,
+            ..Rebuilt::default()
+        }
+    );
+    world.assert_folded().await;
+    let sums = world.sums().await;
+    assert_eq!(
+        (sums.authorized.units(), sums.confirmed.units(), sums.released.units()),
+        (30, 10, 20)
+    );
+    // A change after the rebuild is folded as ever.
+    world.take_back(confirmed).await;
+    world.fold_all(&world.records()).await;
+    world.assert_folded().await;
+}
+
+/// The streams have the records of the last day, and still pass them on.
+#[tokio::test]
+async fn a_rebuild_leaves_the_last_day_to_the_streams() {
+    let world = World::start().await;
+    world.live().await;
+    let batches = world.records();
+    let rebuilt = world.rebuild(at(HOUR)).await;
+    assert_eq!(
+        rebuilt,
+        Rebuilt {
+            young: 8,
+            ..Rebuilt::default()
+        }
+    );
+    assert_eq!(world.rows("J#").await, BTreeMap::new());
+    world.fold_all(&batches).await;
+    world.assert_folded().await;
+    // An hour more than a day is waited for.
+    world.lose_entries(|_| true).await;
+    assert_eq!(world.rebuild(at(25 * HOUR - 1)).await.entries, 0);
+    let rebuilt = world.rebuild(at(25 * HOUR + 100)).await;
+    assert_eq!(
+        rebuilt,
+        Rebuilt {
+            entries: 8,
+            ..Rebuilt::default()
+        }
+    );
+    world.assert_folded().await;
+}
+
+/// The old payments were folded and some of their entries lost, and the young ones come while the rebuild runs.
+#[tokio::test]
+async fn a_rebuild_may_run_while_records_are_folded() {
+    for delay in [0, 4, 16, 64] {
+        let world = World::start().await;
+        world.live().await;
+        world.fold_all(&world.records()).await;
+        let lost = world.lose_entries(|index| index % 2 == 0).await;
+        world.lose_sums(|index| index % 2 == delay % 2).await;
+        assert!(lost > 3);
+        // These are of the same day, and less than a day old at the rebuild.
+        let now = at(43 * HOUR);
+        let old = world.paid_at(60, "young and confirmed", at(20 * HOUR)).await;
+        world.confirm(old, 7, at(20 * HOUR)).await;
+        for n in 0..10 {
+            world.paid_at(61 + n, &format!("young {n}"), at(20 * HOUR)).await;
+        }
+        let batches = world.records();
+        let (one, other) = tokio::join!(
+            async {
+                tokio::time::sleep(Duration::from_millis(u64::try_from(delay).unwrap())).await;
+                for record in batches.iter().flatten() {
+                    world.fold(SHARD, std::slice::from_ref(record)).await.unwrap();
+                }
+            },
+            async { (world.rebuild(now).await, world.rebuild(now).await) },
+        );
+        let ((), (first, _)) = (one, other);
+        assert!(first.entries > 0);
+        world.assert_folded().await;
+        world.fold_all(&batches).await;
+        world.rebuild(now).await;
+        world.assert_folded().await;
+    }
+}
+
+/// Two operators may run it, or one twice.
+#[tokio::test]
+async fn rebuilds_at_once_have_one_result() {
+    let world = World::start().await;
+    world.live().await;
+    world.fold_all(&world.records()).await;
+    world.lose_entries(|index| index % 2 == 0).await;
+    world.lose_sums(|_| true).await;
+    tokio::join!(world.rebuild(later()), world.rebuild(later()), world.rebuild(later()));
+    world.assert_folded().await;
+}
+
+/// It is killed at the n-th moment of its calls, and runs again.
+#[tokio::test]
+async fn a_killed_rebuild_runs_again() {
+    let mut killed_at = 0;
+    loop {
+        let world = World::start().await;
+        world.live().await;
+        let batches = world.records();
+        world.fold_all(&batches).await;
+        world.lose_entries(|index| index % 2 == 0).await;
+        world.lose_sums(|index| index % 2 == 0).await;
+        let kill = world.kill_at(killed_at);
+        let (ledger, usage) = world.behind();
+        let was_killed = tokio::select! {
+            () = kill.notified() => true,
+            done = world.rebuild_by(&ledger, &usage, later()) => done.is_err(),
+        };
+        world.behave();
+        world.rebuild(later()).await;
+        world.assert_folded().await;
+        if !was_killed {
+            break;
+        }
+        killed_at += 1;
+    }
+    assert!(killed_at > 30, "only {killed_at} moments");
+}
+
+#[tokio::test]
+async fn a_rebuild_counts_unreadable_rows() {
+    let world = World::start().await;
+    world.live().await;
+    let text = |text: String| AttributeValue::S(text);
+    let place = purser_domain::SettlementId::at(at(1), [7; 8]).to_string();
+    for (table, pk) in [
+        (
+            purser_testkit::LEDGER,
+            format!("S#{}", purser_testkit::sample::agent_id(1)),
+        ),
+        (
+            purser_testkit::DECISIONS,
+            format!("A#{}", purser_testkit::sample::agent_id(1)),
+        ),
+    ] {
+        let put = world.emulator.client.put_item().table_name(table);
+        let put = put.item("pk", text(pk)).item("sk", text(place.clone()));
+        put.send().await.unwrap();
+    }
+    let rebuilt = world.rebuild(later()).await;
+    assert_eq!(
+        rebuilt,
+        Rebuilt {
+            entries: 8,
+            unreadable: 2,
+            ..Rebuilt::default()
+        }
+    );
+    assert_eq!(world.journal(JournalPart::All).await.len(), 8);
+}
