@@ -1,10 +1,11 @@
 //! Long histories, written directly into the tables: an agent with many payments and many services, without the calls
-//! that would create them.
+//! that would create them. They are not in the streams, in which the embedded database searches for the last record at
+//! each write; what the journal has to have of them is written directly, too.
 
 use crate::{TestAgent, World, fresh_key};
-use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
-use purser_domain::{SettlementId, Timestamp};
-use purser_store::CatalogTable;
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, StreamSpecification, WriteRequest};
+use purser_domain::{Day, PersonId, SettlementId, Timestamp};
+use purser_store::{CatalogTable, UsageTable};
 use std::collections::HashMap;
 
 type Item = HashMap<String, AttributeValue>;
@@ -21,6 +22,7 @@ impl World {
         let window = format!("L#{}#{}", agent.id, text(&settlement, "svc"));
         let entry = newest(&self.rows_with(&window).await, "E#");
         let first = first_of_history(self.now()).micros();
+        let stream = self.pause("LedgerTable").await;
         let mut items = Vec::with_capacity(BATCH);
         for n in 0..count {
             // Older than everything that follows, so that an eviction would find them first.
@@ -50,30 +52,36 @@ impl World {
         }
         self.write_rows("LedgerTable", items).await;
         self.add_to_total(&window, &entry, count).await;
+        self.resume("LedgerTable", stream).await;
     }
 
     /// Gives the agent's owner `agents` more agents with the same policies, each with `settlements` copies of the
-    /// agent's latest settlement.
+    /// agent's latest settlement. The journal has their entries and sums.
     pub async fn add_fleet(&self, agent: &TestAgent, agents: usize, settlements: usize) {
         let record = newest(&self.rows_with(&format!("A#{}", agent.id)).await, "#");
         let policies = self.rows_with(&format!("P#{}", agent.id)).await;
         let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
         let first = first_of_history(self.now()).micros();
+        self.stack.fold().await;
+        let owner = PersonId::parse(text(&record, "owner")).expect("a person");
+        let listed = self.rows_of_partition("UsageTable", &format!("J#{owner}")).await;
+        let entry = newest(&listed, text(&settlement, "sk"));
+        let stream = self.pause("LedgerTable").await;
         let with = |row: &Item, values: &[(&str, String)]| {
             let mut row = row.clone();
             let values = values.iter().cloned();
             row.extend(values.map(|(name, value)| (name.to_owned(), AttributeValue::S(value))));
             row
         };
-        let mut items = Vec::with_capacity(BATCH);
+        let (mut items, mut entries) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         for n in 0..agents {
-            let id = fresh_key();
+            let (id, name) = (fresh_key(), format!("another {n}"));
             let created = first + i64::try_from(n).expect("few");
             let mut copy = with(
                 &record,
                 &[
                     ("pk", format!("A#{id}")),
-                    ("name", format!("another {n}")),
+                    ("name", name.clone()),
                     ("os", format!("A#{created:016}#{id}")),
                 ],
             );
@@ -94,14 +102,38 @@ impl World {
                 );
                 copy.insert("t".to_owned(), AttributeValue::N(at.micros().to_string()));
                 items.push(copy);
+                let place = [
+                    ("sk", settled.to_string()),
+                    ("agent", id.clone()),
+                    ("name", name.clone()),
+                ];
+                let mut listed = with(&entry, &place);
+                listed.insert("t".to_owned(), AttributeValue::N(at.micros().to_string()));
+                entries.push(listed);
             }
-            while items.len() >= BATCH {
-                let rest = items.split_off(BATCH);
-                self.write_rows("LedgerTable", std::mem::replace(&mut items, rest))
-                    .await;
+            for (table, items) in [("LedgerTable", &mut items), ("UsageTable", &mut entries)] {
+                while items.len() >= BATCH {
+                    let rest = items.split_off(BATCH);
+                    self.write_rows(table, std::mem::replace(items, rest)).await;
+                }
             }
         }
         self.write_rows("LedgerTable", items).await;
+        self.write_rows("UsageTable", entries).await;
+        self.resume("LedgerTable", stream).await;
+        self.sum_days(&owner).await;
+    }
+
+    /// Computes the sums of an owner's payments of today and yesterday from their entries.
+    async fn sum_days(&self, owner: &PersonId) {
+        let agents = self.stack.ledger.agents_of(owner.as_str()).await.expect("agents");
+        let usage = UsageTable::new(self.stack.db.clone(), "UsageTable");
+        let today = Day::of(self.now());
+        for day in [today.minus(1), today] {
+            // No change is young.
+            let rebuilt = usage.rebuild(&self.stack.ledger, owner, &agents, day, Timestamp::MAX);
+            rebuilt.await.expect("sums");
+        }
     }
 
     /// Adds `count` entries to the window of the agent's only service, each a copy of its latest one, with times from
@@ -122,10 +154,12 @@ impl World {
             entry
         });
         let entries: Vec<Item> = entries.collect();
+        let stream = self.pause("LedgerTable").await;
         for entries in entries.chunks(BATCH) {
             self.write_rows("LedgerTable", entries.to_vec()).await;
         }
         self.add_to_total(&window, &entry, count).await;
+        self.resume("LedgerTable", stream).await;
     }
 
     /// Adds `count` times the amount of `entry` to a window's total.
@@ -148,6 +182,7 @@ impl World {
         let policies = AttributeValue::S(format!("P#{}", agent.id));
         let policy = newest(&self.rows_with(&format!("P#{}", agent.id)).await, &service.to_string());
         let totals = newest(&self.rows_with(&format!("L#{}#{service}", agent.id)).await, "#W");
+        let stream = self.pause("LedgerTable").await;
         let mut items = Vec::with_capacity(BATCH);
         for _ in 0..count {
             let id = fresh_key();
@@ -165,6 +200,7 @@ impl World {
             }
         }
         self.write_rows("LedgerTable", items).await;
+        self.resume("LedgerTable", stream).await;
     }
 
     /// Fills `table`, which has the catalog's schema, with the whole catalog and `count` copies of a service, each with
@@ -176,6 +212,7 @@ impl World {
             is_service && text(item, "slug") == slug
         });
         let pattern = pattern.expect("a seeded service").clone();
+        let stream = self.pause(table).await;
         for items in everything.chunks(BATCH) {
             self.write_rows(table, items.to_vec()).await;
         }
@@ -201,6 +238,7 @@ impl World {
             }
         }
         self.write_rows(table, items).await;
+        self.resume(table, stream).await;
         let version = AttributeValue::S("VERSION".to_owned());
         let count = self.stack.db.update_item().table_name(table).key("pk", version);
         let one = AttributeValue::N("1".to_owned());
@@ -214,13 +252,39 @@ impl World {
 
     /// Reads every row of a partition of the ledger.
     async fn rows_with(&self, pk: &str) -> Vec<Item> {
-        let query = self.stack.db.query().table_name("LedgerTable");
+        self.rows_of_partition("LedgerTable", pk).await
+    }
+
+    async fn rows_of_partition(&self, table: &str, pk: &str) -> Vec<Item> {
+        let query = self.stack.db.query().table_name(table);
         let query = query
             .key_condition_expression("pk = :pk")
             .expression_attribute_values(":pk", AttributeValue::S(pk.to_owned()))
             .consistent_read(true);
         let items = query.into_paginator().items().send().collect::<Result<_, _>>();
         items.await.expect("a partition")
+    }
+
+    /// Turns the table's stream off, if it has one. Returns how to turn it on again.
+    async fn pause(&self, table: &str) -> Option<StreamSpecification> {
+        let described = self.stack.db.describe_table().table_name(table).send().await;
+        let stream = described.expect("a table").table.expect("a table").stream_specification;
+        let stream = stream.filter(StreamSpecification::stream_enabled)?;
+        let off = StreamSpecification::builder().stream_enabled(false).build();
+        self.set_stream(table, off.expect("a specification")).await;
+        Some(stream)
+    }
+
+    /// Turns a stream on that was paused. Its records from before are still in it.
+    async fn resume(&self, table: &str, stream: Option<StreamSpecification>) {
+        if let Some(stream) = stream {
+            self.set_stream(table, stream).await;
+        }
+    }
+
+    async fn set_stream(&self, table: &str, stream: StreamSpecification) {
+        let update = self.stack.db.update_table().table_name(table);
+        update.stream_specification(stream).send().await.expect("a stream");
     }
 
     async fn write_rows(&self, table: &str, items: Vec<Item>) {

@@ -25,11 +25,12 @@ impl Measured {
 }
 
 /// Sends a request and returns its cost, including background calls. The world must be metered, and nothing else may be
-/// running.
+/// running. The changes before it are folded into the journal, which is not in the cost.
 pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Measured, T) {
     let metered = "a metered world";
     let database = world.proxy.as_ref().expect(metered);
     let node = world.node_proxy.as_ref().expect(metered);
+    world.stack.fold().await;
     database.calls().take();
     node.calls().take();
     let answer = request.await;

@@ -535,8 +535,11 @@ impl World {
         })
     }
 
-    /// Sends a request.
+    /// Sends a request. Before a GET, the changes so far are folded into the journal.
     pub async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
+        if method == Method::GET {
+            assert_eq!(self.stack.fold().await, 0);
+        }
         let mut request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         if let Some(key) = key {
             request = request.bearer_auth(key);

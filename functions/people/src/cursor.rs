@@ -73,12 +73,6 @@ mod tests {
             if let Some(place) = read_approval(&text) {
                 prop_assert_eq!(write_approval(place), text);
             }
-            if let Some(place) = read_part(&text) {
-                prop_assert_eq!(write_part(place), text.clone());
-            }
-            if let Some(place) = read_export(&text) {
-                prop_assert_eq!(write_export(place), text);
-            }
         }
     }
 

@@ -26,7 +26,7 @@ use purser_notices::Notices;
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
-use purser_testkit::{DynamoDb, EventBus, Kms, Lambda, SecretsManager, Sqs, Streams, Template};
+use purser_testkit::{DynamoDb, EventBus, Kms, Lambda, SecretsManager, Sqs, Streams, Template, written_at};
 use purser_webhooks::Webhooks;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ pub struct Options {
     pub record: Option<PathBuf>,
     /// The recorder of texts that must not be logged.
     pub log_audit: Option<LogAudit>,
-    /// Whether events are published.
+    /// What happens to changes of the tables.
     pub streams: Streaming,
     /// The mail service to use.
     pub mail: MailService,
@@ -83,8 +83,10 @@ pub struct Options {
 pub enum Streaming {
     /// The tables have the streams that the template declares. [`Stack::tell`] passes their records on.
     On,
-    /// The tables have no streams: no events are published.
+    /// The tables have streams, and [`Stack::fold`] passes their records to the journal. No events are published.
     #[default]
+    Journal,
+    /// The tables have no streams: no events are published, and the journal is empty.
     Off,
 }
 
@@ -170,6 +172,9 @@ pub struct Stack {
     /// The bus of events.
     pub bus: EventBus,
     streams: Option<Streams>,
+    is_publishing: bool,
+    /// The events function without anything between it and the database, for [`Stack::fold`].
+    folding: Events,
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: SecretsManager,
@@ -302,7 +307,8 @@ impl Stack {
         let operator = seed::Caller::operator(&internal.gateway, &internal_token);
         seed::catalog(&operator, &providers, &options.operations).await?;
         let direct = recorded(recorder.as_ref(), database.url.clone()).await;
-        let internal = attesting(internal, &environment, &clock, direct, options.streams).await?;
+        let folding = beside(&environment, direct, clock.clone())?;
+        let internal = attesting(internal, &folding, options.streams).await?;
         lambda.set("InternalFunction", {
             let internal = internal.clone();
             move |event| invoked(internal.clone(), event)
@@ -394,6 +400,8 @@ impl Stack {
             events,
             bus,
             streams,
+            is_publishing: options.streams == Streaming::On,
+            folding,
             functions,
             secrets,
             log_audit: options.log_audit,
@@ -416,17 +424,30 @@ impl Stack {
     /// Passes all remaining records of the tables' streams to `events`. In the cloud, event source mappings do this;
     /// here, the user of the stack does. Returns the number of records given up after repeated failures.
     pub async fn tell(&self) -> usize {
+        match &self.streams {
+            Some(streams) if self.is_publishing => tell(streams, &self.events, &self.clock).await,
+            _ => self.fold().await,
+        }
+    }
+
+    /// Passes all remaining records of the tables' streams to the journal, and publishes nothing. Returns the number of
+    /// records given up after repeated failures. It costs little if there are none.
+    pub async fn fold(&self) -> usize {
         let Some(streams) = &self.streams else { return 0 };
-        tell(streams, &self.events).await
+        let call = async |event: Value| called(&self.folding, &self.clock, event).await;
+        // Without its type, which would be part of those of all requests of tests.
+        let folding: Pin<Box<dyn Future<Output = usize> + Send + '_>> = Box::pin(streams.fold(TRIES, call));
+        folding.await
     }
 
     /// Passes new records to `events` for as long as the returned future runs.
     pub fn telling(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (streams, events) = (self.streams.clone(), self.events.clone());
+        let streams = self.streams.clone().filter(|_| self.is_publishing);
+        let (events, clock) = (self.events.clone(), self.clock.clone());
         async move {
             let Some(streams) = streams else { return };
             loop {
-                let _given_up = tell(&streams, &events).await;
+                let _given_up = tell(&streams, &events, &clock).await;
                 tokio::time::sleep(POLL).await;
             }
         }
@@ -451,7 +472,9 @@ impl Stack {
 /// The database, and the streams of its tables if they have any.
 fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>), StackError> {
     let started = match streams {
-        Streaming::On => DynamoDb::with_streams(port).map(|(database, streams)| (database, Some(streams))),
+        Streaming::On | Streaming::Journal => {
+            DynamoDb::with_streams(port).map(|(database, streams)| (database, Some(streams)))
+        }
         Streaming::Off => DynamoDb::start(port).map(|database| (database, None)),
     };
     started.map_err(|source| StackError::Port { port, source })
@@ -465,36 +488,41 @@ const TRIES: u32 = 10;
 /// The timeout of a call, as in the template.
 const CALL: Duration = Duration::from_secs(55);
 
-async fn tell(streams: &Streams, events: &Events) -> usize {
-    let call = async |event: Value| events.call(&event, CALL).await.ok();
+async fn tell(streams: &Streams, events: &Events, clock: &Clock) -> usize {
+    let call = async |event: Value| called(events, clock, event).await;
     streams.deliver(TRIES, call).await
 }
 
-/// Attests the payees of the seeded catalog, as the first run of `events` does. Returns the internal function; without
-/// streams, it attests the payees after each edit, also by another function's request. `database` is the URL without anything in front of it.
-async fn attesting(
-    internal: Routers,
-    environment: &BTreeMap<String, String>,
-    clock: &Clock,
-    database: String,
-    streams: Streaming,
-) -> Result<Routers, StackError> {
+/// Calls `events`. A batch of the journal comes without delay by the stack's clock, which may be ahead of the database's.
+async fn called(events: &Events, clock: &Clock, event: Value) -> Option<Value> {
+    let event = match event.get("shardId") {
+        Some(_) => written_at(event, clock.now().secs()),
+        None => event,
+    };
+    events.call(&event, CALL).await.ok()
+}
+
+/// A function `events` whose calls of the database nothing records or disturbs.
+fn beside(environment: &BTreeMap<String, String>, database: String, clock: Clock) -> Result<Events, StackError> {
     let mut environment = environment.clone();
-    environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "EventsFunction".to_owned());
     environment.insert("DYNAMODB_ENDPOINT".to_owned(), database);
-    let events = Events::boot(Boot::new(environment.into_iter().collect(), clock.clone()));
-    let events = events.map_err(refused("EventsFunction"))?;
+    Events::boot(boot_of("EventsFunction", environment, clock)).map_err(refused("EventsFunction"))
+}
+
+/// Attests the payees of the seeded catalog, as the first run of `events` does. Returns the internal function; if no
+/// events are published, it attests the payees after each edit, also by another function's request.
+async fn attesting(internal: Routers, events: &Events, streams: Streaming) -> Result<Routers, StackError> {
     events.sweep(CALL).await.map_err(SeedError::from)?;
     Ok(match streams {
         Streaming::On => internal,
-        Streaming::Off => Routers {
+        Streaming::Journal | Streaming::Off => Routers {
             gateway: internal.gateway.layer(from_fn_with_state(events.clone(), attested)),
-            direct: internal.direct.layer(from_fn_with_state(events, attested)),
+            direct: internal.direct.layer(from_fn_with_state(events.clone(), attested)),
         },
     })
 }
 
-/// Attests the payees of the catalog after each edit, for stacks without streams.
+/// Attests the payees of the catalog after each edit, for stacks that publish no events.
 async fn attested(State(events): State<Events>, request: Request, next: Next) -> Response {
     let edits = !request.method().is_safe();
     let answer = next.run(request).await;
@@ -544,7 +572,7 @@ fn follow_queues(bus: &EventBus, sqs: &Sqs, streams: Streaming, boot: impl Fn(&s
     let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(refused("WebhooksFunction"))?;
     let notices = Notices::boot(boot("NoticesFunction")).map_err(refused("NoticesFunction"))?;
     sqs_mapping::follow(bus, sqs, KEYS_STACK, &webhooks, &notices);
-    // Without streams no events are delivered, so no delivery is paused.
+    // If no events are published, none are delivered, so no delivery is paused.
     if let Streaming::On = streams {
         sqs_mapping::sweep(webhooks);
     }

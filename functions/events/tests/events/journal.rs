@@ -3,8 +3,8 @@
 use crate::world::{FOLDED, RowKey, SHARD, TIME, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    Agent, AgentId, AgentStatus, Amount, Day, DecisionResult, JournalEntry, PersonId, SettlementId, SettlementState,
-    Timestamp, UsageTotals,
+    Agent, AgentId, AgentStatus, Amount, Day, DecisionResult, JournalEntry, Labels, PersonId, SettlementId,
+    SettlementState, Timestamp, UsageTotals,
 };
 use purser_store::{Change, Filter, JournalChange, JournalPart, PageRequest, SequenceNumber};
 use purser_testkit::{DECISIONS, Fate, LEDGER, Moment, USAGE, authorize::Answer, journal_event, sample};
@@ -496,7 +496,7 @@ impl World {
             for record in batch {
                 let change = Change::parse(record).unwrap();
                 if let Some(change) = self.ledger.journal_change(&change).unwrap() {
-                    let entry = JournalEntry::of(&change.new, "");
+                    let entry = JournalEntry::of(&change.new, "", &Labels::default());
                     records.push((change.sequence.to_string(), entry.place.to_string()));
                 }
             }

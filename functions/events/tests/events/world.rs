@@ -3,8 +3,8 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, AgentStatus, Amount, ApprovalResolution, Day, Event, EventKind, JournalEntry, PersonId, SettlementId,
-    Timestamp, TransactionId, UsageTotals,
+    Agent, AgentStatus, Amount, ApprovalResolution, Day, Event, EventKind, JournalEntry, Labels, PersonId,
+    SettlementId, Timestamp, TransactionId, UsageTotals,
 };
 use purser_events::Events;
 use purser_store::{
@@ -265,7 +265,10 @@ impl World {
     pub(crate) async fn assert_folded(&self) {
         let decisions = self.ledger.decisions(sample::agent_id(1), None, 100).await.unwrap();
         let name = agent(1, AgentStatus::Active).name;
-        let expected: Vec<JournalEntry> = decisions.iter().map(|one| JournalEntry::of(one, &name)).collect();
+        let expected: Vec<JournalEntry> = decisions
+            .iter()
+            .map(|one| JournalEntry::of(one, &name, &Labels::default()))
+            .collect();
         assert_eq!(self.journal(JournalPart::All).await, expected);
         let refusals: Vec<JournalEntry> = expected.iter().filter(|one| one.payment.is_none()).cloned().collect();
         assert_eq!(self.journal(JournalPart::Refusals).await, refusals);

@@ -49,8 +49,8 @@ pub(crate) struct Overview<'a> {
     pub(crate) spending: Option<Spending>,
     /// Agents that operators offer to hand over to the person.
     pub(crate) offers: Vec<(Handover, Agent)>,
-    /// The latest refusals, newest first.
-    pub(crate) refused: Vec<JournalEntry>,
+    /// The latest refusals, newest first; `None` if they can't be read.
+    pub(crate) refused: Option<Vec<JournalEntry>>,
     /// The time up to which the sums and the refusals are complete, if they are behind.
     pub(crate) complete_until: Option<Timestamp>,
     pub(crate) catalog: &'a Catalog,
@@ -117,11 +117,15 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
     let spending = spending.ok();
     let agents = shown_agents(people, person, spending.as_ref()).await?;
     // The rest is read only for the agents that are shown.
-    let (refused, freezes, complete_until) = tokio::try_join!(
+    let (refused, freezes, complete_until) = tokio::join!(
         people.journal(person, JournalList::Decisions, &blocked, newest),
         people.freezes_of(agents.iter().map(Owned::agent)),
-        async { Ok(people.complete_until().await) },
-    )?;
+        people.complete_until(),
+    );
+    if let Err(error) = &refused {
+        tracing::warn!(cause = %error, "journal.not_read");
+    }
+    let freezes = freezes?;
     let agents = several(agents, |agent| {
         let people = Arc::clone(people);
         let freeze = freezes.get(&agent.agent().id).cloned();
@@ -144,7 +148,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
         agents: agents.await?,
         spending,
         offers,
-        refused: refused.items,
+        refused: refused.ok().map(|page| page.items),
         complete_until,
         catalog: &edition.catalog,
     };
@@ -197,10 +201,10 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                         h2 id="refused-title" { "Refused lately" }
                         a href="/dashboard/decisions?result=block" { "All refusals" }
                     }
-                    @if overview.refused.is_empty() {
-                        p.empty { "No payment was refused." }
-                    } @else {
-                        (journal::row::table(layout, "Refused payments, newest first", &overview.refused, overview.catalog))
+                    @match overview.refused.as_deref() {
+                        None => p.empty { "The refused payments can’t be shown at the moment." },
+                        Some([]) => p.empty { "No payment was refused." },
+                        Some(refused) => (journal::row::table(layout, "Refused payments, newest first", refused, overview.catalog)),
                     }
                 }
             }

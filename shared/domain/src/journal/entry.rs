@@ -194,7 +194,6 @@ impl JournalEntry {
     pub fn sums(&self) -> UsageTotals {
         let none = UsageTotals::default();
         match (self.result, self.state()) {
-            (DecisionResult::Payout, _) | (DecisionResult::Allow, None) => none,
             (DecisionResult::Allow, Some(state)) => {
                 let authorized = UsageTotals {
                     authorized: self.amount,
@@ -219,7 +218,7 @@ impl JournalEntry {
                 taken_back: self.amount,
                 ..none
             },
-            (DecisionResult::RevertConfirmation, _) => none,
+            (DecisionResult::Payout | DecisionResult::RevertConfirmation, _) | (DecisionResult::Allow, None) => none,
         }
     }
 }

@@ -440,6 +440,10 @@ mod tests {
         }
     }
 
+    fn labels() -> crate::Labels {
+        crate::Labels::parse(&serde_json::json!({"team": "search"}), "").unwrap()
+    }
+
     /// An event of this kind, with all its members.
     fn sample(kind: EventKind) -> Event {
         let mut data = EventData::new();
@@ -451,6 +455,7 @@ mod tests {
                 Form::Address => data.text(field.name, "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"),
                 Form::Hash => data.text(field.name, format!("0x{}", "ab".repeat(32))),
                 Form::Flag => data.flag(field.name, true),
+                Form::Labels => data.labels(&labels()),
                 Form::OneOf(texts) => data.text(field.name, texts[0]),
                 Form::Text => data.text(field.name, "x"),
             };

@@ -118,6 +118,7 @@ impl Browser<'_> {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::from(body)).unwrap();
+        self.world.catch_up().await;
         let response = self.world.router.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         for cookie in headers.get_all(header::SET_COOKIE) {

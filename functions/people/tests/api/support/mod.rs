@@ -14,12 +14,17 @@ use purser_domain::{
     AgentId, Duration, Endpoint, FIXED_PRICE, NextPricing, Operation, OperationSlug, OperationUuid, OperatorName,
     Service, Timestamp, Wallet, WalletKey,
 };
+use purser_events::Events;
 use purser_store::{Ledger, Listed, UsageTable, WebhooksTable};
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
-use purser_testkit::{Emulator, Kms, Lambda, Proxy, ProxyConfig, SecretsManager, USAGE, WEBHOOKS, environment, sample};
+use purser_testkit::{
+    Emulator, Kms, Lambda, Proxy, ProxyConfig, SecretsManager, Streams, USAGE, WEBHOOKS, environment, sample,
+    written_at,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time;
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
@@ -34,8 +39,16 @@ pub(crate) struct World {
     /// The proxy in front of the database.
     pub(crate) proxy: Proxy,
     pub(crate) issuer: Issuer,
+    journal: Journal,
     env: Vec<(&'static str, String)>,
     micros: Arc<AtomicI64>,
+}
+
+/// The streams of the database's tables, and the function that folds them into the journal.
+#[derive(Clone)]
+struct Journal {
+    streams: Streams,
+    events: Events,
 }
 
 /// The answer to a request.
@@ -94,7 +107,7 @@ impl World {
     }
 
     async fn made(config: ProxyConfig, more: &[(&'static str, &str)]) -> Self {
-        let emulator = Emulator::start().await;
+        let (emulator, streams) = Emulator::with_streams().await;
         let proxy = Proxy::start(emulator.url.clone(), config).await;
         let micros = Arc::new(AtomicI64::new(sample::start().micros()));
         let issuer = Issuer::start(Arc::clone(&micros)).await;
@@ -139,6 +152,10 @@ impl World {
         ];
         let env = env.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned()));
         let env: Vec<_> = environment(&proxy.url, &secrets).chain(env).collect();
+        let of_events = environment(&emulator.url, &secrets)
+            .chain([("EVENT_BUS", "none".to_owned()), ("NETWORK", "base-sepolia".to_owned())]);
+        let boot = Boot::new(of_events.collect::<Env>(), Clock::still(Arc::clone(&micros)));
+        let events = Events::boot(boot).unwrap();
         Self {
             router: router(&env, &micros).await,
             ledger: emulator.ledger(),
@@ -146,6 +163,7 @@ impl World {
             webhooks: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
             proxy,
             issuer,
+            journal: Journal { streams, events },
             env,
             micros,
         }
@@ -162,6 +180,7 @@ impl World {
             webhooks: self.webhooks.clone(),
             proxy: self.proxy.clone(),
             issuer: self.issuer.clone(),
+            journal: self.journal.clone(),
             env,
             micros: Arc::clone(&self.micros),
         }
@@ -173,6 +192,16 @@ impl World {
 
     pub(crate) fn advance(&self, seconds: i64) {
         self.micros.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
+    }
+
+    /// Folds the changes so far into the journal, as `events` does within seconds.
+    pub(crate) async fn catch_up(&self) {
+        let Journal { streams, events } = &self.journal;
+        let call = async |event: Value| {
+            let event = written_at(event, self.now().secs());
+            events.call(&event, time::Duration::from_secs(30)).await.ok()
+        };
+        assert_eq!(streams.fold(1, call).await, 0);
     }
 
     /// Calls a route as this person, with this `If-Match` version.
@@ -206,6 +235,7 @@ impl World {
             None => request,
         };
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        self.catch_up().await;
         let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
