@@ -5,7 +5,9 @@ use alloy::sol;
 use alloy::sol_types::SolCall as _;
 use purser_domain::Network;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 
 /// The network that the local chain stands for.
 pub const NETWORK: Network = Network::BaseSepolia;
@@ -36,6 +38,8 @@ pub enum DevChainError {
 pub struct DevChain {
     client: reqwest::Client,
     rpc_url: String,
+    /// Held while a transaction is sent: the node gives two at once from one account the same nonce.
+    sending: Arc<Mutex<()>>,
 }
 
 impl DevChain {
@@ -44,6 +48,7 @@ impl DevChain {
         Self {
             client: reqwest::Client::new(),
             rpc_url,
+            sending: Arc::default(),
         }
     }
 
@@ -132,7 +137,10 @@ impl DevChain {
         let accounts = self.call("eth_accounts", json!([])).await?;
         let data = alloy::hex::encode_prefixed(data);
         let transaction = json!({"from": accounts.get(0), "to": to.to_string(), "data": data, "gas": "0x1c9c380"});
-        let hash = self.call("eth_sendTransaction", json!([transaction])).await?;
+        let hash = {
+            let _turn = self.sending.lock().await;
+            self.call("eth_sendTransaction", json!([transaction])).await?
+        };
         // Mining runs in the background. It takes milliseconds, or up to a block's second in a test that stopped
         // mining.
         for _ in 0..200 {
