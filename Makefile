@@ -28,6 +28,11 @@ run: ## Starts the service, its chain and its providers on loopback; answers on 
 demo: ## Pays the local provider through the whole flow, against a running stack (or starts one for it).
 	@infra/demo.sh
 
+# make demo-fleet AGENTS=50 DAYS=3
+.PHONY: demo-fleet
+demo-fleet: ## Fills a running stack (or one that it starts and leaves running) with 1,000 agents and a month of payments.
+	@infra/demo.sh demo-fleet
+
 .PHONY: test
 test: ## Runs what most changes break, within a quarter of an hour, and says what ran and what was skipped.
 	@infra/test.sh

@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Shows one payment through the whole flow: against the running stack, or one that is started for it and stopped after.
+# Runs a demo against the running stack, or against one that it starts. `demo` shows one payment through the whole flow,
+# and stops a stack that it started; `demo-fleet` fills the stack, and leaves it running until Ctrl-C.
+#
+#   infra/demo.sh [demo | demo-fleet]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+demo=${1:-demo}
 
 infra/setup.sh run
-echo "demo: building (the first time takes some minutes)"
-cargo build --locked --workspace --bin stack --bin demo
+echo "$demo: building (the first time takes some minutes)"
+cargo build --locked --workspace --bin stack --bin "$demo"
 
 if [[ -f .local/stack.json ]] && curl -sf -o /dev/null http://127.0.0.1:3000/services; then
-  exec target/debug/demo
+  exec "target/debug/$demo"
 fi
 
-echo "demo: no stack is running; starting one"
+echo "$demo: no stack is running; starting one"
 log=$(mktemp)
 target/debug/stack > "$log" 2>&1 &
 stack=$!
@@ -21,4 +25,8 @@ for _ in $(seq 120); do
   kill -0 "$stack" 2>/dev/null || { cat "$log"; exit 1; }
   sleep 0.5
 done
-target/debug/demo
+"target/debug/$demo"
+if [[ $demo == demo-fleet ]]; then
+  echo "demo-fleet: the stack runs until Ctrl-C"
+  wait "$stack"
+fi

@@ -24,7 +24,7 @@ pub use chain::{DevChain, DevChainError, NETWORK};
 pub use console::console;
 pub use document::openapi;
 pub use error::StackError;
-pub use fleet::FleetSize;
+pub use fleet::{FleetCounts, FleetError, FleetSize, fill as fill_fleet};
 pub use gateway::Unrouted;
 pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_STRANGER, DemoUser, Issuer};
 pub use log_audit::LogAudit;

@@ -6,7 +6,7 @@
     reason = "a test stops where its ground is missing"
 )]
 
-use purser_local::StackFile;
+use purser_local::{FleetError, FleetSize, StackFile, fill_fleet};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -121,4 +121,22 @@ async fn local_controls_accept_any_content_type() {
             );
         }
     }
+}
+
+/// A small demo fleet: each call had the expected outcome, and the owner's lists and sums have it.
+#[tokio::test]
+async fn the_demo_fleet_fills_a_running_stack_once() {
+    let stack = Run::start("fleet", &[]).await;
+    let size = FleetSize {
+        agents: FleetSize::FEWEST_AGENTS,
+        days: 1,
+    };
+    let counts = fill_fleet(stack.file.clone(), size, |_| ()).await.unwrap();
+    assert_eq!(counts.agents, 50);
+    assert!(
+        counts.payments > 5 && counts.settled > 5 && counts.refusals == 4 && counts.approvals > 5,
+        "{counts}"
+    );
+    let again = fill_fleet(stack.file.clone(), size, |_| ()).await;
+    assert!(matches!(again, Err(FleetError::Filled)), "{again:?}");
 }

@@ -1,0 +1,38 @@
+//! `make demo-fleet`: fills the running stack with a fleet of agents and a month of what they do. `AGENTS` and `DAYS`
+//! make it smaller.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people at a terminal"
+)]
+
+use purser_local::{FleetSize, StackFile, fill_fleet, stack_folder};
+use std::process::ExitCode;
+
+type Failed = Box<dyn std::error::Error>;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("demo-fleet: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Failed> {
+    let mut env = purser_api::Env::process();
+    let size = FleetSize {
+        agents: env.number("AGENTS", 1_000, FleetSize::FEWEST_AGENTS..=FleetSize::MOST_AGENTS),
+        days: env.number("DAYS", 30, 1..=FleetSize::MOST_DAYS),
+    };
+    let folder = stack_folder(&env);
+    let size = env.finish(size)?;
+    let stack = StackFile::read(&folder).map_err(|error| format!("{error}; is `make run` running?"))?;
+    let dashboard = stack.dashboard_url.clone();
+    let counts = fill_fleet(stack, size, |step| println!("demo-fleet: {step}")).await?;
+    println!("\n{counts}\nThe dashboard: {dashboard}");
+    Ok(())
+}
