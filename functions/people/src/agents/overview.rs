@@ -5,7 +5,7 @@ use crate::agents::owned::{Owned, named};
 use crate::agents::spend::AgentSpend;
 use crate::approvals;
 use crate::approvals::operations::Waiting;
-use crate::approvals::page::View;
+use crate::approvals::queue::View;
 use crate::caller::Caller;
 use crate::journal;
 use crate::journal::filter::{JournalFilter, JournalList};

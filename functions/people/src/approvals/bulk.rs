@@ -4,7 +4,6 @@
 //! a sign-in that the decision requires leads back to it.
 
 use crate::approvals::operations::{MOST_AT_ONCE, Outcome, OwnApproval, read_decision};
-use crate::approvals::page::QUEUE;
 use crate::approvals::row::{status_chip, status_name, what};
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
@@ -77,7 +76,7 @@ const fn verb(decision: ApprovalDecision) -> &'static str {
 }
 
 fn nothing_selected() -> Response {
-    done(QUEUE, Notice::NothingSelected)
+    done(paths::APPROVALS, Notice::NothingSelected)
 }
 
 /// `GET /dashboard/approvals/bulk`: the summary.
@@ -170,7 +169,7 @@ fn summary_page(
         &title,
         NavItem::Approvals,
         &html! {
-            p.crumb { a href=(QUEUE) { "Approvals" } }
+            p.crumb { a href=(paths::APPROVALS) { "Approvals" } }
             h1 { (title) }
             @if pending.is_empty() {
                 p.empty { "None of the selected approvals is pending any more." }
@@ -211,7 +210,7 @@ fn summary_page(
                     (layout.inputs(FormName::ApprovalSelection).optional_line("note", "Note for each; the agents can read it", "", NOTE_MAX))
                     div.actions {
                         button class=(class) type="submit" { (title) " of " (dollars(sum)) }
-                        a.button href=(QUEUE) { "Cancel" }
+                        a.button href=(paths::APPROVALS) { "Cancel" }
                     }
                 }))
             }
@@ -295,7 +294,7 @@ fn outcome_page(layout: &Layout, results: &Results<'_>) -> Markup {
         &title,
         NavItem::Approvals,
         &html! {
-            p.crumb { a href=(QUEUE) { "Approvals" } }
+            p.crumb { a href=(paths::APPROVALS) { "Approvals" } }
             h1 { (title) }
             @if done > 0 && results.decision == ApprovalDecision::Approve {
                 p { "Each payment is made when its agent repeats its request." }
@@ -305,7 +304,7 @@ fn outcome_page(layout: &Layout, results: &Results<'_>) -> Markup {
                 thead { tr { th scope="col" { "Agent" } th scope="col" { "Service and operation" } th scope="col" { "Outcome" } th.num scope="col" { "Amount" } } }
                 tbody { @for (id, outcome) in results.outcomes { (outcome_row(layout, *id, outcome, results)) } }
             }
-            p { a href=(QUEUE) { "All approvals" } }
+            p { a href=(paths::APPROVALS) { "All approvals" } }
         },
     )
 }

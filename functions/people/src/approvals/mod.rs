@@ -6,6 +6,7 @@ pub(crate) mod bulk;
 pub(crate) mod operations;
 pub(crate) mod page;
 pub(crate) mod poll;
+pub(crate) mod queue;
 pub(crate) mod raise;
 pub(crate) mod row;
 pub(crate) mod single;

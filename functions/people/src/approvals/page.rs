@@ -6,11 +6,10 @@
 //!
 //! The number of open approvals is always that of all agents, regardless of the filter, so that none is overlooked.
 
-use crate::address::address;
 use crate::agents::form::AgentForm;
 use crate::approvals::operations::{ApprovalContext, ApprovalFilter, Waiting};
+use crate::approvals::queue::View;
 use crate::approvals::{bulk, row};
-use crate::cursor;
 use crate::digest::{entity_tag, unless_held, version_of};
 use crate::sessions::session::{PageSession, PollSession};
 use crate::state::People;
@@ -18,6 +17,7 @@ use crate::ui::form::FormName;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{filter_select, paging};
 use crate::ui::notice::{Notice, done};
+use crate::ui::paths;
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode, Uri},
@@ -25,7 +25,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Failure, Query, Reply};
-use purser_domain::{AgentId, AgentStatus, ApprovalId, ApprovalStatus, Catalog, ErrorKind, Result};
+use purser_domain::{AgentStatus, ApprovalId, ApprovalStatus, Catalog, ErrorKind, Result};
 use purser_store::{ApprovalDecision, ApprovalPlace};
 use purser_store::{Page, PageRequest};
 use std::sync::Arc;
@@ -41,53 +41,6 @@ pub(crate) struct ApprovalQueue<'a> {
     pub(crate) decided: Page<ApprovalContext, ApprovalPlace>,
     pub(crate) catalog: &'a Catalog,
 }
-
-/// The filter and position of the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct View {
-    /// Only approvals of this agent.
-    pub(crate) agent: Option<AgentId>,
-    /// The open approvals created after this one.
-    pub(crate) after: Option<ApprovalPlace>,
-    /// The decided approvals created before this one.
-    pub(crate) before: Option<ApprovalPlace>,
-}
-
-impl View {
-    /// Parses the view in a URL; `None` if it is invalid. An empty field is no filter.
-    fn read(uri: &Uri) -> Option<Self> {
-        let mut query = Query::of(uri);
-        let [agent, after, before] =
-            ["agent_id", "after", "before"].map(|name| query.text(name).filter(|text| !text.is_empty()));
-        let place = |text: Option<String>| text.map(|text| cursor::read_approval(&text).ok_or(())).transpose().ok();
-        Some(Self {
-            agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
-            after: place(after)?,
-            before: place(before)?,
-        })
-    }
-
-    /// The URL of this view of the page at `path`.
-    pub(crate) fn address(self, path: &str) -> String {
-        let place = |place: Option<ApprovalPlace>| place.map(cursor::write_approval);
-        address(
-            path,
-            [
-                ("agent_id", self.agent.map(|agent| agent.to_string())),
-                ("after", place(self.after)),
-                ("before", place(self.before)),
-            ],
-        )
-    }
-
-    /// The URL of the queue in this view.
-    fn queue(self) -> String {
-        self.address(QUEUE)
-    }
-}
-
-/// The path of the queue.
-pub(crate) const QUEUE: &str = "/dashboard/approvals";
 
 /// `GET /dashboard/approvals`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
@@ -246,10 +199,10 @@ fn by_agent(view: View, waiting: &Waiting) -> Markup {
     });
     html! {
         @if waiting.agents.len() > 1 || view.agent.is_some() {
-            form.filters method="get" action=(QUEUE) role="search" {
+            form.filters method="get" action=(paths::APPROVALS) role="search" {
                 (filter_select("agent", "agent_id", "Agent", "All agents", options))
                 button type="submit" { "Show" }
-                @if view.agent.is_some() { a href=(QUEUE) { "Clear" } }
+                @if view.agent.is_some() { a href=(paths::APPROVALS) { "Clear" } }
             }
         }
     }
@@ -287,7 +240,7 @@ pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catal
             @for waiting in &waiting.items { (row::pending(layout, waiting, view, catalog)) }
         }
         p.empty hidden[!waiting.items.is_empty()] data-none {
-            @if is_part { "No approval is pending here. " a href=(QUEUE) { "See all pending approvals" } }
+            @if is_part { "No approval is pending here. " a href=(paths::APPROVALS) { "See all pending approvals" } }
             @else { "No approval is pending. New requests appear here automatically." }
         }
         div data-more {

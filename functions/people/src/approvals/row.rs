@@ -1,7 +1,7 @@
 //! An approval in a list: a pending one as one line that unfolds to its facts and its form, and a decided one.
 
 use crate::approvals::operations::{ApprovalContext, DailyUsage};
-use crate::approvals::page::View;
+use crate::approvals::queue::View;
 use crate::ui::bar::bar;
 use crate::ui::call;
 use crate::ui::datetime::{exact, relative};

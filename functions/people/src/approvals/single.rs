@@ -5,7 +5,8 @@ use crate::agents::form::AgentForm;
 use crate::agents::owned::named;
 use crate::approvals::background::{Background, PayeeHistory};
 use crate::approvals::operations::{ApprovalContext, OwnApproval};
-use crate::approvals::page::{QUEUE, View, too_late};
+use crate::approvals::page::too_late;
+use crate::approvals::queue::View;
 use crate::approvals::raise::{Raise, RaisedAndApproved};
 use crate::approvals::row;
 use crate::sessions::session::PageSession;
@@ -25,7 +26,9 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Failure, Reply};
-use purser_domain::{AgentId, ApprovalId, ApprovalStatus, Catalog, ErrorKind, LoggedDecision, Result};
+use purser_domain::{
+    AgentId, ApprovalId, ApprovalStatus, Catalog, ErrorKind, JournalEntry, Labels, LoggedDecision, Result,
+};
 use std::sync::Arc;
 
 /// `GET /dashboard/approvals/{agent}/{approval}`.
@@ -130,7 +133,7 @@ fn page(
         "Approval",
         NavItem::Approvals,
         &html! {
-            p.crumb { a href=(QUEUE) { "Approvals" } }
+            p.crumb { a href=(paths::APPROVALS) { "Approvals" } }
             h1 { @if open.is_some() { "Waiting for you" } @else { "Approval" } }
             @match open {
                 Some((background, raise)) => {
@@ -249,7 +252,10 @@ fn latest_row(layout: &Layout, decision: &LoggedDecision, catalog: &Catalog) -> 
             let receipt = paths::receipt(terms.agent, terms.id);
             (terms.amount, terms.authorized_at, Some(receipt), None)
         }
-        LoggedDecision::Refused(refusal) => (refusal.amount, refusal.at, None, phrases::limit_link(refusal)),
+        LoggedDecision::Refused(refusal) => {
+            let entry = JournalEntry::of(decision, "", &Labels::default());
+            (refusal.amount, refusal.at, None, phrases::limit_link(&entry))
+        }
         LoggedDecision::ConfirmationReverted(reverted) => {
             let receipt = paths::receipt(reverted.agent, reverted.settlement);
             (reverted.amount, reverted.at, Some(receipt), None)

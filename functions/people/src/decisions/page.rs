@@ -1,7 +1,6 @@
 //! The page of one decision: what was asked, every check, and the limit that refused it.
 
 use crate::agents::owned::{Owned, named};
-use crate::journal::page::label;
 use crate::journal::row;
 use crate::sessions::session::PageSession;
 use crate::state::People;
@@ -49,7 +48,7 @@ fn decision_page(
         NavItem::Decisions,
         &html! {
             p { a href="/dashboard/decisions" { "Decisions" } }
-            h1 { (label(entry.result)) ": " (big_money(entry.amount)) }
+            h1 { (labels::outcome(entry.result)) ": " (big_money(entry.amount)) }
             p { (row::outcome(&entry)) @if let LoggedDecision::Refused(refusal) = decision { " · " (phrases::why(refusal)) } }
             (facts(&entry, catalog))
             @if let Some(call) = call { (call::described(call, entry.amount)) }

@@ -8,6 +8,7 @@ use crate::journal::row;
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::datetime::exact;
+use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{date_fields, filter_problem, filter_select, nothing_shown, paging, text_field};
 use axum::{
@@ -216,7 +217,7 @@ fn filters(shown: &Shown<'_>) -> Markup {
             (text_field("label", "label", "Label", &filter.label.as_ref().map(ToString::to_string).unwrap_or_default()))
             @if list == JournalList::Decisions {
                 (filter_select("result", "result", "Outcome", "All outcomes", DecisionResult::ALL.iter().map(|result| {
-                    (result.name().to_owned(), html! { (label(*result)) }, filter.result == Some(*result))
+                    (result.name().to_owned(), html! { (labels::outcome(*result)) }, filter.result == Some(*result))
                 })))
             }
             (filter_select("status", "status", "State", "All states", ReceiptStatus::ALL.iter().map(|status| {
@@ -235,17 +236,6 @@ fn filters(shown: &Shown<'_>) -> Markup {
             button type="submit" { "Show" }
             @if *filter != JournalFilter::default() { a href=(list.path()) { "Clear" } }
         }
-    }
-}
-
-/// The name of a result.
-pub(crate) const fn label(result: DecisionResult) -> &'static str {
-    match result {
-        DecisionResult::Allow => "Allowed",
-        DecisionResult::Block => "Blocked",
-        DecisionResult::Escalate => "Asked for approval",
-        DecisionResult::RevertConfirmation => "Reverted",
-        DecisionResult::Payout => "Paid out",
     }
 }
 

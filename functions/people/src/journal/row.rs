@@ -6,6 +6,7 @@ use crate::ui::layout::Layout;
 use crate::ui::list::columns;
 use crate::ui::money::{dollars, money};
 use crate::ui::paths;
+use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{Catalog, DecisionResult, JournalEntry, RefusalEntry, SettlementState};
 
@@ -52,10 +53,11 @@ fn details(entry: &JournalEntry) -> Markup {
 /// The outcome, as a chip and in a few words.
 pub(crate) fn outcome(entry: &JournalEntry) -> Markup {
     match (entry.result, entry.state()) {
-        (DecisionResult::Block, _) => html! { span.chip.bad { "blocked" } " " (why(entry)) },
-        (DecisionResult::Escalate, _) => html! { span.chip.wait { "asked for approval" } " " (why(entry)) },
+        (DecisionResult::Block | DecisionResult::Escalate, _) => {
+            html! { (labels::outcome_chip(entry.result)) " " (why(entry)) }
+        }
         (DecisionResult::RevertConfirmation, _) => {
-            html! { span.chip.wait { "reverted" } " its transaction left the chain" }
+            html! { (labels::outcome_chip(entry.result)) " its transaction left the chain" }
         }
         (DecisionResult::Allow | DecisionResult::Payout, Some(state)) => state_chip(state),
         (DecisionResult::Allow | DecisionResult::Payout, None) => html! {},
@@ -64,9 +66,9 @@ pub(crate) fn outcome(entry: &JournalEntry) -> Markup {
 
 fn state_chip(state: &SettlementState) -> Markup {
     match state {
-        SettlementState::Authorized => html! { span.chip { "pending" } " not yet on chain" },
-        SettlementState::Confirmed { .. } => html! { span.chip.good { "confirmed" } },
-        SettlementState::Expired => html! { span.chip { "released" } " never paid" },
+        SettlementState::Authorized => html! { span.chip { "Pending" } " not yet on chain" },
+        SettlementState::Confirmed { .. } => html! { span.chip.good { "Confirmed" } },
+        SettlementState::Expired => html! { span.chip { "Released" } " never paid" },
     }
 }
 
@@ -75,7 +77,12 @@ fn why(entry: &JournalEntry) -> Markup {
     let Some(refusal) = &entry.refusal else {
         return html! {};
     };
-    html! { (in_words(entry, refusal)) }
+    html! {
+        @match phrases::limit_link(entry) {
+            Some(limit) => a href=(limit) { (in_words(entry, refusal)) },
+            None => (in_words(entry, refusal)),
+        }
+    }
 }
 
 fn in_words(entry: &JournalEntry, refusal: &RefusalEntry) -> String {
@@ -88,6 +95,7 @@ fn in_words(entry: &JournalEntry, refusal: &RefusalEntry) -> String {
         .map(|used| format!(" ({} used)", dollars(used)))
         .unwrap_or_default();
     let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
+    let by_rule = refusal.rule == "approval_required";
     match (refusal.error.as_str(), rule) {
         ("service_not_enabled", _) => "service not enabled".to_owned(),
         ("operation_not_enabled_for_agent", _) => "operation not enabled".to_owned(),
@@ -97,7 +105,7 @@ fn in_words(entry: &JournalEntry, refusal: &RefusalEntry) -> String {
         ("amount_exceeds_max", _) => format!("above the agent’s own maximum{limit}"),
         ("amount_exceeds_per_call_limit", _) => format!("limit per call{limit} exceeded"),
         ("daily_spend_limit_exceeded", _) => format!("daily limit{limit} exceeded{used}"),
-        ("approval_required", "approval_required") => "a rule asks for approval".to_owned(),
+        ("approval_required", _) if by_rule => "a rule asks for approval".to_owned(),
         ("approval_required", _) => format!("over the approval threshold{limit}"),
         ("insufficient_usdc_balance", _) => "wallet balance too low".to_owned(),
         ("policy_blocked", "agent_frozen") => "agent frozen".to_owned(),

@@ -2,7 +2,8 @@
 //! offer it, withdraw the offer and request a reconciliation. It shows nothing else of the agent.
 
 use crate::agents::owned::named;
-use crate::operators::form::{Notices, OperatorForm, OperatorFormName};
+use crate::operators::form::{Notices, OperatorForm};
+use crate::operators::form_name::OperatorFormName;
 use crate::operators::layout::{AGENTS, Confirmed, FREEZES, agent_path, page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;

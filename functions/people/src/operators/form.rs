@@ -2,6 +2,7 @@
 //! refusal.
 
 use crate::agents::owned::named;
+use crate::operators::form_name::OperatorFormName;
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
 use crate::ui::form::{Form, FormName};
@@ -14,41 +15,9 @@ use axum::{
 };
 use maud::Markup;
 use purser_api::{CallerIds, Failure, OperatorAct, OperatorAnswer, Reply};
-use purser_domain::{ErrorKind, OperationUuid, Result};
+use purser_domain::{ErrorKind, Result};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
-
-/// The name of an operator's form, which is also the prefix of its inputs' ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OperatorFormName {
-    Accept(OperationUuid),
-    Withdraw(OperationUuid),
-    Pin(OperationUuid),
-    Probe,
-    Freeze,
-    /// The end of the freeze in this row.
-    EndFreeze(usize),
-    Offer,
-    WithdrawOffer,
-    Reconcile,
-}
-
-impl fmt::Display for OperatorFormName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Accept(operation) => write!(f, "accept-{operation}"),
-            Self::Withdraw(operation) => write!(f, "withdraw-{operation}"),
-            Self::Pin(operation) => write!(f, "pin-{operation}"),
-            Self::Probe => f.write_str("probe"),
-            Self::Freeze => f.write_str("freeze"),
-            Self::EndFreeze(row) => write!(f, "end-freeze-{row}"),
-            Self::Offer => f.write_str("offer"),
-            Self::WithdrawOffer => f.write_str("withdraw-offer"),
-            Self::Reconcile => f.write_str("reconcile"),
-        }
-    }
-}
 
 /// A form that an operator sent, where operators act in the browser; 404 for everyone else, like the pages.
 pub(crate) struct OperatorForm {

@@ -1,6 +1,7 @@
 //! The page of freezes by operators, with operator, time and reason, and the forms that begin and end a freeze.
 
-use crate::operators::form::{Notices, OperatorForm, OperatorFormName};
+use crate::operators::form::{Notices, OperatorForm};
+use crate::operators::form_name::OperatorFormName;
 use crate::operators::layout::{Confirmed, FREEZES, hidden, page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;

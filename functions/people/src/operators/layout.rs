@@ -1,6 +1,6 @@
 //! The layout of the operators' pages.
 
-use crate::operators::form::OperatorFormName;
+use crate::operators::form_name::OperatorFormName;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};

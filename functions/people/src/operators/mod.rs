@@ -4,6 +4,7 @@ pub(crate) mod agents_page;
 pub(crate) mod catalog;
 pub(crate) mod changes;
 pub(crate) mod form;
+pub(crate) mod form_name;
 pub(crate) mod freezes;
 pub(crate) mod freezes_page;
 pub(crate) mod layout;

@@ -6,7 +6,8 @@
 use crate::agents::owned::named;
 use crate::operators::catalog::trust;
 use crate::operators::changes::quoted;
-use crate::operators::form::{Notices, OperatorForm, OperatorFormName};
+use crate::operators::form::{Notices, OperatorForm};
+use crate::operators::form_name::OperatorFormName;
 use crate::operators::layout::{CATALOG, Confirmed, hidden, page, pays, service_path};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;

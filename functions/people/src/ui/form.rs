@@ -2,7 +2,7 @@
 //! again.
 
 use crate::approvals::operations::Note;
-use crate::operators::form::OperatorFormName;
+use crate::operators::form_name::OperatorFormName;
 use crate::sessions::session::VerifiedForm;
 use crate::ui::money::is_no_limit;
 use maud::{Markup, html};

@@ -7,6 +7,9 @@ pub(crate) fn agent(agent: AgentId) -> String {
     format!("/dashboard/agents/{agent}")
 }
 
+/// The page of the approvals.
+pub(crate) const APPROVALS: &str = "/dashboard/approvals";
+
 /// The page of an approval.
 pub(crate) fn approval(agent: AgentId, approval: ApprovalId) -> String {
     format!("/dashboard/approvals/{agent}/{approval}")

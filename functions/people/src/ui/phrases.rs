@@ -6,8 +6,8 @@ use crate::ui::money::{dollars, money};
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, LoggedRefusal, PayoutRefusal, Rule,
-    RuleKind, ServiceSlug, Vendor,
+    Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LoggedRefusal, PayoutRefusal,
+    Rule, RuleKind, ServiceSlug, Vendor,
 };
 
 /// A sentence that explains why a payment was refused or escalated.
@@ -191,10 +191,11 @@ pub(crate) fn asked_briefly(asking: Option<AskingRule>, threshold: Amount) -> Ma
 }
 
 /// The place where the limit that refused a payment can be changed; `None` if no limit of the agent's owner refused it.
-pub(crate) fn limit_link(refusal: &LoggedRefusal) -> Option<String> {
-    let page = paths::agent(refusal.agent);
-    let service = || format!("{page}#service-{}", refusal.service);
-    let (rule, detail) = refusal.reason.split_once(':').unwrap_or((&refusal.reason, ""));
+pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
+    let refusal = entry.refusal.as_ref()?;
+    let page = paths::agent(entry.agent);
+    let service = || Some(format!("{page}#service-{}", entry.service?));
+    let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
     match refusal.error.as_str() {
         "service_not_enabled" => Some(format!("{page}#services")),
         "approval_required" if refusal.rule == "approval_required" => Some(format!("{page}#rules")),
@@ -202,7 +203,7 @@ pub(crate) fn limit_link(refusal: &LoggedRefusal) -> Option<String> {
         | "domain_not_allowed"
         | "amount_exceeds_per_call_limit"
         | "daily_spend_limit_exceeded"
-        | "approval_required" => Some(service()),
+        | "approval_required" => service(),
         "insufficient_usdc_balance" => Some(format!("{page}#wallet")),
         "policy_blocked" => match (rule, detail) {
             ("category_block" | "vendor_allowlist" | "budget_limit", _) => Some(format!("{page}#rules")),
@@ -253,6 +254,7 @@ mod tests {
         Address, AgentId, CallDescription, DecisionResult, KeyId, Metadata, ProviderRequest, RuleId, ServiceId,
         Timestamp, TransactionId, Url,
     };
+    use purser_domain::{Labels, LoggedDecision};
     use uuid::Uuid;
 
     fn refusal(error: &str, reason: &str, rule: &str) -> LoggedRefusal {
@@ -309,7 +311,9 @@ mod tests {
         ];
         for (error, reason, rule, expected) in rows {
             let expected = expected.map(|anchor| format!("{page}{anchor}"));
-            assert_eq!(limit_link(&refusal(error, reason, rule)), expected, "{error} {reason}");
+            let refusal = LoggedDecision::Refused(refusal(error, reason, rule));
+            let entry = JournalEntry::of(&refusal, "", &Labels::default());
+            assert_eq!(limit_link(&entry), expected, "{error} {reason}");
         }
     }
 

@@ -97,6 +97,8 @@ impl Spending {
             let sum = sums.entry(reason.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
+        // An escalation is no refusal.
+        sums.remove("approval_required");
         let mut reasons: Vec<(String, u64)> = sums.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
         reasons.truncate(BIGGEST);

@@ -17,22 +17,16 @@ use crate::{
     page::{Filter, Page, PageRequest, page_of},
     stream::sequence::SequenceNumber,
     transact::was_made,
-    usage::{key, table::UsageTable},
+    usage::{
+        key::{self, JournalPart},
+        table::UsageTable,
+    },
 };
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use purser_domain::{
     Error, JournalEntry, PaymentEntry, PersonId, RefusalEntry, Result, SettlementId, SettlementState, Timestamp, TxHash,
 };
 use uuid::Uuid;
-
-/// A part of an owner's journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JournalPart {
-    /// All entries.
-    All,
-    /// The entries that have no settlement of their own: blocks, escalations and reverted confirmations.
-    Refusals,
-}
 
 /// The maximum number of read calls for a filtered page, of [`ROWS`] entries each.
 pub const JOURNAL_READS: u32 = 2;

@@ -2,15 +2,21 @@
 
 use crate::{
     codec::key::Key,
-    usage::{
-        journal::JournalPart,
-        reminder::{Reminder, ReminderKind},
-    },
+    usage::reminder::{Reminder, ReminderKind},
 };
 use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, Timestamp, TxHash};
 
 /// The sort key of the only item of a partition.
 const ONLY: &str = "#";
+
+/// A part of an owner's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalPart {
+    /// All entries.
+    All,
+    /// The entries that have no settlement of their own: blocks, escalations and reverted confirmations.
+    Refusals,
+}
 
 /// The partition of an owner's journal. Its sort keys are the positions of the entries.
 pub(super) fn journal_partition(owner: &PersonId, part: JournalPart) -> String {

@@ -16,7 +16,7 @@ mod attested;
 pub(crate) mod day;
 pub(crate) mod fold;
 pub(crate) mod journal;
-mod key;
+pub(crate) mod key;
 pub(crate) mod lag;
 pub(crate) mod rebuild;
 pub(crate) mod reminder;

@@ -19,8 +19,8 @@ use crate::{
     transact::was_made,
     usage::{
         day::{AgentOfDay, AgentsOfDay},
-        journal::{JournalPart, StoredEntry, changed_at, parts_of},
-        key,
+        journal::{StoredEntry, changed_at, parts_of},
+        key::{self, JournalPart},
         table::UsageTable,
     },
 };

@@ -1,0 +1,53 @@
+//! The filter and position of the approval queue, in its address.
+
+use crate::address::address;
+use crate::cursor;
+use crate::ui::paths;
+use axum::http::Uri;
+use purser_api::Query;
+use purser_domain::AgentId;
+use purser_store::ApprovalPlace;
+
+/// The filter and position of the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Only approvals of this agent.
+    pub(crate) agent: Option<AgentId>,
+    /// The open approvals created after this one.
+    pub(crate) after: Option<ApprovalPlace>,
+    /// The decided approvals created before this one.
+    pub(crate) before: Option<ApprovalPlace>,
+}
+
+impl View {
+    /// Parses the view in a URL; `None` if it is invalid. An empty field is no filter.
+    pub(crate) fn read(uri: &Uri) -> Option<Self> {
+        let mut query = Query::of(uri);
+        let [agent, after, before] =
+            ["agent_id", "after", "before"].map(|name| query.text(name).filter(|text| !text.is_empty()));
+        let place = |text: Option<String>| text.map(|text| cursor::read_approval(&text).ok_or(())).transpose().ok();
+        Some(Self {
+            agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
+            after: place(after)?,
+            before: place(before)?,
+        })
+    }
+
+    /// The URL of this view of the page at `path`.
+    pub(crate) fn address(self, path: &str) -> String {
+        let place = |place: Option<ApprovalPlace>| place.map(cursor::write_approval);
+        address(
+            path,
+            [
+                ("agent_id", self.agent.map(|agent| agent.to_string())),
+                ("after", place(self.after)),
+                ("before", place(self.before)),
+            ],
+        )
+    }
+
+    /// The URL of the queue in this view.
+    pub(crate) fn queue(self) -> String {
+        self.address(paths::APPROVALS)
+    }
+}
