@@ -1,4 +1,4 @@
-//! Events of a running stack are published on its bus and counted for the owner: the functions, the streams, `events`,
+//! Events of a running stack are published on its bus and are in the owner's usage: the functions, the streams, `events`,
 //! the bus, and `GET /usage`. Failures on the way are tested in `functions/events/tests`.
 
 use super::{Household, KIM, LEE};
@@ -43,7 +43,7 @@ impl Household {
     }
 }
 
-/// Each action of an agent is published as an event and counted in the usage.
+/// Each action of an agent is published as an event and is in the usage.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_and_usage_belong_only_to_the_owner() {
     let mut home = home().await;

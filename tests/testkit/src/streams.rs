@@ -44,15 +44,15 @@ impl Streams {
         self.0.next_batches(&mut self.0.published.lock().expect("not poisoned"))
     }
 
-    /// Passes the remaining records to a function. Each batch is passed as by the publishing mappings, with
-    /// `ReportBatchItemFailures` and `BisectBatchOnFunctionError`; and all are passed as in [`Self::fold`]. A batch that
-    /// fails `tries` times in a row is given up. Returns the number of records given up.
+    /// Passes the remaining records to a function: as in [`Self::fold`], and then each batch as by the publishing mappings,
+    /// with `ReportBatchItemFailures` and `BisectBatchOnFunctionError`. A batch that fails `tries` times in a row is given
+    /// up. Returns the number of records given up.
     pub async fn deliver<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
-        let mut given_up = 0;
+        let mut given_up = self.fold(tries, &call).await;
         loop {
             let batches = self.next_batches();
             if batches.is_empty() {
-                return given_up + self.fold(tries, call).await;
+                return given_up;
             }
             for batch in batches {
                 given_up += deliver_batch(batch, tries, &call).await;
