@@ -17,6 +17,15 @@ const COPIED: [&str; 22] = [
     "vb", "rs", "txh", "blk", "settled", "result", "sid",
 ];
 
+/// The end of the partition key of the rows that lead from a transaction to its entry.
+const TRANSACTIONS: &str = "#T";
+
+/// The hash of the transaction that confirmed a settlement, as text.
+fn hash_of(row: &Item) -> String {
+    let digits = bytes(row, "txh").iter().map(|byte| format!("{byte:02x}"));
+    format!("0x{}", digits.collect::<String>())
+}
+
 /// Sums as they are stored: a sum of zero is left out.
 type Sums = BTreeMap<&'static str, u64>;
 
@@ -77,7 +86,7 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
     let names: BTreeSet<&str> = COPIED.into_iter().chain(["agent", "name", "txid"]).collect();
     let found: BTreeMap<Key, BTreeMap<String, AttributeValue>> = usage
         .iter()
-        .filter(|((pk, _), _)| pk.starts_with("J#"))
+        .filter(|((pk, _), _)| pk.starts_with("J#") && !pk.ends_with(TRANSACTIONS))
         .map(|(key, row)| {
             let known = row.iter().filter(|(name, _)| names.contains(name.as_str()));
             (
@@ -87,6 +96,14 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
         })
         .collect();
     let keys: BTreeSet<&Key> = expected.keys().chain(found.keys()).collect();
+    let confirmed = stored.all("S#", "").filter(|(_, row)| text(row, "rs") == "confirmed");
+    let unfound = confirmed.filter(|((_, settlement), row)| {
+        let key = (format!("J#{}{TRANSACTIONS}", owner()), hash_of(row));
+        usage.get(&key).is_none_or(|found| text(found, "sid") != settlement)
+    });
+    let unfound: Vec<String> = unfound
+        .map(|(key, _)| format!("the transaction of {key:?} does not lead to it"))
+        .collect();
     let mut differences: Vec<String> = keys
         .into_iter()
         .filter(|key| expected.get(*key) != found.get(*key))
@@ -95,6 +112,7 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
             format!("the entry {key:?} is {is:?}, and its row says {should:?}")
         })
         .collect();
+    differences.extend(unfound);
     let (expected, found) = (sums_of(stored), stored_sums(usage));
     let keys: BTreeSet<&Key> = expected.keys().chain(found.keys()).collect();
     differences.extend(

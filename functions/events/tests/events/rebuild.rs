@@ -56,7 +56,7 @@ impl World {
     /// that is killed between the two leaves that one. Returns the number of lost entries.
     async fn lose_entries(&self, is_lost: impl Fn(usize) -> bool) -> u64 {
         let rows = self.rows("J#").await;
-        let of_all = rows.keys().filter(|(pk, _)| !pk.ends_with("#R"));
+        let of_all = rows.keys().filter(|(pk, _)| !pk.ends_with("#R") && !pk.ends_with("#T"));
         let lost = of_all.enumerate().filter(|(index, _)| is_lost(*index));
         let mut count = 0;
         for (_, (pk, sk)) in lost {

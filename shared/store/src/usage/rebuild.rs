@@ -67,6 +67,7 @@ impl UsageTable {
                 let entry = JournalEntry::of(&decision, &agent.name, &agent.labels);
                 let known = stored.get(&entry.place);
                 if known.is_some_and(|known| is_same(&known.entry, &entry)) {
+                    self.put_transaction(owner, &entry).await?;
                     continue;
                 }
                 if now.since(changed_at(&entry)) < FORGOTTEN {
