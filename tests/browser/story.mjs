@@ -234,12 +234,12 @@ try {
   await page.goto(`${story.dashboard_url}/decisions?agent_id=${agentId}`);
   const log = await page.locator("main").innerText();
   assert.match(log, /allow/i);
-  assert.match(log, /^sent for approval$/m);
+  assert.match(log, /Asked for approval (over|a rule)/);
   await shoot("decisions");
 
   step("finds the payment among the settlements, and its service in the catalog");
   await page.getByRole("link", { name: "Settlements" }).click();
-  await page.getByLabel("Agent", { exact: true }).selectOption({ label: "Weather watcher" });
+  await page.getByLabel("Agent’s name", { exact: true }).fill("weather");
   await page.getByLabel("State", { exact: true }).selectOption("confirmed");
   await page.getByRole("button", { name: "Show" }).click();
   await page.waitForURL(/status=confirmed/);
@@ -251,9 +251,9 @@ try {
   const file = await context.request.get(new URL(await csv.getAttribute("href"), page.url()).href);
   assert.match(file.headers()["content-type"], /^text\/csv/);
   const [heads, ...lines] = (await file.text()).trimEnd().split("\r\n");
-  assert.ok(heads.startsWith("authorized_at,settlement_id,"), heads);
+  assert.ok(heads.startsWith("decided_at,transaction_id,"), heads);
   assert.ok(lines.length === 1 && lines[0].includes(`,confirmed,${complete.body.tx_hash},`), lines.join("\n"));
-  await settled.getByRole("link").first().click();
+  await settled.getByRole("link", { name: /Receipt/ }).first().click();
   await page.getByText(complete.body.tx_hash).first().waitFor();
   await page.getByRole("link", { name: "Catalog" }).click();
   await shoot("catalog");
@@ -499,7 +499,7 @@ try {
   await page.getByText("under way", { exact: true }).waitFor();
   await shoot("payout-under-way");
   await page.goto(`${story.dashboard_url}/decisions?result=payout`);
-  await page.getByText("paid out", { exact: true }).first().waitFor();
+  await page.getByText("payout to").first().waitFor();
   await shoot("payouts-log");
 
   step("makes a fleet of agents, and finds one");

@@ -177,7 +177,7 @@ purser_api::field! {
 
 purser_api::body! {
     /// One decision on several approvals.
-    pub(crate) struct BulkBody {
+    pub(crate) struct ApprovalBulkBody {
         /// `approve` or `reject`.
         decision: Decision,
         /// From 1 to 50 approvals. Each is decided once, with its own entry in the audit log.
@@ -198,7 +198,7 @@ pub(crate) struct BulkDecision {
 impl BulkDecision {
     pub(crate) fn parse(body: &Value) -> purser_domain::Result<Self> {
         let mut problems = Problems::default();
-        let body = BulkBody::read(body, Place::Body, &mut problems);
+        let body = ApprovalBulkBody::read(body, Place::Body, &mut problems);
         let bulk = body.and_then(|body| {
             let ids: Vec<ApprovalId> = body.approval_ids.into_iter().map(|id| id.0).collect();
             let distinct: BTreeSet<&ApprovalId> = ids.iter().collect();
@@ -440,7 +440,7 @@ pub(crate) async fn withdraw(
     operation_id = "decide_approvals",
     tag = "dashboard",
     security(("session" = [])),
-    request_body = BulkBody,
+    request_body = ApprovalBulkBody,
     responses((status = 200, body = OutcomeList, description = "The outcome of each."), BulkErrors)
 )]
 pub(crate) async fn decide_all(

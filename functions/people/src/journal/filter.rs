@@ -4,7 +4,8 @@ use crate::span::Span;
 use crate::ui::list::has_text;
 use purser_api::{Query, from_to};
 use purser_domain::{
-    Address, AgentId, Amount, DecisionResult, JournalEntry, LabelFilter, ReceiptStatus, ServiceId, parse_address,
+    Address, AddressError, AgentId, Amount, DecisionResult, JournalEntry, LabelFilter, ReceiptStatus, ServiceId,
+    parse_address,
 };
 use purser_store::{Filter, JournalPart};
 
@@ -58,7 +59,7 @@ impl JournalFilter {
             status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
             service: service(query),
             reason: query.text("reason"),
-            pay_to: query.read("pay_to", |text| parse_address(text).ok(), "must be an address"),
+            pay_to: query.read("pay_to", payee, "must be an address"),
             least: query.read("min_amount_units", units, UNITS),
             most: query.read("max_amount_units", units, UNITS),
             span: Span { from, to },
@@ -123,5 +124,13 @@ impl JournalFilter {
                 && self.least.is_none_or(|least| entry.amount >= least)
                 && self.most.is_none_or(|most| entry.amount <= most),
         )
+    }
+}
+
+/// The payee in a text. No payment has the zero address, but it is an address.
+fn payee(text: &str) -> Option<Address> {
+    match parse_address(text) {
+        Err(AddressError::Zero) => Some(Address::ZERO),
+        parsed => parsed.ok(),
     }
 }
