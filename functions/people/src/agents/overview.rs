@@ -43,8 +43,10 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
     pub(crate) waiting: Waiting,
-    /// The agents that spent most today, and the newest.
+    /// The agents, if they are few.
     pub(crate) agents: Vec<AgentSpend>,
+    /// Whether the person has any agent.
+    pub(crate) has_any: bool,
     /// The recent spending; `None` if it can't be read, since the rest of the page does not depend on it.
     pub(crate) spending: Option<Spending>,
     /// Agents that operators offer to hand over to the person.
@@ -115,7 +117,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
         tracing::warn!(cause = %error, "usage.not_read");
     }
     let spending = spending.ok();
-    let agents = shown_agents(people, person, spending.as_ref()).await?;
+    let (agents, has_any) = shown_agents(people, person).await?;
     // The rest is read only for the agents that are shown.
     let (refused, freezes, complete_until) = tokio::join!(
         people.journal(person, JournalList::Decisions, &blocked, newest),
@@ -146,6 +148,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
     let overview = Overview {
         waiting,
         agents: agents.await?,
+        has_any,
         spending,
         offers,
         refused: refused.ok().map(|page| page.items),
@@ -155,26 +158,24 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
     Ok(overview_page(&layout, &overview).into_response())
 }
 
-/// The agents that are shown: those that spent most today, and the newest.
-async fn shown_agents(people: &People, person: &Caller, spending: Option<&Spending>) -> Result<Vec<Owned>> {
-    /// The number of agents that are shown. The limits and the spending of each take some four read units.
-    const SHOWN: usize = 3;
-    let biggest = spending.map(Spending::agents_today).unwrap_or_default();
-    let biggest: Vec<AgentId> = biggest.into_iter().take(SHOWN).map(|agent| agent.agent).collect();
-    let (all, newest_first) = (AgentFilter::default(), AgentOrder::NewestFirst);
-    let newest = people.list_agents(person, &all, newest_first, None, 3).await?.items;
-    let mut agents = people.own_agents(person, biggest.clone()).await?;
-    agents.sort_by_key(|owned| biggest.iter().position(|id| *id == owned.agent().id));
-    for owned in newest {
-        if agents.len() < SHOWN && !agents.iter().any(|shown| shown.agent().id == owned.agent().id) {
-            agents.push(owned);
-        }
+/// The agents whose limits are shown: all of a person who has few. The limits and the spending of each take some ten read
+/// units, so those of more agents are on their own pages.
+async fn shown_agents(people: &People, person: &Caller) -> Result<(Vec<Owned>, bool)> {
+    /// The maximum number of agents that are shown.
+    const FEW: usize = 3;
+    let newest_first = AgentOrder::NewestFirst;
+    let page = people
+        .list_agents(person, &AgentFilter::default(), newest_first, None, 4)
+        .await?;
+    let has_any = !page.items.is_empty();
+    if page.items.len() > FEW || page.next.is_some() {
+        return Ok((Vec::new(), has_any));
     }
-    Ok(agents)
+    Ok((page.items, has_any))
 }
 
 pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup {
-    let none = overview.agents.is_empty();
+    let none = !overview.has_any;
     layout.page(
         "Overview",
         NavItem::Overview,
@@ -190,7 +191,9 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                 }
                 section aria-labelledby="spend-title" {
                     div.section-head {
-                        h2 id="spend-title" { "Agents " span.muted { "spend of the last 24 hours" } }
+                        h2 id="spend-title" {
+                            "Agents" @if !overview.agents.is_empty() { " " span.muted { "spend of the last 24 hours" } }
+                        }
                         a href="/dashboard/agents" { "All agents" }
                         (new_agent(layout))
                     }
