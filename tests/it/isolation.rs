@@ -28,7 +28,8 @@ const OWNED: [&str; 10] = [
 /// Path parameters that name something shared by all, or that only operators use.
 const SHARED: [&str; 3] = ["operationId", "person", "serviceId"];
 /// Query parameters that name nothing that belongs to an agent.
-const FILTERS: [&str; 19] = [
+const FILTERS: [&str; 24] = [
+    "agent",
     "archived",
     "by",
     "category",
@@ -37,9 +38,13 @@ const FILTERS: [&str; 19] = [
     "kind",
     "label",
     "limit",
+    "max_amount_units",
+    "min_amount_units",
     "outflows",
+    "pay_to",
     "person_id",
     "q",
+    "reason",
     "refused",
     "result",
     "service_id",

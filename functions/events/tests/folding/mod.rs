@@ -32,13 +32,13 @@ pub(crate) struct Fleet {
 /// The fleets that are measured. Each agent pays in turn. A payment costs one unit for its entry, one for the row of its
 /// transaction, and a share of the sums of its agent and of its day. The limits are what is measured, and little more.
 pub(crate) const FLEETS: [Fleet; 5] = [
-    fleet("10 agents of one owner", (10, 1, 2_000), (210, 10)),
-    fleet("100 agents of one owner", (100, 1, 2_000), (210, 30)),
-    fleet("100 agents of 100 owners", (100, 100, 2_000), (250, 90)),
+    fleet("10 agents of one owner", (10, 1, 1_000), (210, 20)),
+    fleet("100 agents of one owner", (100, 1, 1_000), (220, 60)),
+    fleet("100 agents of 100 owners", (100, 100, 1_000), (300, 180)),
     // One second of an owner with 1,000 payments a second.
-    fleet("1,000 agents of one owner", (1_000, 1, 2_000), (220, 120)),
+    fleet("1,000 agents of one owner", (1_000, 1, 1_000), (230, 240)),
     // Each payment is the only one of its agent and its owner in the batch.
-    fleet("1,000 agents of 1,000 owners", (1_000, 1_000, 1_000), (400, 410)),
+    fleet("500 agents of 500 owners", (500, 500, 500), (400, 410)),
 ];
 
 const fn fleet(
