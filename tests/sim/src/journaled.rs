@@ -22,8 +22,13 @@ const TRANSACTIONS: &str = "#T";
 
 /// The hash of the transaction that confirmed a settlement, as text.
 fn hash_of(row: &Item) -> String {
-    let digits = bytes(row, "txh").iter().map(|byte| format!("{byte:02x}"));
-    format!("0x{}", digits.collect::<String>())
+    match row.get("txh") {
+        Some(AttributeValue::S(hash)) => hash.clone(),
+        _ => {
+            let digits = bytes(row, "txh").iter().map(|byte| format!("{byte:02x}"));
+            format!("0x{}", digits.collect::<String>())
+        }
+    }
 }
 
 /// Sums as they are stored: a sum of zero is left out.

@@ -1318,9 +1318,9 @@ async fn lists_of_a_fleet_are_shown_for_all_agents_and_one() {
     world.advance(86_300);
 
     let mut owner = world.browser(OWNER).await;
-    for query in ["", "?agent=zo", &format!("?agent_id={asking}")] {
+    for query in ["", "?result=escalate", &format!("?agent_id={asking}")] {
         let seen = owner.get(&format!("/dashboard/decisions{query}")).await;
-        seen.is(200, "Zoe</a>");
+        seen.is(200, &format!("href=\"/dashboard/agents/{asking}\""));
     }
     let seen = owner.get("/dashboard/decisions?agent=nobody").await;
     seen.is(200, "No entry matches these filters.");
