@@ -516,6 +516,15 @@ BUGS = [
         "test(=operators::operator_pages_require_the_operator_claim)",
     ),
     Bug(
+        "a list of a fleet that ends with its first page",
+        "functions/people/src/journal/operations.rs",
+        "return self.usage.journal(&person.id, filter.part(), slice, keep).await;",
+        "let page = self.usage.journal(&person.id, filter.part(), slice, keep).await?;\n"
+        "            return Ok(if PLANTED { Page { next: None, ..page } } else { page });",
+        "package(purser-people) and "
+        "test(=lists::fleet_lists_return_every_row_exactly_once)",
+    ),
+    Bug(
         "a young payee accepted",
         "functions/payments/src/payees.rs",
         "(PayeeAge::Young(from), _) => return Ok(Some(from)),",
