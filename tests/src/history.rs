@@ -4,7 +4,7 @@
 
 use crate::{TestAgent, World, fresh_key};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, StreamSpecification, WriteRequest};
-use purser_domain::{Day, PersonId, SettlementId, Timestamp};
+use purser_domain::{Day, PersonId, SettlementId, Timestamp, TransactionId};
 use purser_store::{CatalogTable, UsageTable};
 use std::collections::HashMap;
 
@@ -91,10 +91,12 @@ impl World {
             for n in 0..settlements {
                 let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
                 let settled = SettlementId::at(at, purser_api::random().expect("chance"));
+                let transaction = TransactionId::at(at, purser_api::random().expect("chance"));
                 let mut copy = with(
                     &settlement,
                     &[
                         ("pk", format!("S#{id}")),
+                        ("txid", transaction.to_string()),
                         ("sk", settled.to_string()),
                         ("hp", format!("{:02x}", settled.uuid().as_u128() & 0xff)),
                         ("hs", format!("{:012}", at.secs() + 300)),
@@ -104,6 +106,7 @@ impl World {
                 items.push(copy);
                 let place = [
                     ("sk", settled.to_string()),
+                    ("txid", transaction.to_string()),
                     ("agent", id.clone()),
                     ("name", name.clone()),
                 ];
