@@ -333,7 +333,8 @@ try {
   await page.getByLabel("The current payee and price stay in effect").check();
   await page.getByRole("button", { name: "Withdraw the change" }).click();
   await page.getByText("Withdrawn. The current payee and price stay in effect.").waitFor();
-  await page.getByRole("link", { name: "Agents", exact: true }).click();
+  const forOperators = page.getByRole("navigation", { name: "For operators" });
+  await forOperators.getByRole("link", { name: "Agents", exact: true }).click();
   await page.getByLabel("ID of the agent").fill(agentId);
   await page.getByRole("button", { name: "Show" }).click();
   await page.getByText("Offer to another owner").first().click();

@@ -103,8 +103,11 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
     let keys: BTreeSet<&Key> = expected.keys().chain(found.keys()).collect();
     let confirmed = stored.all("S#", "").filter(|(_, row)| text(row, "rs") == "confirmed");
     let unfound = confirmed.filter(|((_, settlement), row)| {
-        let key = (format!("J#{}{TRANSACTIONS}", owner()), hash_of(row));
-        usage.get(&key).is_none_or(|found| text(found, "sid") != settlement)
+        let key = (
+            format!("J#{}{TRANSACTIONS}", owner()),
+            format!("{}#{settlement}", hash_of(row)),
+        );
+        !usage.contains_key(&key)
     });
     let unfound: Vec<String> = unfound
         .map(|(key, _)| format!("the transaction of {key:?} does not lead to it"))

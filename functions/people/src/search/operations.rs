@@ -81,11 +81,8 @@ impl People {
             return self.find_id(person, id).await;
         }
         if let Some(hash) = TxHash::parse(&text.to_lowercase()) {
-            let entry = self.usage.entry_of_transaction(&person.id, hash).await?;
-            return Ok(entry
-                .into_iter()
-                .map(|entry| Found::Decision(Box::new(entry)))
-                .collect());
+            let entries = self.usage.entries_of_transaction(&person.id, hash).await?.into_iter();
+            return Ok(entries.map(|entry| Found::Decision(Box::new(entry))).collect());
         }
         if let Ok(address) = parse_address(text) {
             return Ok(vec![Found::Payee(address)]);

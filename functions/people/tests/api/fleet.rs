@@ -108,7 +108,7 @@ async fn a_search_continues_after_a_hundred_agents() {
     let agents = world.table(101).await;
     world.set(&agents[0], json!({"name": "Agent <777>"})).await;
     let mut owner = world.browser(OWNER).await;
-    let seen = owner.get("/dashboard/agents?q=777").await;
+    let seen = owner.get("/dashboard/agents?q=%3C777").await;
     seen.is(200, "None of the 100 agents that were searched fits.");
     let further = owner.get(&link(&seen.html, "Search further")).await;
     assert_eq!(rows(&further.html), [777]);

@@ -145,3 +145,46 @@ async fn fleet_lists_return_every_row_exactly_once() {
         assert_eq!(pages.concat().len(), 1);
     }
 }
+
+/// A search finds a payment by both of its ids, a refusal, an agent by its id and by a part of its name, a service by its
+/// name, and a payee; and nothing that belongs to another person.
+#[tokio::test]
+async fn a_search_finds_only_what_is_the_callers() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let Told::Allowed(settlement) = world.pay(&agent, 5, "small").await else {
+        panic!("not allowed")
+    };
+    world.advance(1);
+    assert!(matches!(world.pay(&agent, 9_999_999, "large").await, Told::Blocked));
+    let log = world.get(OWNER, "/decisions").await.ok();
+    let id = |row: &Value| row["transaction_id"].as_str().unwrap().to_owned();
+    let (refused, paid) = (id(&log["decisions"][0]), id(&log["decisions"][1]));
+    let payee = log["decisions"][1]["pay_to"].as_str().unwrap();
+    let kinds = async |person: &str, text: &str| -> Vec<String> {
+        let found = world.get(person, &format!("/search?q={text}")).await.ok();
+        let results = found["results"].as_array().unwrap();
+        assert_eq!(found["count"], results.len());
+        let kinds = results.iter().map(|result| result["kind"].as_str().unwrap().to_owned());
+        kinds.collect()
+    };
+    let unknown = "0x".to_owned() + &"ab".repeat(32);
+    let rows = [
+        (settlement.to_string(), vec!["settlement"], true),
+        (paid, vec!["settlement"], true),
+        (refused, vec!["decision"], true),
+        (agent, vec!["agent"], true),
+        ("buy".to_owned(), vec!["agent"], true),
+        ("LAB".to_owned(), vec!["service"], false),
+        (payee.to_owned(), vec!["payee"], false),
+        (unknown, vec![], false),
+        (String::new(), vec![], false),
+    ];
+    for (text, expected, is_own) in rows {
+        assert_eq!(kinds(OWNER, &text).await, expected, "{text}");
+        let theirs = if is_own { Vec::new() } else { expected };
+        assert_eq!(kinds("bob", &text).await, theirs, "{text}");
+    }
+    let refused = world.get(OWNER, &format!("/search?q={}", "x".repeat(101))).await;
+    assert_eq!(refused.status, 400);
+}

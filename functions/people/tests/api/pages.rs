@@ -1482,7 +1482,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
         lines[1..2]
     );
 
-    // The links have the page's filters, and nobody else can read the files.
+    // The download links keep the page’s filters, and the files of another person are empty.
     for (path, wrong) in [("settlements", "status=paid"), ("decisions", "result=paid")] {
         let page = owner.get(&format!("/dashboard/{path}?agent_id={other}&to={day}")).await;
         page.is(200, &format!("href=\"/dashboard/{path}.csv?agent_id={other}&amp;to="));

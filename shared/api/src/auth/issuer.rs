@@ -373,7 +373,7 @@ mod tests {
             assert_eq!(issuer.asked(), asked, "{secs}");
         }
         assert!(sessions.oidc_metadata(at(50_001)).await.is_ok());
-        // Up again, without the key.
+        // The issuer answers again, but its key set lacks the key.
         issuer.set(|script| {
             script.up = true;
             script.jwks = json!({"keys": []});

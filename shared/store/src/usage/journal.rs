@@ -82,22 +82,26 @@ impl UsageTable {
         Ok(None)
     }
 
-    /// The entry that a transaction of the chain confirmed. A read unit.
-    pub async fn entry_of_transaction(&self, owner: &PersonId, hash: TxHash) -> Result<Option<JournalEntry>> {
-        let key = key::transaction(owner, hash);
-        let get = self
+    /// The entries that a transaction of the chain confirmed, up to ten: half a read unit, and half for each.
+    pub async fn entries_of_transaction(&self, owner: &PersonId, hash: TxHash) -> Result<Vec<JournalEntry>> {
+        let query = self
             .db
-            .get_item()
+            .query()
             .table_name(&*self.table)
-            .set_key(Some(key.attributes()));
-        let Some(item) = get.send().await.map_err(failed(READING))?.item else {
-            return Ok(None);
-        };
-        let row = Row::new(&self.table, &item);
-        let place: SettlementId = row.get("sid")?;
-        let entry = self.entry_of(owner, place.uuid()).await?;
-        // Its block may be gone, and another transaction may have confirmed the payment.
-        Ok(entry.filter(|entry| entry.state().and_then(SettlementState::tx_hash) == Some(hash)))
+            .key_condition_expression("pk = :pk AND begins_with(sk, :hash)")
+            .expression_attribute_values(":pk", text(&key::transactions_partition(owner)))
+            .expression_attribute_values(":hash", text(&key::of_transaction(hash)))
+            .limit(10);
+        let answer = query.send().await.map_err(failed(READING))?;
+        let mut entries = Vec::new();
+        for item in answer.items() {
+            let row = Row::new(&self.table, item);
+            let settlement = key::parse_transaction(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+            let entry = self.entry_of(owner, settlement.uuid()).await?;
+            // Its block may be gone, and another transaction may have confirmed the payment.
+            entries.extend(entry.filter(|entry| entry.state().and_then(SettlementState::tx_hash) == Some(hash)));
+        }
+        Ok(entries)
     }
 
     pub(super) async fn entries_before(
@@ -137,7 +141,7 @@ impl UsageTable {
         let Some(hash) = entry.state().and_then(SettlementState::tx_hash) else {
             return Ok(());
         };
-        let row = Draft::of(&key::transaction(owner, hash)).with("sid", &SettlementId::from_uuid(entry.place));
+        let row = Draft::of(&key::transaction(owner, hash, SettlementId::from_uuid(entry.place)));
         let put = self
             .db
             .put_item()

@@ -4,7 +4,7 @@ use crate::{
     codec::key::Key,
     usage::reminder::{Reminder, ReminderKind},
 };
-use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, Timestamp, TxHash};
+use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, SettlementId, Timestamp, TxHash};
 
 /// The sort key of the only item of a partition.
 const ONLY: &str = "#";
@@ -26,12 +26,27 @@ pub(super) fn journal_partition(owner: &PersonId, part: JournalPart) -> String {
     }
 }
 
-/// The row that leads from a transaction to the entry that it confirmed.
-pub(super) fn transaction(owner: &PersonId, hash: TxHash) -> Key {
+/// The partition of the rows that lead from transactions to entries.
+pub(super) fn transactions_partition(owner: &PersonId) -> String {
+    format!("J#{owner}#T")
+}
+
+/// The prefix of the sort keys of a transaction's rows.
+pub(super) fn of_transaction(hash: TxHash) -> String {
+    format!("{hash}#")
+}
+
+/// The row that leads from a transaction to an entry that it confirmed. One transaction can confirm several.
+pub(super) fn transaction(owner: &PersonId, hash: TxHash, settlement: SettlementId) -> Key {
     Key {
-        pk: format!("J#{owner}#T"),
-        sk: hash.to_string(),
+        pk: transactions_partition(owner),
+        sk: format!("{}{settlement}", of_transaction(hash)),
     }
+}
+
+/// The settlement in the sort key of a transaction's row.
+pub(super) fn parse_transaction(sk: &str) -> Option<SettlementId> {
+    SettlementId::parse(sk.split_once('#')?.1)
 }
 
 /// The partition of an owner's sums.
