@@ -542,8 +542,7 @@ try {
   await page.getByText(/^You own \d+ agents\./).waitFor();
   await shoot("freeze-all");
   await page.goto(`${story.dashboard_url}/settlements`);
-  await page.getByText("choose one to see its settlements").waitFor();
-  await page.getByLabel("Agent, by id").fill(agentUrl.split("/").at(-1));
+  await page.getByLabel("Agent’s name").fill("weather");
   await page.getByRole("button", { name: "Show" }).click();
   await page.locator("table.list tbody tr").first().waitFor();
   await shoot("fleet-settlements");

@@ -48,9 +48,7 @@ pub(crate) struct JournalFilter {
 impl JournalFilter {
     /// The filter in a query. `service` reads the service, which the API takes by slug, too.
     pub(crate) fn of(query: &mut Query, service: impl FnOnce(&mut Query) -> Option<ServiceId>) -> Self {
-        const UNITS: &str = "must be a whole number of micro-units";
         let (from, to) = from_to(query);
-        let units = |text: &str| Amount::from_units(text.parse().ok()?);
         Self {
             agent: query.read("agent_id", AgentId::parse, "must be a UUID"),
             name: query.text("agent"),
@@ -60,8 +58,8 @@ impl JournalFilter {
             service: service(query),
             reason: query.text("reason"),
             pay_to: query.read("pay_to", payee, "must be an address"),
-            least: query.read("min_amount_units", units, UNITS),
-            most: query.read("max_amount_units", units, UNITS),
+            least: query.amount("min_amount_units"),
+            most: query.amount("max_amount_units"),
             span: Span { from, to },
         }
     }

@@ -3,7 +3,7 @@
 use crate::support::World;
 use purser_testkit::authorize::Answer as Told;
 use purser_testkit::sample::OWNER;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 impl World {
@@ -156,7 +156,12 @@ async fn a_search_finds_only_what_is_the_callers() {
         panic!("not allowed")
     };
     world.advance(1);
-    assert!(matches!(world.pay(&agent, 9_999_999, "large").await, Told::Blocked));
+    let frozen = json!({"status": "frozen"});
+    world
+        .edit(OWNER, "PATCH", &format!("/agents/{agent}"), frozen)
+        .await
+        .ok();
+    assert!(matches!(world.pay(&agent, 5, "frozen").await, Told::Blocked));
     let log = world.get(OWNER, "/decisions").await.ok();
     let id = |row: &Value| row["transaction_id"].as_str().unwrap().to_owned();
     let (refused, paid) = (id(&log["decisions"][0]), id(&log["decisions"][1]));

@@ -1,7 +1,7 @@
 //! Query strings, parsed strictly: all problems in one answer, unknown names ignored, known names at most once.
 
 use axum::http::Uri;
-use purser_domain::{Error, Problem, Result};
+use purser_domain::{Amount, Error, Problem, Result};
 
 /// The parameters of one request.
 ///
@@ -52,14 +52,16 @@ impl Query {
     /// An integer from `least` to `most`. Its text may end in a fraction of zeros, as that of an integer in JSON may.
     pub fn integer(&mut self, name: &str, least: u32, most: u32) -> Option<u32> {
         let read = |text: &str| {
-            let (digits, zeros) = text.split_once('.').unwrap_or((text, "0"));
-            let is_whole = !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0');
-            // `parse` would also accept a sign.
-            let is_plain = is_whole && digits.bytes().all(|byte| byte.is_ascii_digit());
-            let number = digits.parse().ok().filter(|_| is_plain)?;
+            let number = u32::try_from(whole(text)?).ok()?;
             (least..=most).contains(&number).then_some(number)
         };
         self.read(name, read, format!("must be an integer from {least} to {most}"))
+    }
+
+    /// An amount in micro-units, written as [`Query::integer`].
+    pub fn amount(&mut self, name: &str) -> Option<Amount> {
+        let read = |text: &str| Amount::from_units(whole(text)?);
+        self.read(name, read, "must be a whole number of micro-units")
     }
 
     /// Reads a parameter with `read`; `expected` describes a correct value.
@@ -91,6 +93,15 @@ impl Query {
     pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
         self.problems.push(Problem::at(format!("/{name}"), message));
     }
+}
+
+/// A whole number, whose text may end in a fraction of zeros.
+fn whole(text: &str) -> Option<u64> {
+    let (digits, zeros) = text.split_once('.').unwrap_or((text, "0"));
+    let is_whole = !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0');
+    // `parse` would also accept a sign.
+    let is_plain = is_whole && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_plain)
 }
 
 #[cfg(test)]
