@@ -27,8 +27,9 @@ impl People {
     async fn accepted_handover(&self, person: &Caller, act: &Act, id: AgentId) -> Result<Owned> {
         let mut backoff = Backoff::new();
         loop {
-            let (agent, offer) = tokio::try_join!(self.ledger.agent(id), self.ledger.offer_of(id))?;
-            let agent = agent.ok_or(ErrorKind::NotFound)?;
+            // The offer is read first: if a concurrent request has accepted it, the agent shows the new owner.
+            let offer = self.ledger.offer_of(id).await?;
+            let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
             if let Some(owned) = Owned::of(person, agent.clone()) {
                 self.ledger.move_approvals(owned.agent()).await?;
                 return Ok(owned);
