@@ -231,6 +231,7 @@ impl Authorizing<'_> {
                 x402_version: offer.version(),
                 offer_index: offer.index(),
                 policy_version: grant.policy_version(),
+                inputs: Some(grant.inputs()),
                 budgets: grant.charges().filter_map(|charge| charge.scope.budget()).collect(),
                 approval: grant.approval(),
                 checks: grant.checks().to_vec(),

@@ -114,6 +114,7 @@ impl Authorizing<'_> {
             reason: Reason::PolicyBlocked(block),
             checks: Vec::new(),
             policy_version: None,
+            inputs: None,
             at,
         };
         let call = CallDescription::of(&self.request.intent, None, self.payments.network, at);
@@ -156,6 +157,7 @@ impl Authorizing<'_> {
             at: denial.at,
             reason: denial.reason,
             policy_version: denial.policy_version,
+            inputs: denial.inputs,
             approval: None,
             checks: denial.checks,
             latency_ms: self.latency_ms(),

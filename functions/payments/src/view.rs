@@ -4,7 +4,9 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 pub(crate) use purser_api::{AuthorizeBody, CheckBody, CompleteBody, UnpaidCheckBody};
 use purser_api::{CheckView, DecisionView, SettlementRow, SpendView};
-use purser_domain::{Amount, Check, PaymentHeader, PaymentTerms, Purchase, Settlement, SettlementState, X402Version};
+use purser_domain::{
+    ALLOWED_REASON, Amount, Check, PaymentHeader, PaymentTerms, Purchase, Settlement, SettlementState, X402Version,
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -122,7 +124,7 @@ impl Authorized {
         Self {
             authorized: true,
             result: "allow",
-            reason: "x402_authorized",
+            reason: ALLOWED_REASON,
             settlement_id: terms.settlement.to_string(),
             transaction_id: terms.transaction.to_string(),
             amount_units: terms.amount.units(),
@@ -185,7 +187,7 @@ impl CheckAnswer {
             check: true,
             would_authorize: true,
             result: "allow",
-            reason: "x402_authorized".to_owned(),
+            reason: ALLOWED_REASON.to_owned(),
             amount_units: amount.units(),
             listed_amount_units: exceeded(listed, amount),
             approval_required: false,

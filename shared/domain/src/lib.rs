@@ -63,6 +63,7 @@ pub use policy::freeze::*;
 pub use policy::handover::*;
 pub use policy::key_scope::*;
 pub use policy::label::*;
+pub use policy::replay::*;
 pub use policy::rule::*;
 pub use policy::spend_policy::*;
 pub use policy::starting_set::*;

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use purser_domain::*;
 use serde_json::json;
+use std::collections::BTreeSet;
 use uuid::Uuid;
 
 const PAYEES: [&str; 3] = [
@@ -113,6 +114,36 @@ impl Given {
             balance: self.balance,
             at: self.at,
             eviction: self.eviction,
+        })
+    }
+}
+
+impl Given {
+    /// The record of the decision; `None` if it is not recorded.
+    fn recorded(&self) -> Option<RecordedDecision> {
+        let (result, reason, checks) = match self.decide() {
+            Decision::NeedsTarget => return None,
+            Decision::Allow(grant) => (
+                DecisionResult::Allow,
+                ALLOWED_REASON.to_owned(),
+                grant.checks().to_vec(),
+            ),
+            Decision::Refuse(denial) => (denial.reason.result(), denial.reason.text(), denial.checks),
+        };
+        let operation = self.operation.as_ref();
+        let called = operation.map(|operation| &operation.slug);
+        Some(RecordedDecision {
+            result,
+            reason,
+            checks,
+            operation: called.or(self.intent.operation.as_ref()).cloned(),
+            amount: self.intent.offer.amount(),
+            pay_to: self.intent.offer.pay_to(),
+            network: Network::BaseSepolia,
+            call: CallDescription::of(&self.intent, operation, Network::BaseSepolia, self.at),
+            at: self.at,
+            policy_version: self.enabled.as_ref().map(|enabled| enabled.version),
+            inputs: None,
         })
     }
 }
@@ -732,5 +763,26 @@ proptest! {
             let still_counts = |entry: &Entry| now.since(entry.at) < window.length;
             prop_assert!(!charge.evict.iter().any(still_counts));
         }
+    }
+
+    /// A replay of what is recorded is the same decision. A record with another result of a check is not, except where a
+    /// fact is derived from it.
+    #[test]
+    fn a_recorded_decision_is_replayed_as_it_was(case in case(), changed in any::<Index>()) {
+        let given = case.given();
+        // Purser reads the window of every budget, and the slugs of a service are unique.
+        let slugs: BTreeSet<_> = given.service.operations.iter().map(|operation| &operation.slug).collect();
+        let is_possible = given.budgets.len() == given.agent.budgets().count()
+            && slugs.len() == given.service.operations.len();
+        let Some(recorded) = given.recorded().filter(|_| is_possible) else { return Ok(()) };
+        let inputs = ReplayInputs { agent: &given.agent, service: &given.service, enabled: given.enabled.as_ref() };
+        prop_assert_eq!(replay(&recorded, &inputs), Vec::new());
+        let mut forged = recorded.clone();
+        let check = changed.index(forged.checks.len());
+        let is_failed = forged.checks[check].outcome == CheckOutcome::Failed;
+        forged.checks[check].outcome = if is_failed { CheckOutcome::Passed } else { CheckOutcome::Failed };
+        let derived = [CheckName::AgentActive, CheckName::Vendor, CheckName::Approval];
+        let is_derived = derived.contains(&forged.checks[check].name) && recorded.result != DecisionResult::Allow;
+        prop_assert!((is_derived && !is_failed) || !replay(&forged, &inputs).is_empty(), "{:?}", forged.checks[check]);
     }
 }

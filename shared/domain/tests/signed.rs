@@ -324,6 +324,7 @@ fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorizat
             x402_version: offer.version(),
             offer_index: offer.index(),
             policy_version: grant.policy_version(),
+            inputs: Some(grant.inputs()),
             budgets: Vec::new(),
             approval: None,
             checks: Vec::new(),

@@ -283,6 +283,7 @@ mod tests {
             rule: rule.to_owned(),
             hostname: None,
             policy_version: None,
+            inputs: None,
             approval: None,
             checks: Vec::new(),
             latency_ms: 0,

@@ -4,9 +4,9 @@
 //! what a list shows and filters by; the row itself also has the checks and the call.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, Check, CheckOutcome, ConfirmationReverted, Day, DecisionResult, KeyId,
-    Labels, LoggedDecision, LoggedRefusal, Network, OperationSlug, ServiceId, Settlement, SettlementId,
-    SettlementState, Timestamp, TransactionId, UsageTotals,
+    ALLOWED_REASON, Address, AgentId, Amount, ApprovalId, Check, CheckOutcome, ConfirmationReverted, Day,
+    DecisionResult, KeyId, Labels, LoggedDecision, LoggedRefusal, Network, OperationSlug, ServiceId, Settlement,
+    SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
 };
 use uuid::Uuid;
 
@@ -86,9 +86,7 @@ impl JournalEntry {
     /// The entry of this decision about an agent with this name and these labels.
     pub fn of(decision: &LoggedDecision, agent_name: &str, labels: &Labels) -> Self {
         match decision {
-            LoggedDecision::Allowed(settlement) => {
-                Self::of_settlement(settlement, "x402_authorized", agent_name, labels)
-            }
+            LoggedDecision::Allowed(settlement) => Self::of_settlement(settlement, ALLOWED_REASON, agent_name, labels),
             LoggedDecision::PaidOut(settlement) => Self::of_settlement(settlement, "paid_out", agent_name, labels),
             LoggedDecision::Refused(refusal) => Self {
                 place: refusal.transaction.uuid(),

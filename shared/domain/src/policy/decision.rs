@@ -4,6 +4,7 @@ use crate::{
     Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, KeyId, OperationSlug, Purpose, Reason,
     ServiceId, Settlement, SettlementId, Timestamp, TransactionId, TransferGone, TxHash, catalog::service::named,
 };
+use std::fmt;
 use uuid::Uuid;
 
 named! {
@@ -19,6 +20,45 @@ named! {
         RevertConfirmation = "take_back",
         /// The owner withdrew money from the wallet.
         Payout = "payout",
+    }
+}
+
+/// The reason of an allow, in answers and in the decision log.
+pub const ALLOWED_REASON: &str = "x402_authorized";
+
+/// The version of the evaluation. It is increased with every change after which [`evaluate`](crate::evaluate) may judge
+/// the same facts otherwise, so that a replay can say which engine judged a decision.
+pub const ENGINE_VERSION: u32 = 1;
+
+/// The versions of what a decision was based on, besides its policy's. With them it can be evaluated again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputVersions {
+    /// The [`ENGINE_VERSION`] that evaluated it.
+    pub engine: u32,
+    /// The version of the agent's record.
+    pub agent: u64,
+    /// The version of the service's catalog entry.
+    pub service: u64,
+}
+
+/// `<engine>.<agent>.<service>`.
+impl fmt::Display for InputVersions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.engine, self.agent, self.service)
+    }
+}
+
+impl InputVersions {
+    /// Parses the text of [`InputVersions`]; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split('.');
+        let (engine, agent, service) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let versions = Self {
+            engine: engine.parse().ok()?,
+            agent: agent.parse().ok()?,
+            service: service.parse().ok()?,
+        };
+        (versions.to_string() == text).then_some(versions)
     }
 }
 
@@ -51,6 +91,8 @@ pub struct DecisionRecord {
     pub reason: Reason,
     /// The policy version that refused it; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
+    /// The versions of the other inputs; `None` if the checks were not made.
+    pub inputs: Option<InputVersions>,
     /// The created approval, or the open one of an identical request.
     pub approval: Option<ApprovalId>,
     /// Every check, in order.
@@ -105,6 +147,8 @@ pub struct LoggedRefusal {
     pub hostname: Option<String>,
     /// The policy version that refused it; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
+    /// The versions of the other inputs; `None` if the checks were not made.
+    pub inputs: Option<InputVersions>,
     /// The created approval, or the open one of an identical request.
     pub approval: Option<ApprovalId>,
     /// Every check, in order.

@@ -14,9 +14,9 @@
 
 use crate::{
     Address, Agent, AgentId, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
-    EnabledService, Eviction, Freeze, Intent, Network, NextPricing, Operation, OperationSlug, Payable, ProviderRequest,
-    RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable,
-    Vendor, Window, catalog::service::named,
+    ENGINE_VERSION, EnabledService, Eviction, Freeze, InputVersions, Intent, Network, NextPricing, Operation,
+    OperationSlug, Payable, ProviderRequest, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug,
+    SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::service::named,
 };
 
 /// The facts of a decision.
@@ -73,6 +73,17 @@ pub struct CallFacts<'a> {
     pub frozen_by_operators: Option<Freeze>,
     /// The time of the decision.
     pub at: Timestamp,
+}
+
+impl Facts<'_> {
+    /// The versions of the inputs, besides the policy's.
+    pub const fn input_versions(&self) -> InputVersions {
+        InputVersions {
+            engine: ENGINE_VERSION,
+            agent: self.agent.version,
+            service: self.service.version,
+        }
+    }
 }
 
 impl<'a> From<&Facts<'a>> for CallFacts<'a> {
@@ -158,6 +169,10 @@ impl<'a> Grant<'a> {
     pub const fn policy_version(&self) -> u64 {
         self.enabled.version
     }
+    /// The versions of the other inputs.
+    pub const fn inputs(&self) -> InputVersions {
+        self.facts.input_versions()
+    }
     /// The charge that the reservation adds to each window, the day's first. Every window was among the facts, and each
     /// amount fits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
@@ -182,6 +197,8 @@ pub struct Denial {
     pub checks: Vec<Check>,
     /// The policy version that refused it; `None` if the service is not enabled.
     pub policy_version: Option<u64>,
+    /// The versions of the other inputs; `None` if the checks were not made.
+    pub inputs: Option<InputVersions>,
     /// The time of the evaluation.
     pub at: Timestamp,
 }
@@ -683,6 +700,7 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
             reason,
             checks: checks.to_vec(),
             policy_version: facts.enabled.map(|enabled| enabled.version),
+            inputs: Some(facts.input_versions()),
             at: facts.at,
         })
     };

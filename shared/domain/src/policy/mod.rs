@@ -9,6 +9,7 @@ pub(crate) mod freeze;
 pub(crate) mod handover;
 pub(crate) mod key_scope;
 pub(crate) mod label;
+pub(crate) mod replay;
 pub(crate) mod rule;
 pub(crate) mod spend_policy;
 pub(crate) mod starting_set;

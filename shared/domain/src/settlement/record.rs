@@ -2,9 +2,9 @@
 //! is a settlement too: it is signed, held, found on chain and ended like a purchase, but counts in no window.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, B256, Check, Fingerprint, KeyId, Network, OperationSlug, PersonId, RuleId,
-    ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TransferGone, TxHash, Unusable, WindowScope,
-    X402Version, catalog::service::named,
+    Address, AgentId, Amount, ApprovalId, B256, Check, Fingerprint, InputVersions, KeyId, Network, OperationSlug,
+    PersonId, RuleId, ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TransferGone, TxHash, Unusable,
+    WindowScope, X402Version, catalog::service::named,
 };
 
 /// The record of one settlement: its terms and its state.
@@ -96,6 +96,8 @@ pub struct Purchase {
     pub offer_index: u32,
     /// The policy version that allowed it.
     pub policy_version: u64,
+    /// The versions of the decision's other inputs; `None` in rows of earlier releases.
+    pub inputs: Option<InputVersions>,
     /// The budgets that it counts against, besides the day's window.
     pub budgets: Vec<RuleId>,
     /// The approval that it used.

@@ -147,6 +147,17 @@ impl Offer {
         offers.filter_map(Result::ok).collect()
     }
 
+    /// The recorded price and payee of an offer, for the evaluation, which uses nothing else of it. It can't be signed.
+    pub(crate) const fn recorded(amount: Amount, pay_to: Address) -> Self {
+        Self {
+            version: X402Version::V2,
+            index: 0,
+            amount,
+            pay_to,
+            max_timeout_secs: 0,
+        }
+    }
+
     /// The protocol version of the requirement.
     pub const fn version(&self) -> X402Version {
         self.version

@@ -6,11 +6,11 @@
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
     Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, Ciphertext, DecisionResult, DeliveryId,
-    DomainPattern, Duration, Endpoint, Fingerprint, KeyId, KmsKeyId, LabelKey, LabelValue, Labels, MailAddress,
-    Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid, OperatorName,
-    OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug, SettlementId,
-    SourceNetwork, Timestamp, TransactionId, TrustStatus, TxHash, Url, WalletAttestation, WebhookId, WebhookSecretId,
-    X402Version,
+    DomainPattern, Duration, Endpoint, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue, Labels,
+    MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid,
+    OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug,
+    SettlementId, SourceNetwork, Timestamp, TransactionId, TrustStatus, TxHash, Url, WalletAttestation, WebhookId,
+    WebhookSecretId, X402Version,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -104,6 +104,7 @@ written_as_text! {
     SettlementId, ToString::to_string, Self::parse;
     TransactionId, ToString::to_string, Self::parse;
     ApprovalId, ToString::to_string, Self::parse;
+    InputVersions, ToString::to_string, Self::parse;
     ServiceSlug, ToString::to_string, Self::parse;
     OperationSlug, ToString::to_string, Self::parse;
     DomainPattern, ToString::to_string, |text| Self::parse(text).ok();

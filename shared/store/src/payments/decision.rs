@@ -152,6 +152,7 @@ fn read_refusal(agent: AgentId, id: TransactionId, result: DecisionResult, row: 
         rule: row.get("rule")?,
         hostname: row.get_optional("host")?,
         policy_version: row.get_optional("pver")?,
+        inputs: row.get_optional("inv")?,
         approval: row.get_optional("apid")?,
         checks: row.get::<Checks>("checks")?.0,
         latency_ms: row.get("ms")?,
@@ -187,6 +188,7 @@ pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
         .with_value("rule", text(reason.rule()))
         .with_optional("host", hostname)
         .with_optional("pver", decision.policy_version.as_ref())
+        .with_optional("inv", decision.inputs.as_ref())
         .with_optional("apid", decision.approval.as_ref())
         .with("checks", &Checks(decision.checks.clone()))
         .with("ms", &decision.latency_ms)

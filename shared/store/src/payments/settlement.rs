@@ -139,6 +139,7 @@ fn read_purpose(row: Row<'_>) -> Result<Purpose> {
             x402_version: row.get("xv")?,
             offer_index: row.get("oi")?,
             policy_version: row.get("pver")?,
+            inputs: row.get_optional("inv")?,
             budgets: row.get_optional("budgets")?.unwrap_or_default(),
             approval: row.get_optional("apid")?,
             checks: row.get::<Checks>("checks")?.0,
@@ -171,6 +172,7 @@ pub(crate) fn write_settlement(terms: &Terms) -> Item {
             .with("xv", &purchase.x402_version)
             .with("oi", &purchase.offer_index)
             .with("pver", &purchase.policy_version)
+            .with_optional("inv", purchase.inputs.as_ref())
             .with_optional("budgets", Some(&purchase.budgets).filter(|budgets| !budgets.is_empty()))
             .with_optional("apid", purchase.approval.as_ref())
             .with("checks", &Checks(purchase.checks.clone())),
