@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 167] = [
+const EVENTS: [(&str, u16, &str); 172] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -127,6 +127,7 @@ const EVENTS: [(&str, u16, &str); 167] = [
     ("people/list-agents-agent-key", 401, "invalid_session"),
     ("people/create-agent", 201, ""),
     ("people/create-agent-no-name", 400, "name_required"),
+    ("people/freeze-agents-unknown", 200, ""),
     ("people/get-agent", 200, ""),
     ("people/get-agent-other-owner", 404, "not_found"),
     ("people/edit-agent", 200, ""),
@@ -159,9 +160,13 @@ const EVENTS: [(&str, u16, &str); 167] = [
     ("people/approve-agent-key", 401, "invalid_session"),
     ("people/approve", 200, ""),
     ("people/reject-decided", 409, "approval_not_pending"),
+    ("people/withdraw-approval", 200, ""),
+    ("people/reject-approvals-unknown", 200, ""),
     ("people/list-decisions", 200, ""),
     ("people/get-decision", 200, "approval_required"),
+    ("people/replay-decision", 200, ""),
     ("people/list-settlements", 200, ""),
+    ("people/search", 200, ""),
     ("people/read-usage", 200, ""),
     ("people/read-usage-bad-range", 400, "invalid_request"),
     ("people/list-audit-log", 200, ""),

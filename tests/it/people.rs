@@ -7,6 +7,7 @@ mod edits;
 mod keys;
 mod log;
 mod notices;
+mod replay;
 mod scopes;
 mod services;
 mod throttle;

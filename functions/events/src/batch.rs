@@ -1,7 +1,7 @@
-//! Publishes a batch of a stream, after storing its reminders.
+//! Publishes a batch of a stream, after storing its versions and reminders.
 
 use crate::{Shared, bus::Published};
-use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result};
+use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result, Timestamp};
 use purser_store::{Change, Fact, QuarantinedRow, Reminder, ReminderKind};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -24,6 +24,7 @@ impl Shared {
     /// On an error nothing was published, and the whole batch must be repeated.
     pub(crate) async fn tell_batch(&self, records: &[Value]) -> Result<Option<String>> {
         self.log_signs(records);
+        self.keep_versions(records).await?;
         self.attest_changes(records).await?;
         let Batch { placed, unreadable } = self.read_batch(records).await?;
         for aside in unreadable {
@@ -38,6 +39,22 @@ impl Shared {
             Published::All => Ok(None),
             Published::UpTo(first) => Ok(sequences.into_iter().nth(first)),
         }
+    }
+
+    /// Stores the versions of agents, policies and catalog entries that these records wrote. Unreadable rows are left
+    /// out; [`Self::read_batch`] reports them.
+    async fn keep_versions(&self, records: &[Value]) -> Result<()> {
+        for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
+            let version = if self.catalog.has_table(&change.table) {
+                self.catalog.input_version(&change)
+            } else {
+                self.ledger.input_version(&change)
+            };
+            if let Ok(Some(version)) = version {
+                self.usage.keep_version(version).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The events of these records.
@@ -110,9 +127,10 @@ fn reminder_of(event: &Event) -> Option<Reminder> {
             of: ReminderKind::Expiry(ApprovalId::parse(data.get_text("approval_id")?)?),
             at: data.get_time("expires_at")?,
         }),
+        // A change that waits for a second operator has no time yet.
         (EventKind::ServiceChangeDelayed, EventSubject::Service(service)) => Some(Reminder {
             of: ReminderKind::Pricing(*service),
-            at: data.get_time("from")?,
+            at: data.get_time("from").filter(|from| *from != Timestamp::MAX)?,
         }),
         _ => None,
     }

@@ -58,6 +58,7 @@ purser_api::routes!(
     approvals::withdraw,
     approvals::decide_all,
     decisions::read,
+    decisions::evaluate_again,
     journal::settlements,
     settlements::read,
     search::find,

@@ -27,7 +27,7 @@ const ITEMS = {
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "MCP#", "RL#", "Z#"],
   WebhooksTable: ["D#", "F#", "G#", "K#", "N#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
-  UsageTable: ["ASIDE", "J#", "LAG", "O#", "PAYEES#", "REMINDERS", "Z#"],
+  UsageTable: ["ASIDE", "J#", "LAG", "O#", "PAYEES#", "REMINDERS", "V#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -62,7 +62,7 @@ const MAY = {
   EventsFunction: `
   CatalogTable    *           Scan
   CatalogTable    SVC#        GetItem
-  LedgerTable     A#          BatchGetItem(pk,sk,owner,name)
+  LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels)
   LedgerTable     AP#         GetItem
   UsageTable      ASIDE       PutItem
   UsageTable      J#          PutItem
@@ -70,6 +70,7 @@ const MAY = {
   UsageTable      O#          GetItem PutItem Query
   UsageTable      PAYEES#     GetItem PutItem Query
   UsageTable      REMINDERS   DeleteItem PutItem Query
+  UsageTable      V#          PutItem
   `,
   InternalFunction: `
   CatalogTable    *           Scan
@@ -149,6 +150,7 @@ const MAY = {
   UsageTable      J#          Query
   UsageTable      LAG         GetItem
   UsageTable      O#          Query
+  UsageTable      V#          GetItem
   `,
   ProbeFunction: `
   CatalogTable    *           Scan

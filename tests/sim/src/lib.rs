@@ -15,6 +15,7 @@
 //! | `chain.rs` | a chain with one EIP-3009 token |
 //! | `people.rs` | what people set up and change |
 //! | `telling.rs` | checks the published events, and folds the journal |
+//! | `replayed.rs` | evaluates each decision again |
 //! | `journaled.rs` | checks the journal and its sums |
 //! | `stored.rs` | the stored rows, read without the store's code |
 //! | `laws.rs` | the laws of each state, and of each step to the next |
@@ -33,6 +34,7 @@ mod laws;
 mod network;
 mod people;
 mod plan;
+mod replayed;
 mod run;
 mod shrink;
 mod stored;

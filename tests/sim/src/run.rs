@@ -21,7 +21,7 @@ use purser_chain::Node;
 use purser_domain::{Address, AgentId, ApprovalId, B256, Fingerprint, RuleId, Timestamp, Wallet, WalletKey};
 use purser_events::Events;
 use purser_reconcile::{Outcome as Outcomes, Part, Reconcile};
-use purser_store::{CatalogTable, Ledger};
+use purser_store::{CatalogTable, Ledger, UsageTable};
 use purser_testkit::Rng;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -295,6 +295,7 @@ impl Run {
         self.drain(number).await;
         if self.world.record().complaints.is_empty() {
             self.tell(plan.seed, number).await;
+            self.replay().await;
         }
     }
 
@@ -312,6 +313,13 @@ impl Run {
             trace,
             print: hasher.finish(),
         }
+    }
+
+    /// The tables that a replay reads, over the first environment's connection.
+    pub(crate) fn readers(&self) -> (&Ledger, UsageTable) {
+        let worker = &self.workers[0];
+        let db = purser_store::client(&boot(&worker.link, self.number, &self.rng, "nonces").aws);
+        (&worker.ledger, UsageTable::new(db, USAGE))
     }
 
     pub(crate) fn rng(&self) -> MutexGuard<'_, Rng> {

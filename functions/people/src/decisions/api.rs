@@ -1,12 +1,13 @@
-//! One decision about a payment, as JSON. An allow is built from its settlement, which contains its checks but not its
+//! One decision about a payment and its replay, as JSON. An allow is built from its settlement, which contains its checks but not its
 //! latency.
 
 use crate::agents::owned::named;
+use crate::decisions::operations::Replayed;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{CallView, CheckView, Failure, SessionToken};
-use purser_domain::{Catalog, JournalEntry, LoggedDecision, SettlementState, TransactionId};
+use purser_domain::{Catalog, ENGINE_VERSION, JournalEntry, LoggedDecision, SettlementState, TransactionId};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -161,4 +162,110 @@ pub(crate) async fn read(
         call: call.as_ref().map(CallView::from),
         checks: checks.map(|checks| CheckView::all(checks)).unwrap_or_default(),
     }))
+}
+
+/// The result of evaluating a decision again.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DecisionReplay)]
+pub(crate) struct ReplayView {
+    #[schema(value_type = uuid::Uuid)]
+    transaction_id: String,
+    /// `same`, `different`, or `impossible` if the decision can't be evaluated again.
+    #[schema(example = "same")]
+    outcome: &'static str,
+    /// Why the decision can't be evaluated again.
+    #[schema(required)]
+    detail: Option<&'static str>,
+    /// The version of the evaluation that made the replay.
+    engine_version: u32,
+    /// The versions that the decision names.
+    #[schema(required)]
+    inputs: Option<InputVersionsView>,
+    /// Where the replay differs from the record.
+    differences: Vec<DifferenceView>,
+}
+
+/// The versions of what a decision was based on.
+#[derive(Serialize, ToSchema)]
+#[schema(as = InputVersions)]
+#[expect(clippy::struct_field_names, reason = "the names in the answer")]
+struct InputVersionsView {
+    /// The version of the evaluation that made the decision.
+    engine_version: u32,
+    /// The version of the agent's record, with its status and rules.
+    agent_version: u64,
+    /// The version of the service in the catalog.
+    service_version: u64,
+    /// The version of the policy; null if the service was never enabled.
+    #[schema(required)]
+    policy_version: Option<u64>,
+}
+
+/// A difference between a decision and its replay.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ReplayDifference)]
+struct DifferenceView {
+    /// `result`, `reason` or the name of a check.
+    what: &'static str,
+    recorded: String,
+    replayed: String,
+}
+
+/// Evaluate a decision again with the policy, the rules and the catalog entry of its time.
+///
+/// Amounts are those that the checks recorded. The waits of `retry_at` are not evaluated again.
+#[utoipa::path(
+    post,
+    path = "/decisions/{transactionId}/replay",
+    operation_id = "replay_decision",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("transactionId" = String, Path, description = "The `transaction_id` of a decision about an agent that you own.")),
+    responses((status = 200, body = ReplayView, description = "Whether today's evaluation decides the same."), ReadErrors)
+)]
+pub(crate) async fn evaluate_again(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(transaction): Path<String>,
+) -> Result<Json<ReplayView>, Failure> {
+    let person = people.authenticate(token).await?;
+    let id = named(TransactionId::parse(&transaction))?;
+    let (_, decision) = people.own_decision(&person, id).await?;
+    let replayed = people.replayed(&decision).await?;
+    Ok(Json(ReplayView::of(id, replayed)))
+}
+
+impl ReplayView {
+    fn of(id: TransactionId, replayed: Replayed) -> Self {
+        let (outcome, detail, inputs, differences) = match replayed {
+            Replayed::Impossible(reason) => ("impossible", Some(reason), None, Vec::new()),
+            Replayed::Made {
+                versions,
+                policy_version,
+                differences,
+            } => {
+                let outcome = if differences.is_empty() { "same" } else { "different" };
+                let inputs = InputVersionsView {
+                    engine_version: versions.engine,
+                    agent_version: versions.agent,
+                    service_version: versions.service,
+                    policy_version,
+                };
+                (outcome, None, Some(inputs), differences)
+            }
+        };
+        let differences = differences.into_iter().map(|difference| DifferenceView {
+            what: difference.what,
+            recorded: difference.recorded,
+            replayed: difference.replayed,
+        });
+        Self {
+            transaction_id: id.to_string(),
+            outcome,
+            detail,
+            engine_version: ENGINE_VERSION,
+            inputs,
+            differences: differences.collect(),
+        }
+    }
 }

@@ -1,9 +1,28 @@
-//! One decision about a payment, and the calls of decisions.
+//! One decision about a payment, its call and its replay.
 
 use crate::agents::owned::Owned;
+use crate::caller::Caller;
 use crate::state::People;
-use purser_domain::{CallDescription, ErrorKind, LoggedDecision, Result, Settlement, SettlementId, TransactionId};
+use purser_domain::{
+    CallDescription, ErrorKind, InputVersions, LoggedDecision, RecordedDecision, ReplayDifference, Result, Settlement,
+    SettlementId, TransactionId, replay,
+};
 use uuid::Uuid;
+
+/// The result of a replay.
+pub(crate) enum Replayed {
+    /// The decision was evaluated again.
+    Made {
+        /// The versions of its inputs.
+        versions: InputVersions,
+        /// The version of its policy.
+        policy_version: Option<u64>,
+        /// Where the replay differs from the record; empty if it is the same decision.
+        differences: Vec<ReplayDifference>,
+    },
+    /// The decision can't be evaluated again, for this reason.
+    Impossible(&'static str),
+}
 
 impl People {
     /// The call of a decision, as the agent described it; `None` for a payout, and for a reverted confirmation, since
@@ -37,6 +56,54 @@ impl People {
         let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(owned, id))?;
         let decision = recorded.or(allowed.map(LoggedDecision::of));
         decision.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// The person's decision with this transaction id, and its agent.
+    pub(crate) async fn own_decision(&self, person: &Caller, id: TransactionId) -> Result<(Owned, LoggedDecision)> {
+        let entry = self.usage.entry_of(&person.id, id.uuid()).await?;
+        let entry = entry.filter(|entry| entry.transaction == id);
+        let agent = entry.ok_or(ErrorKind::NotFound)?.agent;
+        let owned = self.own_agent(person, agent).await?;
+        let decision = self.decision(&owned, id).await?;
+        Ok((owned, decision))
+    }
+
+    /// Evaluates a decision again with the inputs of its time.
+    pub(crate) async fn replayed(&self, decision: &LoggedDecision) -> Result<Replayed> {
+        let (agent, service, recorded) = match decision {
+            LoggedDecision::Allowed(settlement) => {
+                let call = self.call_of(settlement).await?;
+                let recorded = call.and_then(|call| RecordedDecision::of_settlement(settlement, call));
+                (settlement.terms.agent, decision.service(), recorded)
+            }
+            LoggedDecision::Refused(refusal) => {
+                let recorded = RecordedDecision::of_refusal(refusal.clone(), self.network);
+                (refusal.agent, decision.service(), Some(recorded))
+            }
+            LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => {
+                return Ok(Replayed::Impossible("no policy was applied to it"));
+            }
+        };
+        let Some((recorded, service)) = recorded.zip(service) else {
+            return Ok(Replayed::Impossible("the description of its call is no longer stored"));
+        };
+        let Some(versions) = recorded.inputs else {
+            return Ok(Replayed::Impossible(
+                "its checks were not made, or it was recorded before decisions named the versions of their inputs",
+            ));
+        };
+        let of = (agent, service);
+        let inputs = self
+            .usage
+            .inputs(&self.ledger, &self.catalog_table, of, recorded.policy_version, versions);
+        Ok(match inputs.await? {
+            None => Replayed::Impossible("a version of its inputs was replaced before versions were stored"),
+            Some(inputs) => Replayed::Made {
+                versions,
+                policy_version: recorded.policy_version,
+                differences: replay(&recorded, &inputs.as_inputs()),
+            },
+        })
     }
 
     async fn allowed(&self, owned: &Owned, id: TransactionId) -> Result<Option<Settlement>> {

@@ -95,6 +95,28 @@ pub(super) fn lag() -> Key {
     }
 }
 
+/// A version of an agent's record. Versions are padded, so that text order is their order.
+pub(super) fn agent_version(agent: AgentId, version: u64) -> Key {
+    of_version(format!("V#A#{agent}"), version)
+}
+
+/// A version of an agent's policy for a service.
+pub(super) fn policy_version(agent: AgentId, service: ServiceId, version: u64) -> Key {
+    of_version(format!("V#P#{agent}#{service}"), version)
+}
+
+/// A version of a service's catalog entry.
+pub(super) fn service_version(service: ServiceId, version: u64) -> Key {
+    of_version(format!("V#S#{service}"), version)
+}
+
+fn of_version(pk: String, version: u64) -> Key {
+    Key {
+        pk,
+        sk: format!("{version:020}"),
+    }
+}
+
 /// The partition of reminders of events that happen without a write.
 pub(super) const REMINDERS: &str = "REMINDERS";
 /// The prefix of a service's id in the sort key of its reminder.

@@ -1,4 +1,5 @@
-//! The usage table: the journal with its sums, the open work of publishing events, and the attested payees. Only the
+//! The usage table: the journal with its sums, the versions of what decisions are based on, the open work of publishing
+//! events, and the attested payees. Only the
 //! function `events` and an operator's rebuild write it. Decisions read only the attested payees.
 //!
 //! | file | contents |
@@ -9,6 +10,7 @@
 //! | `rebuild.rs` | computes days again from the ledger and the decisions |
 //! | `lag.rs` | how far the journal is behind |
 //! | `reminder.rs`, `reminders.rs` | reminders, and quarantined changes |
+//! | `versions.rs` | the versions of agents, policies and catalog entries |
 //! | `attested.rs` | the attested payees |
 //! | `key.rs` | the keys |
 
@@ -22,3 +24,4 @@ pub(crate) mod rebuild;
 pub(crate) mod reminder;
 pub(crate) mod reminders;
 pub(crate) mod table;
+pub(crate) mod versions;
