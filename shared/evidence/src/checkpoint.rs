@@ -1,0 +1,86 @@
+//! Checkpoints (c2sp.org/tlog-checkpoint): a log's origin, its size and its root, as the text of a signed note.
+//!
+//! Extension lines are refused: this log writes none, so a reader has nothing to interpret.
+
+use crate::decimal;
+use crate::note::{Note, NoteError, NoteSigner, SignerError, VerifierKey};
+use crate::tree::{Hash, LARGEST_TREE, TreeHead};
+use std::fmt;
+
+/// Why a checkpoint is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckpointError {
+    /// The text is not an origin, a size and a root.
+    #[error("the checkpoint is not an origin, a size and a root, each on its line, and nothing else")]
+    Format,
+    /// The checkpoint is of another log.
+    #[error("the checkpoint is of the log `{0}`")]
+    OtherLog(String),
+    /// The note is malformed, or the log did not sign it.
+    #[error(transparent)]
+    Note(#[from] NoteError),
+}
+
+/// A log's name, and the size and root of its tree. As text, it is what the log signs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    origin: String,
+    head: TreeHead,
+}
+
+impl Checkpoint {
+    /// The checkpoint of a tree. The origin is a line: not empty, without control characters.
+    pub fn new(origin: &str, head: TreeHead) -> Result<Self, CheckpointError> {
+        let is_line = !origin.is_empty() && !origin.contains(char::is_control);
+        let is_head = head.size <= LARGEST_TREE && (head.size > 0 || head == TreeHead::empty());
+        (is_line && is_head)
+            .then(|| Self {
+                origin: origin.to_owned(),
+                head,
+            })
+            .ok_or(CheckpointError::Format)
+    }
+
+    /// Parses the text of a checkpoint.
+    pub fn parse(text: &str) -> Result<Self, CheckpointError> {
+        let mut lines = text.split('\n');
+        let mut line = || lines.next().ok_or(CheckpointError::Format);
+        let (origin, size, root, end) = (line()?, line()?, line()?, line()?);
+        if !end.is_empty() || lines.next().is_some() {
+            return Err(CheckpointError::Format);
+        }
+        let size = decimal::parse(size).ok_or(CheckpointError::Format)?;
+        let root: Hash = root.parse().map_err(|_| CheckpointError::Format)?;
+        Self::new(origin, TreeHead { size, root })
+    }
+
+    /// Parses the checkpoint of a note whose signature by `log` is valid and whose origin is `origin`.
+    pub fn open(note: &Note, log: &VerifierKey, origin: &str) -> Result<Self, CheckpointError> {
+        let checkpoint = Self::parse(note.verify(log)?)?;
+        (checkpoint.origin == origin)
+            .then_some(())
+            .ok_or_else(|| CheckpointError::OtherLog(checkpoint.origin.clone()))?;
+        Ok(checkpoint)
+    }
+
+    /// The signed note, as it is served at `checkpoint`.
+    pub fn sign(&self, signer: &NoteSigner) -> Result<String, SignerError> {
+        signer.sign(&self.to_string())
+    }
+
+    /// The log's origin.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// The tree's size and root.
+    pub const fn head(&self) -> TreeHead {
+        self.head
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}\n{}\n", self.origin, self.head.size, self.head.root)
+    }
+}

@@ -1,0 +1,208 @@
+//! Public keys of statements (RFC 7517): ES256 and `EdDSA` only.
+
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::jwk::{
+    AlgorithmParameters, CommonParameters, EllipticCurve, EllipticCurveKeyParameters, EllipticCurveKeyType,
+    Jwk as LibraryJwk, KeyAlgorithm, OctetKeyPairParameters, OctetKeyPairType, PublicKeyUse, ThumbprintHash,
+};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Why a key, or a set of keys, is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JwkError {
+    /// The text is no JSON Web Key Set.
+    #[error("the key set is unreadable: {0}")]
+    Unreadable(String),
+    /// The bytes are no public key of the curve.
+    #[error("the key is no point of its curve")]
+    Point,
+    /// The key's `kid` is not its thumbprint.
+    #[error("`kid` is not the key's thumbprint (RFC 7638)")]
+    Kid,
+    /// Two keys have one `kid`.
+    #[error("the set holds a key twice")]
+    Twice,
+}
+
+/// A public key: a point of P-256, or an Ed25519 key. Its `kid` is its thumbprint (RFC 7638, SHA-256).
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Jwk {
+    published: LibraryJwk,
+    #[serde(skip)]
+    kid: String,
+    #[serde(skip)]
+    algorithm: Algorithm,
+    #[serde(skip)]
+    key: DecodingKey,
+}
+
+impl PartialEq for Jwk {
+    fn eq(&self, other: &Self) -> bool {
+        self.kid == other.kid
+    }
+}
+
+impl Eq for Jwk {}
+
+impl Jwk {
+    /// The key of a point of P-256, in the uncompressed form (SEC 1 §2.3.3: 0x04, x, y).
+    pub fn p256(point: &[u8; 65]) -> Result<Self, JwkError> {
+        let [form, coordinates @ ..] = point;
+        let (x, y) = coordinates.split_at(32);
+        if *form != 0x04 {
+            return Err(JwkError::Point);
+        }
+        Self::of(AlgorithmParameters::EllipticCurve(EllipticCurveKeyParameters {
+            key_type: EllipticCurveKeyType::EC,
+            curve: EllipticCurve::P256,
+            x: URL_SAFE_NO_PAD.encode(x),
+            y: URL_SAFE_NO_PAD.encode(y),
+        }))
+    }
+
+    /// An Ed25519 key (RFC 8037 §2).
+    pub fn ed25519(key: &[u8; 32]) -> Result<Self, JwkError> {
+        Self::of(AlgorithmParameters::OctetKeyPair(OctetKeyPairParameters {
+            key_type: OctetKeyPairType::OctetKeyPair,
+            curve: EllipticCurve::Ed25519,
+            x: URL_SAFE_NO_PAD.encode(key),
+        }))
+    }
+
+    fn of(parameters: AlgorithmParameters) -> Result<Self, JwkError> {
+        let (algorithm, name) = match parameters {
+            AlgorithmParameters::EllipticCurve(_) => (Algorithm::ES256, KeyAlgorithm::ES256),
+            _ => (Algorithm::EdDSA, KeyAlgorithm::EdDSA),
+        };
+        let mut jwk = LibraryJwk {
+            common: CommonParameters {
+                public_key_use: Some(PublicKeyUse::Signature),
+                key_algorithm: Some(name),
+                ..CommonParameters::default()
+            },
+            algorithm: parameters,
+        };
+        let key = DecodingKey::from_jwk(&jwk).map_err(|_| JwkError::Point)?;
+        let curve: &'static dyn VerificationAlgorithm = match algorithm {
+            Algorithm::ES256 => &ECDSA_P256_SHA256_FIXED,
+            _ => &ED25519,
+        };
+        let bytes = key.try_get_as_bytes().map_err(|_| JwkError::Point)?;
+        UnparsedPublicKey::new(curve, bytes)
+            .parse()
+            .map_err(|_| JwkError::Point)?;
+        let kid = jwk.thumbprint(ThumbprintHash::SHA256).map_err(|_| JwkError::Point)?;
+        jwk.common.key_id = Some(kid.clone());
+        Ok(Self {
+            published: jwk,
+            kid,
+            algorithm,
+            key,
+        })
+    }
+
+    /// Parses one key of a set; `None` for a key of another kind, which a reader ignores (RFC 7517 §5).
+    fn read(value: &Value) -> Result<Option<Self>, JwkError> {
+        let known = |key_type: &str, curve: &str, algorithm: &str| {
+            let is = |name: &str, wanted: &str| value.get(name).and_then(Value::as_str) == Some(wanted);
+            is("kty", key_type) && is("crv", curve) && (value.get("alg").is_none() || is("alg", algorithm))
+        };
+        let coordinate = |name: &str| -> Result<[u8; 32], JwkError> {
+            let text = value.get(name).and_then(Value::as_str).unwrap_or_default();
+            let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| JwkError::Point)?;
+            bytes.try_into().map_err(|_| JwkError::Point)
+        };
+        let key = if known("EC", "P-256", "ES256") {
+            let mut point = [0x04; 65];
+            let (_, coordinates) = point.split_at_mut(1);
+            let (x, y) = coordinates.split_at_mut(32);
+            x.copy_from_slice(&coordinate("x")?);
+            y.copy_from_slice(&coordinate("y")?);
+            Self::p256(&point)?
+        } else if known("OKP", "Ed25519", "EdDSA") {
+            Self::ed25519(&coordinate("x")?)?
+        } else {
+            return Ok(None);
+        };
+        match value.get("kid") {
+            Some(kid) if kid.as_str() == Some(key.kid()) => Ok(Some(key)),
+            _ => Err(JwkError::Kid),
+        }
+    }
+
+    /// The key's thumbprint (RFC 7638), by which statements name it.
+    pub fn kid(&self) -> &str {
+        &self.kid
+    }
+
+    pub(crate) const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Whether `signature`, in base64url, is this key's signature of the message.
+    pub(crate) fn is_signature(&self, signature: &str, message: &[u8]) -> bool {
+        jsonwebtoken::crypto::verify(signature, message, &self.key, self.algorithm).unwrap_or(false)
+    }
+}
+
+/// The public keys that statements are verified with: the one that signs now, and older ones. As JSON, it is a JSON Web
+/// Key Set (RFC 7517 §5).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JwkSet {
+    keys: Vec<Jwk>,
+}
+
+impl JwkSet {
+    /// The key that signs now, and older keys in any order. A key that is named twice is kept once.
+    pub fn new(current: Jwk, older: impl IntoIterator<Item = Jwk>) -> Self {
+        let mut keys = vec![current];
+        for key in older {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        Self { keys }
+    }
+
+    /// Parses a JSON Web Key Set. Keys that are neither P-256 nor Ed25519 are ignored; an invalid key, or one whose `kid`
+    /// is not its thumbprint, makes the whole set invalid.
+    pub fn parse(json: &str) -> Result<Self, JwkError> {
+        let value: Value = serde_json::from_str(json).map_err(|error| JwkError::Unreadable(error.to_string()))?;
+        Self::from_value(&value)
+    }
+
+    pub(crate) fn from_value(value: &Value) -> Result<Self, JwkError> {
+        let given = value.get("keys").and_then(Value::as_array);
+        let given = given.ok_or_else(|| JwkError::Unreadable("`keys` is no array".to_owned()))?;
+        let mut keys: Vec<Jwk> = Vec::new();
+        for value in given {
+            let Some(key) = Jwk::read(value)? else { continue };
+            if keys.contains(&key) {
+                return Err(JwkError::Twice);
+            }
+            keys.push(key);
+        }
+        Ok(Self { keys })
+    }
+
+    /// The key of this thumbprint.
+    pub fn find(&self, kid: &str) -> Option<&Jwk> {
+        self.keys.iter().find(|key| key.kid() == kid)
+    }
+
+    /// The keys, the one that signs now first if the set was made by [`Self::new`].
+    pub fn keys(&self) -> &[Jwk] {
+        &self.keys
+    }
+}
+
+impl<'de> Deserialize<'de> for JwkSet {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Self::from_value(&value).map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,312 @@
+//! Signed notes (c2sp.org/signed-note): a text, a blank line, and lines of signatures; and the witnesses' cosignatures on
+//! them (c2sp.org/tlog-cosignature, version 1).
+
+use crate::seed::{Seed, SeedError};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::str::FromStr;
+
+/// The most signatures of a note. The specification requires that 16 are accepted.
+const MOST_SIGNATURES: usize = 100;
+
+/// The start of a signature's line: an em dash (U+2014) and a space.
+const DASH: &str = "\u{2014} ";
+
+/// Why a note or a key is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoteError {
+    /// A key's name is empty, or has a space, a plus sign or a control character.
+    #[error("the name of a key is empty, or has a space, `+` or a control character")]
+    Name,
+    /// The verifier key is not a name, a key id and a public key of a known type.
+    #[error("the verifier key is not `name+id+key` of an Ed25519 key with its id")]
+    VerifierKey,
+    /// The note is not a text, a blank line and signatures, each line with its line break.
+    #[error("the note is not text, a blank line and signature lines: {0}")]
+    Format(&'static str),
+    /// The note has no signature of the key.
+    #[error("the note has no signature of `{0}`")]
+    Unsigned(String),
+    /// The note has several signatures of one key.
+    #[error("the note has several signatures of `{0}`")]
+    Repeated(String),
+    /// The signature of a known key is invalid.
+    #[error("the signature of `{0}` is invalid")]
+    Signature(String),
+}
+
+/// What a key signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyType {
+    /// The note's text, with Ed25519 (0x01): a log.
+    Ed25519,
+    /// A time and a checkpoint, with Ed25519 (0x04): a witness.
+    Cosignature,
+}
+
+impl KeyType {
+    const fn byte(self) -> u8 {
+        match self {
+            Self::Ed25519 => 0x01,
+            Self::Cosignature => 0x04,
+        }
+    }
+
+    fn of(byte: u8) -> Option<Self> {
+        [Self::Ed25519, Self::Cosignature]
+            .into_iter()
+            .find(|kind| kind.byte() == byte)
+    }
+}
+
+/// A verifier key ("vkey"): the name, the key id and the public key. As text, it is `name+id+key`, the id in hexadecimal
+/// and the key, after its type's byte, in base64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifierKey {
+    name: String,
+    kind: KeyType,
+    key: [u8; 32],
+}
+
+impl VerifierKey {
+    /// The key of this name.
+    pub fn new(name: &str, kind: KeyType, key: [u8; 32]) -> Result<Self, NoteError> {
+        is_name(name).then_some(()).ok_or(NoteError::Name)?;
+        Ok(Self {
+            name: name.to_owned(),
+            kind,
+            key,
+        })
+    }
+
+    /// The key's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the key signs.
+    pub const fn kind(&self) -> KeyType {
+        self.kind
+    }
+
+    /// The public key, without its name: keys of equal bytes are one signer.
+    pub const fn public_key(&self) -> &[u8; 32] {
+        &self.key
+    }
+
+    /// The first four bytes of SHA-256(name, line break, type, key).
+    fn id(&self) -> [u8; 4] {
+        let hasher = Sha256::new().chain_update(&self.name).chain_update(b"\n");
+        let [a, b, c, d, ..]: [u8; 32] = hasher
+            .chain_update([self.kind.byte()])
+            .chain_update(self.key)
+            .finalize()
+            .into();
+        [a, b, c, d]
+    }
+
+    fn is_signature(&self, message: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.key)
+            .verify(message, signature)
+            .is_ok()
+    }
+}
+
+/// A name is not empty, and has no Unicode space and no plus sign. No control character can be part of a note.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '+' || c.is_control())
+}
+
+impl fmt::Display for VerifierKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut key = vec![self.kind.byte()];
+        key.extend(self.key);
+        let id = u32::from_be_bytes(self.id());
+        write!(f, "{}+{id:08x}+{}", self.name, STANDARD.encode(key))
+    }
+}
+
+impl FromStr for VerifierKey {
+    type Err = NoteError;
+
+    fn from_str(text: &str) -> Result<Self, NoteError> {
+        // The base64 may contain more plus signs.
+        let mut parts = text.splitn(3, '+');
+        let (Some(name), Some(_), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(NoteError::VerifierKey);
+        };
+        let key = STANDARD.decode(key).map_err(|_| NoteError::VerifierKey)?;
+        let (kind, key) = key.split_first().ok_or(NoteError::VerifierKey)?;
+        let kind = KeyType::of(*kind).ok_or(NoteError::VerifierKey)?;
+        let key = key.try_into().map_err(|_| NoteError::VerifierKey)?;
+        let read = Self::new(name, kind, key)?;
+        // Compares the id, too, in its one spelling.
+        (read.to_string() == text).then_some(read).ok_or(NoteError::VerifierKey)
+    }
+}
+
+/// A key that signs notes: a log's, or a witness's.
+pub struct NoteSigner {
+    key: Ed25519KeyPair,
+    verifier: VerifierKey,
+}
+
+/// Why a signer can't be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignerError {
+    /// The name or the text can't be part of a note.
+    #[error(transparent)]
+    Note(#[from] NoteError),
+    /// The seed makes no key.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
+}
+
+impl NoteSigner {
+    /// The signer of this name.
+    pub fn new(name: &str, kind: KeyType, seed: &Seed) -> Result<Self, SignerError> {
+        let key = seed.key_pair()?;
+        let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;
+        let verifier = VerifierKey::new(name, kind, public)?;
+        Ok(Self { key, verifier })
+    }
+
+    /// The key that verifies.
+    pub const fn verifier(&self) -> &VerifierKey {
+        &self.verifier
+    }
+
+    /// The note of this text, which ends with a line break, with this key's signature.
+    pub fn sign(&self, text: &str) -> Result<String, SignerError> {
+        let signature = self.key.try_sign(text.as_bytes()).map_err(|_| SeedError)?;
+        let note = format!("{text}\n{}", self.line(signature.as_ref()));
+        Note::parse(&note)?;
+        Ok(note)
+    }
+
+    /// The line of this witness's cosignature on a checkpoint's text, to be appended to the note. `time` is in seconds
+    /// since 1970.
+    pub fn cosign(&self, text: &str, time: u64) -> Result<String, SeedError> {
+        let signed = self
+            .key
+            .try_sign(cosigned(text, time).as_bytes())
+            .map_err(|_| SeedError)?;
+        let mut signature = time.to_be_bytes().to_vec();
+        signature.extend(signed.as_ref());
+        Ok(self.line(&signature))
+    }
+
+    fn line(&self, signature: &[u8]) -> String {
+        let mut bytes = self.verifier.id().to_vec();
+        bytes.extend(signature);
+        format!("{DASH}{} {}\n", self.verifier.name, STANDARD.encode(bytes))
+    }
+}
+
+/// `Debug` prints no secret.
+impl fmt::Debug for NoteSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NoteSigner({})", self.verifier)
+    }
+}
+
+/// What a witness signs: two lines, and the checkpoint's text without signatures.
+fn cosigned(text: &str, time: u64) -> String {
+    format!("cosignature/v1\ntime {time}\n{text}")
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Signature {
+    name: String,
+    id: [u8; 4],
+    bytes: Vec<u8>,
+}
+
+/// A note. Its text proves nothing before a signature is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    text: String,
+    signatures: Vec<Signature>,
+}
+
+impl Note {
+    /// Parses a note. The last line must have its line break, too.
+    pub fn parse(note: &str) -> Result<Self, NoteError> {
+        if note.contains(|c: char| c < ' ' && c != '\n') {
+            return Err(NoteError::Format("it has a control character"));
+        }
+        let body = note.strip_suffix('\n');
+        let body = body.ok_or(NoteError::Format("there is no line break at its end"))?;
+        // The last empty line: the text may contain others.
+        let (text, lines) = body
+            .rsplit_once("\n\n")
+            .ok_or(NoteError::Format("there is no blank line"))?;
+        let signatures = lines.split('\n').map(signature).collect::<Result<Vec<_>, _>>()?;
+        if signatures.len() > MOST_SIGNATURES {
+            return Err(NoteError::Format("there are too many signatures"));
+        }
+        Ok(Self {
+            text: format!("{text}\n"),
+            signatures,
+        })
+    }
+
+    /// The text, with its last line break and without the blank line.
+    pub fn unverified_text(&self) -> &str {
+        &self.text
+    }
+
+    /// The signature of this key, if there is exactly one. Signatures of other keys are ignored.
+    fn signature_of(&self, key: &VerifierKey) -> Result<&[u8], NoteError> {
+        let id = key.id();
+        let mut found = self
+            .signatures
+            .iter()
+            .filter(|signature| signature.name == key.name && signature.id == id);
+        let signature = found.next().ok_or_else(|| NoteError::Unsigned(key.name.clone()))?;
+        match found.next() {
+            Some(_) => Err(NoteError::Repeated(key.name.clone())),
+            None => Ok(&signature.bytes),
+        }
+    }
+
+    /// Verifies the signature of a log's key, and returns the text.
+    pub fn verify(&self, key: &VerifierKey) -> Result<&str, NoteError> {
+        let signature = self.signature_of(key)?;
+        let is_valid = key.kind == KeyType::Ed25519 && key.is_signature(self.text.as_bytes(), signature);
+        is_valid
+            .then_some(self.text.as_str())
+            .ok_or_else(|| NoteError::Signature(key.name.clone()))
+    }
+
+    /// Verifies the cosignature of a witness's key, and returns its time, in seconds since 1970.
+    pub fn verify_cosignature(&self, key: &VerifierKey) -> Result<u64, NoteError> {
+        let invalid = || NoteError::Signature(key.name.clone());
+        let (time, signature) = self.signature_of(key)?.split_first_chunk().ok_or_else(invalid)?;
+        let time = u64::from_be_bytes(*time);
+        // The specification ends time at 2^63 - 1.
+        let is_valid = key.kind == KeyType::Cosignature
+            && i64::try_from(time).is_ok()
+            && key.is_signature(cosigned(&self.text, time).as_bytes(), signature);
+        is_valid.then_some(time).ok_or_else(invalid)
+    }
+}
+
+fn signature(line: &str) -> Result<Signature, NoteError> {
+    let parts = line.strip_prefix(DASH).and_then(|line| line.split_once(' '));
+    let (name, encoded) = parts.ok_or(NoteError::Format("a signature has no dash, name and signature"))?;
+    is_name(name).then_some(()).ok_or(NoteError::Name)?;
+    let decoded = STANDARD.decode(encoded);
+    let decoded = decoded.map_err(|_| NoteError::Format("a signature is not base64"))?;
+    let (id, bytes) = decoded
+        .split_first_chunk()
+        .filter(|(_, bytes)| !bytes.is_empty())
+        .ok_or(NoteError::Format("a signature is too short"))?;
+    Ok(Signature {
+        name: name.to_owned(),
+        id: *id,
+        bytes: bytes.to_vec(),
+    })
+}

@@ -1,0 +1,287 @@
+//! Statements: JWS compact serializations (RFC 7515 §7.1) over the bytes that the caller gives.
+//!
+//! A statement is signed with `EdDSA` by a [`Seed`], or with ES256 by whatever implements [`DigestSigner`], for example
+//! KMS. Verification accepts exactly these two algorithms, and one spelling of each statement: RFC 7515 §2 has base64url
+//! without padding, line breaks or other characters, and RFC 4648 §3.5 lets a decoder refuse spare bits that are set.
+//! What remains malleable is the signature: ES256 also accepts (r, n − s), and anybody can compute it. So the log holds
+//! the exact bytes, and the hash of a statement is not its identity.
+
+use crate::jwk::{Jwk, JwkError, JwkSet};
+use crate::seed::{Seed, SeedError};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use der::{Decode as _, Reader as _, SliceReader, asn1::UintRef};
+use jsonwebtoken::Algorithm;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::future::Future;
+
+/// The longest statement, in bytes: an entry of the log has a length of 16 bits (c2sp.org/tlog-tiles).
+pub const LONGEST_STATEMENT: usize = 65_535;
+
+/// What a statement is about: its `typ` (RFC 7515 §4.1.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// A decision about a payment, a refusal included.
+    Decision,
+    /// A receipt.
+    Receipt,
+}
+
+impl StatementKind {
+    /// The value of the header's `typ`.
+    pub const fn typ(self) -> &'static str {
+        match self {
+            Self::Decision => "purser-decision+jwt",
+            Self::Receipt => "purser-receipt+jwt",
+        }
+    }
+
+    /// The kind of this `typ`.
+    pub fn of(typ: &str) -> Option<Self> {
+        [Self::Decision, Self::Receipt]
+            .into_iter()
+            .find(|kind| kind.typ() == typ)
+    }
+}
+
+/// Why a statement can't be signed.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError<E> {
+    /// The statement would be longer than [`LONGEST_STATEMENT`].
+    #[error("the statement is longer than {LONGEST_STATEMENT} bytes")]
+    TooLong,
+    /// The signer failed.
+    #[error("the statement can't be signed")]
+    Signer(#[source] E),
+    /// The signer's signature is not the key's.
+    #[error("the signature is not of the key that the statement names")]
+    OtherKey,
+}
+
+/// The protected header. Other members, `crit` among them, are refused: none is understood here.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header<'a> {
+    alg: Allowed,
+    #[serde(borrow)]
+    kid: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    typ: std::borrow::Cow<'a, str>,
+}
+
+/// The algorithms that are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Allowed {
+    ES256,
+    EdDSA,
+}
+
+impl Allowed {
+    const fn of(key: &Jwk) -> Self {
+        match key.algorithm() {
+            Algorithm::ES256 => Self::ES256,
+            _ => Self::EdDSA,
+        }
+    }
+}
+
+/// The part of a statement that is signed (RFC 7515 §5.1): the header, a dot and the payload, in base64url.
+fn signing_input<E>(key: &Jwk, typ: &str, payload: &[u8]) -> Result<String, SignError<E>> {
+    let header = Header {
+        alg: Allowed::of(key),
+        kid: key.kid().into(),
+        typ: typ.into(),
+    };
+    // The members are an enum and texts, which serialize.
+    let header = serde_json::to_vec(&header).map_err(|_| SignError::TooLong)?;
+    let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
+    // A dot and the 86 characters of 64 bytes follow.
+    if text.len() > LONGEST_STATEMENT.saturating_sub(87) {
+        return Err(SignError::TooLong);
+    }
+    Ok(text)
+}
+
+fn statement<E>(key: &Jwk, signing_input: &str, signature: &[u8; 64]) -> Result<String, SignError<E>> {
+    let signature = URL_SAFE_NO_PAD.encode(signature);
+    if !key.is_signature(&signature, signing_input.as_bytes()) {
+        return Err(SignError::OtherKey);
+    }
+    Ok(format!("{signing_input}.{signature}"))
+}
+
+/// A key that signs statements with `EdDSA`. The same payload gives the same statement.
+pub struct StatementKey {
+    key: Ed25519KeyPair,
+    jwk: Jwk,
+}
+
+impl StatementKey {
+    /// The key of a seed.
+    pub fn new(seed: &Seed) -> Result<Self, SeedError> {
+        let key = seed.key_pair()?;
+        let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;
+        let jwk = Jwk::ed25519(public).map_err(|_: JwkError| SeedError)?;
+        Ok(Self { key, jwk })
+    }
+
+    /// The public key.
+    pub const fn jwk(&self) -> &Jwk {
+        &self.jwk
+    }
+
+    /// Signs a payload, which should be a JSON document.
+    pub fn sign(&self, kind: StatementKind, payload: &[u8]) -> Result<String, SignError<SeedError>> {
+        self.sign_as(kind.typ(), payload)
+    }
+
+    fn sign_as(&self, typ: &str, payload: &[u8]) -> Result<String, SignError<SeedError>> {
+        let text = signing_input(&self.jwk, typ, payload)?;
+        let signature = self.key.try_sign(text.as_bytes());
+        let signature = signature.map_err(|_| SignError::Signer(SeedError))?;
+        let signature = signature
+            .as_ref()
+            .try_into()
+            .map_err(|_| SignError::Signer(SeedError))?;
+        statement(&self.jwk, &text, signature)
+    }
+}
+
+/// `Debug` prints no secret.
+impl fmt::Debug for StatementKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StatementKey({})", self.jwk.kid())
+    }
+}
+
+/// A signature of ECDSA over P-256: r and s, 32 bytes each (RFC 7518 §3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EcdsaSignature([u8; 64]);
+
+impl EcdsaSignature {
+    /// The signature of r and s, big-endian.
+    pub const fn new(bytes: [u8; 64]) -> Self {
+        Self(bytes)
+    }
+
+    /// Parses the DER form in which KMS returns signatures (RFC 3279 §2.2.3). `None` for anything but the one DER form of
+    /// two positive integers of at most 32 bytes. The high s is accepted: JWS has no rule about it.
+    pub fn from_der(der: &[u8]) -> Option<Self> {
+        let mut reader = SliceReader::new(der).ok()?;
+        let (r, s) = reader
+            .sequence(|inner| Ok((UintRef::decode(inner)?, UintRef::decode(inner)?)))
+            .ok()?;
+        reader.finish(()).ok()?;
+        let mut bytes = [0; 64];
+        let (first, second) = bytes.split_at_mut(32);
+        for (to, from) in [(first, r), (second, s)] {
+            let from = from.as_bytes();
+            let at = to.len().checked_sub(from.len())?;
+            to.get_mut(at..)?.copy_from_slice(from);
+        }
+        Some(Self(bytes))
+    }
+}
+
+/// Whatever signs a digest by a key of P-256, for example KMS with `MessageType: DIGEST` and `ECDSA_SHA_256`.
+pub trait DigestSigner {
+    /// Why a digest can't be signed.
+    type Error;
+
+    /// The signature of a SHA-256 digest.
+    fn sign(&self, digest: [u8; 32]) -> impl Future<Output = Result<EcdsaSignature, Self::Error>> + Send;
+}
+
+/// Signs a payload, which should be a JSON document, with ES256. The signature is verified before it is returned, so
+/// `signer` can't return one of another key. Signing again gives another statement, unless the signer is deterministic
+/// (RFC 6979).
+pub async fn sign_es256<S: DigestSigner>(
+    signer: &S,
+    key: &Jwk,
+    kind: StatementKind,
+    payload: &[u8],
+) -> Result<String, SignError<S::Error>> {
+    let text = signing_input(key, kind.typ(), payload)?;
+    let digest = Sha256::digest(text.as_bytes()).into();
+    let EcdsaSignature(signature) = signer.sign(digest).await.map_err(SignError::Signer)?;
+    statement(key, &text, &signature)
+}
+
+/// Why a statement is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StatementError {
+    /// The text is no JWS compact serialization in its one spelling.
+    #[error(
+        "the statement is not a JWS compact serialization: three parts in base64url, without padding or line break"
+    )]
+    Spelling,
+    /// The header has another algorithm than ES256 and `EdDSA`, or other members than `alg`, `kid` and `typ`.
+    #[error("the statement's header is not `alg` (ES256 or EdDSA), `kid` and `typ`")]
+    Header,
+    /// No key of the set has the statement's `kid`.
+    #[error("the statement's key is not in the key set")]
+    UnknownKey,
+    /// The signature is not the key's.
+    #[error("the statement's signature is invalid")]
+    Signature,
+}
+
+/// A statement whose signature is valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedStatement {
+    typ: String,
+    kid: String,
+    payload: Vec<u8>,
+}
+
+impl VerifiedStatement {
+    /// What the statement is about; `None` for a `typ` that is unknown here.
+    pub fn kind(&self) -> Option<StatementKind> {
+        StatementKind::of(&self.typ)
+    }
+
+    /// The header's `typ`.
+    pub fn typ(&self) -> &str {
+        &self.typ
+    }
+
+    /// The thumbprint of the key that signed.
+    pub fn kid(&self) -> &str {
+        &self.kid
+    }
+
+    /// The payload's exact bytes.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
+impl JwkSet {
+    /// Verifies a statement. Its text must be exactly the serialization, without a line break at the end.
+    pub fn verify(&self, statement: &str) -> Result<VerifiedStatement, StatementError> {
+        let (text, signature) = statement.rsplit_once('.').ok_or(StatementError::Spelling)?;
+        let (header, payload) = text.split_once('.').ok_or(StatementError::Spelling)?;
+        // The engine refuses padding, spare bits and foreign characters, a third dot among them.
+        let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| StatementError::Spelling);
+        let (header, payload) = (decoded(header)?, decoded(payload)?);
+        if decoded(signature)?.len() != 64 || statement.len() > LONGEST_STATEMENT {
+            return Err(StatementError::Spelling);
+        }
+        let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| StatementError::Header)?;
+        let key = self.find(&header.kid).ok_or(StatementError::UnknownKey)?;
+        // The key decides the algorithm, never the statement.
+        if Allowed::of(key) != header.alg {
+            return Err(StatementError::Header);
+        }
+        if !key.is_signature(signature, text.as_bytes()) {
+            return Err(StatementError::Signature);
+        }
+        Ok(VerifiedStatement {
+            typ: header.typ.into_owned(),
+            kid: header.kid.into_owned(),
+            payload,
+        })
+    }
+}
