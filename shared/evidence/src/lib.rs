@@ -8,6 +8,11 @@
 //! | `note.rs` | signed notes, verifier keys and witnesses' cosignatures |
 //! | `checkpoint.rs` | a log's origin, size and root, as the text of a note |
 //! | `tree.rs` | the Merkle tree of RFC 6962: hashes, and the verification of its proofs |
+//! | `tile.rs` | the paths and bytes of tiles and entry bundles |
+//! | `append.rs` | from the right edge and new entries to the objects to be written |
+//! | `reader.rs` | the proofs that a log's objects give |
+//! | `proof.rs` | proofs as a text, and the policy that they are verified against |
+//! | `verify.rs` | a document's verification, step by step |
 //! | `decimal.rs` | numbers in their one spelling |
 //!
 //! The formats are those of public specifications, and the tests have vectors that other implementations accept: JWS
@@ -20,20 +25,32 @@
 //! Deliberately elsewhere: what a statement says (its payload is bytes here), where objects are stored ([`TileReader`]
 //! is implemented by whoever stores them), the lock that keeps two writers from forking a log, and calls of the chain.
 
+mod append;
 mod checkpoint;
 mod decimal;
 mod jwk;
 mod note;
+mod proof;
+mod reader;
 mod seed;
 mod statement;
+mod tile;
 mod tree;
+mod verify;
 
+pub use append::{AppendError, Appended, Edge};
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use jwk::{Jwk, JwkError, JwkSet};
 pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};
+pub use proof::{Cosigned, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
+pub use reader::{ReadError, TileReader, consistency_proof, inclusion_proof, unverified_entry};
 pub use seed::{Seed, SeedError};
 pub use statement::{
     DigestSigner, EcdsaSignature, LONGEST_STATEMENT, SignError, StatementError, StatementKey, StatementKind,
     VerifiedStatement, sign_es256,
 };
+pub use tile::{
+    TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
+};
 pub use tree::{Hash, HashError, LARGEST_TREE, ProofError, TreeHead};
+pub use verify::{DocumentError, Outcome, Report, Step, StepName, Trust, TrustError, verify};

@@ -1,0 +1,234 @@
+//! Appending to a log: from the right edge of the tree and new entries to the objects that have to be written.
+//!
+//! Nothing here writes. The caller writes every object of [`Appended`] before it publishes a checkpoint of the new size,
+//! so a crash in between leaves objects that no checkpoint needs and that the next try writes again. Two writers that
+//! start from one size make different objects of the same paths; a condition on the checkpoint decides between them, and
+//! partial tiles of the loser must be overwritten by the winner, or written under a condition of their own.
+
+use crate::reader::{ReadError, TileReader, joined, read};
+use crate::tile::{
+    TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
+};
+use crate::tree::{Hash, LARGEST_TREE, TreeHead};
+
+/// The right edge of a tree: the partial tile of each level, and the partial bundle. That is all that an append needs:
+/// at most 255 entries and 8 levels of 255 hashes, whatever the log's size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    size: u64,
+    /// From level 0 up, the hashes of the partial tile, none if the last tile is full.
+    levels: Vec<Vec<Hash>>,
+    entries: Vec<Vec<u8>>,
+}
+
+/// What an append makes: objects to be written, and the new tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// The new tree's size and root, for the next checkpoint.
+    pub head: TreeHead,
+    /// The tiles that are new, and the last, partial tile of each level that changed. In one append of many entries, no
+    /// partial tile is written on the way.
+    pub tiles: Vec<(TilePath, Vec<u8>)>,
+    /// The bundles, as the tiles.
+    pub bundles: Vec<(TilePath, Vec<u8>)>,
+    /// The right edge, for the next append.
+    pub edge: Edge,
+}
+
+/// Why nothing can be appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// An entry is empty, or longer than 65,535 bytes.
+    #[error("an entry is empty or too long")]
+    Entry,
+    /// The log is full.
+    #[error("the log is full")]
+    Full,
+}
+
+impl From<TileError> for AppendError {
+    fn from(_: TileError) -> Self {
+        Self::Entry
+    }
+}
+
+impl From<TilePathError> for AppendError {
+    fn from(TilePathError: TilePathError) -> Self {
+        Self::Full
+    }
+}
+
+impl Edge {
+    /// The edge of the empty log.
+    pub const fn empty() -> Self {
+        Self {
+            size: 0,
+            levels: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// The paths of the objects that the edge of a tree consists of: the partial tiles, then the partial bundle.
+    pub fn paths(size: u64) -> Vec<TilePath> {
+        let levels = (0..8_u8).filter_map(|level| {
+            let count = size.checked_shr(u32::from(level).saturating_mul(8))?;
+            let width = u16::try_from(count % TILE_WIDTH).ok()?;
+            TilePath::hashes(level, count / TILE_WIDTH, width).ok()
+        });
+        let width = u16::try_from(size % TILE_WIDTH);
+        let bundle = width
+            .ok()
+            .and_then(|width| TilePath::entries(size / TILE_WIDTH, width).ok());
+        levels.chain(bundle).collect()
+    }
+
+    /// Reads the edge of the tree with this head. Objects that don't lead to its root are refused, so an append never
+    /// builds on a changed tile.
+    pub async fn read<R: TileReader>(reader: &R, head: &TreeHead) -> Result<Self, ReadError<R::Error>> {
+        if head.size > LARGEST_TREE {
+            return Err(ReadError::Range);
+        }
+        let mut edge = Self {
+            size: head.size,
+            ..Self::empty()
+        };
+        for level in 0..8_u8 {
+            let count = head.size >> u32::from(level).saturating_mul(8);
+            if count == 0 {
+                break;
+            }
+            let width = u16::try_from(count % TILE_WIDTH).map_err(|_| ReadError::Range)?;
+            let mut hashes = Vec::new();
+            if width > 0 {
+                let path = TilePath::hashes(level, count / TILE_WIDTH, width)?;
+                hashes = read(reader, path, decode_hashes).await?;
+            }
+            edge.levels.push(hashes);
+        }
+        let width = u16::try_from(head.size % TILE_WIDTH).map_err(|_| ReadError::Range)?;
+        if width > 0 {
+            let path = TilePath::entries(head.size / TILE_WIDTH, width)?;
+            edge.entries = read(reader, path, decode_entries).await?;
+        }
+        let leaves = edge.entries.iter().map(|entry| Hash::of_leaf(entry));
+        let are_leaves = leaves.eq(edge.levels.first().into_iter().flatten().copied());
+        if !are_leaves || edge.root() != head.root {
+            return Err(ReadError::OtherTree);
+        }
+        Ok(edge)
+    }
+
+    /// The number of entries of the log.
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The tree's size and root.
+    pub fn head(&self) -> TreeHead {
+        TreeHead {
+            size: self.size,
+            root: self.root(),
+        }
+    }
+
+    fn root(&self) -> Hash {
+        let mut subtrees = Vec::new();
+        for hashes in self.levels.iter().rev() {
+            let mut rest = hashes.as_slice();
+            // The binary digits of the width are complete subtrees (RFC 6962 §2.1), the largest at the left.
+            for height in (0..8).rev() {
+                let width = 1_usize << height;
+                if hashes.len() & width == 0 {
+                    continue;
+                }
+                let Some((left, right)) = rest.split_at_checked(width) else {
+                    continue;
+                };
+                subtrees.push(Hash::of_hashes(left));
+                rest = right;
+            }
+        }
+        joined(subtrees).unwrap_or_else(Hash::of_empty_tree)
+    }
+
+    /// Appends entries: exact statements. Without entries, nothing has to be written.
+    pub fn append<T: AsRef<[u8]>>(&self, entries: &[T]) -> Result<Appended, AppendError> {
+        let added = u64::try_from(entries.len()).map_err(|_| AppendError::Full)?;
+        let size = self.size.checked_add(added).filter(|size| *size <= LARGEST_TREE);
+        let size = size.ok_or(AppendError::Full)?;
+        let (mut tiles, mut bundles) = (Vec::new(), Vec::new());
+        let mut edge = self.clone();
+        if entries.is_empty() {
+            let head = edge.head();
+            return Ok(Appended {
+                head,
+                tiles,
+                bundles,
+                edge,
+            });
+        }
+        edge.size = size;
+
+        let mut index = self.size / TILE_WIDTH;
+        let mut hashes = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let entry = entry.as_ref();
+            if entry.is_empty() {
+                return Err(AppendError::Entry);
+            }
+            hashes.push(Hash::of_leaf(entry));
+            edge.entries.push(entry.to_vec());
+            if is_full(&edge.entries) {
+                bundles.push((TilePath::entries(index, 256)?, encode_entries(&edge.entries)?));
+                edge.entries.clear();
+                index = index.saturating_add(1);
+            }
+        }
+        if let Some(width) = partial(&edge.entries) {
+            bundles.push((TilePath::entries(index, width)?, encode_entries(&edge.entries)?));
+        }
+
+        let mut level = 0_u8;
+        // Each full tile is one hash of the level above.
+        while !hashes.is_empty() {
+            let before = self.size >> u32::from(level).saturating_mul(8);
+            let mut index = before / TILE_WIDTH;
+            if edge.levels.len() <= usize::from(level) {
+                edge.levels.push(Vec::new());
+            }
+            let Some(tile) = edge.levels.get_mut(usize::from(level)) else {
+                return Err(AppendError::Full);
+            };
+            let mut above = Vec::new();
+            for hash in hashes {
+                tile.push(hash);
+                if is_full(tile) {
+                    tiles.push((TilePath::hashes(level, index, 256)?, encode_hashes(tile)));
+                    above.push(Hash::of_hashes(tile));
+                    tile.clear();
+                    index = index.saturating_add(1);
+                }
+            }
+            if let Some(width) = partial(tile) {
+                tiles.push((TilePath::hashes(level, index, width)?, encode_hashes(tile)));
+            }
+            hashes = above;
+            level = level.saturating_add(1);
+        }
+        let head = edge.head();
+        Ok(Appended {
+            head,
+            tiles,
+            bundles,
+            edge,
+        })
+    }
+}
+
+fn is_full<T>(tile: &[T]) -> bool {
+    u64::try_from(tile.len()).is_ok_and(|width| width == TILE_WIDTH)
+}
+
+fn partial<T>(tile: &[T]) -> Option<u16> {
+    u16::try_from(tile.len()).ok().filter(|width| *width > 0)
+}

@@ -1,0 +1,205 @@
+//! Reading a log's static objects, and the proofs that they give.
+
+use crate::tile::{TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes};
+use crate::tree::{Hash, LARGEST_TREE, ProofError, TreeHead};
+use ct_merkle::{indices_for_consistency_proof, indices_for_inclusion_proof};
+use std::collections::BTreeMap;
+use std::future::Future;
+
+/// Whatever holds the tiles of a log: a bucket, a folder, a web server, a map in a test.
+pub trait TileReader {
+    /// Why an object can't be read.
+    type Error;
+
+    /// The bytes of the object at this path below the log's prefix; `None` if there is none.
+    fn get(&self, path: &TilePath) -> impl Future<Output = Result<Option<Vec<u8>>, Self::Error>> + Send;
+}
+
+/// Why tiles don't give what is asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError<E> {
+    /// The index is not in the tree, or the tree is too large.
+    #[error("the log has no such entry or size")]
+    Range,
+    /// An object is missing.
+    #[error("`{0}` is missing")]
+    Missing(TilePath),
+    /// An object's bytes are malformed.
+    #[error("`{0}` is malformed")]
+    Malformed(TilePath),
+    /// The tiles, or the proof that they give, do not lead to the tree's root: some object was changed.
+    #[error("the tiles do not lead to the root of the tree")]
+    OtherTree,
+    /// The reader failed.
+    #[error("the tiles can't be read")]
+    Reader(#[source] E),
+}
+
+impl<E> From<TilePathError> for ReadError<E> {
+    fn from(TilePathError: TilePathError) -> Self {
+        Self::Range
+    }
+}
+
+impl<E> From<ProofError> for ReadError<E> {
+    fn from(error: ProofError) -> Self {
+        match error {
+            ProofError::Range => Self::Range,
+            ProofError::Hashes => Self::OtherTree,
+        }
+    }
+}
+
+/// The hashes or entries of one tile of the tree with `size` leaves, from the partial object or else from the full one,
+/// which a log that grew may have kept instead.
+pub(crate) async fn read<R: TileReader, T>(
+    reader: &R,
+    path: TilePath,
+    decode: fn(&[u8]) -> Result<Vec<T>, TileError>,
+) -> Result<Vec<T>, ReadError<R::Error>> {
+    let mut places = vec![path];
+    if !path.is_full() {
+        places.push(path.full());
+    }
+    for place in places {
+        let Some(bytes) = reader.get(&place).await.map_err(ReadError::Reader)? else {
+            continue;
+        };
+        let mut items = decode(&bytes).map_err(|_| ReadError::Malformed(place))?;
+        if items.len() != usize::from(place.width()) {
+            return Err(ReadError::Malformed(place));
+        }
+        items.truncate(path.width().into());
+        return Ok(items);
+    }
+    Err(ReadError::Missing(path))
+}
+
+/// The hashes of tiles that one proof needs, each read once.
+struct Tiles<'a, R> {
+    reader: &'a R,
+    size: u64,
+    read: BTreeMap<TilePath, Vec<Hash>>,
+}
+
+impl<R: TileReader> Tiles<'_, R> {
+    /// The root of the complete subtree of 2^`height` leaves with this place among those of its height.
+    async fn complete(&mut self, height: u32, place: u64) -> Result<Hash, ReadError<R::Error>> {
+        // A tile spans eight levels of the tree.
+        let (level, within) = (height / 8, height % 8);
+        let count = self.size >> level.saturating_mul(8);
+        let first = place << within;
+        let index = first / TILE_WIDTH;
+        let width = count.saturating_sub(index.saturating_mul(TILE_WIDTH)).min(TILE_WIDTH);
+        let range = |_| ReadError::Range;
+        let path = TilePath::hashes(
+            u8::try_from(level).map_err(range)?,
+            index,
+            u16::try_from(width).map_err(range)?,
+        )?;
+        if !self.read.contains_key(&path) {
+            let hashes = read(self.reader, path, decode_hashes).await?;
+            self.read.insert(path, hashes);
+        }
+        let start = usize::try_from(first % TILE_WIDTH).map_err(range)?;
+        let end = start.saturating_add(1 << within);
+        let hashes = self.read.get(&path).and_then(|hashes| hashes.get(start..end));
+        hashes.map(Hash::of_hashes).ok_or(ReadError::Malformed(path))
+    }
+
+    /// The hash of a node, by its number in an array-based tree (RFC 9420 appendix C), as `ct-merkle` numbers them: its
+    /// height is the number of trailing ones. At the right edge a node's subtree is incomplete.
+    async fn node(&mut self, number: u64) -> Result<Hash, ReadError<R::Error>> {
+        let height = number.trailing_ones();
+        let place = number.checked_shr(height.saturating_add(1)).unwrap_or(0);
+        let mut start = place << height;
+        let leaves = self.size.saturating_sub(start).min(1 << height);
+        // Complete subtrees from left to right, each half as large as the one before or smaller (RFC 6962 §2.1).
+        let mut subtrees = Vec::new();
+        for height in (0..=height).rev() {
+            if leaves & (1 << height) != 0 {
+                subtrees.push(self.complete(height, start >> height).await?);
+                start = start.saturating_add(1 << height);
+            }
+        }
+        joined(subtrees).ok_or(ReadError::Range)
+    }
+
+    async fn nodes(&mut self, numbers: Vec<u64>) -> Result<Vec<Hash>, ReadError<R::Error>> {
+        let mut hashes = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            hashes.push(self.node(number).await?);
+        }
+        Ok(hashes)
+    }
+}
+
+/// The root over complete subtrees of descending size.
+pub(crate) fn joined(subtrees: Vec<Hash>) -> Option<Hash> {
+    let mut smallest_first = subtrees.into_iter().rev();
+    let last = smallest_first.next()?;
+    Some(smallest_first.fold(last, |right, left| Hash::of_node(&left, &right)))
+}
+
+/// The hashes that prove that the tree has an entry at `index` (RFC 6962 §2.1.1). `entry` is the exact statement; the
+/// proof is verified before it is returned, so tiles that were changed give none.
+pub async fn inclusion_proof<R: TileReader>(
+    reader: &R,
+    tree: &TreeHead,
+    index: u64,
+    entry: &[u8],
+) -> Result<Vec<Hash>, ReadError<R::Error>> {
+    if tree.size > LARGEST_TREE || index >= tree.size {
+        return Err(ReadError::Range);
+    }
+    let mut tiles = Tiles {
+        reader,
+        size: tree.size,
+        read: BTreeMap::new(),
+    };
+    let hashes = tiles.nodes(indices_for_inclusion_proof(tree.size, index)).await?;
+    tree.verify_inclusion(entry, index, &hashes)?;
+    Ok(hashes)
+}
+
+/// The hashes that prove that the tree begins with all entries of an older one (RFC 6962 §2.1.2). The proof is verified
+/// before it is returned: a log that was forked, cut or rewritten gives [`ReadError::OtherTree`] or
+/// [`ReadError::Range`].
+pub async fn consistency_proof<R: TileReader>(
+    reader: &R,
+    older: &TreeHead,
+    tree: &TreeHead,
+) -> Result<Vec<Hash>, ReadError<R::Error>> {
+    if tree.size > LARGEST_TREE {
+        return Err(ReadError::Range);
+    }
+    let added = tree.size.checked_sub(older.size).ok_or(ReadError::Range)?;
+    let mut tiles = Tiles {
+        reader,
+        size: tree.size,
+        read: BTreeMap::new(),
+    };
+    let hashes = match older.size {
+        0 => Vec::new(),
+        size => tiles.nodes(indices_for_consistency_proof(size, added)).await?,
+    };
+    tree.verify_consistency(older, &hashes)?;
+    Ok(hashes)
+}
+
+/// The entry at `index`, from its bundle. The bytes are proven by [`inclusion_proof`] alone.
+pub async fn unverified_entry<R: TileReader>(
+    reader: &R,
+    size: u64,
+    index: u64,
+) -> Result<Vec<u8>, ReadError<R::Error>> {
+    if index >= size {
+        return Err(ReadError::Range);
+    }
+    let bundle = index / TILE_WIDTH;
+    let width = size.saturating_sub(bundle.saturating_mul(TILE_WIDTH)).min(TILE_WIDTH);
+    let path = TilePath::entries(bundle, u16::try_from(width).map_err(|_| ReadError::Range)?)?;
+    let entries = read(reader, path, decode_entries).await?;
+    let at = usize::try_from(index % TILE_WIDTH).map_err(|_| ReadError::Range)?;
+    entries.into_iter().nth(at).ok_or(ReadError::Malformed(path))
+}

@@ -1,0 +1,168 @@
+//! Tiles and entry bundles (c2sp.org/tlog-tiles): the paths and bytes of the static objects that a log consists of.
+
+use crate::decimal;
+use crate::statement::LONGEST_STATEMENT;
+use crate::tree::Hash;
+use std::fmt;
+use std::str::FromStr;
+
+/// The hashes of a full tile, and the entries of a full bundle.
+pub const TILE_WIDTH: u64 = 256;
+
+/// What a tile holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Content {
+    Hashes { level: u8 },
+    Entries,
+}
+
+/// The path of a tile or of an entry bundle below the log's prefix, for example `tile/0/x001/234.p/11` or
+/// `tile/entries/000`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TilePath {
+    content: Content,
+    index: u64,
+    /// 1 to 256.
+    width: u16,
+}
+
+/// The text is no path of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the path is none of a tile or of an entry bundle")]
+pub struct TilePathError;
+
+impl TilePath {
+    /// The tile of this index at this level (0 to 63), with so many hashes (1 to 256).
+    pub fn hashes(level: u8, index: u64, width: u16) -> Result<Self, TilePathError> {
+        (level < 64)
+            .then(|| Self::of(Content::Hashes { level }, index, width))
+            .ok_or(TilePathError)?
+    }
+
+    /// The bundle of this index, with so many entries (1 to 256).
+    pub fn entries(index: u64, width: u16) -> Result<Self, TilePathError> {
+        Self::of(Content::Entries, index, width)
+    }
+
+    fn of(content: Content, index: u64, width: u16) -> Result<Self, TilePathError> {
+        (1..=TILE_WIDTH)
+            .contains(&u64::from(width))
+            .then_some(Self { content, index, width })
+            .ok_or(TilePathError)
+    }
+
+    /// Whether the tile is full. Full tiles never change; a partial one may be deleted once there is the full one.
+    pub fn is_full(&self) -> bool {
+        u64::from(self.width) == TILE_WIDTH
+    }
+
+    /// Whether it holds entries instead of hashes.
+    pub fn is_entries(&self) -> bool {
+        self.content == Content::Entries
+    }
+
+    /// The number of hashes or entries.
+    pub const fn width(&self) -> u16 {
+        self.width
+    }
+
+    /// The full tile of the same place.
+    #[must_use]
+    pub const fn full(self) -> Self {
+        Self { width: 256, ..self }
+    }
+}
+
+impl fmt::Display for TilePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.content {
+            Content::Hashes { level } => write!(f, "tile/{level}/")?,
+            Content::Entries => f.write_str("tile/entries/")?,
+        }
+        // Groups of three digits, each but the last with an `x`.
+        let digits = self.index.to_string();
+        let padded = digits.len().next_multiple_of(3);
+        let digits = format!("{digits:0>padded$}");
+        let mut rest = digits.as_str();
+        while let Some((group, later)) = rest.split_at_checked(3).filter(|(_, later)| !later.is_empty()) {
+            write!(f, "x{group}/")?;
+            rest = later;
+        }
+        f.write_str(rest)?;
+        if !self.is_full() {
+            write!(f, ".p/{}", self.width)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for TilePath {
+    type Err = TilePathError;
+
+    fn from_str(text: &str) -> Result<Self, TilePathError> {
+        let rest = text.strip_prefix("tile/").ok_or(TilePathError)?;
+        let (content, rest) = rest.split_once('/').ok_or(TilePathError)?;
+        let (index, width) = match rest.split_once(".p/") {
+            Some((index, width)) => (index, decimal::parse(width).ok_or(TilePathError)?),
+            None => (rest, TILE_WIDTH),
+        };
+        let digits: String = index.split('/').map(|group| group.trim_start_matches('x')).collect();
+        let index = digits.parse().map_err(|_| TilePathError)?;
+        let width = u16::try_from(width).map_err(|_| TilePathError)?;
+        let path = match content {
+            "entries" => Self::entries(index, width)?,
+            level => Self::hashes(level.parse().map_err(|_| TilePathError)?, index, width)?,
+        };
+        // Only the one spelling of each path.
+        (path.to_string() == text).then_some(path).ok_or(TilePathError)
+    }
+}
+
+/// Why the bytes of a tile are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TileError {
+    /// The tile is no sequence of hashes, or the bundle no sequence of entries with their lengths.
+    #[error("the tile's bytes are no hashes or entries")]
+    Bytes,
+    /// An entry is longer than 65,535 bytes.
+    #[error("an entry is longer than {LONGEST_STATEMENT} bytes")]
+    TooLong,
+}
+
+/// The bytes of a tile of these hashes.
+pub fn encode_hashes(hashes: &[Hash]) -> Vec<u8> {
+    hashes.iter().flat_map(|hash| *hash.as_bytes()).collect()
+}
+
+/// The hashes of a tile.
+pub fn decode_hashes(bytes: &[u8]) -> Result<Vec<Hash>, TileError> {
+    let (hashes, rest) = bytes.as_chunks();
+    rest.is_empty()
+        .then(|| hashes.iter().copied().map(Hash::new).collect())
+        .ok_or(TileError::Bytes)
+}
+
+/// The bytes of a bundle of these entries: each after its length, 16 bits big-endian.
+pub fn encode_entries<T: AsRef<[u8]>>(entries: &[T]) -> Result<Vec<u8>, TileError> {
+    let mut bytes = Vec::new();
+    for entry in entries {
+        let entry = entry.as_ref();
+        let length = u16::try_from(entry.len()).map_err(|_| TileError::TooLong)?;
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(entry);
+    }
+    Ok(bytes)
+}
+
+/// The entries of a bundle.
+pub fn decode_entries(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, TileError> {
+    let mut entries = Vec::new();
+    while !bytes.is_empty() {
+        let (length, rest) = bytes.split_first_chunk().ok_or(TileError::Bytes)?;
+        let length = usize::from(u16::from_be_bytes(*length));
+        let (entry, rest) = rest.split_at_checked(length).ok_or(TileError::Bytes)?;
+        entries.push(entry.to_vec());
+        bytes = rest;
+    }
+    Ok(entries)
+}

@@ -1,0 +1,268 @@
+//! Verifying a document offline: a bare statement, or a proof that carries one.
+//!
+//! Every step is listed, with its outcome. A document is verified only if its statement's signature is, and if no step
+//! failed; what a document has no part for is skipped, and the report says so.
+
+use crate::jwk::JwkSet;
+use crate::note::VerifierKey;
+use crate::proof::{PROOF_HEADER, Policy, PolicyError, ProofTextError, TlogProof};
+use crate::statement::VerifiedStatement;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What is trusted: the keys of statements, the logs and the witnesses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trust {
+    /// The keys that statements are verified with.
+    pub keys: JwkSet,
+    /// The logs and witnesses.
+    pub policy: Policy,
+}
+
+/// Why a trust file is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrustError {
+    /// The file is not the JSON that is described at [`Trust::parse`].
+    #[error("the trust file is unreadable: {0}")]
+    Unreadable(String),
+    /// The logs and witnesses make no policy.
+    #[error("the trust file has no usable policy: {0}")]
+    Policy(#[from] PolicyError),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrustFile {
+    jwks: JwkSet,
+    #[serde(default)]
+    logs: Vec<LogEntry>,
+    #[serde(default)]
+    witnesses: Vec<String>,
+    #[serde(default)]
+    quorum: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogEntry {
+    vkey: String,
+    origin: String,
+}
+
+impl Trust {
+    /// Parses a trust file: JSON with `jwks` (a JSON Web Key Set), `logs` (each a `vkey` and an `origin`), `witnesses`
+    /// (vkeys) and `quorum` (the number of witnesses that must have cosigned). All but `jwks` may be missing; other
+    /// members are refused.
+    pub fn parse(json: &str) -> Result<Self, TrustError> {
+        let unreadable = |error: &dyn fmt::Display| TrustError::Unreadable(error.to_string());
+        let file: TrustFile = serde_json::from_str(json).map_err(|error| unreadable(&error))?;
+        let key = |text: &String| text.parse::<VerifierKey>().map_err(|error| unreadable(&error));
+        let logs = file.logs.iter().map(|log| Ok((key(&log.vkey)?, log.origin.clone())));
+        let logs = logs.collect::<Result<Vec<_>, TrustError>>()?;
+        let witnesses = file.witnesses.iter().map(key).collect::<Result<_, _>>()?;
+        let policy = Policy::new(logs, witnesses, file.quorum)?;
+        Ok(Self {
+            keys: file.jwks,
+            policy,
+        })
+    }
+}
+
+/// A step of the verification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepName {
+    /// A key of the key set signed the statement.
+    Statement,
+    /// The statement is an entry of the checkpoint's tree.
+    Inclusion,
+    /// A trusted log signed the checkpoint.
+    Checkpoint,
+    /// Enough witnesses cosigned the checkpoint.
+    Witnesses,
+    /// The chain has the payment that the statement is about. Asked by the caller: nothing here has a network.
+    Chain,
+}
+
+impl fmt::Display for StepName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Statement => "statement",
+            Self::Inclusion => "inclusion",
+            Self::Checkpoint => "checkpoint",
+            Self::Witnesses => "witnesses",
+            Self::Chain => "chain",
+        })
+    }
+}
+
+/// The outcome of a step, with what was found, or why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", content = "detail", rename_all = "snake_case")]
+pub enum Outcome {
+    /// The step's claim holds.
+    Passed(String),
+    /// It does not.
+    Failed(String),
+    /// It was not looked at.
+    Skipped(String),
+}
+
+/// A step and its outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The step.
+    pub step: StepName,
+    /// Its outcome.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl Step {
+    /// A step with its outcome.
+    pub const fn new(step: StepName, outcome: Outcome) -> Self {
+        Self { step, outcome }
+    }
+
+    fn of<E: fmt::Display>(step: StepName, result: Result<String, E>) -> Self {
+        Self::new(
+            step,
+            match result {
+                Ok(found) => Outcome::Passed(found),
+                Err(why) => Outcome::Failed(why.to_string()),
+            },
+        )
+    }
+
+    fn skipped(step: StepName, why: &str) -> Self {
+        Self::new(step, Outcome::Skipped(why.to_owned()))
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    steps: Vec<Step>,
+    statement: Option<VerifiedStatement>,
+}
+
+impl Report {
+    /// The steps, in order.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The statement, if its signature is valid and no step has failed.
+    pub fn statement(&self) -> Option<&VerifiedStatement> {
+        self.statement.as_ref().filter(|_| self.is_verified())
+    }
+
+    /// Whether the statement's signature is valid and no step failed.
+    pub fn is_verified(&self) -> bool {
+        let failed = |step: &Step| matches!(step.outcome, Outcome::Failed(_));
+        self.statement.is_some() && !self.steps.iter().any(failed)
+    }
+
+    /// Adds the outcome of a step that the caller took.
+    pub fn add(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+}
+
+/// The document is neither a statement nor a proof.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    /// The document begins like a proof and is malformed.
+    #[error(transparent)]
+    Proof(#[from] ProofTextError),
+    /// The document is something else.
+    #[error("the document is neither a JWS compact serialization nor a C2SP tlog-proof")]
+    Unknown,
+}
+
+/// Verifies a document: a statement, exactly and without a line break at its end, or a proof that carries the statement
+/// as `extra`.
+pub fn verify(document: &str, trust: &Trust) -> Result<Report, DocumentError> {
+    if document.starts_with(PROOF_HEADER) {
+        return Ok(verify_proof(&document.parse()?, trust));
+    }
+    if !is_like_a_statement(document) {
+        return Err(DocumentError::Unknown);
+    }
+    let (step, statement) = verify_statement(document, trust);
+    let why = "the document is a bare statement, without a proof of the log";
+    let skipped = [StepName::Inclusion, StepName::Checkpoint, StepName::Witnesses];
+    let skipped = skipped.map(|step| Step::skipped(step, why));
+    Ok(Report {
+        steps: std::iter::once(step).chain(skipped).collect(),
+        statement,
+    })
+}
+
+/// Whether a text has the characters of a JWS, padding and line breaks at its end included, about which the step says
+/// more.
+fn is_like_a_statement(document: &str) -> bool {
+    let is_part =
+        |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_=".contains(&c));
+    let document = document.trim_end_matches(['\n', '\r']);
+    document.split('.').count() == 3 && document.split('.').all(is_part)
+}
+
+fn verify_statement(statement: &str, trust: &Trust) -> (Step, Option<VerifiedStatement>) {
+    let verified = trust.keys.verify(statement).map_err(|error| error.to_string());
+    let known = verified.and_then(|statement| match statement.kind() {
+        Some(_) => Ok(statement),
+        None => Err(format!("`{}` is no known kind of statement", statement.typ())),
+    });
+    let found = known.as_ref().map_err(Clone::clone);
+    let found = found.map(|statement| format!("{}, signed by key {}", statement.typ(), statement.kid()));
+    (Step::of(StepName::Statement, found), known.ok())
+}
+
+fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
+    let extra = proof.unverified_extra().map(std::str::from_utf8);
+    let (statement_step, statement) = match extra {
+        Some(Ok(statement)) => verify_statement(statement, trust),
+        Some(Err(_)) => (Step::of(StepName::Statement, Err("`extra` is no statement")), None),
+        None => (
+            Step::of(StepName::Statement, Err("the proof carries no statement")),
+            None,
+        ),
+    };
+    let opened = trust.policy.open(proof.note());
+    let entry = proof.unverified_extra();
+    let inclusion = match (&opened, entry) {
+        (Ok(checkpoint), Some(entry)) => match proof.verify_inclusion(entry, &checkpoint.head()) {
+            Ok(()) => Ok(format!("entry {} of {}", proof.index(), checkpoint.head().size)),
+            Err(error) => Err(error.to_string()),
+        },
+        (Err(_), _) => Err("there is no trusted checkpoint to prove it against".to_owned()),
+        (_, None) => Err("the proof carries no statement".to_owned()),
+    };
+    let checkpoint = opened
+        .as_ref()
+        .map(|checkpoint| format!("signed by the log {}", checkpoint.origin()));
+    let witnesses = match (&opened, trust.policy.cosigned(proof.note())) {
+        (Err(_), _) => Step::of(StepName::Witnesses, Err("there is no trusted checkpoint to cosign")),
+        (_, Ok(cosigned)) if cosigned.is_empty() => Step::skipped(
+            StepName::Witnesses,
+            "the trust file asks for no witness, and none that it names cosigned",
+        ),
+        (_, cosigned) => Step::of(
+            StepName::Witnesses,
+            cosigned.map(|cosigned| {
+                let named = cosigned.iter().map(|one| format!("{} at {}", one.witness, one.time));
+                format!("cosigned by {}", named.collect::<Vec<_>>().join(", "))
+            }),
+        ),
+    };
+    Report {
+        steps: vec![
+            statement_step,
+            Step::of(StepName::Inclusion, inclusion),
+            Step::of(StepName::Checkpoint, checkpoint),
+            witnesses,
+        ],
+        statement,
+    }
+}
