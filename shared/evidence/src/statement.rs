@@ -285,3 +285,31 @@ impl JwkSet {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zeroize::Zeroizing;
+
+    static_assertions::assert_not_impl_any!(Seed: Serialize, PartialEq, fmt::Display);
+    static_assertions::assert_not_impl_any!(StatementKey: Serialize, PartialEq, Clone, fmt::Display);
+
+    /// The statements of the vectors have a `typ` that this crate does not write, so they are signed here.
+    #[test]
+    fn eddsa_statements_are_those_of_the_vectors_byte_for_byte() {
+        let vectors: serde_json::Value = serde_json::from_str(include_str!("../tests/vectors.json")).unwrap();
+        let seed = vectors["keys"]["EdDSA"]["private_d"].as_str().unwrap();
+        let seed = URL_SAFE_NO_PAD.decode(seed).unwrap().try_into().unwrap();
+        let key = StatementKey::new(&Seed::new(Zeroizing::new(seed))).unwrap();
+        assert_eq!(key.jwk().kid(), vectors["keys"]["EdDSA"]["public"]["kid"]);
+        let statements = vectors["statements"].as_array().unwrap().iter();
+        let statements: Vec<_> = statements.filter(|statement| statement["alg"] == "EdDSA").collect();
+        assert_eq!(statements.len(), 5);
+        for statement in statements {
+            let wanted = statement["jws"].as_str().unwrap();
+            let payload = URL_SAFE_NO_PAD.decode(wanted.split('.').nth(1).unwrap()).unwrap();
+            assert_eq!(key.sign_as("decision+jws", &payload).unwrap(), wanted);
+        }
+        assert_eq!(format!("{key:?}"), format!("StatementKey({})", key.jwk().kid()));
+    }
+}

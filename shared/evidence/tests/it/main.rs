@@ -1,0 +1,13 @@
+//! The formats against the vectors that other implementations accept, and the log against all that may happen to it.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    reason = "tests may panic: that is how they fail"
+)]
+
+mod keys;
+mod notes;
+mod sample;
