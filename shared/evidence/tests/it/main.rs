@@ -8,6 +8,10 @@
     reason = "tests may panic: that is how they fail"
 )]
 
+mod documents;
 mod keys;
+mod log;
 mod notes;
+mod proofs;
 mod sample;
+mod statements;

@@ -1,0 +1,225 @@
+//! Proofs as texts, and the policies that they are verified against.
+
+use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, statement, text, vectors, witness};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use purser_evidence::{
+    Hash, KeyType, Note, NoteSigner, Policy, PolicyError, ProofError, RefusedProof, TlogProof, TreeHead, WitnessError,
+};
+use serde_json::Value;
+
+fn policy() -> Policy {
+    let key = text(&vectors()["keys"]["log"]["vkey"]).parse().unwrap();
+    Policy::new([(key, ORIGIN.to_owned())], Vec::new(), 0).unwrap()
+}
+
+fn hashes(value: &Value) -> Vec<Hash> {
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|hash| text(hash).parse().unwrap())
+        .collect()
+}
+
+fn head(vectors: &Value, size: usize) -> TreeHead {
+    TreeHead {
+        size: size.try_into().unwrap(),
+        root: text(&vectors["roots"][size]["root"]).parse().unwrap(),
+    }
+}
+
+#[test]
+fn proofs_of_the_vectors_are_read_verified_and_written() {
+    let vectors = vectors();
+    for (index, proof) in vectors["inclusion"].as_array().unwrap().iter().enumerate() {
+        let entry = text(&vectors["statements"][index]["jws"]).as_bytes();
+        for (name, extra) in [("tlog_proof", None), ("tlog_proof_with_extra", Some(entry))] {
+            let written = text(&proof[name]);
+            let read: TlogProof = written.parse().unwrap();
+            assert_eq!(read.to_string(), written);
+            assert_eq!(read.unverified_extra(), extra);
+            let proven = read.verify(entry, &policy()).unwrap();
+            assert_eq!(usize::try_from(proven.index).unwrap(), index);
+            assert_eq!(proven.checkpoint.head(), head(&vectors, 11));
+            let note = text(&vectors["checkpoints"]["11"]);
+            let made = TlogProof::new(extra, proven.index, hashes(&proof["hashes"]), note).unwrap();
+            assert_eq!(made, read);
+        }
+    }
+}
+
+#[test]
+fn a_leaf_is_the_hash_of_the_exact_statement() {
+    let vectors = vectors();
+    for statement in vectors["statements"].as_array().unwrap() {
+        let hash = Hash::of_leaf(text(&statement["jws"]).as_bytes());
+        assert_eq!(hash.to_string(), text(&statement["leaf_hash"]));
+    }
+    let read: TlogProof = text(&vectors["inclusion"][5]["tlog_proof"]).parse().unwrap();
+    let entry = text(&vectors["statements"][5]["jws"]);
+    for wrong in [format!("{entry}\n"), format!("{entry}=="), entry[1..].to_owned()] {
+        let refused = read.verify(wrong.as_bytes(), &policy());
+        assert_eq!(refused, Err(RefusedProof::Inclusion(ProofError::Hashes)));
+    }
+    let other = text(&vectors["statements"][4]["jws"]);
+    assert!(read.verify(other.as_bytes(), &policy()).is_err());
+}
+
+#[test]
+fn awkward_proofs_are_refused() {
+    let vectors = vectors();
+    let good = text(&vectors["inclusion"][5]["tlog_proof"]);
+    let entry = text(&vectors["statements"][5]["jws"]);
+    let verified = |text: &str| {
+        let proof = text.parse::<TlogProof>().map_err(|error| error.to_string())?;
+        proof
+            .verify(entry.as_bytes(), &policy())
+            .map_err(|error| error.to_string())
+    };
+    let hash = good.lines().nth(5).unwrap();
+    let last = good.lines().last().unwrap();
+    assert!(verified(good).is_ok());
+    assert!(verified(&format!("{good}\u{2014} witness.example AAAAAAE=\n")).is_ok());
+    for (what, wrong) in [
+        ("another index", good.replace("index 5", "index 4")),
+        ("an index with a zero", good.replace("index 5", "index 05")),
+        ("an index beyond the tree", good.replace("index 5", "index 11")),
+        (
+            "the largest index",
+            good.replace("index 5", "index 18446744073709551615"),
+        ),
+        ("no index", good.replace("index 5\n", "")),
+        ("another version", good.replace("proof@v1", "proof@v2")),
+        ("an empty `extra`", good.replace("index 5", "extra \nindex 5")),
+        (
+            "`extra` below the index",
+            good.replace("index 5", "index 5\nextra AA=="),
+        ),
+        ("CRLF", good.replace('\n', "\r\n")),
+        ("no final line break", good.trim_end().to_owned()),
+        ("a line break too many", format!("{good}\n")),
+        (
+            "url-safe base64",
+            good.replace(hash, &hash.replace('/', "_").replace('+', "-")),
+        ),
+        ("an unpadded hash", good.replace(hash, hash.trim_end_matches('='))),
+        ("spare bits in a hash", good.replace("kqo=", "kqp=")),
+        ("a hash too few", good.replace(&format!("{hash}\n"), "")),
+        ("a hash too many", good.replace(hash, &format!("{hash}\n{hash}"))),
+        ("another root", good.replace("W7aK", "X7aK")),
+        ("the log's line twice", format!("{good}{last}\n")),
+        ("no checkpoint", good.split_once("\n\n").unwrap().0.to_owned()),
+        ("many hashes", good.replace(hash, &vec![hash; 64].join("\n"))),
+    ] {
+        assert_ne!(wrong, good, "{what}");
+        assert!(verified(&wrong).is_err(), "{what}");
+    }
+}
+
+#[test]
+fn consistency_proofs_of_the_vectors_are_verified() {
+    let vectors = vectors();
+    for proof in vectors["consistency_all"].as_array().unwrap() {
+        let size = |name: &str| usize::try_from(proof[name].as_u64().unwrap()).unwrap();
+        let (old, new) = (head(&vectors, size("old")), head(&vectors, size("new")));
+        let hashes = hashes(&proof["hashes"]);
+        assert_eq!(new.verify_consistency(&old, &hashes), Ok(()));
+        let forked = TreeHead {
+            root: Hash::of_leaf(b"fork"),
+            ..old
+        };
+        assert_eq!(new.verify_consistency(&forked, &hashes), Err(ProofError::Hashes));
+        let longer = [hashes.clone(), vec![old.root]].concat();
+        assert_eq!(new.verify_consistency(&old, &longer), Err(ProofError::Hashes));
+        if old.size < new.size {
+            assert_eq!(old.verify_consistency(&new, &hashes), Err(ProofError::Range));
+        }
+    }
+    let empty = head(&vectors, 0);
+    assert_eq!(empty, TreeHead::empty());
+    for size in 0..=11 {
+        assert_eq!(head(&vectors, size).verify_consistency(&empty, &[]), Ok(()));
+    }
+    let huge = TreeHead {
+        size: u64::MAX,
+        ..empty
+    };
+    assert_eq!(huge.verify_consistency(&empty, &[]), Err(ProofError::Range));
+    assert_eq!(huge.verify_inclusion(b"", 1, &[]), Err(ProofError::Range));
+    assert_eq!(empty.verify_inclusion(b"", 0, &[]), Err(ProofError::Range));
+}
+
+#[tokio::test]
+async fn a_quorum_of_witnesses_is_needed() {
+    let entries = [statement(0), statement(1)];
+    let (objects, head) = log_of(&entries);
+    let note = checkpoint(head);
+    let body = Note::parse(&note).unwrap().unverified_text().to_owned();
+    let witnesses = [1, 2, 3].map(witness);
+    let keys: Vec<_> = witnesses.iter().map(|witness| witness.verifier().clone()).collect();
+    let log = || [(log_signer().verifier().clone(), ORIGIN.to_owned())];
+    let [first, second, _] = witnesses.each_ref().map(|witness| witness.cosign(&body, 7).unwrap());
+    let unknown = witness(9).cosign(&body, 7).unwrap();
+    let verified = |lines: &[&str], quorum: usize| {
+        let note = format!("{note}{}", lines.concat());
+        let policy = Policy::new(log(), keys.clone(), quorum).unwrap();
+        let (objects, entries) = (objects.clone(), entries.clone());
+        async move {
+            let proof = proof_of(&objects, &head, 1, &entries[1], &note).await;
+            let proven = proof.verify(entries[1].as_bytes(), &policy);
+            proven.map(|proven| proven.witnesses.len())
+        }
+    };
+    assert_eq!(verified(&[], 0).await, Ok(0));
+    assert_eq!(verified(&[&second, &unknown, &first], 2).await, Ok(2));
+    let too_few = |cosigned, quorum| Err(RefusedProof::Witnesses(WitnessError::TooFew { cosigned, quorum }));
+    assert_eq!(verified(&[&first, &unknown], 2).await, too_few(1, 2));
+    assert!(matches!(
+        verified(&[&first, &first], 1).await,
+        Err(RefusedProof::Witnesses(WitnessError::Note(_)))
+    ));
+    // An invalid cosignature of a known witness refuses the note, although others are enough.
+    let invalid = witnesses[2].cosign("other\n", 7).unwrap();
+    assert!(verified(&[&first, &second, &invalid], 2).await.is_err());
+
+    let other_type = NoteSigner::new(ORIGIN, KeyType::Cosignature, &crate::sample::seed(2)).unwrap();
+    let policy = |logs, witnesses, quorum| Policy::new(logs, witnesses, quorum);
+    let renamed = NoteSigner::new("other.example", KeyType::Cosignature, &crate::sample::seed(101)).unwrap();
+    for (refused, why) in [
+        (
+            policy([(keys[0].clone(), ORIGIN.to_owned())], vec![], 0),
+            PolicyError::Log,
+        ),
+        (
+            policy(log(), vec![log_signer().verifier().clone()], 0),
+            PolicyError::Witness,
+        ),
+        (
+            policy(log(), vec![other_type.verifier().clone()], 0),
+            PolicyError::Witness,
+        ),
+        (
+            policy(log(), vec![keys[0].clone(), renamed.verifier().clone()], 2),
+            PolicyError::Witness,
+        ),
+        (policy(log(), keys.clone(), 4), PolicyError::Quorum),
+    ] {
+        assert_eq!(refused, Err(why));
+    }
+}
+
+#[test]
+fn hashes_have_one_spelling() {
+    let hash = Hash::of_leaf(b"a");
+    let text = hash.to_string();
+    assert_eq!(text.parse(), Ok(hash));
+    let bytes = STANDARD.decode(&text).unwrap();
+    for wrong in [
+        format!("{text}\n"),
+        text.replace('=', ""),
+        STANDARD.encode(&bytes[1..]),
+        String::new(),
+    ] {
+        assert!(wrong.parse::<Hash>().is_err(), "{wrong}");
+    }
+}
