@@ -22,7 +22,7 @@ pub(crate) struct Args {
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 failed; 2 wrong words; 3 blocked, nothing was paid; 4 a person has to approve it, nothing was paid; \
 5 a payment was sent and may have been taken, and the provider's answer is an error or was lost: do not pay again, see \
-`purser receipt ID`.
+`purser receipt ID`; 6 not verified; 7 the document or the trust file is unreadable.
 The agent key is read from PURSER_KEY, else from what `purser login` has stored.";
 
 #[derive(Debug, Subcommand)]
@@ -66,12 +66,28 @@ pub(crate) enum Command {
     },
     /// Show an approval.
     Approval(Approval),
+    /// Verify a statement, or a proof that carries one, offline. Prints each step: passed, failed, or skipped and why.
+    Verify(Verify),
     /// Serve the tools to an agent's host over standard input and output (Model Context Protocol).
     Mcp,
     /// Manage the catalog, as an operator. Needs an operator's token in `PURSER_OPERATOR_TOKEN`, or stored by `purser
     /// login --operator`. If the gateway requires AWS signatures, also needs AWS credentials in the environment.
     #[command(subcommand)]
     Catalog(Catalog),
+}
+
+/// A document, and what is trusted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Verify {
+    /// The document: a JWS compact serialization, or a C2SP tlog-proof with the statement as `extra`.
+    pub(crate) file: std::path::PathBuf,
+    /// The trust file: JSON with `jwks`, `logs` (each with `vkey` and `origin`), `witnesses` (vkeys) and `quorum`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trust: std::path::PathBuf,
+    /// A node of the chain, which is asked for the transaction that a receipt states. It may be your own: only its
+    /// address is contacted.
+    #[arg(long, value_name = "URL", env = "PURSER_NODE", hide_env_values = true)]
+    pub(crate) node: Option<String>,
 }
 
 /// The kind of credential.

@@ -7,6 +7,7 @@
 use crate::args::Import;
 use crate::entry::{entry_of, id_for};
 use crate::exit::Failure;
+use purser_evidence::Network;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -32,15 +33,6 @@ const MOST_ENTRY_BYTES: usize = 190_000;
 const MOST_URL_BYTES: usize = 2_048;
 /// The highest price: the largest integer that every JSON parser represents exactly.
 const MOST_UNITS: u64 = (1 << 53) - 1;
-/// The networks that Purser pays on, with their v1 and v2 names and USDC contracts.
-const USDC: [(&str, &str, &str); 2] = [
-    ("base", "eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"),
-    (
-        "base-sepolia",
-        "eip155:84532",
-        "0x036cbd53842c5426634e7929541ec2318f3dcf7e",
-    ),
-];
 
 /// The usable part of a Bazaar's listing.
 #[derive(Debug, Default)]
@@ -354,9 +346,9 @@ fn template(url: &Url, origin: &Url) -> Option<String> {
 /// Returns the price of payment terms that Purser could pay.
 fn price(terms: &Value) -> Option<u64> {
     let text = |name: &str| terms.get(name).and_then(Value::as_str);
-    let (network, asset) = (text("network")?, text("asset")?.to_ascii_lowercase());
-    let is_usdc = |(v1, v2, token): &&(&str, &str, &str)| (network == *v1 || network == *v2) && asset == *token;
-    USDC.iter().find(is_usdc).filter(|_| text("scheme") == Some("exact"))?;
+    let network = Network::of(text("network")?)?;
+    let asset = text("asset")?;
+    (asset.eq_ignore_ascii_case(network.usdc) && text("scheme") == Some("exact")).then_some(())?;
     let amount = text("amount").or_else(|| text("maxAmountRequired"))?;
     let is_number = amount.len() <= 16 && amount.bytes().all(|byte| byte.is_ascii_digit());
     amount
@@ -365,7 +357,7 @@ fn price(terms: &Value) -> Option<u64> {
         .filter(|units| is_number && (1..=MOST_UNITS).contains(units))
 }
 
-fn is_this_machine(url: &Url) -> bool {
+pub(crate) fn is_this_machine(url: &Url) -> bool {
     match url.host() {
         Some(UrlHost::Domain(name)) => name == "localhost",
         Some(UrlHost::Ipv4(address)) => address.is_loopback(),

@@ -20,6 +20,10 @@ pub(crate) enum Exit {
     ApprovalRequired = 4,
     /// A payment was sent, and the provider's answer is an error or was lost.
     AfterPayment = 5,
+    /// A step of a verification failed.
+    NotVerified = 6,
+    /// The document, or the trust file, of a verification is unreadable.
+    Unreadable = 7,
 }
 
 impl From<Exit> for ExitCode {
@@ -30,6 +34,8 @@ impl From<Exit> for ExitCode {
             Exit::Blocked => 3,
             Exit::ApprovalRequired => 4,
             Exit::AfterPayment => 5,
+            Exit::NotVerified => 6,
+            Exit::Unreadable => 7,
         })
     }
 }
@@ -50,6 +56,9 @@ pub(crate) enum Failure {
     /// Every problem of the input, as `place: problem`.
     #[error("{what}")]
     Problems { what: String, problems: Vec<String> },
+    /// The document or the trust file of a verification.
+    #[error("{0}")]
+    Unreadable(String),
     #[error("the request can't be signed")]
     Signature,
     #[error("the provider answered HTTP {status} to the paid call (settlement {})", .payment.settlement_id)]
@@ -72,6 +81,7 @@ impl Failure {
             Self::Pay(PayError::AboveListed { .. }) => Exit::Blocked,
             Self::Pay(error) if error.payment().is_some() => Exit::AfterPayment,
             Self::ProviderStatus { .. } | Self::AnswerLost { .. } => Exit::AfterPayment,
+            Self::Unreadable(_) => Exit::Unreadable,
             _ => match self.refusal() {
                 Some(refusal) if is_block(refusal) => Exit::Blocked,
                 _ => Exit::Failed,
@@ -144,6 +154,7 @@ impl Failure {
                 members(json!({"error": "provider_status", "status": status}))
             }
             (None, Self::AnswerLost { .. }) => members(json!({"error": "answer_lost"})),
+            (None, Self::Unreadable(_)) => members(json!({"error": "unreadable"})),
             (None, Self::Pay(error)) => members(json!({"error": slug(error)})),
             (None, _) => members(json!({"error": "failed"})),
         };

@@ -4,6 +4,7 @@
 //! - `credentials.rs`, `login.rs`: the stored agent key.
 //! - `journal.rs`: makes repeating a killed command the same purchase.
 //! - `pay.rs`, `show.rs`, `mcp.rs`: the commands of agents.
+//! - `verify.rs`: the verification of evidence, with `node.rs` (calls of a node of the chain).
 //! - `output.rs`, `payment.rs`, `exit.rs`: the output and the exit codes.
 //! - `catalog.rs`: the commands of operators, with `bazaar.rs` (a Bazaar's listing), `entry.rs` (catalog entries and
 //!   their differences), `operator.rs` (the internal API) and `signature.rs` (AWS Signature Version 4).
@@ -17,12 +18,14 @@ mod exit;
 mod journal;
 mod login;
 mod mcp;
+mod node;
 mod operator;
 mod output;
 mod pay;
 mod payment;
 mod show;
 mod signature;
+mod verify;
 
 use args::{Args, Command};
 use clap::Parser as _;
@@ -54,6 +57,7 @@ async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Pay(pay) => pay::pay(&credentials::purser(url()?)?, pay, output).await,
         Command::Check(check) => pay::check(&credentials::purser(url()?)?, check, output).await,
         Command::Approval(approval) => show::approval(&credentials::purser(url()?)?, approval, output).await,
+        Command::Verify(arguments) => verify::verify(&arguments, output).await,
         Command::Mcp => mcp::serve(credentials::purser(url()?)?).await,
         Command::Whoami => show::whoami(&credentials::purser(url()?)?, output).await,
         Command::Services(filter) => show::services(&credentials::catalog(url()?)?, filter, output).await,

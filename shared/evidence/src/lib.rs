@@ -13,6 +13,8 @@
 //! | `reader.rs` | the proofs that a log's objects give |
 //! | `proof.rs` | proofs as a text, and the policy that they are verified against |
 //! | `verify.rs` | a document's verification, step by step |
+//! | `transfer.rs` | the payment that a receipt states, and a node's answer about it |
+//! | `network.rs` | the networks that Purser pays on |
 //! | `decimal.rs` | numbers in their one spelling |
 //!
 //! The formats are those of public specifications, and the tests have vectors that other implementations accept: JWS
@@ -29,18 +31,21 @@ mod append;
 mod checkpoint;
 mod decimal;
 mod jwk;
+mod network;
 mod note;
 mod proof;
 mod reader;
 mod seed;
 mod statement;
 mod tile;
+mod transfer;
 mod tree;
 mod verify;
 
 pub use append::{AppendError, Appended, Edge};
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use jwk::{Jwk, JwkError, JwkSet};
+pub use network::Network;
 pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};
 pub use proof::{Cosigned, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
 pub use reader::{ReadError, TileReader, consistency_proof, inclusion_proof, unverified_entry};
@@ -52,5 +57,6 @@ pub use statement::{
 pub use tile::{
     TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
 };
+pub use transfer::{NoTransfer, StatedTransfer};
 pub use tree::{Hash, HashError, LARGEST_TREE, ProofError, TreeHead};
 pub use verify::{DocumentError, Outcome, Report, Step, StepName, Trust, TrustError, verify};

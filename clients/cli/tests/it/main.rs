@@ -13,3 +13,4 @@ mod agent;
 mod home;
 mod import;
 mod operator;
+mod verify;

@@ -15,3 +15,4 @@ mod notes;
 mod proofs;
 mod sample;
 mod statements;
+mod transfers;
