@@ -8,10 +8,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp)
+parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp evidence)
 run=(x402 mail)
 test=(x402 mail webhooks nextest sam iam)
-rest=(ministack checkov deny browser valgrind schemathesis typescript python mcp)
+rest=(ministack checkov deny browser valgrind schemathesis typescript python mcp evidence)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -48,14 +48,14 @@ apt_install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
 }
 
-python_packages() { # python_packages <environment> <folder of requirements.txt> <what it brings>
-  local environment=$1 folder=$2 want
+python_packages() { # python_packages <environment> <folder of requirements.txt> <what it brings> [<the Python>]
+  local environment=$1 folder=$2 python=${4:-python3} want
   want=$(hash_of "$folder/requirements.txt")
   fresh "$environment/.purser" "$want" && return
-  need python3
+  need "$python"
   say "installing $3 from PyPI"
   rm -rf "$environment"
-  if ! python3 -m venv "$environment" 2>/dev/null; then
+  if ! "$python" -m venv "$environment" 2>/dev/null; then
     if apt_usable; then
       say "installing python3-venv from Debian"
       apt_install python3-venv
@@ -63,7 +63,7 @@ python_packages() { # python_packages <environment> <folder of requirements.txt>
       say "python3 can't make virtual environments: apt-get install python3-venv"
       exit 1
     fi
-    python3 -m venv "$environment"
+    "$python" -m venv "$environment"
   fi
   # Files other than the locked ones (`infra/python-locks.sh`) are refused. The lock names every package, so that nothing is
   # resolved here; `pip check` reports one that is missing.
@@ -97,6 +97,16 @@ typescript() { npm_packages clients/typescript "TypeScript and the official x402
 mcp() {
   npm_packages clients/mcp/test "the official MCP client, its conformance suite with Node 22, and its inspector"
   python_packages .venv-mcp clients/mcp/test "the official MCP client of Python"
+}
+evidence() {
+  local newer
+  npm_packages tests/evidence "the JOSE library that verifies the evidence"
+  if newer=$(infra/newer-python.sh); then
+    python_packages .venv-evidence tests/evidence "the libraries of Python that verify the evidence" "$newer"
+  else
+    rm -rf .venv-evidence
+    say "there is no Python 3.12 or later: the evidence will not be verified by the libraries of Python"
+  fi
 }
 python() { python_packages .venv-clients clients/python "the Python HTTP libraries, the official x402 package and mypy"; }
 

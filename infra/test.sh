@@ -128,6 +128,10 @@ rest() {
     skip "the dashboard and the TypeScript client in a real browser" "there is no Chromium (apt-get install chromium)"
   fi
   command -v valgrind >/dev/null || skip "instructions between event and answer" "there is no valgrind (apt-get install valgrind)"
+  if ! infra/newer-python.sh >/dev/null; then
+    skip "evidence, by the libraries of Python" "there is no Python 3.12 or later"
+  fi
+  step "evidence, by tools of others" tests/evidence/run.sh
   step "documentation examples" cargo test --locked --workspace --doc --quiet
   step "template: checkov" infra/sam/check.sh --checkov
   step "a deployment to an emulator, and back to an empty account" .venv/bin/python infra/sam/deploy_test.py

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Verifies a sample of the evidence by tools of others: joserfc for the statements, aics-tlog for the log.
+
+    check.py <folder>   as shared/evidence/examples/evidence_sample.rs writes it
+
+Of the formats, only the lines of a tlog-proof are read here: aics-tlog has no reader for them.
+"""
+
+import base64
+import json
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import aics_tlog as tlog
+from aics_tlog.tiles import parse_entry_bundle, parse_entry_bundle_path
+from joserfc import jws
+from joserfc.jwk import KeySet
+
+ORIGIN = "log.example/decisions"
+
+
+def decoded(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def verified(statement: str, keys: KeySet) -> dict:
+    """Returns the payload of a statement whose signature is valid."""
+    with warnings.catch_warnings():
+        # joserfc warns of EdDSA, whose name RFC 9864 replaces by that of the curve.
+        warnings.simplefilter("ignore")
+        signed = jws.deserialize_compact(statement, keys, algorithms=["ES256", "EdDSA"])
+    return json.loads(signed.payload)
+
+
+def split(proof: str) -> tuple[bytes, int, list[bytes], str]:
+    """Returns the statement, the index, the hashes and the checkpoint of a tlog-proof."""
+    head, _, checkpoint = proof.partition("\n\n")
+    header, extra, index, *hashes = head.split("\n")
+    assert header == "c2sp.org/tlog-proof@v1" and extra.startswith("extra ") and index.startswith("index ")
+    return decoded(extra[6:]), int(index[6:]), [decoded(line) for line in hashes], checkpoint
+
+
+def refuses(what: str, check: Callable[[], object]) -> None:
+    try:
+        accepted = check() is not False
+    except Exception as error:  # noqa: BLE001 - each library has errors of its own
+        print(f"  {what}: refused ({type(error).__name__})")
+        return
+    assert not accepted, f"{what} was accepted"
+    print(f"  {what}: refused")
+
+
+def main(folder: Path) -> None:
+    read = lambda name: (folder / name).read_text(encoding="utf-8")
+    keys = KeySet.import_key_set(json.loads(read("jwks.json")))
+    for key in keys.keys:
+        assert key.kid == key.thumbprint(), key.kid
+    statement, vkey, witness = read("statement.jws"), tlog.parse_vkey(read("vkey.txt")), tlog.parse_vkey(read("witness.txt"))
+
+    # The checkpoint, with its witness.
+    policy = tlog.WitnessPolicy(quorum=1, witnesses=(witness,))
+
+    def opened(text: str):
+        found = tlog.verify_checkpoint(tlog.parse_note(text), vkey, expected_origin=ORIGIN, policy=policy)
+        if not found.ok:
+            raise ValueError(found.error)
+        return found
+
+    checkpoint = opened(read("log/checkpoint"))
+
+    # Every object of the log, and every statement in it.
+    reader = tlog.FileSystemTileReader(folder / "log")
+    audit = tlog.audit_tiles(reader, checkpoint.size, checkpoint.root)
+    entries = [tlog.read_entry(reader, index, checkpoint.size) for index in range(checkpoint.size)]
+    for entry in entries:
+        verified(entry.decode("ascii"), keys)
+    print(f"joserfc: {len(entries)} statements; aics-tlog: {audit.tiles} tiles, {audit.bundles} bundles, the witness")
+
+    # Its objects are those that aics-tlog makes of the entries; partial ones of older sizes are there as well.
+    for path, bytes_ in tlog.TileWriter(entries).materialise().items():
+        assert (folder / "log" / path).read_bytes() == bytes_, path
+    for bundle in (folder / "log/tile/entries").rglob("*"):
+        if bundle.is_file():
+            index, _ = parse_entry_bundle_path(str(bundle.relative_to(folder / "log")))
+            held = parse_entry_bundle(bundle.read_bytes())
+            assert held == entries[256 * index : 256 * index + len(held)], bundle
+
+    # The proof, which carries the statement.
+    extra, index, hashes, note = split(read("proof.txt"))
+    assert extra == statement.encode() == entries[index]
+    proven = opened(note)
+    assert tlog.verify_leaf_inclusion(extra, index, proven.size, hashes, proven.root)
+    assert hashes == tlog.inclusion_proof_from_tiles(reader, index, proven.size)
+
+    # The log of today begins with that of the older checkpoint.
+    older = tlog.verify_checkpoint(tlog.parse_note(read("older-checkpoint")), vkey, expected_origin=ORIGIN)
+    assert older.ok, older.error
+    path = tlog.consistency_proof_from_tiles(reader, older.size, checkpoint.size)
+    assert tlog.verify_consistency(older.size, checkpoint.size, older.root, checkpoint.root, path)
+    print(f"aics-tlog: the proof of entry {index}, and the log of {older.size} in that of {checkpoint.size}")
+
+    header, payload, signature = statement.split(".")
+    other = entries[0].decode("ascii").split(".")[1]
+    refuses("another payload", lambda: verified(f"{header}.{other}.{signature}", keys))
+    refuses("a line break after the statement", lambda: verified(statement + "\n", keys))
+    refuses("another index", lambda: tlog.verify_leaf_inclusion(extra, index - 1, proven.size, hashes, proven.root))
+    refuses("another size", lambda: opened(note.replace("\n300\n", "\n301\n")))
+    refuses("no cosignature", lambda: opened("\n".join(note.split("\n")[:-2]) + "\n"))
+    refuses("another older root", lambda: tlog.verify_consistency(older.size, checkpoint.size, bytes(32), checkpoint.root, path))
+    for changed in ("tile/0/000", "tile/0/001.p/44", "tile/1/000.p/1", "tile/entries/000", "tile/entries/001.p/44"):
+        with tempfile.TemporaryDirectory() as copy:
+            shutil.copytree(folder / "log", copy, dirs_exist_ok=True)
+            file = Path(copy) / changed
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 1
+            file.write_bytes(content)
+            audit_of = lambda: tlog.audit_tiles(tlog.FileSystemTileReader(copy), checkpoint.size, checkpoint.root)
+            refuses(f"{changed} with another bit", audit_of)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]))
