@@ -14,8 +14,9 @@ import sys
 import tomllib
 from pathlib import Path
 
-CRATES = ("rust", "mcp", "cli")
-CLIENTS = (*CRATES, "python", "typescript")
+# The folders of the published crates, and of all published packages.
+CRATES = ("clients/rust", "clients/mcp", "clients/cli", "shared/evidence")
+CLIENTS = (*CRATES, "clients/python", "clients/typescript")
 MANIFESTS = ("Cargo.toml", "clients/python/pyproject.toml", "clients/typescript/package.json")
 # A link of Markdown: its text, then its target.
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -33,29 +34,29 @@ def faults(root: Path) -> list[str]:
     address, version = workspace["package"]["repository"], workspace["package"]["version"]
     python = tomllib.loads((root / "clients/python/pyproject.toml").read_text())["project"]
     npm = json.loads((root / "clients/typescript/package.json").read_text())
-    for name in ("purser-client", "purser-mcp"):
+    for name in ("purser-client", "purser-evidence", "purser-mcp"):
         wanted = workspace["dependencies"][name]["version"]
         expect(wanted == version, f"Cargo.toml: {name} is asked for in version {wanted} instead of {version}")
     for what, said in (("pyproject.toml", python["version"]), ("package.json", npm["version"])):
         expect(said == version, f"{what}: the version is {said} instead of {version}")
     for crate in CRATES:
-        package = tomllib.loads((root / f"clients/{crate}/Cargo.toml").read_text())["package"]
+        package = tomllib.loads((root / f"{crate}/Cargo.toml").read_text())["package"]
         for key in ("version", "license", "repository", "rust-version"):
-            expect(package.get(key) == {"workspace": True}, f"clients/{crate}: `{key}` is not the workspace's")
-        expect("publish" not in package, f"clients/{crate}: `publish` is set")
+            expect(package.get(key) == {"workspace": True}, f"{crate}: `{key}` is not the workspace's")
+        expect("publish" not in package, f"{crate}: `publish` is set")
         for key in ("description", "readme", "keywords", "categories"):
-            expect(bool(package.get(key)), f"clients/{crate}: there is no `{key}`")
+            expect(bool(package.get(key)), f"{crate}: there is no `{key}`")
 
     expect(npm["repository"]["url"] == f"git+{address}.git", "package.json: `repository` has another address")
     addresses = [*python["urls"].values(), npm["homepage"], npm["bugs"]["url"]]
     for client in CLIENTS:
-        readme = (root / f"clients/{client}/README.md").read_text()
+        readme = (root / f"{client}/README.md").read_text()
         targets = LINK.findall(readme)
         for target in targets:
-            expect(target.startswith("https://"), f"clients/{client}/README.md: {target} is a relative link")
-        expect(address in targets, f"clients/{client}/README.md: there is no link to {address}")
-        changelog = (root / f"clients/{client}/CHANGELOG.md").read_text()
-        expect(heading(changelog) in ("Unreleased", version), f"clients/{client}/CHANGELOG.md: no heading for {version}")
+            expect(target.startswith("https://"), f"{client}/README.md: {target} is a relative link")
+        expect(address in targets, f"{client}/README.md: there is no link to {address}")
+        changelog = (root / f"{client}/CHANGELOG.md").read_text()
+        expect(heading(changelog) in ("Unreleased", version), f"{client}/CHANGELOG.md: no heading for {version}")
     for said in addresses:
         expect(said.startswith(address), f"{said} is not an address of {address}")
     return found
@@ -76,11 +77,11 @@ def prepare(root: Path, address: str, tag: str) -> list[str]:
     if tag != f"v{package['version']}":
         hindrances.append(f"the tag {tag} is not of version {package['version']}")
     for client in CLIENTS:
-        newest = heading((root / f"clients/{client}/CHANGELOG.md").read_text())
+        newest = heading((root / f"{client}/CHANGELOG.md").read_text())
         if newest != package["version"]:
-            hindrances.append(f"clients/{client}/CHANGELOG.md: {package['version']} is not the newest heading")
+            hindrances.append(f"{client}/CHANGELOG.md: {package['version']} is not the newest heading")
     if not hindrances:
-        for name in (*MANIFESTS, *(f"clients/{client}/README.md" for client in CLIENTS)):
+        for name in (*MANIFESTS, *(f"{client}/README.md" for client in CLIENTS)):
             file = root / name
             file.write_text(file.read_text().replace(package["repository"], address))
     return hindrances

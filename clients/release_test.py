@@ -17,8 +17,8 @@ class Release(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        each = [f"clients/{client}/{name}" for client in release.CLIENTS for name in ("README.md", "CHANGELOG.md")]
-        crates = [f"clients/{crate}/Cargo.toml" for crate in release.CRATES]
+        each = [f"{client}/{name}" for client in release.CLIENTS for name in ("README.md", "CHANGELOG.md")]
+        crates = [f"{crate}/Cargo.toml" for crate in release.CRATES]
         for name in (*release.MANIFESTS, *each, *crates):
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.root / name)
@@ -51,14 +51,14 @@ class Release(unittest.TestCase):
 
     def test_a_release_needs_its_tag_and_its_changelogs(self) -> None:
         for client in release.CLIENTS[1:]:
-            self.edit(f"clients/{client}/CHANGELOG.md", "## Unreleased", "## 0.1.0 (2027-01-01)")
+            self.edit(f"{client}/CHANGELOG.md", "## Unreleased", "## 0.1.0 (2027-01-01)")
         hindrances = release.prepare(self.root, ADDRESS, "v0.1.1")
         self.assertEqual(len(hindrances), 2, hindrances)
         self.assertNotIn(ADDRESS, (self.root / "Cargo.toml").read_text())
 
     def test_a_release_writes_its_address_everywhere(self) -> None:
         for client in release.CLIENTS:
-            self.edit(f"clients/{client}/CHANGELOG.md", "## Unreleased", "## 0.1.0 (2027-01-01)")
+            self.edit(f"{client}/CHANGELOG.md", "## Unreleased", "## 0.1.0 (2027-01-01)")
         self.assertEqual(release.prepare(self.root, ADDRESS, "v0.1.0"), [])
         self.assertEqual(release.faults(self.root), [])
         left = [path for path in self.root.rglob("*") if path.is_file() and "code.example" in path.read_text()]
