@@ -53,7 +53,7 @@ fn text(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The step of the chain. Whoever names a node wants an answer, so a node that can't be asked is a failure.
+/// The step of the chain. A caller who names a node wants an answer, so a node that can't be asked is a failure.
 async fn chain(report: &Report, node: Option<&Node>) -> Outcome {
     let skipped = |why: &str| Outcome::Skipped(why.to_owned());
     let Some(statement) = report.statement() else {

@@ -1,9 +1,13 @@
 //! Appending to a log: from the right edge of the tree and new entries to the objects that have to be written.
 //!
 //! Nothing here writes. The caller writes every object of [`Appended`] before it publishes a checkpoint of the new size,
-//! so a crash in between leaves objects that no checkpoint needs and that the next try writes again. Two writers that
-//! start from one size make different objects of the same paths; a condition on the checkpoint decides between them, and
-//! partial tiles of the loser must be overwritten by the winner, or written under a condition of their own.
+//! under the condition that the checkpoint is still the one that it started from. A crash in between leaves objects that
+//! no checkpoint needs, and the next try writes them again.
+//!
+//! The objects are a function of the entries alone. If each entry has its index before it is appended, for example from
+//! a counter in the database, two writers make the same objects of the same paths, and neither can harm the other.
+//! Otherwise a writer that lost the race could overwrite a partial tile that the published checkpoint needs, so the
+//! caller has to let one write at a time.
 
 use crate::reader::{ReadError, TileReader, joined, read};
 use crate::tile::{
@@ -21,7 +25,7 @@ pub struct Edge {
     entries: Vec<Vec<u8>>,
 }
 
-/// What an append makes: objects to be written, and the new tree.
+/// The result of an append: objects to be written, and the new tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// The new tree's size and root, for the next checkpoint.

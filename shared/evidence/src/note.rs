@@ -37,7 +37,7 @@ pub enum NoteError {
     Signature(String),
 }
 
-/// What a key signs.
+/// The kind of message that a key signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyType {
     /// The note's text, with Ed25519 (0x01): a log.
@@ -86,7 +86,7 @@ impl VerifierKey {
         &self.name
     }
 
-    /// What the key signs.
+    /// The kind of message that the key signs.
     pub const fn kind(&self) -> KeyType {
         self.kind
     }
@@ -212,7 +212,7 @@ impl fmt::Debug for NoteSigner {
     }
 }
 
-/// What a witness signs: two lines, and the checkpoint's text without signatures.
+/// The message of a cosignature: two lines, and the checkpoint's text without signatures.
 fn cosigned(text: &str, time: u64) -> String {
     format!("cosignature/v1\ntime {time}\n{text}")
 }

@@ -166,7 +166,7 @@ pub struct Cosigned {
     pub time: u64,
 }
 
-/// What a proof proves.
+/// The claim of a proof that was verified: the entry's index in the tree of a checkpoint, and its witnesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proven {
     /// The entry's index.

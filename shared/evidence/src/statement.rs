@@ -3,8 +3,8 @@
 //! A statement is signed with `EdDSA` by a [`Seed`], or with ES256 by whatever implements [`DigestSigner`], for example
 //! KMS. Verification accepts exactly these two algorithms, and one spelling of each statement: RFC 7515 §2 has base64url
 //! without padding, line breaks or other characters, and RFC 4648 §3.5 lets a decoder refuse spare bits that are set.
-//! What remains malleable is the signature: ES256 also accepts (r, n − s), and anybody can compute it. So the log holds
-//! the exact bytes, and the hash of a statement is not its identity.
+//! An ES256 signature remains malleable: (r, n − s) is valid as well, and anybody can compute it. So the log holds the
+//! exact bytes, and the hash of a statement is not its identity.
 
 use crate::jwk::{Jwk, JwkError, JwkSet};
 use crate::seed::{Seed, SeedError};
@@ -20,7 +20,7 @@ use std::future::Future;
 /// The longest statement, in bytes: an entry of the log has a length of 16 bits (c2sp.org/tlog-tiles).
 pub const LONGEST_STATEMENT: usize = 65_535;
 
-/// What a statement is about: its `typ` (RFC 7515 §4.1.9).
+/// The subject of a statement: its `typ` (RFC 7515 §4.1.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {
     /// A decision about a payment, a refusal included.
@@ -237,7 +237,7 @@ pub struct VerifiedStatement {
 }
 
 impl VerifiedStatement {
-    /// What the statement is about; `None` for a `typ` that is unknown here.
+    /// The statement's subject; `None` for a `typ` that is unknown here.
     pub fn kind(&self) -> Option<StatementKind> {
         StatementKind::of(&self.typ)
     }

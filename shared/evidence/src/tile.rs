@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// The hashes of a full tile, and the entries of a full bundle.
 pub const TILE_WIDTH: u64 = 256;
 
-/// What a tile holds.
+/// The content of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Content {
     Hashes { level: u8 },
@@ -32,14 +32,14 @@ pub struct TilePath {
 pub struct TilePathError;
 
 impl TilePath {
-    /// The tile of this index at this level (0 to 63), with so many hashes (1 to 256).
+    /// The tile of this index at this level (0 to 63), with `width` hashes (1 to 256).
     pub fn hashes(level: u8, index: u64, width: u16) -> Result<Self, TilePathError> {
         (level < 64)
             .then(|| Self::of(Content::Hashes { level }, index, width))
             .ok_or(TilePathError)?
     }
 
-    /// The bundle of this index, with so many entries (1 to 256).
+    /// The bundle of this index, with `width` entries (1 to 256).
     pub fn entries(index: u64, width: u16) -> Result<Self, TilePathError> {
         Self::of(Content::Entries, index, width)
     }

@@ -151,7 +151,7 @@ fn number(value: &Value) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// `0x` and so many bytes in hexadecimal, in lowercase.
+/// Parses `0x` and this number of bytes in hexadecimal, and returns it in lowercase.
 fn hexadecimal(text: &str, bytes: usize) -> Option<String> {
     let digits = text.strip_prefix("0x")?;
     let is_hex = digits.len() == bytes.saturating_mul(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -10,7 +10,7 @@ use crate::statement::VerifiedStatement;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What is trusted: the keys of statements, the logs and the witnesses.
+/// The trusted keys: those of statements, of logs and of witnesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
     /// The keys that statements are verified with.
@@ -139,7 +139,7 @@ impl Step {
     }
 }
 
-/// What was found.
+/// The outcomes of a verification's steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     steps: Vec<Step>,

@@ -158,7 +158,7 @@ fn a_log_has_the_tiles_of_the_specification() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 5, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Batches of any sizes make the objects of one append, and partial ones on the way.
     #[test]
@@ -263,7 +263,7 @@ fn partial_tiles_may_be_deleted_once_there_are_full_ones() {
     ));
 }
 
-/// Whoever kept a checkpoint finds out, whatever the log serves now.
+/// A reader who kept a checkpoint finds the change, whatever the log serves now.
 #[test]
 fn forks_cuts_and_rewrites_are_found() {
     let all = entries(700);
