@@ -241,17 +241,19 @@ impl Policy {
         self.quorum
     }
 
-    /// The checkpoint of a note that a log of the policy signed. A log may have several keys.
+    /// The checkpoint of a note that a log of the policy signed. A log may have several keys; an invalid signature of any
+    /// of them refuses the note (c2sp.org/signed-note).
     pub fn open(&self, note: &Note) -> Result<Checkpoint, CheckpointError> {
         let origin = Checkpoint::parse(note.unverified_text())?.origin().to_owned();
-        let mut refusal = CheckpointError::OtherLog(origin.clone());
+        let mut opened = Err(CheckpointError::OtherLog(origin.clone()));
         for log in self.logs.iter().filter(|log| log.origin == origin) {
             match Checkpoint::open(note, &log.key, &origin) {
-                Ok(checkpoint) => return Ok(checkpoint),
-                Err(error) => refusal = error,
+                Ok(checkpoint) => opened = Ok(checkpoint),
+                Err(error @ CheckpointError::Note(NoteError::Unsigned(_))) => opened = opened.or(Err(error)),
+                Err(error) => return Err(error),
             }
         }
-        Err(refusal)
+        opened
     }
 
     /// The witnesses that cosigned a note. An invalid cosignature of any of them refuses the note, whatever the quorum.

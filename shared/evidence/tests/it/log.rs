@@ -116,6 +116,17 @@ fn malformed_tiles_and_bundles_are_refused() {
     assert_eq!(Edge::empty().append(&[vec![0; 65_536]]), Err(AppendError::Entry));
 }
 
+/// The handlers that await these run on any thread.
+#[test]
+fn readers_may_be_awaited_anywhere() {
+    fn is_send(_: &impl Send) {}
+    let (objects, head) = log_of(&entries(3));
+    is_send(&Edge::read(&objects, &head));
+    is_send(&inclusion_proof(&objects, &head, 0, b"entry 0"));
+    is_send(&consistency_proof(&objects, &head, &head));
+    is_send(&unverified_entry(&objects, 3, 0));
+}
+
 /// The example of c2sp.org/tlog-tiles: 70,000 entries.
 #[test]
 fn a_log_has_the_tiles_of_the_specification() {

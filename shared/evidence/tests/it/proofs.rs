@@ -3,7 +3,8 @@
 use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, statement, text, vectors, witness};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_evidence::{
-    Hash, KeyType, Note, NoteSigner, Policy, PolicyError, ProofError, RefusedProof, TlogProof, TreeHead, WitnessError,
+    CheckpointError, Hash, KeyType, Note, NoteError, NoteSigner, Policy, PolicyError, ProofError, RefusedProof,
+    TlogProof, TreeHead, WitnessError,
 };
 use serde_json::Value;
 
@@ -206,6 +207,28 @@ async fn a_quorum_of_witnesses_is_needed() {
     ] {
         assert_eq!(refused, Err(why));
     }
+}
+
+#[test]
+fn a_log_may_have_several_keys() {
+    let (_, head) = log_of(&[statement(0)]);
+    let (note, new) = (
+        checkpoint(head),
+        NoteSigner::new(ORIGIN, KeyType::Ed25519, &crate::sample::seed(9)).unwrap(),
+    );
+    let keys = [new.verifier(), log_signer().verifier()].map(|key| (key.clone(), ORIGIN.to_owned()));
+    let policy = Policy::new(keys.clone(), Vec::new(), 0).unwrap();
+    let opened = |note: &str| policy.open(&Note::parse(note).unwrap());
+    let line_on = |text: &str| new.sign(text).unwrap().lines().last().unwrap().to_owned();
+    let text = Note::parse(&note).unwrap().unverified_text().to_owned();
+    assert!(opened(&note).is_ok());
+    assert!(opened(&format!("{note}{}\n", line_on(&text))).is_ok());
+    // A valid signature does not make up for an invalid one of another trusted key.
+    let refused = CheckpointError::Note(NoteError::Signature(ORIGIN.to_owned()));
+    assert_eq!(opened(&format!("{note}{}\n", line_on("other\n"))), Err(refused));
+    let only = Policy::new([keys[0].clone()], Vec::new(), 0).unwrap();
+    let unsigned = CheckpointError::Note(NoteError::Unsigned(ORIGIN.to_owned()));
+    assert_eq!(only.open(&Note::parse(&note).unwrap()), Err(unsigned));
 }
 
 #[test]
