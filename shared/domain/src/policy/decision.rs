@@ -241,6 +241,15 @@ impl LoggedDecision {
         }
     }
 
+    /// The agent.
+    pub const fn agent(&self) -> AgentId {
+        match self {
+            Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.agent,
+            Self::Refused(refusal) => refusal.agent,
+            Self::ConfirmationReverted(taken_back) => taken_back.agent,
+        }
+    }
+
     /// The service; `None` for a payout.
     pub fn service(&self) -> Option<ServiceId> {
         match self {

@@ -1,0 +1,154 @@
+//! What a decision was based on, as JSON, and its hashes.
+//!
+//! A hash is the SHA-256 of the document in its RFC 8785 form. The documents have no secrets, and of the agent's record
+//! only what the evaluation uses: the status and the rules.
+
+use crate::{Agent, Amount, EnabledService, Operation, Pricing, ReplayInputs, RuleKind, Service, Timestamp, Vendor};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+
+/// The SHA-256 of a JSON document in its RFC 8785 form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DocumentHash([u8; 32]);
+
+impl DocumentHash {
+    /// The hash of a document.
+    ///
+    /// RFC 8785 writes numbers as IEEE doubles. The documents here have no number above 2^53: amounts are
+    /// [`Amount`]s.
+    pub fn of(document: &Value) -> Self {
+        // Serializing a value into a vector can't fail.
+        let canonical = serde_json_canonicalizer::to_vec(document).unwrap_or_default();
+        Self(Sha256::digest(canonical).into())
+    }
+}
+
+/// 64 lower-case hexadecimal digits.
+impl fmt::Display for DocumentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&alloy_primitives::hex::encode(self.0))
+    }
+}
+
+/// The documents of a decision's inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InputDocuments {
+    /// The agent's status and rules.
+    pub agent: Value,
+    /// The policy; `null` if the service was never enabled.
+    pub policy: Value,
+    /// The catalog's entry, with the pricing at the time of the decision.
+    pub service: Value,
+}
+
+impl InputDocuments {
+    /// The documents of these inputs, of a decision at this time.
+    pub fn of(inputs: &ReplayInputs<'_>, at: Timestamp) -> Self {
+        Self {
+            agent: agent(inputs.agent),
+            policy: inputs.enabled.map_or(Value::Null, policy),
+            service: service(inputs.service, at),
+        }
+    }
+
+    /// The documents and their hashes as one object.
+    pub fn to_json(&self) -> Value {
+        json!({"agent": self.agent, "policy": self.policy, "service": self.service})
+    }
+}
+
+fn units(amount: Option<Amount>) -> Option<u64> {
+    amount.map(Amount::units)
+}
+
+fn agent(agent: &Agent) -> Value {
+    let rules = agent.rules.iter().map(|rule| {
+        let mut terms = rule_terms(&rule.kind);
+        if let Some(terms) = terms.as_object_mut() {
+            terms.insert("rule_id".to_owned(), rule.id.to_string().into());
+            terms.insert("rule_version".to_owned(), rule.version.into());
+            terms.insert("kind".to_owned(), rule.kind.name().into());
+        }
+        terms
+    });
+    json!({
+        "agent_id": agent.id.to_string(),
+        "version": agent.version,
+        "status": agent.status.name(),
+        "wallet": agent.wallet.address.to_string(),
+        "rules": rules.collect::<Vec<_>>(),
+    })
+}
+
+fn rule_terms(kind: &RuleKind) -> Value {
+    match kind {
+        RuleKind::CategoryBlock { categories } => {
+            json!({"categories": categories.iter().map(|category| category.name()).collect::<Vec<_>>()})
+        }
+        RuleKind::VendorAllowlist { vendors } => {
+            let services = vendors.iter().filter_map(Vendor::service).map(ToString::to_string);
+            let wallets = vendors
+                .iter()
+                .filter_map(Vendor::wallet)
+                .map(|wallet| wallet.to_string());
+            json!({"services": services.collect::<Vec<_>>(), "wallets": wallets.collect::<Vec<_>>()})
+        }
+        RuleKind::BudgetLimit { limit, window } => {
+            json!({"limit_units": limit.units(), "window_seconds": window.secs()})
+        }
+        RuleKind::ApprovalRequired {
+            services,
+            categories,
+            above,
+        } => json!({
+            "services": services.as_ref().map(|slugs| slugs.iter().map(ToString::to_string).collect::<Vec<_>>()),
+            "categories": categories.as_ref().map(|all| all.iter().map(|one| one.name()).collect::<Vec<_>>()),
+            "above_units": units(*above),
+        }),
+    }
+}
+
+fn policy(enabled: &EnabledService) -> Value {
+    let policy = &enabled.policy;
+    let operations = policy.enabled_operations.as_ref();
+    json!({
+        "service_id": enabled.service.to_string(),
+        "version": enabled.version,
+        "enabled": enabled.enabled,
+        "max_per_call_units": policy.max_per_call.units(),
+        "max_per_day_units": policy.max_per_day.units(),
+        "require_approval_above_units": policy.require_approval_above.units(),
+        "enabled_operations": operations.map(|slugs| slugs.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        "allowed_domains": policy.allowed_domains.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+fn service(service: &Service, at: Timestamp) -> Value {
+    json!({
+        "service_id": service.id.to_string(),
+        "version": service.version,
+        "slug": service.slug.to_string(),
+        "category": service.category.name(),
+        "operations": service.operations.iter().map(|one| operation(one, service, at)).collect::<Vec<_>>(),
+    })
+}
+
+fn operation(operation: &Operation, service: &Service, at: Timestamp) -> Value {
+    let pricing: Pricing<'_> = operation.pricing(at);
+    json!({
+        "operation_id": operation.slug.to_string(),
+        "method": operation.method,
+        "endpoint": operation.endpoint.to_string(),
+        "category": operation.category.name(),
+        "fetches_target": operation.fetches_target(service.category),
+        "price_model": pricing.price_model,
+        "max_price_units": units(pricing.most()),
+        "payment": pricing.payment.map(|payment| json!({
+            "scheme": payment.scheme,
+            "network": payment.network.name(),
+            "amount_units": payment.amount.units(),
+            "pay_to": payment.pay_to.to_string(),
+        })),
+    })
+}

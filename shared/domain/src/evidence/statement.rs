@@ -1,0 +1,184 @@
+//! Statements: what this deployment says about a decision or a payment, as the payload of a signed document.
+//!
+//! A statement is a function of stored facts, so it is the same however often it is made. It has neither the agent's own
+//! words about a call (`metadata`) nor the names of agents, people or labels.
+
+use crate::{
+    AgentId, ApprovalId, Check, DocumentHash, EventSource, InputDocuments, InputVersions, KeyId, LoggedRefusal,
+    RecordedDecision, ServiceId, Settlement, SettlementId, SettlementState, TransactionId,
+};
+use serde_json::{Value, json};
+
+/// The kind of a decision's statement, in its member `statement`.
+pub const DECISION_STATEMENT: &str = "purser.decision.v1";
+/// The kind of a receipt's statement, in its member `statement`.
+pub const RECEIPT_STATEMENT: &str = "purser.receipt.v1";
+
+/// What identifies a decision about a purchase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionIds {
+    /// The id of the decision.
+    pub transaction: TransactionId,
+    /// The agent.
+    pub agent: AgentId,
+    /// The key of the request.
+    pub key: KeyId,
+    /// The service.
+    pub service: ServiceId,
+    /// The settlement, if it was allowed.
+    pub settlement: Option<SettlementId>,
+    /// The approval that was created or used.
+    pub approval: Option<ApprovalId>,
+}
+
+impl DecisionIds {
+    /// Those of the decision that allowed this purchase; `None` for a payout.
+    pub fn of_settlement(settlement: &Settlement) -> Option<Self> {
+        let terms = &settlement.terms;
+        let purchase = terms.purchase()?;
+        Some(Self {
+            transaction: terms.transaction,
+            agent: terms.agent,
+            key: purchase.key,
+            service: purchase.service,
+            settlement: Some(terms.id),
+            approval: purchase.approval,
+        })
+    }
+
+    /// Those of a block or an escalation.
+    pub const fn of_refusal(refusal: &LoggedRefusal) -> Self {
+        Self {
+            transaction: refusal.transaction,
+            agent: refusal.agent,
+            key: refusal.key,
+            service: refusal.service,
+            settlement: None,
+            approval: refusal.approval,
+        }
+    }
+}
+
+/// A decision that is stated.
+#[derive(Clone, Copy, Debug)]
+pub struct StatedDecision<'a> {
+    /// What identifies it.
+    pub ids: DecisionIds,
+    /// The decision.
+    pub decision: &'a RecordedDecision,
+    /// Its inputs, if it was judged by the checks and they are stored.
+    pub inputs: Option<(InputVersions, &'a InputDocuments)>,
+}
+
+impl StatedDecision<'_> {
+    /// The payload of the statement, issued by this deployment.
+    ///
+    /// `decision_hash` is the hash of the object of `facts`, `inputs`, `result` and `reason`.
+    pub fn to_json(&self, issuer: &EventSource) -> Value {
+        let decision = self.decision;
+        let hashed = json!({
+            "facts": self.facts(),
+            "inputs": self.inputs(),
+            "result": decision.result.name(),
+            "reason": decision.reason,
+        });
+        let hash = DocumentHash::of(&hashed);
+        let mut payload = json!({
+            "iss": issuer.as_str(),
+            "iat": decision.at.secs(),
+            "statement": DECISION_STATEMENT,
+            "transaction_id": self.ids.transaction.to_string(),
+            "settlement_id": self.ids.settlement.map(|id| id.to_string()),
+            "approval_id": self.ids.approval.map(|id| id.to_string()),
+            "decision_hash": hash.to_string(),
+        });
+        if let (Some(payload), Value::Object(hashed)) = (payload.as_object_mut(), hashed) {
+            payload.extend(hashed);
+        }
+        payload
+    }
+
+    fn facts(&self) -> Value {
+        let decision = self.decision;
+        let call = &decision.call;
+        json!({
+            "agent_id": self.ids.agent.to_string(),
+            "key_id": self.ids.key.to_string(),
+            "service_id": self.ids.service.to_string(),
+            "operation_id": decision.operation.as_ref().map(ToString::to_string),
+            "network": decision.network.caip2(),
+            "asset": decision.network.token().address.to_string(),
+            "amount_units": decision.amount.units(),
+            "pay_to": decision.pay_to.to_string(),
+            "decided_at": decision.at.to_string(),
+            "call": {
+                "method": call.request.method,
+                "url": call.request.url.as_str(),
+                "body_hash": call.request.body_hash,
+                "target_url": call.target_url.as_ref().map(ToString::to_string),
+            },
+            "checks": decision.checks.iter().map(check).collect::<Vec<_>>(),
+        })
+    }
+
+    fn inputs(&self) -> Value {
+        self.inputs.map_or(Value::Null, |(versions, documents)| {
+            json!({
+                "engine_version": versions.engine,
+                "agent_version": versions.agent,
+                "agent_hash": DocumentHash::of(&documents.agent).to_string(),
+                "policy_version": self.decision.policy_version,
+                "policy_hash": DocumentHash::of(&documents.policy).to_string(),
+                "service_version": versions.service,
+                "service_hash": DocumentHash::of(&documents.service).to_string(),
+            })
+        })
+    }
+}
+
+fn check(check: &Check) -> Value {
+    json!({
+        "name": check.name.name(),
+        "outcome": check.outcome.name(),
+        "limit": check.limit.map(crate::Amount::units),
+        "used": check.used.map(crate::Amount::units),
+        "remaining": check.remaining.map(crate::Amount::units),
+    })
+}
+
+/// The payload of the statement of a confirmed payment or payout, issued by this deployment; `None` if it is not
+/// confirmed.
+pub fn receipt_statement(settlement: &Settlement, issuer: &EventSource) -> Option<Value> {
+    let SettlementState::Confirmed {
+        tx_hash,
+        block_number,
+        settled_at,
+    } = &settlement.state
+    else {
+        return None;
+    };
+    let terms = &settlement.terms;
+    let purchase = terms.purchase();
+    Some(json!({
+        "iss": issuer.as_str(),
+        "iat": settled_at.secs(),
+        "statement": RECEIPT_STATEMENT,
+        "settlement_id": terms.id.to_string(),
+        "transaction_id": terms.transaction.to_string(),
+        "settlement": {
+            "agent_id": terms.agent.to_string(),
+            "service_id": purchase.map(|purchase| purchase.service.to_string()),
+            "operation_id": purchase.map(|purchase| purchase.operation.to_string()),
+            "network": terms.network.caip2(),
+            "asset": terms.network.token().address.to_string(),
+            "wallet": terms.wallet.to_string(),
+            "pay_to": terms.pay_to.to_string(),
+            "amount_units": terms.amount.units(),
+            "authorized_at": terms.authorized_at.to_string(),
+            "valid_before": terms.valid_before.to_string(),
+            "tx_hash": tx_hash.to_string(),
+            "block_number": block_number,
+            "settled_at": settled_at.to_string(),
+        },
+    }))
+}
