@@ -1,0 +1,91 @@
+//! Which entries of the log state a decision or a payment. Each committed batch has one object, whose key has the range
+//! of times of what it states, so that a search reads only the objects that may have it.
+
+use crate::objects::ObjectStore;
+use purser_domain::{Duration, Error, Result, Timestamp};
+use purser_evidence::StatementKind;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+const PREFIX: &str = "index/";
+
+/// The time by which the clock of the writer may be behind that of the facts.
+const SKEW: Duration = Duration::from_secs_u32(120);
+/// The number of objects whose keys a search lists.
+const LISTED: u16 = 1_000;
+
+/// What an entry states: a decision by its transaction, a receipt by its settlement. Both ids are `UUIDv7`s of the time
+/// of the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct About {
+    pub(crate) kind: StatementKind,
+    pub(crate) id: Uuid,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    decisions: Vec<Option<Uuid>>,
+    receipts: Vec<Option<Uuid>>,
+}
+
+/// The microseconds of a `UUIDv7` with the layout of [`purser_domain::SettlementId`].
+fn micros(id: Uuid) -> i64 {
+    purser_domain::SettlementId::from_uuid(id).authorized_at().micros()
+}
+
+/// Writes the index of a batch, whose first entry has this index in the log.
+pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entries: &[About]) -> Result<()> {
+    let times = entries.iter().map(|entry| micros(entry.id));
+    let (Some(least), Some(most)) = (times.clone().min(), times.max()) else {
+        return Ok(());
+    };
+    let of = |kind| {
+        entries
+            .iter()
+            .map(|entry| (entry.kind == kind).then_some(entry.id))
+            .collect()
+    };
+    let stored = Stored {
+        decisions: of(StatementKind::Decision),
+        receipts: of(StatementKind::Receipt),
+    };
+    let bytes = serde_json::to_vec(&stored).map_err(|error| Error::internal("writing the log's index", error))?;
+    let key = format!("{PREFIX}{:016}-{first:016}-{least:016}-{most:016}", at.micros());
+    objects.put(&key, &bytes).await
+}
+
+/// The index in the log of the entry that states this, which was stated at or after `since`; the newest, if there are
+/// several.
+pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Option<u64>> {
+    const READING: &str = "reading the log's index";
+    let after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
+    let time = micros(about.id);
+    let mut found = None;
+    for key in objects.list(PREFIX, Some(&after), LISTED).await? {
+        let mut parts = key.strip_prefix(PREFIX).unwrap_or_default().split('-').skip(1);
+        let mut number = || parts.next().and_then(|part| part.parse::<i64>().ok());
+        let (Some(first), Some(least), Some(most)) = (number(), number(), number()) else {
+            return Err(Error::internal(READING, key));
+        };
+        if !(least..=most).contains(&time) {
+            continue;
+        }
+        let Some(object) = objects.get(&key).await? else {
+            continue;
+        };
+        let stored: Stored = serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(READING, error))?;
+        let ids = match about.kind {
+            StatementKind::Decision => &stored.decisions,
+            StatementKind::Receipt => &stored.receipts,
+        };
+        if let Some(place) = ids.iter().position(|id| *id == Some(about.id)) {
+            let first = u64::try_from(first).map_err(|error| Error::internal(READING, error))?;
+            found = u64::try_from(place).ok().and_then(|place| first.checked_add(place));
+            // A payment may be confirmed again after a reorganization; a decision is stated once.
+            if about.kind == StatementKind::Decision {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}

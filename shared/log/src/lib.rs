@@ -1,0 +1,36 @@
+//! The deployment's log of statements: where its objects are, how statements are appended, and how one is found.
+//!
+//! | file | content |
+//! |---|---|
+//! | `objects.rs` | the bucket, or a folder in the local stack |
+//! | `pending.rs` | the facts that are to be stated, in the order of the tables' streams |
+//! | `state.rs` | the size and the root of the log, and how far the facts are stated |
+//! | `append.rs` | appends statements and publishes the tiles, the index and the checkpoint |
+//! | `index.rs` | which entries of the log state a decision or a payment |
+//! | `find.rs` | a statement with its proof |
+//! | `trust.rs` | the keys that verify statements and checkpoints |
+//!
+//! ```text
+//! events:   streams ──▶ pending/<shard>/<first>-<last>
+//! evidence: pending/… ─sign─▶ batch/<size> ─commit─▶ state ──▶ tile/…, index/…, checkpoint
+//! ```
+//!
+//! Invariants: the state is only replaced by a writer that has read it (`If-Match`), so two writers can't fork the log.
+//! Entries are committed before they are published, and published from what was committed, so every repetition writes the
+//! same objects. A fact is stated once: the state has the last sequence number of each shard.
+//!
+//! Elsewhere: signatures, tiles and proofs (`shared/evidence`), and what a statement says (`shared/domain`).
+
+mod append;
+mod find;
+mod index;
+mod objects;
+mod pending;
+mod state;
+mod trust;
+
+pub use append::{Log, Stated, Written};
+pub use find::{FoundStatement, LogReader};
+pub use objects::{ObjectStore, ObjectVersion, StoredObject};
+pub use pending::{PendingBatch, PendingFact, PendingPlace, StatedFact};
+pub use trust::{TRUST, TrustDocument};

@@ -1,0 +1,257 @@
+//! Objects by key: an S3 bucket or, in the local stack and in tests, a folder.
+
+use aws_sdk_s3::{
+    Client,
+    error::{DisplayErrorContext, ProvideErrorMetadata as _},
+    primitives::ByteStream,
+};
+use aws_types::SdkConfig;
+use purser_domain::{Error, Result};
+use sha2::{Digest as _, Sha256};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+use tokio::sync::Mutex;
+
+/// The objects of the log. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct ObjectStore(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
+    Bucket { client: Client, bucket: Arc<str> },
+    Folder(Arc<Folder>),
+}
+
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    /// The number of writes that still succeed; `None` for any number.
+    writes: Option<AtomicU32>,
+    /// Held by a conditional write. All functions of a local stack are one process.
+    lock: Mutex<()>,
+}
+
+/// The version of an object: S3's `ETag`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectVersion(String);
+
+/// An object, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredObject {
+    /// The content.
+    pub bytes: Vec<u8>,
+    /// The version.
+    pub version: ObjectVersion,
+}
+
+impl ObjectStore {
+    /// The objects of the bucket with this name, or of a folder if the name is `folder:<path>`, as in the local stack.
+    pub fn named(aws: &SdkConfig, name: &str) -> Self {
+        match name.strip_prefix("folder:") {
+            Some(path) => Self::folder(path),
+            None => Self::bucket(aws, name),
+        }
+    }
+
+    /// The objects of a bucket.
+    pub fn bucket(aws: &SdkConfig, bucket: impl Into<Arc<str>>) -> Self {
+        Self(Place::Bucket {
+            client: Client::new(aws),
+            bucket: bucket.into(),
+        })
+    }
+
+    /// The objects of a folder, which is created on the first write.
+    pub fn folder(path: impl Into<PathBuf>) -> Self {
+        Self::in_folder(path.into(), None)
+    }
+
+    /// The objects of a folder in which only this number of writes and deletions succeeds, for tests of interrupted runs.
+    pub fn interrupted(path: impl Into<PathBuf>, writes: u32) -> Self {
+        Self::in_folder(path.into(), Some(AtomicU32::new(writes)))
+    }
+
+    fn in_folder(path: PathBuf, writes: Option<AtomicU32>) -> Self {
+        let lock = Mutex::new(());
+        Self(Place::Folder(Arc::new(Folder { path, writes, lock })))
+    }
+
+    /// An object; `None` if there is none.
+    pub async fn get(&self, key: &str) -> Result<Option<StoredObject>> {
+        const READING: &str = "reading an object";
+        match &self.0 {
+            Place::Bucket { client, bucket } => {
+                let sent = client.get_object().bucket(&**bucket).key(key).send().await;
+                let found = match sent {
+                    Ok(found) => found,
+                    Err(error) if error.code() == Some("NoSuchKey") => return Ok(None),
+                    Err(error) => return Err(unavailable(READING, &error)),
+                };
+                let version = ObjectVersion(found.e_tag.unwrap_or_default());
+                let bytes = found.body.collect().await;
+                let bytes = bytes.map_err(|error| Error::temporarily_unavailable(READING, error))?;
+                Ok(Some(StoredObject {
+                    bytes: bytes.to_vec(),
+                    version,
+                }))
+            }
+            Place::Folder(folder) => folder.get(key).map_err(|error| Error::internal(READING, error)),
+        }
+    }
+
+    /// Writes an object, whether or not there is one.
+    pub async fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        const WRITING: &str = "writing an object";
+        match &self.0 {
+            Place::Bucket { client, bucket } => {
+                let put = client.put_object().bucket(&**bucket).key(key);
+                let sent = put.body(ByteStream::from(bytes.to_vec())).send().await;
+                sent.map_err(|error| unavailable(WRITING, &error))?;
+                Ok(())
+            }
+            Place::Folder(folder) => folder.put(key, bytes).map_err(|error| Error::internal(WRITING, error)),
+        }
+    }
+
+    /// Writes an object if it has this version, or if there is none for `None` (user guide, "Conditional writes").
+    /// Returns `false` if the condition failed, and also if an earlier attempt of this call has written it.
+    pub async fn put_if(&self, key: &str, bytes: &[u8], version: Option<&ObjectVersion>) -> Result<bool> {
+        const WRITING: &str = "writing an object under a condition";
+        match &self.0 {
+            Place::Bucket { client, bucket } => {
+                let put = client.put_object().bucket(&**bucket).key(key);
+                let put = match version {
+                    Some(ObjectVersion(version)) => put.if_match(version),
+                    None => put.if_none_match("*"),
+                };
+                match put.body(ByteStream::from(bytes.to_vec())).send().await {
+                    Ok(_) => Ok(true),
+                    Err(error) => match error.code() {
+                        // `ConditionalRequestConflict`: another write was in progress; `NoSuchKey`: it was deleted.
+                        Some("PreconditionFailed" | "ConditionalRequestConflict" | "NoSuchKey") => Ok(false),
+                        _ => Err(unavailable(WRITING, &error)),
+                    },
+                }
+            }
+            Place::Folder(folder) => {
+                let _held = folder.lock.lock().await;
+                let present = folder.get(key).map_err(|error| Error::internal(WRITING, error))?;
+                if present.map(|object| object.version).as_ref() != version {
+                    return Ok(false);
+                }
+                folder
+                    .put(key, bytes)
+                    .map_err(|error| Error::internal(WRITING, error))?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// The keys with this prefix after `after`, in order, at most `most` and 1,000.
+    pub async fn list(&self, prefix: &str, after: Option<&str>, most: u16) -> Result<Vec<String>> {
+        const LISTING: &str = "listing objects";
+        match &self.0 {
+            Place::Bucket { client, bucket } => {
+                let list = client.list_objects_v2().bucket(&**bucket).prefix(prefix);
+                let list = list.set_start_after(after.map(str::to_owned)).max_keys(most.into());
+                let listed = list.send().await.map_err(|error| unavailable(LISTING, &error))?;
+                Ok(listed
+                    .contents
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|object| object.key)
+                    .collect())
+            }
+            Place::Folder(folder) => {
+                let mut keys = Vec::new();
+                let found = keys_in(&folder.path, &folder.path, &mut keys);
+                found.map_err(|error| Error::internal(LISTING, error))?;
+                keys.retain(|key| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after));
+                keys.sort_unstable();
+                keys.truncate(most.into());
+                Ok(keys)
+            }
+        }
+    }
+
+    /// Deletes an object, if there is one.
+    pub async fn delete(&self, key: &str) -> Result<()> {
+        const DELETING: &str = "deleting an object";
+        match &self.0 {
+            Place::Bucket { client, bucket } => {
+                let sent = client.delete_object().bucket(&**bucket).key(key).send().await;
+                sent.map_err(|error| unavailable(DELETING, &error))?;
+                Ok(())
+            }
+            Place::Folder(folder) => folder.delete(key).map_err(|error| Error::internal(DELETING, error)),
+        }
+    }
+}
+
+fn unavailable<E: std::error::Error>(doing: &'static str, error: &E) -> Error {
+    Error::temporarily_unavailable(doing, DisplayErrorContext(error).to_string())
+}
+
+impl Folder {
+    fn get(&self, key: &str) -> io::Result<Option<StoredObject>> {
+        match fs::read(self.path.join(key)) {
+            Ok(bytes) => {
+                let version = ObjectVersion(format!("{:x?}", Sha256::digest(&bytes)));
+                Ok(Some(StoredObject { bytes, version }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn begin_write(&self) -> io::Result<()> {
+        let Some(writes) = &self.writes else { return Ok(()) };
+        let left = writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map(|_| ()).map_err(|_| io::Error::other("interrupted"))
+    }
+
+    fn delete(&self, key: &str) -> io::Result<()> {
+        self.begin_write()?;
+        match fs::remove_file(self.path.join(key)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes beside the object and renames, so that a reader never sees a part.
+    fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
+        self.begin_write()?;
+        let path = self.path.join(key);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let beside = self.path.join(format!(".{}", uuid::Uuid::new_v4()));
+        fs::write(&beside, bytes)?;
+        fs::rename(beside, path)
+    }
+}
+
+/// Collects the keys of the files below a folder, without those that are being written.
+fn keys_in(root: &Path, folder: &Path, keys: &mut Vec<String>) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            keys_in(root, &path, keys)?;
+        } else if let Some(key) = path.strip_prefix(root).ok().and_then(Path::to_str)
+            && !key.starts_with('.')
+        {
+            keys.push(key.to_owned());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! The state of the log: its size and root, what of it is published, and how far the facts of each shard are stated.
+
+use crate::objects::{ObjectStore, ObjectVersion};
+use purser_domain::{Duration, Error, Result, Timestamp};
+use purser_evidence::{Hash, TreeHead};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+const KEY: &str = "state.json";
+
+/// The time for which the last sequence number of a shard is kept: a stream keeps its records for a day.
+const SHARDS_KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
+
+/// The stored form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// The tree with all committed entries.
+    committed: Option<Head>,
+    /// The tree of the published tiles.
+    published: Option<Head>,
+    /// The object of the entries that are committed and not published.
+    batch: Option<Batch>,
+    /// The last sequence number of each shard whose facts are stated.
+    shards: BTreeMap<String, Shard>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Head {
+    size: u64,
+    root: String,
+}
+
+/// The object of committed entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Batch {
+    /// Its key.
+    pub(crate) key: String,
+    /// The time at which it was committed, in microseconds.
+    pub(crate) at: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Shard {
+    sequence: String,
+    at: i64,
+}
+
+fn to_head(head: Option<&Head>) -> Result<TreeHead> {
+    let Some(head) = head else { return Ok(TreeHead::empty()) };
+    let root: Result<Hash, _> = head.root.parse();
+    Ok(TreeHead {
+        size: head.size,
+        root: root.map_err(|error| Error::internal("reading the log's state", error))?,
+    })
+}
+
+fn of_head(head: &TreeHead) -> Head {
+    Head {
+        size: head.size,
+        root: head.root.to_string(),
+    }
+}
+
+impl State {
+    /// The state, with its version; empty before the first statement.
+    pub(crate) async fn read(objects: &ObjectStore) -> Result<(Self, Option<ObjectVersion>)> {
+        let Some(object) = objects.get(KEY).await? else {
+            return Ok((Self::default(), None));
+        };
+        let state = serde_json::from_slice(&object.bytes);
+        let state = state.map_err(|error| Error::internal("reading the log's state", error))?;
+        Ok((state, Some(object.version)))
+    }
+
+    /// Replaces the state, if it still has the version that was read.
+    pub(crate) async fn replace(&self, objects: &ObjectStore, version: Option<&ObjectVersion>) -> Result<bool> {
+        let bytes = serde_json::to_vec(self).map_err(|error| Error::internal("writing the log's state", error))?;
+        objects.put_if(KEY, &bytes, version).await
+    }
+
+    pub(crate) fn committed(&self) -> Result<TreeHead> {
+        to_head(self.committed.as_ref())
+    }
+
+    pub(crate) fn published(&self) -> Result<TreeHead> {
+        to_head(self.published.as_ref())
+    }
+
+    pub(crate) const fn batch(&self) -> Option<&Batch> {
+        self.batch.as_ref()
+    }
+
+    /// Whether the fact of this record is stated already.
+    pub(crate) fn has(&self, shard: &str, sequence: &str) -> bool {
+        self.shards
+            .get(shard)
+            .is_some_and(|known| known.sequence.as_str() >= sequence)
+    }
+
+    /// The state once the facts of a shard up to this record are stated.
+    pub(crate) fn note(&mut self, shard: &str, sequence: &str, now: Timestamp) {
+        let at = now.micros();
+        let sequence = sequence.to_owned();
+        self.shards.insert(shard.to_owned(), Shard { sequence, at });
+        let oldest = now.before(SHARDS_KEPT).micros();
+        self.shards.retain(|_, shard| shard.at >= oldest);
+    }
+
+    /// The state with committed entries.
+    pub(crate) fn commit(&mut self, head: &TreeHead, batch: Batch) {
+        self.committed = Some(of_head(head));
+        self.batch = Some(batch);
+    }
+
+    /// The state once its entries are published.
+    pub(crate) fn publish(&mut self) {
+        self.published.clone_from(&self.committed);
+        self.batch = None;
+    }
+}

@@ -1,0 +1,252 @@
+//! The log through interrupted and concurrent runs: each fact is stated once, every statement is proven, and no checkpoint
+//! is taken back.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects,
+    reason = "a test that fails may panic"
+)]
+
+use purser_domain::{AgentId, Result, SettlementId, Timestamp, TransactionId, TxHash};
+use purser_evidence::{
+    Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
+    consistency_proof, unverified_entry, verify,
+};
+use purser_log::{Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, TRUST, TrustDocument};
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+const ORIGIN: &str = "purser:test";
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        Self(std::env::temp_dir().join(format!("purser-log-test-{}", Uuid::new_v4())))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _missing = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn seed(byte: u8) -> Seed {
+    Seed::new(zeroize::Zeroizing::new([byte; 32]))
+}
+
+fn key() -> StatementKey {
+    StatementKey::new(&seed(1)).unwrap()
+}
+
+fn log(objects: ObjectStore) -> Log {
+    Log::new(
+        objects,
+        ORIGIN,
+        NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2)).unwrap(),
+    )
+}
+
+fn at(secs: u64) -> Timestamp {
+    Timestamp::from_secs(1_795_000_000 + secs).unwrap()
+}
+
+fn settlement(n: u8) -> SettlementId {
+    SettlementId::at(at(u64::from(n)), [n; 8])
+}
+
+fn transaction(n: u8) -> TransactionId {
+    TransactionId::at(at(u64::from(n)), [n; 8])
+}
+
+/// The facts of two shards: each fourth is a refusal, and each fifth payment is confirmed.
+fn batches() -> Vec<PendingBatch> {
+    let fact = |n: u8, fact| PendingFact {
+        sequence: format!("{n:040}"),
+        agent: AgentId::from_uuid(Uuid::from_u128(1)),
+        fact,
+    };
+    let of = |shard: &str, numbers: std::ops::Range<u8>| PendingBatch {
+        shard: shard.to_owned(),
+        facts: numbers
+            .map(|n| match n % 5 {
+                0 => fact(
+                    n,
+                    StatedFact::Confirmed(
+                        settlement(n.max(1) - 1),
+                        TxHash::parse(&format!("0x{:064x}", n)).unwrap(),
+                    ),
+                ),
+                4 => fact(n, StatedFact::Refused(transaction(n))),
+                _ => fact(n, StatedFact::Allowed(settlement(n))),
+            })
+            .collect(),
+    };
+    vec![of("shardId-1", 1..8), of("shardId-2", 50..53), of("shardId-1", 6..20)]
+}
+
+/// The number of facts in [`batches`]: 1 to 19 and 50 to 52.
+const FACTS: u64 = 22;
+
+async fn stating(fact: &PendingFact) -> Result<Option<Stated>> {
+    let (kind, id) = match fact.fact {
+        // The decision of a payment has the id of its transaction.
+        StatedFact::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
+        StatedFact::Refused(id) => (StatementKind::Decision, id.uuid()),
+        StatedFact::Confirmed(id, _) => (StatementKind::Receipt, id.uuid()),
+    };
+    let payload = format!(r#"{{"about":"{:?}"}}"#, fact.fact);
+    let statement = key().sign(kind, payload.as_bytes()).unwrap();
+    Ok(Some(Stated { kind, id, statement }))
+}
+
+fn trust() -> Trust {
+    let log = log(ObjectStore::folder("unused"));
+    let document = TrustDocument {
+        jwks: JwkSet::new(key().jwk().clone(), []),
+        vkey: log.verifier().to_string(),
+        origin: ORIGIN.to_owned(),
+    };
+    let bytes = document.to_bytes().unwrap();
+    assert_eq!(TrustDocument::parse(&bytes).unwrap(), document);
+    assert_eq!(TRUST, "trust.json");
+    Trust::parse(std::str::from_utf8(&bytes).unwrap()).unwrap()
+}
+
+async fn head(objects: &ObjectStore) -> TreeHead {
+    let checkpoint = LogReader::new(objects.clone()).checkpoint().await.unwrap();
+    let Some(checkpoint) = checkpoint else {
+        return TreeHead::empty();
+    };
+    let note = Note::parse(std::str::from_utf8(&checkpoint).unwrap()).unwrap();
+    let log = log(ObjectStore::folder("unused"));
+    Checkpoint::open(&note, log.verifier(), ORIGIN).unwrap().head()
+}
+
+/// Asserts that every fact is stated once, and that each statement is found and verified offline.
+async fn check(objects: &ObjectStore, older: &TreeHead) {
+    let head = head(objects).await;
+    assert_eq!(head.size, FACTS);
+    consistency_proof(objects, older, &head).await.unwrap();
+    let mut entries = Vec::new();
+    for index in 0..head.size {
+        entries.push(unverified_entry(objects, head.size, index).await.unwrap());
+    }
+    let count = entries.len();
+    entries.sort();
+    entries.dedup();
+    assert_eq!(entries.len(), count, "no fact is stated twice");
+    let (reader, trust) = (LogReader::new(objects.clone()), trust());
+    for n in (1..20).chain(50..53) {
+        let time = at(u64::from(n));
+        let found = match n % 5 {
+            0 => reader.receipt(settlement(n - 1), time).await,
+            4 => reader.decision(transaction(n), time).await,
+            _ => {
+                reader
+                    .decision(TransactionId::from_uuid(settlement(n).uuid()), time)
+                    .await
+            }
+        };
+        let found = found.unwrap().unwrap_or_else(|| panic!("{n} is not found"));
+        let report = verify(&found.proof, &trust).unwrap();
+        assert!(report.is_verified(), "{n}: {:?}", report.steps());
+    }
+    let pending = fs::read_dir(folder_of(objects).join("pending/shardId-1")).unwrap();
+    assert_eq!(pending.count(), 0, "what is stated is not pending");
+    let none = reader.decision(transaction(40), at(0)).await.unwrap();
+    assert_eq!(none, None);
+}
+
+thread_local! {
+    static PLACE: RefCell<PathBuf> = const { RefCell::new(PathBuf::new()) };
+}
+
+fn folder_of(_: &ObjectStore) -> PathBuf {
+    PLACE.with_borrow(Clone::clone)
+}
+
+async fn pending(path: &Path) -> ObjectStore {
+    PLACE.set(path.to_owned());
+    let objects = ObjectStore::folder(path);
+    for batch in batches() {
+        batch.write(&objects).await.unwrap();
+    }
+    objects
+}
+
+#[tokio::test]
+async fn interrupted_runs_lose_and_double_nothing() {
+    for writes in 0.. {
+        let folder = Folder::new();
+        let objects = pending(&folder.0).await;
+        let stopped = log(ObjectStore::interrupted(&folder.0, writes));
+        let result = stopped.write(at(100), stating).await;
+        let older = head(&objects).await;
+        // The stream repeats its last batch.
+        batches()[2].write(&objects).await.unwrap();
+        for _ in 0..2 {
+            log(objects.clone()).write(at(160), stating).await.unwrap();
+        }
+        check(&objects, &older).await;
+        if result.is_ok() {
+            assert!(writes > 10, "every step was interrupted: {writes}");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn concurrent_runs_do_not_fork_the_log() {
+    for _ in 0..10 {
+        let folder = Folder::new();
+        let objects = pending(&folder.0).await;
+        let (one, other) = (log(objects.clone()), log(objects.clone()));
+        let (one, other) = tokio::join!(one.write(at(100), stating), other.write(at(100), stating));
+        let _one_may_fail = (one, other);
+        let older = head(&objects).await;
+        log(objects.clone()).write(at(160), stating).await.unwrap();
+        check(&objects, &older).await;
+    }
+}
+
+#[tokio::test]
+async fn a_changed_entry_has_no_proof_and_stops_the_log() {
+    let folder = Folder::new();
+    let objects = pending(&folder.0).await;
+    log(objects.clone()).write(at(100), stating).await.unwrap();
+    check(&objects, &TreeHead::empty()).await;
+    let bundle = TilePath::entries(0, 22).unwrap().to_string();
+    let mut bytes = objects.get(&bundle).await.unwrap().unwrap().bytes;
+    *bytes.last_mut().unwrap() ^= 1;
+    objects.put(&bundle, &bytes).await.unwrap();
+    let reader = LogReader::new(objects.clone());
+    let last = TransactionId::from_uuid(settlement(52).uuid());
+    reader.decision(last, at(52)).await.unwrap_err();
+    let more = PendingBatch {
+        shard: "shardId-3".to_owned(),
+        facts: batches()[1].facts.clone(),
+    };
+    more.write(&objects).await.unwrap();
+    log(objects).write(at(200), stating).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn conditional_writes_keep_a_newer_object() {
+    let folder = Folder::new();
+    let objects = ObjectStore::folder(&folder.0);
+    assert!(objects.put_if("a/b", b"1", None).await.unwrap());
+    assert!(!objects.put_if("a/b", b"2", None).await.unwrap());
+    let first = objects.get("a/b").await.unwrap().unwrap();
+    assert!(objects.put_if("a/b", b"2", Some(&first.version)).await.unwrap());
+    assert!(!objects.put_if("a/b", b"3", Some(&first.version)).await.unwrap());
+    assert_eq!(objects.get("a/b").await.unwrap().unwrap().bytes, b"2");
+    assert_eq!(objects.list("a/", None, 10).await.unwrap(), ["a/b"]);
+    assert_eq!(objects.list("a/", Some("a/b"), 10).await.unwrap(), [""; 0]);
+    objects.delete("a/b").await.unwrap();
+    objects.delete("a/b").await.unwrap();
+    assert_eq!(objects.get("a/b").await.unwrap(), None);
+}
