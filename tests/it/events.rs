@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 172] = [
+const EVENTS: [(&str, u16, &str); 180] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -33,6 +33,13 @@ const EVENTS: [(&str, u16, &str); 172] = [
     ("catalog/head-openapi", 200, ""),
     ("catalog/head-llms-txt", 200, ""),
     ("catalog/head-skill", 200, ""),
+    ("catalog/get-statement-keys", 200, ""),
+    ("catalog/head-statement-keys", 200, ""),
+    ("catalog/get-log-trust", 200, ""),
+    ("catalog/head-log-trust", 200, ""),
+    // No statement is in the log.
+    ("catalog/get-log-checkpoint", 404, "not_found"),
+    ("catalog/head-log-checkpoint", 404, ""),
     // An agent's routes about itself.
     ("agents/get-me", 200, ""),
     ("agents/get-me-no-credentials", 401, "invalid_agent_key"),
@@ -109,6 +116,7 @@ const EVENTS: [(&str, u16, &str); 172] = [
         "onchain_settlement_not_verified",
     ),
     ("payments/get-settlement", 200, ""),
+    ("agents/get-settlement-statement", 200, ""),
     ("payments/get-settlement-unknown", 404, "not_found"),
     ("payments/get-settlement-no-credentials", 401, "invalid_agent_key"),
     ("payments/list-settlements", 200, ""),
@@ -165,6 +173,7 @@ const EVENTS: [(&str, u16, &str); 172] = [
     ("people/list-decisions", 200, ""),
     ("people/get-decision", 200, "approval_required"),
     ("people/replay-decision", 200, ""),
+    ("people/get-decision-statement", 200, ""),
     ("people/list-settlements", 200, ""),
     ("people/search", 200, ""),
     ("people/read-usage", 200, ""),

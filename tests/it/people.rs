@@ -10,6 +10,7 @@ mod notices;
 mod replay;
 mod scopes;
 mod services;
+mod statements;
 mod throttle;
 mod usage;
 mod versions;

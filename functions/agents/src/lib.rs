@@ -1,16 +1,18 @@
-//! The agent-key group with an agent's own data: its identity, the services that it may use, their policies, and the
-//! remaining amounts of its limits.
+//! The agent-key group with an agent's own data: its identity, the services that it may use, their policies, the remaining
+//! amounts of its limits, and the signed statements about its payments.
 //!
 //! This group writes nothing. Another agent's id in a path is `not_found`, like an unknown id.
 
 mod me;
 mod policy;
 mod services;
+mod statement;
 mod view;
 
 use axum::Router;
 use purser_api::{AgentCredentials, ApiSettings, AssertionKeys, Boot, BootError, Clock, with_asserted_ip};
 use purser_domain::{Agent, AgentId, ErrorKind, Permission, Result, ServiceId};
+use purser_log::{LogReader, ObjectStore};
 use purser_store::{
     Authenticated, Authenticator, CatalogCache, CatalogTable, DecisionInputs, DecisionKeys, KeyLimit, KeyUses, Ledger,
     Reader, Throttle,
@@ -23,6 +25,8 @@ struct Agents {
     ledger: Ledger,
     catalog: CatalogCache,
     authenticator: Authenticator,
+    /// The log of statements; `None` if the deployment keeps none.
+    log: Option<LogReader>,
     clock: Clock,
 }
 
@@ -64,7 +68,13 @@ fn own(agent: &Agent, named: &str) -> Result<()> {
     }
 }
 
-purser_api::routes!(Arc<Agents>, me::me, services::services, policy::policy,);
+purser_api::routes!(
+    Arc<Agents>,
+    me::me,
+    services::services,
+    policy::policy,
+    statement::statement,
+);
 
 /// The group's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
@@ -81,6 +91,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
     let key_requests_per_minute = env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000);
     let client_ip_key = env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned);
+    let log = env.get("LOG_BUCKET").map(str::to_owned);
     let settings = (api, tables, throttle_per_minute, key_requests_per_minute);
     let (api, [catalog, ledger, throttle], throttle_per_minute, key_requests_per_minute) = env.finish(settings)?;
     let client_ip_keys = AssertionKeys::of_secrets(client_ip_key, &aws, &clock);
@@ -94,6 +105,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
             throttle: Throttle::new(&db, throttle.as_str(), throttle_per_minute),
             key_limit: KeyLimit::new(db, throttle, key_requests_per_minute),
         },
+        log: log.map(|bucket| LogReader::new(ObjectStore::named(&aws, &bucket))),
         clock,
     });
     // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.

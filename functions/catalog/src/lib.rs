@@ -1,4 +1,5 @@
-//! The public group: the catalog, the OpenAPI document, and the guides to both for agents.
+//! The public group: the catalog, the OpenAPI document, the guides to both for agents, and the keys and the checkpoint
+//! with which statements are verified.
 //!
 //! Every caller gets the same answer, so that it can be cached; there is no authentication here. The catalog is served
 //! from a copy in memory that follows the table within seconds, and each list is built once per edition.
@@ -6,12 +7,14 @@
 mod document;
 mod guide;
 mod list;
+mod log;
 mod response_cache;
 mod service;
 mod view;
 
 use axum::Router;
 use purser_api::{ApiSettings, Boot, BootError, Clock};
+use purser_log::{LogReader, ObjectStore};
 use purser_store::{CatalogCache, CatalogTable};
 use response_cache::ResponseCache;
 use std::sync::Arc;
@@ -24,6 +27,8 @@ const CACHE_CONTROL: &str = "public, max-age=30";
 struct CatalogApi {
     catalog: CatalogCache,
     prepared: ResponseCache,
+    /// The log of statements; `None` if the deployment keeps none.
+    log: Option<LogReader>,
     clock: Clock,
 }
 
@@ -34,6 +39,9 @@ purser_api::routes!(
     document::document,
     guide::llms_txt,
     guide::skill,
+    log::jwks,
+    log::trust,
+    log::checkpoint,
 );
 
 /// The group's part of the OpenAPI document.
@@ -48,10 +56,12 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     } = boot;
     let api = ApiSettings::from_env(&mut env);
     let table = env.text("CATALOG_TABLE");
-    let (api, table) = env.finish((api, table))?;
+    let log = env.get("LOG_BUCKET").map(str::to_owned);
+    let (api, table, log) = env.finish((api, table, log))?;
     let catalog_api = Arc::new(CatalogApi {
         catalog: CatalogCache::new(CatalogTable::new(purser_store::client(&aws), table)),
         prepared: ResponseCache::default(),
+        log: log.map(|bucket| LogReader::new(ObjectStore::named(&aws, &bucket))),
         clock,
     });
     // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.

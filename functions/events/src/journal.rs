@@ -1,4 +1,4 @@
-//! Folds a batch of a shard into the journal.
+//! Folds a batch of a shard into the journal, and notes what of it has to be stated.
 //!
 //! The mappings of the journal have a tumbling window, by which their batches differ from those that are published
 //! (developer guide, "Implementing stateful `DynamoDB` stream processing in Lambda"). The window's state is not used.
@@ -13,7 +13,7 @@ impl Shared {
     /// Folds a batch. On an error part of it may be folded, and the whole batch must be repeated.
     ///
     /// Unreadable rows are left out. The call that publishes the same records reports them.
-    pub(crate) async fn fold_batch(&self, records: &[Value]) -> Result<()> {
+    pub(crate) async fn fold_batch(&self, shard: &str, records: &[Value]) -> Result<()> {
         let changes: Vec<Change> = records.iter().filter_map(|record| Change::parse(record).ok()).collect();
         if let Some(oldest) = changes.iter().map(|change| change.at).min() {
             self.usage.report_lag(oldest, self.clock.now()).await?;
@@ -24,11 +24,12 @@ impl Shared {
         let changes: Vec<_> = changes.collect();
         let agents: BTreeSet<_> = changes.iter().map(|change| change.agent).collect();
         let owners = self.ledger.owners(&agents).await?;
+        self.note_facts(shard, &changes).await?;
         self.usage.fold(changes, &owners).await
     }
 }
 
-/// Whether an event is a batch of the journal, which names its shard.
-pub(crate) fn is_of_journal(event: &Value) -> bool {
-    event.get("shardId").is_some()
+/// The shard of a batch of the journal; `None` for any other event.
+pub(crate) fn shard_of(event: &Value) -> Option<&str> {
+    event.get("shardId")?.as_str()
 }

@@ -11,6 +11,7 @@
 //! | `batch.rs` | publishes a batch of a stream |
 //! | `journal.rs` | folds a batch into the journal |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
+//! | `statements.rs` | notes what has to be stated, and appends statements to the log |
 //! | `sweep.rs` | events without a write |
 //! | `settings.rs` | the configuration |
 //!
@@ -26,15 +27,18 @@ mod bus;
 mod journal;
 mod payees;
 mod settings;
+mod statements;
 mod sweep;
 
 use bus::Bus;
 use payees::{Delays, WholeCatalog};
-use purser_api::{Boot, BootError, Clock};
+use purser_api::{Boot, BootError, Clock, Secrets};
 use purser_domain::{Error, EventSource, Result};
+use purser_log::ObjectStore;
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use serde_json::{Value, json};
 use settings::Settings;
+use statements::Statements;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::OnceCell;
 
@@ -50,6 +54,8 @@ struct Shared {
     source: EventSource,
     clock: Clock,
     delays: Delays,
+    /// `None` if the deployment keeps no log.
+    statements: Option<Statements>,
     /// Whether the payees of the whole catalog are known to have been attested.
     has_attested: OnceCell<()>,
 }
@@ -71,6 +77,9 @@ impl Events {
             source: settings.source,
             clock,
             delays: settings.delays,
+            statements: settings.statements.map(|(objects, key, network)| {
+                Statements::new(ObjectStore::named(&aws, &objects), Secrets::new(&aws), key, network)
+            }),
             has_attested: OnceCell::new(),
         })))
     }
@@ -81,10 +90,10 @@ impl Events {
     /// (`docs/runbook.md`). Any other event is from the schedule.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         let records = event.get("Records").and_then(Value::as_array);
-        if journal::is_of_journal(event) {
+        if let Some(shard) = journal::shard_of(event) {
             // A window may end without records.
             let records = records.map(Vec::as_slice).unwrap_or_default();
-            self.0.fold_batch(records).await?;
+            self.0.fold_batch(shard, records).await?;
             Ok(json!({"state": {}, "batchItemFailures": []}))
         } else if let Some(records) = records {
             let failed = self.0.tell_batch(records).await?;
@@ -98,9 +107,16 @@ impl Events {
             };
             Ok(json!({"services": self.0.attest_catalog(how).await?}))
         } else {
-            self.sweep(time_left).await?;
+            let swept = self.sweep(time_left).await;
+            self.0.state_facts(time_left).await?;
+            swept?;
             Ok(Value::Null)
         }
+    }
+
+    /// Signs what was noted, and appends it to the log, within this time.
+    pub async fn state(&self, time_left: Duration) -> Result<()> {
+        self.0.state_facts(time_left).await
     }
 
     /// Publishes the events without a write, within this time.

@@ -2,7 +2,7 @@
 
 use crate::payees::Delays;
 use purser_api::Env;
-use purser_domain::{Duration, EventSource};
+use purser_domain::{Duration, EventSource, Network};
 
 pub(crate) struct Settings {
     pub(crate) ledger_table: String,
@@ -14,6 +14,8 @@ pub(crate) struct Settings {
     /// The deployment, as events name it.
     pub(crate) source: EventSource,
     pub(crate) delays: Delays,
+    /// The objects of the log, the secret of its keys, and the network; `None` if the deployment keeps no log.
+    pub(crate) statements: Option<(String, String, Network)>,
 }
 
 impl Settings {
@@ -26,6 +28,7 @@ impl Settings {
             bus: env.text("EVENT_BUS"),
             source: source(env),
             delays: delays(env),
+            statements: statements(env),
         }
     }
 }
@@ -38,6 +41,11 @@ fn source(env: &mut Env) -> EventSource {
         env.wrong("STACK", "must be letters, digits and hyphens");
     }
     source.unwrap_or_default()
+}
+
+fn statements(env: &mut Env) -> Option<(String, String, Network)> {
+    let bucket = env.get("LOG_BUCKET")?.to_owned();
+    Some((bucket, env.text("STATEMENTS_KEY_SECRET_ARN"), env.network()))
 }
 
 /// The delays of payees. On a real chain neither is zero.

@@ -59,6 +59,7 @@ purser_api::routes!(
     approvals::decide_all,
     decisions::read,
     decisions::evaluate_again,
+    decisions::statement,
     journal::settlements,
     settlements::read,
     search::find,

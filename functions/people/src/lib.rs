@@ -56,6 +56,7 @@ use purser_api::{
     SecretsKey, Sessions, WebhookRequestsQueue, with_asserted_ip,
 };
 use purser_chain::{Chain, Finality, KmsKeys};
+use purser_log::{LogReader, ObjectStore};
 use purser_store::{
     AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable, WebhooksTable,
 };
@@ -110,6 +111,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         catalog_table,
         audit: AuditLog::new(db.clone(), settings.audit_table),
         usage: UsageTable::new(db.clone(), settings.usage_table),
+        log: settings
+            .log_bucket
+            .map(|bucket| LogReader::new(ObjectStore::named(&aws, &bucket))),
         authenticator: Authenticator {
             key_uses: KeyUses::new(db.clone(), Arc::clone(&throttle_table)),
             throttle: Throttle::new(&db, Arc::clone(&throttle_table), settings.throttle_per_minute),

@@ -10,6 +10,8 @@ pub(crate) struct Settings {
     pub(crate) audit_table: String,
     pub(crate) throttle_table: String,
     pub(crate) usage_table: String,
+    /// The bucket of the log of statements; `None` if the deployment keeps none.
+    pub(crate) log_bucket: Option<String>,
     pub(crate) throttle_per_minute: u32,
     pub(crate) key_requests_per_minute: u32,
     pub(crate) network: Network,
@@ -56,6 +58,7 @@ impl Settings {
             audit_table: env.text("AUDIT_TABLE"),
             throttle_table: env.text("THROTTLE_TABLE"),
             usage_table: env.text("USAGE_TABLE"),
+            log_bucket: env.get("LOG_BUCKET").map(str::to_owned),
             throttle_per_minute: env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
             key_requests_per_minute: env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
             network: env.network(),

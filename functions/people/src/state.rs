@@ -8,6 +8,7 @@ use purser_api::{
 };
 use purser_chain::Chain;
 use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, Timestamp};
+use purser_log::LogReader;
 use purser_store::{
     AuditLog, Authenticator, CatalogCache, CatalogTable, Edition, Ledger, Throttle, UsageTable, WebhooksTable,
 };
@@ -22,6 +23,8 @@ pub(crate) struct People {
     pub(crate) audit: AuditLog,
     /// The sums of spending.
     pub(crate) usage: UsageTable,
+    /// The log of statements; `None` if the deployment keeps none.
+    pub(crate) log: Option<LogReader>,
     pub(crate) authenticator: Authenticator,
     /// The limits of the waits for approvals that begin in a minute: for one agent, for one owner's agents, and for
     /// all.

@@ -22,6 +22,7 @@ pub(crate) const DEMO_FUNDS: u64 = 1_000_000_000;
 // Named by the logical ids of `template.yaml`, like the tables.
 pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:WalletSeedSecret";
 pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:NonceKeySecret";
+pub(crate) const STATEMENTS_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";
 pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:RpcUrlSecret";
 pub(crate) const SIGN_IN_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:SignInKeySecret";
 /// The keys that verify asserted client addresses, each with the function that uses it.
@@ -68,6 +69,7 @@ pub(crate) struct SecretValues {
     /// `None` if KMS holds the wallets' keys.
     wallet_seed: Option<String>,
     nonce_key: String,
+    statements_key: String,
     rpc_url: String,
     internal_token: String,
     browser_operator_tokens: [String; 2],
@@ -82,6 +84,7 @@ pub(crate) fn secrets(rpc_url: &str, custody: CustodyKind) -> Result<SecretValue
             CustodyKind::Kms => None,
         },
         nonce_key: hex(&random::<32>()?),
+        statements_key: hex(&random::<32>()?),
         rpc_url: rpc_url.to_owned(),
         internal_token: hex(&random::<32>()?),
         browser_operator_tokens: [hex(&random::<32>()?), hex(&random::<32>()?)],
@@ -129,6 +132,7 @@ impl SecretValues {
             .collect();
         let by_arn = [
             (NONCE_KEY_ARN, self.nonce_key),
+            (STATEMENTS_KEY_ARN, self.statements_key),
             (RPC_URL_ARN, self.rpc_url),
             (SIGN_IN_KEY_ARN, self.sign_in_key),
             (OPERATORS_ARN, operators(&tokens)),

@@ -181,8 +181,27 @@ pub struct Stack {
     log_audit: Option<LogAudit>,
     /// The functions' environment variables. With a bridge, they contain its addresses.
     pub environment: BTreeMap<String, String>,
+    /// The folder with the log of statements.
+    pub log: LogFolder,
     _children: [Child; 2],
     _database: DynamoDb,
+}
+
+/// The folder with a stack's log of statements, which is removed with the stack: the next one has other keys.
+#[derive(Debug)]
+pub struct LogFolder(pub PathBuf);
+
+impl LogFolder {
+    fn new() -> Self {
+        Self(std::env::temp_dir().join(format!("purser-log-{}", uuid::Uuid::new_v4())))
+    }
+}
+
+impl Drop for LogFolder {
+    fn drop(&mut self) {
+        // Without a statement, there is no folder.
+        let _missing = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// The boot of a function. It signs with an access key whose id is the function's name, so the recorder knows the
@@ -275,6 +294,8 @@ impl Stack {
 
         say("starting the functions behind the gateway");
         let mut environment = environment(options.throttle_per_minute);
+        let log = LogFolder::new();
+        environment.insert("LOG_BUCKET".to_owned(), format!("folder:{}", log.0.display()));
         environment.extend(addresses(issuer.url(), &gateway.url, &providers));
         environment.insert("BROWSER_OPERATORS".to_owned(), browser_operators(issuer.url()));
         environment.insert("FACILITATOR_URL".to_owned(), providers.facilitator_url.clone());
@@ -406,6 +427,7 @@ impl Stack {
             secrets,
             log_audit: options.log_audit,
             environment,
+            log,
             _children: [anvil, node],
             _database: database,
         })
@@ -622,6 +644,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("NETWORK", NETWORK.name()),
         ("WALLET_SEED_SECRET_ARN", seed::WALLET_SEED_ARN),
         ("NONCE_KEY_SECRET_ARN", seed::NONCE_KEY_ARN),
+        ("STATEMENTS_KEY_SECRET_ARN", seed::STATEMENTS_KEY_ARN),
         ("RPC_URL_SECRET_ARN", seed::RPC_URL_ARN),
         ("SIGN_IN_KEY_SECRET_ARN", seed::SIGN_IN_KEY_ARN),
         ("OPERATORS_SECRET_ARN", seed::OPERATORS_ARN),

@@ -52,6 +52,7 @@ const COUNTS_REQUESTS = `
 /** `tx:` is within a transaction alone; `(…)` are the only attributes that may be touched. */
 const MAY = {
   AgentsFunction: SHOWS_CATALOG + COUNTS_REQUESTS + `
+  LedgerTable     S#          GetItem
   LedgerTable     A#          BatchGetItem GetItem
   LedgerTable     B#          Query
   LedgerTable     L#          Query
@@ -63,14 +64,20 @@ const MAY = {
   CatalogTable    *           Scan
   CatalogTable    SVC#        GetItem
   LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels)
+  LedgerTable     A#          GetItem
   LedgerTable     AP#         GetItem
+  LedgerTable     I#          BatchGetItem
+  LedgerTable     P#          GetItem
+  LedgerTable     S#          GetItem
+  LedgerTable     START#      GetItem
+  DecisionsTable  A#          GetItem
   UsageTable      ASIDE       PutItem
   UsageTable      J#          PutItem
   UsageTable      LAG         PutItem
   UsageTable      O#          GetItem PutItem Query
   UsageTable      PAYEES#     GetItem PutItem Query
   UsageTable      REMINDERS   DeleteItem PutItem Query
-  UsageTable      V#          PutItem
+  UsageTable      V#          GetItem PutItem
   `,
   InternalFunction: `
   CatalogTable    *           Scan

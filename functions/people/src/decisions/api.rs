@@ -1,4 +1,4 @@
-//! One decision about a payment and its replay, as JSON. An allow is built from its settlement, which contains its checks but not its
+//! One decision about a payment, its statement and its replay, as JSON. An allow is built from its settlement, which contains its checks but not its
 //! latency.
 
 use crate::agents::owned::named;
@@ -6,7 +6,7 @@ use crate::decisions::operations::Replayed;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{CallView, CheckView, Failure, SessionToken};
+use purser_api::{CallView, CheckView, Failure, SessionToken, StatementView};
 use purser_domain::{Catalog, ENGINE_VERSION, JournalEntry, LoggedDecision, SettlementState, TransactionId};
 use serde::Serialize;
 use serde_json::Value;
@@ -161,6 +161,51 @@ pub(crate) async fn read(
         ),
         call: call.as_ref().map(CallView::from),
         checks: checks.map(|checks| CheckView::all(checks)).unwrap_or_default(),
+    }))
+}
+
+/// The signed statement of a decision.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DecisionStatement {
+    #[schema(value_type = uuid::Uuid)]
+    transaction_id: String,
+    /// The statement; null until it is in the log, about a minute after the decision. A payout and a reverted
+    /// confirmation have none.
+    #[schema(required)]
+    statement: Option<StatementView>,
+    /// The policy, the agent's rules and the catalog entry that the statement has the hashes of (SHA-256 of the RFC 8785
+    /// form); null if they are not stored.
+    #[schema(value_type = Option<Object>, required)]
+    inputs: Option<Value>,
+}
+
+/// Read the signed statement of a decision, with the proof that it is in the log, and what its hashes are of.
+#[utoipa::path(
+    get,
+    path = "/decisions/{transactionId}/statement",
+    operation_id = "decision_statement",
+    tag = "evidence",
+    security(("session" = [])),
+    params(("transactionId" = String, Path, description = "The `transaction_id` of a decision about an agent that you own.")),
+    responses((status = 200, body = DecisionStatement, description = "The statement."), ReadErrors)
+)]
+pub(crate) async fn statement(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(transaction): Path<String>,
+) -> Result<Json<DecisionStatement>, Failure> {
+    let person = people.authenticate(token).await?;
+    let id = named(TransactionId::parse(&transaction))?;
+    let (_, decision) = people.own_decision(&person, id).await?;
+    let (found, inputs) = tokio::try_join!(people.statement(&decision), people.input_documents(&decision))?;
+    Ok(Json(DecisionStatement {
+        transaction_id: id.to_string(),
+        statement: found.map(|found| StatementView {
+            statement: found.statement,
+            proof: found.proof,
+            index: found.index,
+        }),
+        inputs: inputs.map(|documents| documents.to_json()),
     }))
 }
 

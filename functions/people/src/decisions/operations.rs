@@ -1,12 +1,14 @@
-//! One decision about a payment, its call and its replay.
+//! One decision about a payment, its call, its statement and its replay.
 
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_domain::{
-    CallDescription, ErrorKind, InputVersions, LoggedDecision, RecordedDecision, ReplayDifference, Result, Settlement,
-    SettlementId, TransactionId, replay,
+    CallDescription, ErrorKind, InputDocuments, InputVersions, LoggedDecision, RecordedDecision, ReplayDifference,
+    Result, Settlement, SettlementId, TransactionId, replay,
 };
+use purser_log::FoundStatement;
+use purser_store::StoredInputs;
 use uuid::Uuid;
 
 /// The result of a replay.
@@ -70,33 +72,17 @@ impl People {
 
     /// Evaluates a decision again with the inputs of its time.
     pub(crate) async fn replayed(&self, decision: &LoggedDecision) -> Result<Replayed> {
-        let (agent, service, recorded) = match decision {
-            LoggedDecision::Allowed(settlement) => {
-                let call = self.call_of(settlement).await?;
-                let recorded = call.and_then(|call| RecordedDecision::of_settlement(settlement, call));
-                (settlement.terms.agent, decision.service(), recorded)
-            }
-            LoggedDecision::Refused(refusal) => {
-                let recorded = RecordedDecision::of_refusal(refusal.clone(), self.network);
-                (refusal.agent, decision.service(), Some(recorded))
-            }
-            LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => {
-                return Ok(Replayed::Impossible("no policy was applied to it"));
-            }
-        };
-        let Some((recorded, service)) = recorded.zip(service) else {
-            return Ok(Replayed::Impossible("the description of its call is no longer stored"));
+        let Some(recorded) = self.recorded(decision).await? else {
+            return Ok(Replayed::Impossible(
+                "no policy was applied to it, or the description of its call is no longer stored",
+            ));
         };
         let Some(versions) = recorded.inputs else {
             return Ok(Replayed::Impossible(
                 "its checks were not made, or it was recorded before decisions named the versions of their inputs",
             ));
         };
-        let of = (agent, service);
-        let inputs = self
-            .usage
-            .inputs(&self.ledger, &self.catalog_table, of, recorded.policy_version, versions);
-        Ok(match inputs.await? {
+        Ok(match self.inputs(decision, &recorded).await? {
             None => Replayed::Impossible("a version of its inputs was replaced before versions were stored"),
             Some(inputs) => Replayed::Made {
                 versions,
@@ -104,6 +90,52 @@ impl People {
                 differences: replay(&recorded, &inputs.as_inputs()),
             },
         })
+    }
+
+    /// The statement of a decision; `None` until it is in the log.
+    pub(crate) async fn statement(&self, decision: &LoggedDecision) -> Result<Option<FoundStatement>> {
+        let at = match decision {
+            LoggedDecision::Allowed(settlement) => settlement.terms.authorized_at,
+            LoggedDecision::Refused(refusal) => refusal.at,
+            LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => return Ok(None),
+        };
+        match &self.log {
+            Some(log) => log.decision(decision.transaction(), at).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The documents that the statement of a decision has the hashes of; `None` if they are not stored.
+    pub(crate) async fn input_documents(&self, decision: &LoggedDecision) -> Result<Option<InputDocuments>> {
+        let Some(recorded) = self.recorded(decision).await? else {
+            return Ok(None);
+        };
+        let inputs = self.inputs(decision, &recorded).await?;
+        Ok(inputs.map(|inputs| InputDocuments::of(&inputs.as_inputs(), recorded.at)))
+    }
+
+    /// A decision about a purchase, as it was recorded; `None` for any other, and if its call is no longer stored.
+    async fn recorded(&self, decision: &LoggedDecision) -> Result<Option<RecordedDecision>> {
+        Ok(match decision {
+            LoggedDecision::Allowed(settlement) => {
+                let call = self.call_of(settlement).await?;
+                call.and_then(|call| RecordedDecision::of_settlement(settlement, call))
+            }
+            LoggedDecision::Refused(refusal) => Some(RecordedDecision::of_refusal(refusal.clone(), self.network)),
+            LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
+        })
+    }
+
+    /// The inputs of a decision; `None` if it does not name them, or a version is not stored.
+    async fn inputs(&self, decision: &LoggedDecision, recorded: &RecordedDecision) -> Result<Option<StoredInputs>> {
+        let Some((versions, service)) = recorded.inputs.zip(decision.service()) else {
+            return Ok(None);
+        };
+        let of = (decision.agent(), service);
+        let policy = recorded.policy_version;
+        self.usage
+            .inputs(&self.ledger, &self.catalog_table, of, policy, versions)
+            .await
     }
 
     async fn allowed(&self, owned: &Owned, id: TransactionId) -> Result<Option<Settlement>> {

@@ -84,6 +84,10 @@ async fn main() -> ExitCode {
     tokio::spawn(every_minute("wallets.failed", async move || {
         wallets.look_at_wallets(MINUTE).await
     }));
+    let stating = stack.events.clone();
+    tokio::spawn(every_minute("statements.failed", async move || {
+        stating.state(MINUTE).await
+    }));
     let events = stack.events.clone();
     tokio::spawn(every_minute("events.failed", async move || events.sweep(MINUTE).await));
     tokio::spawn(stack.telling());

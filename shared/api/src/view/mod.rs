@@ -7,3 +7,4 @@ pub(crate) mod labels;
 pub(crate) mod policy;
 pub(crate) mod settlement;
 pub(crate) mod spend;
+pub(crate) mod statement;

@@ -1,0 +1,141 @@
+//! Signed statements of decisions and payments: fetched by the owner and by the agent, verified offline, and recomputed
+//! from what is answered with them.
+
+use super::{Household, LEE};
+use purser_domain::DocumentHash;
+use purser_evidence::{StatementKind, Trust, VerifiedStatement, verify};
+use purser_local::{Options, Streaming};
+use purser_tests::{World, body_of, dollars};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const TIME: Duration = Duration::from_secs(55);
+
+async fn home() -> Household {
+    let options = Options {
+        streams: Streaming::On,
+        ..Options::default()
+    };
+    Household::in_world(World::still_with(options).await).await
+}
+
+impl Household {
+    /// Publishes the streams, and states what they noted.
+    async fn state(&self) {
+        assert_eq!(self.world.stack.tell().await, 0);
+        self.world.stack.events.state(TIME).await.unwrap();
+    }
+
+    async fn statement_of(&self, transaction: &Value) -> Value {
+        let path = format!("/decisions/{}/statement", transaction.as_str().unwrap());
+        self.world.person_gets(&self.kim, &path).await.ok()
+    }
+
+    async fn trust(&self) -> Trust {
+        let trust = self.world.call(Method::GET, "/log/trust", None, None).await.ok();
+        let keys = self
+            .world
+            .call(Method::GET, "/.well-known/jwks.json", None, None)
+            .await
+            .ok();
+        assert_eq!(trust["jwks"], keys);
+        Trust::parse(&trust.to_string()).unwrap()
+    }
+}
+
+/// The statement that a proof has, once both are verified; it must be the statement beside it.
+fn verified(answer: &Value, trust: &Trust) -> VerifiedStatement {
+    let report = verify(answer["proof"].as_str().unwrap(), trust).unwrap();
+    assert!(report.is_verified(), "{:?}", report.steps());
+    let statement = trust.keys.verify(answer["statement"].as_str().unwrap()).unwrap();
+    assert_eq!(report.statement(), Some(&statement));
+    statement
+}
+
+fn payload(statement: &VerifiedStatement) -> Value {
+    serde_json::from_slice(statement.payload()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_verify_offline_and_recompute() {
+    let home = home().await;
+    let (world, agent) = (&home.world, &home.agent);
+    home.set_policy(json!({"max_per_call_units": dollars(5)})).await;
+    let paid = world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
+    let blocked = world.authorize(agent, &body_of(world.offer(dollars(6)))).await.body;
+    let settlement = paid["settlement_id"].as_str().unwrap();
+    let own = format!("/x402/settlements/{settlement}/statement");
+    let of_agent = async || world.call(Method::GET, &own, Some(&agent.key), None).await.ok();
+    let early = of_agent().await;
+    assert_eq!((&early["decision"], &early["receipt"]), (&Value::Null, &Value::Null));
+    home.state().await;
+    let hash = world.settle(&paid).await;
+    let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
+    world.complete(agent, settlement, &proof).await.ok();
+    home.state().await;
+    // Later edits change no statement, and another run states nothing again.
+    home.set_policy(json!({"max_per_call_units": dollars(9)})).await;
+    home.state().await;
+
+    let trust = home.trust().await;
+    for (decision, result, reason) in [
+        (&paid, "allow", "x402_authorized"),
+        (&blocked, "block", "amount_exceeds_per_call_limit"),
+    ] {
+        let told = home.statement_of(&decision["transaction_id"]).await;
+        let statement = verified(&told["statement"], &trust);
+        assert_eq!(statement.kind(), Some(StatementKind::Decision));
+        let payload = payload(&statement);
+        assert_eq!(payload["transaction_id"], decision["transaction_id"]);
+        assert_eq!(
+            (&payload["result"], &payload["reason"]),
+            (&json!(result), &json!(reason))
+        );
+        assert_eq!(payload["facts"]["agent_id"], agent.id.to_string());
+        let hashed = json!({
+            "facts": payload["facts"],
+            "inputs": payload["inputs"],
+            "result": payload["result"],
+            "reason": payload["reason"],
+        });
+        assert_eq!(payload["decision_hash"], DocumentHash::of(&hashed).to_string());
+        for (document, hash) in [
+            ("agent", "agent_hash"),
+            ("policy", "policy_hash"),
+            ("service", "service_hash"),
+        ] {
+            let document = &told["inputs"][document];
+            assert_eq!(
+                payload["inputs"][hash],
+                DocumentHash::of(document).to_string(),
+                "{document}"
+            );
+        }
+        assert_eq!(told["inputs"]["policy"]["max_per_call_units"], dollars(5));
+        let path = format!("/decisions/{}/statement", decision["transaction_id"].as_str().unwrap());
+        let lee = world.person(&LEE);
+        world.person_gets(&lee, &path).await.refused(404, "not_found");
+    }
+    let told = of_agent().await;
+    let decision = home.statement_of(&paid["transaction_id"]).await;
+    assert_eq!(told["decision"], decision["statement"]);
+    let receipt = payload(&verified(&told["receipt"], &trust));
+    assert_eq!(receipt["settlement"]["tx_hash"], hash);
+    assert_eq!(receipt["settlement"]["amount_units"], 1_000);
+    assert_eq!(receipt["settlement"]["pay_to"], world.stack.providers.pay_to);
+    let other = world.agent_of(&home.kim, "another").await;
+    world
+        .call(Method::GET, &own, Some(&other.key), None)
+        .await
+        .refused(404, "not_found");
+    // Two decisions and one receipt.
+    let indexes = [
+        &told["decision"],
+        &told["receipt"],
+        &home.statement_of(&blocked["transaction_id"]).await["statement"],
+    ];
+    let mut indexes: Vec<u64> = indexes.iter().map(|found| found["index"].as_u64().unwrap()).collect();
+    indexes.sort_unstable();
+    assert_eq!(indexes, [0, 1, 2]);
+}
