@@ -17,7 +17,8 @@ use crate::ui::datetime::relative;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{
-    Paginated, columns, filter_problem, filter_select, nothing_shown, page_number, page_text, paging, search_field,
+    Column, Paginated, columns, filter_problem, filter_select, filters, nothing_shown, page_number, page_text, paging,
+    search_field,
 };
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -35,6 +36,8 @@ pub(crate) use crate::agents::spend::nearest;
 pub(crate) const CARDS: usize = 12;
 /// The path of the page.
 pub(crate) const PATH: &str = "/dashboard/agents";
+/// The path of "Freeze all".
+pub(crate) const FREEZE_ALL: &str = "/dashboard/freeze-all";
 /// The maximum number of rows on a page.
 const ROWS: u32 = 25;
 
@@ -116,12 +119,30 @@ impl FleetView {
         crate::address::address(path, self.parameters())
     }
 
-    /// The view that begins at this position.
-    pub(crate) fn at(place: AgentPlace) -> Self {
+    /// The agents with the label of this view, or all, that begin at this position.
+    pub(crate) fn rest(&self, place: AgentPlace) -> Self {
+        let all = self.label().cloned().map(Self::of_label).unwrap_or_default();
         Self {
             from: Some(place),
+            ..all
+        }
+    }
+
+    /// The view of the agents with this label.
+    pub(crate) fn of_label(label: LabelFilter) -> Self {
+        let filter = AgentFilter {
+            label: Some(label),
+            ..AgentFilter::default()
+        };
+        Self {
+            filter,
             ..Self::default()
         }
+    }
+
+    /// The label that the agents of the view have.
+    pub(crate) const fn label(&self) -> Option<&LabelFilter> {
+        self.filter.label.as_ref()
     }
 
     /// The position at which the view begins.
@@ -233,7 +254,7 @@ pub(crate) fn page(layout: &Layout, view: &FleetView, fleet: Option<&Fleet>, rep
         &html! {
             h1 { "Agents" }
             @if let Some(report) = report { (report.message(layout, view)) }
-            (filters(view))
+            (fleet_filters(view, layout.problem.is_some()))
             @match fleet {
                 Some(fleet) => (section(layout, fleet)),
                 None => (nothing_shown()),
@@ -243,31 +264,35 @@ pub(crate) fn page(layout: &Layout, view: &FleetView, fleet: Option<&Fleet>, rep
     (status, page).into_response()
 }
 
-fn filters(view: &FleetView) -> Markup {
+fn fleet_filters(view: &FleetView, open: bool) -> Markup {
     let filter = &view.filter;
     let states = [AgentStatus::Active, AgentStatus::Frozen].into_iter();
     let states = states.map(|status| {
         let name = status.name();
         (name.to_owned(), html! { (name) }, filter.status == Some(status))
     });
+    let fields = html! {
+        (search_field("agents", "Name or ID", &filter.text))
+        (label_field(filter.label.as_ref()))
+        (filter_select("status", "status", "State", "All states", states))
+        div.field {
+            label for="filter-sort" { "Order" }
+            select id="filter-sort" name="sort" {
+                @for order in Order::ALL { option value=(order.name()) selected[order == view.order] { (order.label()) } }
+            }
+        }
+        label.check { input type="checkbox" name="archived" value="true" checked[filter.archived]; " Archived" }
+    };
+    filters(PATH, open, view.is_filtered().then_some(PATH), &fields)
+}
+
+/// The filter by label.
+pub(crate) fn label_field(label: Option<&LabelFilter>) -> Markup {
     html! {
-        form.filters method="get" action=(PATH) role="search" {
-            (search_field("agents", "Name or ID", &filter.text))
-            div.field {
-                label for="filter-label" { "Label" }
-                input id="filter-label" type="text" name="label" value=[filter.label.as_ref()] maxlength="91"
-                    placeholder="team=search" autocomplete="off" spellcheck="false";
-            }
-            (filter_select("status", "status", "State", "All states", states))
-            div.field {
-                label for="filter-sort" { "Order" }
-                select id="filter-sort" name="sort" {
-                    @for order in Order::ALL { option value=(order.name()) selected[order == view.order] { (order.label()) } }
-                }
-            }
-            label.check { input type="checkbox" name="archived" value="true" checked[filter.archived]; " Archived" }
-            button type="submit" { "Show" }
-            @if view.is_filtered() { a href=(PATH) { "Clear" } }
+        div.field {
+            label for="filter-label" { "Label" }
+            input id="filter-label" type="text" name="label" value=[label] maxlength="91"
+                placeholder="team=search" autocomplete="off" spellcheck="false";
         }
     }
 }
@@ -288,10 +313,10 @@ pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
             }
         } @else {
             (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
-                (buttons(view.filter.archived))
-                table.list {
+                (buttons(view))
+                table.list.fleet {
                     caption.sr { "Agents" }
-                    (columns(&["Agent", "Labels", "State", "Created", "Action"]))
+                    (columns(&["Agent", "Labels", "State", "Created", "Action"].map(Column::Text)))
                     tbody {
                         @for owned in &fleet.rows { (row(layout, owned.agent(), fleet.freezes.contains_key(&owned.agent().id))) }
                     }
@@ -304,18 +329,21 @@ pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
 
 /// The buttons for the selected agents. The first is what Enter in a checkbox activates, so it changes nothing by
 /// itself.
-fn buttons(archived: bool) -> Markup {
+fn buttons(view: &FleetView) -> Markup {
     let button = |act: &str, text: &str| html! { button type="submit" name="act" value=(act) { (text) } };
     html! {
         div.row-actions role="group" aria-labelledby="selected" {
             span.check id="selected" { "Selected agents:" }
             (button("label", "Label…"))
-            @if archived {
+            @if view.filter.archived {
                 (button("restore", "Restore"))
             } @else {
                 (button("freeze", "Freeze"))
                 (button("unfreeze", "Unfreeze"))
                 (button("archive", "Archive"))
+                @if let Some(label) = view.label() {
+                    a href=(FleetView::of_label(label.clone()).address(FREEZE_ALL)) { "Freeze all with " (label) }
+                }
             }
         }
     }
@@ -357,8 +385,7 @@ pub(crate) fn label_chips(agent: &Agent) -> Markup {
         @if agent.labels.is_empty() { span.muted { "none" } }
         @for (key, value) in agent.labels.iter() {
             @let label = LabelFilter { key: key.clone(), value: Some(value.clone()) };
-            @let view = FleetView { filter: AgentFilter { label: Some(label.clone()), ..AgentFilter::default() }, ..FleetView::default() };
-            a.chip href=(view.address(PATH)) { (label) } " "
+            a.chip href=(FleetView::of_label(label.clone()).address(PATH)) { (label) } " "
         }
     }
 }
@@ -394,7 +421,7 @@ pub(crate) struct Report {
     unchanged: usize,
     failed: usize,
     /// The agents that were frozen, to be unfrozen by "Undo".
-    frozen: Vec<AgentId>,
+    pub(crate) frozen: Vec<AgentId>,
 }
 
 /// The acts that a report names.

@@ -1,13 +1,16 @@
 //! The forms of the table of agents: acts on the selected agents or on one row, and "Freeze all".
 
 use crate::agents::bulk::{BulkAct, BulkTarget, MOST_AGENTS};
-use crate::agents::fleet::{self, Done, Fleet, FleetView, PATH, Report};
+use crate::agents::fleet::{self, Done, FREEZE_ALL, Fleet, FleetView, PATH, Report, label_field};
+use crate::agents::listing::{AgentFilter, MOST_READ};
+use crate::caller::Caller;
 use crate::redirect::see_other;
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
 use crate::ui::count::counted;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::{Layout, NavItem};
+use crate::ui::list::{filter_problem, nothing_shown};
 use axum::{
     extract::State,
     http::{HeaderValue, StatusCode, Uri, header},
@@ -16,14 +19,13 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{AgentId, LabelFilter, LabelKey, LabelValue, Labels, Result};
+use purser_store::AgentOrder;
 use std::sync::Arc;
 
 /// The maximum number of agents that "Freeze all" counts.
 const MOST_COUNTED: usize = 1_000;
 /// The number of redirects after which "Freeze all" asks to continue. Browsers follow twenty.
 const MOST_STEPS: u32 = 15;
-/// The path of "Freeze all".
-const FREEZE_ALL: &str = "/dashboard/freeze-all";
 
 /// `GET` of a path to which the table's forms are posted: redirects to the table.
 pub(crate) async fn back() -> Response {
@@ -130,52 +132,93 @@ fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
     )
 }
 
-/// `GET /dashboard/freeze-all`: the confirmation. With the report of an interrupted run, it offers to continue.
+/// `GET /dashboard/freeze-all`: the confirmation, for all agents or for those with a label. With the report of an
+/// interrupted run, it offers to continue.
 pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::of(&session, people.now());
-    let most = MOST_COUNTED.saturating_add(1);
-    let ids = people
-        .ledger
-        .ids_of_agents(session.person.id.as_str(), Some(most))
-        .await?;
-    let agents = if ids.len() > MOST_COUNTED {
-        format!("more than {MOST_COUNTED} agents")
-    } else {
-        counted(ids.len(), "agent")
-    };
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::of(&mut query), Report::of(&mut query));
     let so_far = report.filter(|report| report.count() > 0);
+    let layout = Layout {
+        problem: filter_problem(query),
+        ..Layout::of(&session, people.now())
+    };
+    if layout.problem.is_some() {
+        let page = confirmation(&layout, &view, &nothing_shown());
+        return Ok((StatusCode::BAD_REQUEST, page).into_response());
+    }
+    let agents = what_to_freeze(&people, &session.person, view.label()).await?;
     let action = crate::address::address(FREEZE_ALL, step(&view, so_far.as_ref(), 0));
-    Ok(layout
-        .page(
-            "Freeze all agents",
-            NavItem::Agents,
-            &html! {
-                p.crumb { a href=(PATH) { "Agents" } }
-                h1 { "Freeze all agents" }
-                @if let Some(report) = &so_far {
-                    div.message.warn role="status" {
-                        p { strong { "Not done yet." } " " (counted(report.count(), "agent")) " so far: continue with the rest." }
+    let content = html! {
+        @if let Some(report) = &so_far {
+            div.message.warn role="status" {
+                p { strong { "Not done yet." } " " (counted(report.count(), "agent")) " so far: continue with the rest." }
+            }
+        }
+        section.card aria-label="Freeze all agents" {
+            p {
+                "You own " (agents) ". Every payment of each is refused, including approved ones, until you unfreeze it. "
+                "Agents that are frozen already, or archived, stay so."
+            }
+            (layout.form(&action, &html! {
+                button.danger type="submit" {
+                    @match (&so_far, view.label()) {
+                        (Some(_), _) => "Continue",
+                        (None, Some(label)) => { "Freeze all with " (label) },
+                        (None, None) => { "Freeze " (agents) },
                     }
                 }
-                section.card aria-label="Freeze all agents" {
-                    p {
-                        "You own " (agents) ". Every payment of each is refused, including approved ones, until you unfreeze it. "
-                        "Agents that are frozen already, or archived, stay so."
-                    }
-                    (layout.form(&action, &html! {
-                        button.danger type="submit" { @if so_far.is_some() { "Continue" } @else { "Freeze " (agents) } }
-                    }))
-                }
-            },
-        )
-        .into_response())
+            }))
+        }
+    };
+    Ok(confirmation(&layout, &view, &content).into_response())
+}
+
+fn confirmation(layout: &Layout, view: &FleetView, content: &Markup) -> Markup {
+    layout.page(
+        "Freeze all agents",
+        NavItem::Agents,
+        &html! {
+            p.crumb { a href=(PATH) { "Agents" } }
+            h1 { "Freeze all agents" }
+            form.filters method="get" action=(FREEZE_ALL) {
+                (label_field(view.label()))
+                button type="submit" { "Only with this label" }
+                @if view.label().is_some() { a href=(FREEZE_ALL) { "All agents" } }
+            }
+            (content)
+        },
+    )
+}
+
+/// The agents that "Freeze all" is about, in words. They are counted if that takes one read.
+async fn what_to_freeze(people: &People, person: &Caller, label: Option<&LabelFilter>) -> Result<String> {
+    let Some(label) = label else {
+        let most = MOST_COUNTED.saturating_add(1);
+        let ids = people.ledger.ids_of_agents(person.id.as_str(), Some(most)).await?;
+        return Ok(if ids.len() > MOST_COUNTED {
+            format!("more than {MOST_COUNTED} agents")
+        } else {
+            counted(ids.len(), "agent")
+        });
+    };
+    let filter = AgentFilter {
+        label: Some(label.clone()),
+        ..AgentFilter::default()
+    };
+    let page = people
+        .list_agents(person, &filter, AgentOrder::NewestFirst, None, MOST_READ)
+        .await?;
+    let count = counted(page.items.len(), "agent");
+    Ok(match page.next {
+        Some(_) => format!("at least {count} with {label}"),
+        None => format!("{count} with {label}"),
+    })
 }
 
 /// The parameters of a step of "Freeze all".
 fn step(view: &FleetView, report: Option<&Report>, step: u32) -> Vec<(&'static str, Option<String>)> {
     let mut parameters = report.map(Report::parameters).unwrap_or_default();
+    parameters.push(("label", view.label().map(ToString::to_string)));
     parameters.push(("cursor", view.cursor()));
     parameters.push(("step", (step > 0).then(|| step.to_string())));
     parameters
@@ -192,19 +235,36 @@ pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, post
         .integer("step", 0, MOST_STEPS)
         .unwrap_or_default()
         .saturating_add(1);
+    // Without this, an unreadable label would freeze all agents.
+    if let Some(problem) = filter_problem(query) {
+        let layout = Layout {
+            problem: Some(problem),
+            ..Layout::of(&posted.session, people.now())
+        };
+        let page = confirmation(&layout, &view, &nothing_shown());
+        return Ok((StatusCode::BAD_REQUEST, page).into_response());
+    }
     let target = BulkTarget::All {
-        label: None,
+        label: view.label().cloned(),
         from: view.from(),
     };
     let result = people
         .edit_agents(&posted.session.person, target, &BulkAct::Freeze)
         .await?;
-    let mut report = report.unwrap_or_else(|| Report::new(Done::Frozen, &[]));
-    report.add(&result.outcomes);
-    let Some(next) = result.next else {
-        return Ok(see_other(&report.address(&FleetView::default())));
+    let mut report = match report {
+        Some(mut report) => {
+            report.add(&result.outcomes);
+            report
+        }
+        None => Report::new(Done::Frozen, &result.outcomes),
     };
-    let address = |steps| crate::address::address(FREEZE_ALL, step(&FleetView::at(next), Some(&report), steps));
+    let Some(next) = result.next else {
+        let frozen = view.label().cloned().map(FleetView::of_label);
+        return Ok(see_other(&report.address(&frozen.unwrap_or_default())));
+    };
+    // What took several steps is undone from the table, by the same label.
+    report.frozen = Vec::new();
+    let address = |steps| crate::address::address(FREEZE_ALL, step(&view.rest(next), Some(&report), steps));
     if steps >= MOST_STEPS {
         return Ok(see_other(&address(0)));
     }

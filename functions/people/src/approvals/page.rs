@@ -199,7 +199,7 @@ fn by_agent(view: View, waiting: &Waiting) -> Markup {
     });
     html! {
         @if waiting.agents.len() > 1 || view.agent.is_some() {
-            form.filters method="get" action=(paths::APPROVALS) role="search" {
+            form.filters method="get" action=(paths::APPROVALS) role="search" aria-label="Filters" {
                 (filter_select("agent", "agent_id", "Agent", "All agents", options))
                 button type="submit" { "Show" }
                 @if view.agent.is_some() { a href=(paths::APPROVALS) { "Clear" } }

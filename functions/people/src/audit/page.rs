@@ -169,7 +169,7 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
 fn filters(log: &Log<'_>) -> Markup {
     let filter = log.filter;
     html! {
-        form.filters method="get" action=(PAGE) role="search" {
+        form.filters method="get" action=(PAGE) role="search" aria-label="Filters" {
             (agent_field("Agent", log.agents, filter.agent))
             (filter_select("kind", "kind", "Action", "All actions", of_people().map(|kind| {
                 (kind.name().to_owned(), html! { (words(kind)) }, filter.kind == Some(kind))

@@ -10,7 +10,7 @@ use crate::state::People;
 use crate::ui::datetime::exact;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{date_fields, filter_problem, filter_select, nothing_shown, paging, text_field};
+use crate::ui::list::{date_fields, filter_problem, filter_select, filters, nothing_shown, paging, text_field};
 use axum::{
     extract::State,
     http::{StatusCode, Uri},
@@ -177,7 +177,7 @@ fn list_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
                 p { "The payments that your agents were authorized to make, their state on the chain, and payouts to you." }
             }
             (behind(shown.complete_until))
-            (filters(shown))
+            (list_filters(shown, layout.problem.is_some()))
             @if layout.problem.is_some() { (nothing_shown()) }
             @else if shown.page.items.is_empty() { p.empty { (nothing(shown)) } }
             @else { (row::table(layout, &format!("{}, newest first", list.title()), &shown.page.items, shown.catalog)) }
@@ -207,36 +207,34 @@ fn nothing(shown: &Shown<'_>) -> &'static str {
     }
 }
 
-fn filters(shown: &Shown<'_>) -> Markup {
+fn list_filters(shown: &Shown<'_>, open: bool) -> Markup {
     let (list, filter) = (shown.list, &shown.filter);
     let amount = |amount: Option<Amount>| amount.map(Amount::to_usdc).unwrap_or_default();
-    html! {
-        form.filters method="get" action=(list.path()) role="search" {
-            @if let Some(agent) = filter.agent { input type="hidden" name="agent_id" value=(agent); }
-            @else { (text_field("agent", "agent", "Agent’s name", filter.name.as_deref().unwrap_or_default())) }
-            (text_field("label", "label", "Label", &filter.label.as_ref().map(ToString::to_string).unwrap_or_default()))
-            @if list == JournalList::Decisions {
-                (filter_select("result", "result", "Outcome", "All outcomes", DecisionResult::ALL.iter().map(|result| {
-                    (result.name().to_owned(), html! { (labels::outcome(*result)) }, filter.result == Some(*result))
-                })))
-            }
-            (filter_select("status", "status", "State", "All states", ReceiptStatus::ALL.iter().map(|status| {
-                (status.name().to_owned(), html! { (state_label(*status)) }, filter.status == Some(*status))
+    let is_filtered = *filter != JournalFilter::default();
+    let fields = html! {
+        @if let Some(agent) = filter.agent { input type="hidden" name="agent_id" value=(agent); }
+        @else { (text_field("agent", "agent", "Agent’s name", filter.name.as_deref().unwrap_or_default())) }
+        (text_field("label", "label", "Label", &filter.label.as_ref().map(ToString::to_string).unwrap_or_default()))
+        @if list == JournalList::Decisions {
+            (filter_select("result", "result", "Outcome", "All outcomes", DecisionResult::ALL.iter().map(|result| {
+                (result.name().to_owned(), html! { (labels::outcome(*result)) }, filter.result == Some(*result))
             })))
-            (filter_select("service", "service_id", "Service", "All services", shown.catalog.services().iter().map(|service| {
-                (service.id.to_string(), html! { (service.name) }, filter.service == Some(service.id))
-            })))
-            @if list == JournalList::Decisions && filter.reason.is_some() {
-                (text_field("reason", "reason", "Reason", filter.reason.as_deref().unwrap_or_default()))
-            }
-            @if let Some(pay_to) = filter.pay_to { (text_field("pay-to", "pay_to", "Payee", &pay_to.to_string())) }
-            (text_field("min", "min", "From $", &amount(filter.least)))
-            (text_field("max", "max", "To $", &amount(filter.most)))
-            (date_fields(filter.span.from, filter.span.to))
-            button type="submit" { "Show" }
-            @if *filter != JournalFilter::default() { a href=(list.path()) { "Clear" } }
         }
-    }
+        (filter_select("status", "status", "State", "All states", ReceiptStatus::ALL.iter().map(|status| {
+            (status.name().to_owned(), html! { (state_label(*status)) }, filter.status == Some(*status))
+        })))
+        (filter_select("service", "service_id", "Service", "All services", shown.catalog.services().iter().map(|service| {
+            (service.id.to_string(), html! { (service.name) }, filter.service == Some(service.id))
+        })))
+        @if list == JournalList::Decisions && filter.reason.is_some() {
+            (text_field("reason", "reason", "Reason", filter.reason.as_deref().unwrap_or_default()))
+        }
+        @if let Some(pay_to) = filter.pay_to { (text_field("pay-to", "pay_to", "Payee", &pay_to.to_string())) }
+        (text_field("min", "min", "From $", &amount(filter.least)))
+        (text_field("max", "max", "To $", &amount(filter.most)))
+        (date_fields(filter.span.from, filter.span.to))
+    };
+    filters(list.path(), open, is_filtered.then_some(list.path()), &fields)
 }
 
 const fn state_label(status: ReceiptStatus) -> &'static str {

@@ -3,6 +3,7 @@
 use crate::ui::datetime::{exact, relative};
 use crate::ui::labels;
 use crate::ui::layout::Layout;
+use crate::ui::list::Column::{Number, Text};
 use crate::ui::list::columns;
 use crate::ui::money::{dollars, money};
 use crate::ui::paths;
@@ -13,9 +14,9 @@ use purser_domain::{Catalog, DecisionResult, JournalEntry, RefusalEntry, Settlem
 /// A table of entries, with a link to the details of each.
 pub(crate) fn table(layout: &Layout, caption: &str, entries: &[JournalEntry], catalog: &Catalog) -> Markup {
     html! {
-        table.list {
+        table.list.entries {
             caption.sr { (caption) }
-            (columns(&["Time", "Agent", "For", "Amount", "Outcome", "Details"]))
+            (columns(&[Text("Time"), Text("Agent"), Text("For"), Number("Amount"), Text("Outcome"), Text("Details")]))
             tbody { @for entry in entries { (row(layout, entry, catalog)) } }
         }
     }

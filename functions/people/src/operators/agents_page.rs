@@ -128,7 +128,7 @@ async fn render(people: &People, layout: &Layout, searched: &str) -> Result<Mark
         }
     };
     let content = html! {
-        form.filters method="get" action=(AGENTS) role="search" {
+        form.filters method="get" action=(AGENTS) role="search" aria-label="Filters" {
             (search_field("agents", "ID of the agent", searched))
             button type="submit" { "Show" }
         }

@@ -6,7 +6,7 @@ use crate::sessions::session::OperatorSession;
 use crate::state::People;
 use crate::ui::count::counted;
 use crate::ui::layout::Layout;
-use crate::ui::list::{Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
+use crate::ui::list::{Column, Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
@@ -96,7 +96,7 @@ pub(crate) async fn show(
         code { "PUT /internal/services/{id}/trust-status" } "."
     };
     let content = html! {
-        form.filters method="get" action=(CATALOG) role="search" {
+        form.filters method="get" action=(CATALOG) role="search" aria-label="Filters" {
             (search_field("services", "Name, id, endpoint or payee", &view.search))
             (filter_select("trust", "trust_status", "Trust", "All", TrustStatus::ALL.iter().map(|trust| {
                 (trust.name().to_owned(), html! { (trust.name()) }, view.trust == Some(*trust))
@@ -129,7 +129,7 @@ fn row(layout: &Layout, service: &Service, network: Network) -> Markup {
                 summary { "Payees and prices" }
                 table.list {
                     caption.sr { "Operations of " (service.name) }
-                    (columns(&["Operation", "Pays", "Last probe"]))
+                    (columns(&["Operation", "Pays", "Last probe"].map(Column::Text)))
                     tbody { @for operation in &service.operations { (operation_row(layout, operation, network)) } }
                 }
             }

@@ -6,7 +6,7 @@ use crate::sessions::session::OperatorSession;
 use crate::state::People;
 use crate::ui::datetime::both;
 use crate::ui::layout::Layout;
-use crate::ui::list::{Paginated, columns, page_number, page_text};
+use crate::ui::list::{Column, Paginated, columns, page_number, page_text};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
@@ -54,7 +54,7 @@ pub(crate) async fn show(
         @if changes.rows.is_empty() { p.empty { "No change waits." } } @else {
             table.list {
                 caption.sr { "Pending changes, in the order in which they take effect" }
-                (columns(&["Operation", "From", "Pays now", "Will pay", "Asked by"]))
+                (columns(&["Operation", "From", "Pays now", "Will pay", "Asked by"].map(Column::Text)))
                 tbody { @for change in &changes.rows { (row(&layout, change, people.network)) } }
             }
         }
@@ -63,7 +63,7 @@ pub(crate) async fn show(
         @if asked.rows.is_empty() { p.empty { "Every provider asks for what the catalog lists." } } @else {
             table.list {
                 caption.sr { "Operations whose providers ask for another payment" }
-                (columns(&["Operation", "Pays now", "The provider asks for", "Since"]))
+                (columns(&["Operation", "Pays now", "The provider asks for", "Since"].map(Column::Text)))
                 tbody { @for asked in &asked.rows { (asked_row(&layout, asked, people.network)) } }
             }
         }

@@ -9,7 +9,7 @@ use crate::state::People;
 use crate::ui::datetime::both;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
-use crate::ui::list::columns;
+use crate::ui::list::{Column, columns};
 use crate::ui::notice::Notice;
 use axum::{extract::State, http::Uri, response::IntoResponse as _, response::Response};
 use maud::{Markup, html};
@@ -118,17 +118,16 @@ async fn render(people: &People, layout: &Layout) -> Result<Markup> {
         }
         (Freezes::MOST) " is the maximum number of frozen agents, and also of frozen owners."
     };
-    let names: &[&str] = if acts {
-        &["Frozen", "Since", "By", "Why", "End"]
-    } else {
-        &["Frozen", "Since", "By", "Why"]
-    };
+    let mut names = ["Frozen", "Since", "By", "Why"].map(Column::Text).to_vec();
+    if acts {
+        names.push(Column::Text("End"));
+    }
     let content = html! {
         @if acts { (freeze_form(layout)) }
         @if freezes.is_empty() { p.empty { "No operator has frozen anything. Agents that their owners froze are not listed here." } } @else {
             table.list {
                 caption.sr { "Freezes: that of the deployment, then newest first" }
-                (columns(names))
+                (columns(&names))
                 tbody { @for (number, freeze) in freezes.iter().enumerate() { (row(layout, freeze, acts.then_some(number))) } }
             }
         }

@@ -136,7 +136,7 @@ fn catalog_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
         &html! {
             h1 { "Catalog" }
             p { "The services that agents can pay for. On the page of an agent, you choose its services and their limits." }
-            form.filters method="get" action=(PAGE) role="search" {
+            form.filters method="get" action=(PAGE) role="search" aria-label="Filters" {
                 (search_field("services", "Service or operation", &view.search))
                 (filter_select("category", "category", "Category", "All categories", Category::ALL.iter().map(|category| {
                     (category.name().to_owned(), html! { (category.name()) }, view.category == Some(*category))

@@ -117,7 +117,7 @@ impl Layout {
                     div.bar-inner {
                         (brand())
                         (self.navigation(here))
-                        form.search method="get" action="/dashboard/search" role="search" {
+                        form.search method="get" action="/dashboard/search" role="search" aria-label="Everything" {
                             label.sr for="search" { "Search ids, transactions, payees, hosts and agents" }
                             input id="search" type="search" name="q" maxlength="100" placeholder="Search" autocomplete="off" spellcheck="false";
                         }

@@ -75,9 +75,44 @@ pub(crate) fn page_text(page: usize) -> Option<String> {
     (page > 0).then(|| page.saturating_add(1).to_string())
 }
 
+/// The heading of a column. That of numbers is aligned to the right, as they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Column<'a> {
+    Text(&'a str),
+    Number(&'a str),
+}
+
 /// The column headings of a table.
-pub(crate) fn columns(names: &[&str]) -> Markup {
-    html! { thead { tr { @for name in names { th scope="col" { (name) } } } } }
+pub(crate) fn columns(columns: &[Column<'_>]) -> Markup {
+    html! {
+        thead {
+            tr {
+                @for column in columns {
+                    @match column {
+                        Column::Text(name) => th scope="col" { (name) },
+                        Column::Number(name) => th.num scope="col" { (name) },
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The form of a list's filters. On a narrow screen it is folded, so that the rows are in sight; it is `open` if a filter
+/// is invalid. `clear` is the URL without filters, if any is set.
+pub(crate) fn filters(action: &str, open: bool, clear: Option<&str>, fields: &Markup) -> Markup {
+    html! {
+        form.filters method="get" action=(action) role="search" aria-label="Filters" {
+            details.narrow-fold open[open] {
+                summary.button { "Filters" @if clear.is_some() { " " span.chip { "on" } } }
+                div.fields {
+                    (fields)
+                    button type="submit" { "Show" }
+                    @if let Some(clear) = clear { a href=(clear) { "Clear" } }
+                }
+            }
+        }
+    }
 }
 
 /// The search field of a list.

@@ -6,6 +6,7 @@ use crate::journal::filter::JournalFilter;
 use crate::ui::bar::{HIGH, share};
 use crate::ui::chart::chart;
 use crate::ui::labels;
+use crate::ui::list::Column::{Number, Text};
 use crate::ui::list::columns;
 use crate::ui::money::money;
 use crate::usage::spending::{Period, Spending};
@@ -47,9 +48,12 @@ fn nothing(shown: &[AgentSpend]) -> Markup {
 
 fn totals(spending: &Spending) -> Markup {
     html! {
-        table.list {
+        table.list.sums {
             caption.sr { "Spending by period" }
-            (columns(&["Days in UTC", "Settled", "Pending", "Released", "Payments", "Blocked", "Asked for approval"]))
+            (columns(&[
+                Text("Days in UTC"), Number("Settled"), Number("Pending"), Number("Released"), Number("Payments"),
+                Number("Blocked"), Number("Asked for approval"),
+            ]))
             tbody { @for period in Period::ALL { (total(period, spending.of(period))) } }
         }
         p.hint { "Settled: confirmed on chain. Pending: signed and not yet on chain; it settles or is released." }
@@ -72,7 +76,7 @@ fn total(period: Period, sums: UsageTotals) -> Markup {
 
 fn rankings(spending: &Spending, catalog: &Catalog) -> Markup {
     html! {
-        div.cards.two {
+        div.cards.rankings {
             (ranking("By agent", "today", spending.agents_today().into_iter().map(|agent| {
                 (labels::agent(agent.agent, &agent.name), money(agent.sums.authorized))
             })))

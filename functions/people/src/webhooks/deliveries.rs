@@ -4,7 +4,7 @@ use crate::cursor;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout};
-use crate::ui::list::{columns, paging};
+use crate::ui::list::{Column, columns, paging};
 use axum::http::Uri;
 use maud::{Markup, html};
 use purser_api::Query;
@@ -32,7 +32,7 @@ pub(crate) fn section(layout: &Layout, log: &Page<Delivery, Uuid>, is_continued:
             } @else {
                 table.list {
                     caption.sr { "Deliveries, newest event first" }
-                    (columns(&["Event", "State", "Last call", "Calls", "Next", "Again"]))
+                    (columns(&["Event", "State", "Last call", "Calls", "Next", "Again"].map(Column::Text)))
                     tbody { @for delivery in &log.items { (row(layout, delivery, path)) } }
                 }
             }
