@@ -1,17 +1,17 @@
-//! The dashboard in a real browser: Debian's Chromium, driven by `tests/browser/story.mjs`, which writes screenshots of
-//! every page to `target/browser`.
+//! The dashboard in a real browser: Debian's Chromium, driven by `tests/browser/story.mjs` and, over the fleet of
+//! `make demo-fleet`, by `tests/browser/fleet.mjs`. Both write screenshots of the pages to `target/browser`.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::routing::get;
 use axum::{Json, Router};
 use purser_api::Env;
-use purser_local::{DEMO_OWNER, DEMO_STRANGER, MailService, Options, Streaming};
+use purser_local::{DEMO_OWNER, DEMO_STRANGER, FleetSize, MailService, Options, StackFile, Streaming, fill_fleet};
 use purser_testkit::serve;
 use purser_tests::{World, operation_entry, payment_entry, service_entry};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -62,18 +62,50 @@ async fn with_operators_acts(world: &World) {
     world.operator_edits(Method::PUT, &path, &freeze).await.ok();
 }
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The browser's path, if everything that the scripts need is installed.
+fn chromium() -> Option<String> {
+    let env = Env::process();
+    let chromium = env.get("CHROMIUM").unwrap_or(CHROMIUM);
+    let needed = [
+        "tests/browser/node_modules/playwright-core",
+        "tests/browser/node_modules/axe-core",
+        "infra/local/webhooks/node_modules/standardwebhooks",
+    ];
+    if Path::new(chromium).exists() && needed.iter().all(|package| root().join(package).exists()) {
+        return Some(chromium.to_owned());
+    }
+    println!("skipped: there is no {chromium}, or one of {needed:?} is missing; `make setup` installs them");
+    None
+}
+
+/// Runs a script of `tests/browser` until it ends well.
+async fn tell(script: &str, story: &Value, chromium: &str) {
+    let telling = Command::new("node")
+        .arg(root().join("tests/browser").join(script))
+        .env("STORY", story.to_string())
+        .env("CHROMIUM", chromium)
+        .env("SHOTS", root().join("target/browser"))
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .status();
+    let told = tokio::time::timeout(PATIENCE, telling)
+        .await
+        .expect("in time")
+        .expect("node runs");
+    assert!(
+        told.success(),
+        "{script} broke off; a screenshot in target/browser shows where"
+    );
+}
+
 /// The test covers everything from sign-in to the revocation of the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_manages_an_agent_in_a_browser() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let env = Env::process();
-    let chromium = env.get("CHROMIUM").unwrap_or(CHROMIUM);
-    let driver = root.join("tests/browser/node_modules/playwright-core");
-    let verifier = root.join("infra/local/webhooks/node_modules/standardwebhooks");
-    if !Path::new(chromium).exists() || !driver.exists() || !verifier.exists() {
-        println!("skipped: there is no {chromium}, playwright-core or standardwebhooks; `make setup` installs them");
-        return;
-    }
+    let Some(chromium) = chromium() else { return };
     let program = program().await;
     let allowed = program.trim_start_matches("http://").to_owned();
     let world = World::with(Options {
@@ -94,20 +126,33 @@ async fn an_owner_manages_an_agent_in_a_browser() {
         "email": DEMO_OWNER.email,
         "name": DEMO_OWNER.name,
     });
-    let telling = Command::new("node")
-        .arg(root.join("tests/browser/story.mjs"))
-        .env("STORY", story.to_string())
-        .env("CHROMIUM", chromium)
-        .env("SHOTS", root.join("target/browser"))
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .status();
-    let told = tokio::time::timeout(PATIENCE, telling)
+    tell("story.mjs", &story, &chromium).await;
+}
+
+/// Five errands of the owner of the demo fleet, each in at most four clicks from the overview, and axe-core on the pages.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_is_governed_in_a_browser() {
+    let Some(chromium) = chromium() else { return };
+    let world = World::with(Options {
+        streams: Streaming::On,
+        throttle_per_minute: 1_200,
+        ..Options::default()
+    })
+    .await;
+    tokio::spawn(world.stack.telling());
+    let file = StackFile::of(&world.stack);
+    let size = FleetSize {
+        agents: FleetSize::FEWEST_AGENTS,
+        days: 2,
+    };
+    fill_fleet(file.clone(), size, |step| println!("{step}"))
         .await
-        .expect("in time")
-        .expect("node runs");
-    assert!(
-        told.success(),
-        "the story broke off; target/browser/failure.png shows where"
-    );
+        .expect("a fleet");
+    let story = json!({
+        "base_url": file.base_url,
+        "dashboard_url": file.dashboard_url,
+        "name": DEMO_OWNER.name,
+        "token": file.user.token,
+    });
+    tell("fleet.mjs", &story, &chromium).await;
 }

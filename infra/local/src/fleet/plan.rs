@@ -383,7 +383,7 @@ impl Planner<'_> {
 
     /// The end of the last day: approvals that wait, and agents that are near a limit.
     fn end(&mut self, slots: &mut [Slot], day: usize) {
-        for _ in 0..self.size.share(23, 5) {
+        for _ in 0..self.size.share(23, 20) {
             if let Some(purchase) = self.asking() {
                 self.put(slots, SLOTS.saturating_sub(3)..SLOTS, [Act::Ask(purchase)]);
             }
