@@ -4,10 +4,10 @@ use crate::world::{SHARD, TIME, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::Clock;
 use purser_domain::{
-    Agent, AgentStatus, ApprovalId, Day, Event, EventKind, FreezeTarget, NextPricing, OperatorFreeze, OperatorName,
-    OperatorReason, PersonId, Timestamp,
+    Agent, AgentStatus, ApprovalId, ApprovalResolution, Day, Event, EventKind, FreezeTarget, NextPricing,
+    OperatorFreeze, OperatorName, OperatorReason, PersonId, Timestamp,
 };
-use purser_store::{JournalPart, Reminder, ReminderKind};
+use purser_store::{ApprovalDecision, JournalPart, Reminder, ReminderKind, Resolved};
 use purser_testkit::{
     CATALOG, DECISIONS, Fate, Fault, LEDGER, Moment, USAGE, authorize::Answer, invariants::scan, sample,
 };
@@ -166,6 +166,44 @@ async fn an_unreadable_row_is_set_aside() {
             .unwrap();
     }
     world.assert_told_and_folded().await;
+}
+
+/// A request that is rejected after it was approved is withdrawn; one that is rejected while it waits is only decided.
+#[tokio::test]
+async fn withdrawing_an_unused_approval_is_an_event_of_its_own() {
+    let world = World::start().await;
+    let (Answer::Waits(withdrawn), Answer::Waits(rejected)) =
+        (world.pay(150, "withdrawn").await, world.pay(160, "rejected").await)
+    else {
+        panic!()
+    };
+    let (ledger, audit) = (&world.ledger, sample::audit());
+    let ruling = |secs| ApprovalResolution {
+        at: at(secs),
+        by: owner().to_string(),
+        note: None,
+    };
+    for (id, decision) in [
+        (withdrawn, ApprovalDecision::Approve),
+        (rejected, ApprovalDecision::Reject),
+    ] {
+        let decided = ledger.resolve_approval(id, decision, &ruling(40), &audit).await;
+        assert!(matches!(decided.unwrap(), Resolved::Done(_)));
+    }
+    let taken_back = ledger.withdraw_approval(withdrawn, &ruling(50), &audit).await;
+    assert!(matches!(taken_back.unwrap(), Resolved::Done(_)));
+    assert_eq!(world.deliver().await, 0);
+    let told = world.told();
+    let of = |kind| -> Vec<_> {
+        let told = told.iter().filter(|event| event.kind() == kind);
+        told.map(|event| (event.time(), event.data().get_text("approval_id").map(str::to_owned)))
+            .collect()
+    };
+    assert_eq!(of(EventKind::ApprovalDecided).len(), 2);
+    assert_eq!(
+        of(EventKind::ApprovalWithdrawn),
+        [(at(50), Some(withdrawn.to_string()))]
+    );
 }
 
 /// It is published once no payment can be written under the approval.

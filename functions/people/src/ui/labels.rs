@@ -76,6 +76,7 @@ pub(crate) const fn event(kind: EventKind) -> &'static str {
         EventKind::PayoutTakenBack => "Payout reverted",
         EventKind::ApprovalAsked => "Approval requested",
         EventKind::ApprovalDecided => "Approval decided",
+        EventKind::ApprovalWithdrawn => "Approval withdrawn",
         EventKind::ApprovalUsed => "Approval used",
         EventKind::ApprovalExpired => "Approval expired",
         EventKind::AgentCreated => "Agent created",

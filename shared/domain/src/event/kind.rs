@@ -33,6 +33,8 @@ named! {
         ApprovalAsked = "purser.approval.asked.v1",
         /// A person approved or rejected the request.
         ApprovalDecided = "purser.approval.decided.v1",
+        /// A person withdrew an approval that no payment had used: the request is rejected.
+        ApprovalWithdrawn = "purser.approval.withdrawn.v1",
         /// A payment used the approval.
         ApprovalUsed = "purser.approval.used.v1",
         /// The approval was not decided or not used in time.
@@ -220,6 +222,7 @@ impl EventKind {
             | Self::PayoutTakenBack
             | Self::ApprovalAsked
             | Self::ApprovalDecided
+            | Self::ApprovalWithdrawn
             | Self::ApprovalUsed
             | Self::ApprovalExpired
             | Self::AgentCreated
@@ -264,7 +267,7 @@ impl EventKind {
             Self::PayoutConfirmed => &[TRANSFER, PROOF],
             Self::PayoutReleased => &[TRANSFER],
             Self::PayoutTakenBack => &[TAKEN_BACK],
-            Self::ApprovalAsked => &[APPROVAL],
+            Self::ApprovalAsked | Self::ApprovalWithdrawn => &[APPROVAL],
             Self::ApprovalDecided => &[APPROVAL, VERDICT],
             Self::ApprovalUsed => &[APPROVAL, USED],
             Self::ApprovalExpired => &[APPROVAL, UNUSED_AS],

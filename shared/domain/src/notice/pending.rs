@@ -42,7 +42,10 @@ pub fn waiting_key(event: &Event) -> String {
 pub fn closed_key(event: &Event) -> Option<String> {
     let ends = matches!(
         event.kind(),
-        EventKind::ApprovalDecided | EventKind::ApprovalUsed | EventKind::ApprovalExpired
+        EventKind::ApprovalDecided
+            | EventKind::ApprovalWithdrawn
+            | EventKind::ApprovalUsed
+            | EventKind::ApprovalExpired
     );
     ends.then(|| approval_key(event)).flatten()
 }
@@ -102,11 +105,12 @@ pub(crate) mod tests {
         assert_eq!(waiting_key(&asked), key);
         assert_eq!(closed_key(&asked), None);
         let decided = of_approval(EventKind::ApprovalDecided, 1, |data| data.text("status", "approved"));
+        let withdrawn = of_approval(EventKind::ApprovalWithdrawn, 1, |data| data);
         let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
             data.text("settlement_id", Uuid::nil())
         });
         let expired = of_approval(EventKind::ApprovalExpired, 1, |data| data.text("was", "pending"));
-        for end in [decided, used, expired] {
+        for end in [decided, withdrawn, used, expired] {
             assert_eq!(closed_key(&end).as_ref(), Some(&key));
             let key = format!("E#{}#{}", end.time(), end.id());
             assert_eq!(waiting_key(&end), key);

@@ -207,6 +207,9 @@ impl NoticeText<'_> {
             EventKind::ApprovalDecided => {
                 format!("{agent}: the payment of {} was {}.", self.payment(), self.verdict())
             }
+            EventKind::ApprovalWithdrawn => {
+                format!("{agent}: the approval to pay {} was withdrawn.", self.payment())
+            }
             EventKind::ApprovalUsed => format!("{agent} used its approval to pay {}.", self.payment()),
             EventKind::ApprovalExpired => format!("{agent}: the approval to pay {} has expired.", self.payment()),
             EventKind::PaymentAuthorized => format!("{agent} was allowed to pay {}.", self.payment()),

@@ -13,30 +13,30 @@ use purser_domain::{Approval, ApprovalStatus, Duration, EventData, EventId, Even
 const CERTAIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
-    /// The fact that an approval was requested, decided or used.
+    /// The fact that an approval was requested, decided, withdrawn or used.
     pub(crate) fn facts_of_approval(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.listed_approval(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
             return Ok(Vec::new());
         };
         let old = change.old.as_ref().map(read).transpose()?;
-        let is_pending = |old: &Option<Approval>| {
-            let state = old.as_ref().map(|old| &old.resolution);
-            matches!(state, Some(Resolution::Pending))
-        };
+        let was = old.as_ref().map(|old| &old.resolution);
+        let was_pending = matches!(was, Some(Resolution::Pending));
+        let was_approved = matches!(was, Some(Resolution::Approved(_)));
         let told = |kind, at, data| vec![fact(&new, kind, at, data)];
         Ok(match &new.resolution {
             Resolution::Pending if old.is_none() => told(EventKind::ApprovalAsked, new.created_at, data(&new)),
-            Resolution::Approved(ruling) if is_pending(&old) => told(
+            Resolution::Approved(ruling) if was_pending => told(
                 EventKind::ApprovalDecided,
                 ruling.at,
                 data(&new).text("status", "approved"),
             ),
-            Resolution::Rejected(ruling) if is_pending(&old) => told(
+            Resolution::Rejected(ruling) if was_pending => told(
                 EventKind::ApprovalDecided,
                 ruling.at,
                 data(&new).text("status", "rejected"),
             ),
+            Resolution::Rejected(ruling) if was_approved => told(EventKind::ApprovalWithdrawn, ruling.at, data(&new)),
             Resolution::Executed { settlement, .. } if old.is_some_and(|old| old.settlement().is_none()) => {
                 let data = data(&new).text("settlement_id", settlement);
                 told(EventKind::ApprovalUsed, settlement.authorized_at(), data)
