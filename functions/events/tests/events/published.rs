@@ -177,7 +177,7 @@ async fn withdrawing_an_unused_approval_is_an_event_of_its_own() {
     else {
         panic!()
     };
-    let (ledger, audit) = (&world.ledger, sample::audit());
+    let ledger = &world.ledger;
     let ruling = |secs| ApprovalResolution {
         at: at(secs),
         by: owner().to_string(),
@@ -187,9 +187,11 @@ async fn withdrawing_an_unused_approval_is_an_event_of_its_own() {
         (withdrawn, ApprovalDecision::Approve),
         (rejected, ApprovalDecision::Reject),
     ] {
+        let audit = sample::audit();
         let decided = ledger.resolve_approval(id, decision, &ruling(40), &audit).await;
         assert!(matches!(decided.unwrap(), Resolved::Done(_)));
     }
+    let audit = sample::audit();
     let taken_back = ledger.withdraw_approval(withdrawn, &ruling(50), &audit).await;
     assert!(matches!(taken_back.unwrap(), Resolved::Done(_)));
     assert_eq!(world.deliver().await, 0);
