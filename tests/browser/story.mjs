@@ -258,7 +258,7 @@ try {
   await page.getByRole("link", { name: "Catalog" }).click();
   await shoot("catalog");
   await page.getByLabel("Service or operation").fill("weather");
-  await page.getByLabel("Who may").selectOption({ label: "Weather watcher" });
+  await page.getByLabel("Agent’s name").fill("Weather watcher");
   await page.getByRole("button", { name: "Show" }).click();
   await page.waitForURL(/q=weather/);
   await page.getByText("Enabled for: ").first().waitFor();
@@ -544,6 +544,7 @@ try {
   await page.goto(`${story.dashboard_url}/settlements`);
   await page.getByLabel("Agent’s name").fill("weather");
   await page.getByRole("button", { name: "Show" }).click();
+  await page.waitForURL(/agent=weather/);
   await page.locator("table.list tbody tr").first().waitFor();
   await shoot("fleet-settlements");
 

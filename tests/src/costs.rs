@@ -138,11 +138,10 @@ const PAYOUT: Budget = budget(
         &["GetItem"],
     ],
 );
-/// The list of open approvals, which an open page polls every few seconds. It reads the index; the set of possibly open
-/// approvals of each of two agents; the approval; and concurrently its policy and its empty window. Before that the
-/// session is read, and then the person is counted.
+/// The list of open approvals, which an open page polls every few seconds. It reads the index; the approval; its agent;
+/// and concurrently its policy and its empty window. Before that the session is read, and then the person is counted.
 const WAITING: Budget = budget(
-    9,
+    6,
     1,
     &[
         &["GetItem"],

@@ -210,11 +210,12 @@
     offerCopies(within);
   };
 
-  const count = (waiting) => {
+  const count = (waiting, atLeast) => {
     if (!badge) return;
+    const text = atLeast ? `${waiting}+` : `${waiting}`;
     badge.hidden = waiting === 0;
-    badge.querySelector("[data-number]").textContent = waiting;
-    document.title = waiting === 0 ? title : `(${waiting}) ${title}`;
+    badge.querySelector("[data-number]").textContent = text;
+    document.title = waiting === 0 ? title : `(${text}) ${title}`;
   };
 
   // Somebody is about to use this card: it stays where it is.
@@ -246,7 +247,7 @@
     const fresh = new DOMParser().parseFromString(html, "text/html");
     const freshList = fresh.querySelector("[data-waiting]");
     if (!freshList) return;
-    count(Number(freshList.dataset.waiting));
+    count(Number(freshList.dataset.waiting), "atLeast" in freshList.dataset);
     const list = live?.querySelector("[data-waiting]");
     if (!list) return;
 
@@ -333,7 +334,7 @@
     if (badge.dataset.waitingCount === undefined) {
       poll();
     } else {
-      count(Number(badge.dataset.waitingCount));
+      count(Number(badge.dataset.waitingCount), "atLeast" in badge.dataset);
       again();
     }
     document.addEventListener("visibilitychange", () => {

@@ -190,7 +190,7 @@ async fn a_flooding_agent_hides_no_other_approvals() {
     }
     let html = page(&only).await;
     assert_eq!(html.matches("data-approval=").count(), 1);
-    assert!(html.contains("quiet one (1 waiting)") && html.contains("errand runner (20 waiting)"));
+    assert!(html.contains("value=\"quiet one\""), "{html}");
 }
 
 /// Two people share one account, each with their own session.

@@ -32,8 +32,6 @@ use std::sync::Arc;
 
 pub(crate) use crate::agents::spend::nearest;
 
-/// The maximum number of agents whose services the catalog page shows.
-pub(crate) const CARDS: usize = 12;
 /// The path of the page.
 pub(crate) const PATH: &str = "/dashboard/agents";
 /// The path of "Freeze all".

@@ -4,6 +4,7 @@ pub(crate) mod actions;
 pub(crate) mod api;
 pub(crate) mod bulk;
 pub(crate) mod bulk_api;
+pub(crate) mod choice;
 pub(crate) mod contents;
 pub(crate) mod fleet;
 pub(crate) mod fleet_actions;

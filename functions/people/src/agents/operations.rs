@@ -23,19 +23,6 @@ purser_api::body! {
     }
 }
 
-/// The maximum number of agents of which all are read together: their lists are merged, with one query for each agent
-/// and page. With more agents, a person chooses one agent for the lists.
-pub(crate) const FEW: usize = 25;
-
-/// The agents from which a person can choose one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Agents {
-    /// The agents that were read: all, oldest first; if they are many, only the chosen one.
-    pub(crate) known: Vec<Owned>,
-    /// Whether the person has more than [`FEW`] agents.
-    pub(crate) are_many: bool,
-}
-
 impl AgentEdit {
     /// The edit that changes nothing.
     pub(crate) const NONE: Self = Self {
@@ -50,25 +37,6 @@ impl AgentEdit {
 pub(crate) const ARCHIVED: &str = "must be `frozen`, because the agent is archived; restore it first";
 
 impl People {
-    /// The agents from which the person can choose one. An agent that is already `chosen` must be theirs.
-    pub(crate) async fn agents_to_choose(&self, person: &Caller, chosen: Option<AgentId>) -> Result<Agents> {
-        let most = FEW.saturating_add(1);
-        let ids = self.ledger.ids_of_agents(person.id.as_str(), Some(most)).await?;
-        let are_many = ids.len() > FEW;
-        let mut known = if are_many {
-            Vec::new()
-        } else {
-            self.own_agents(person, ids).await?
-        };
-        known.sort_by_key(|owned| (owned.agent().created_at, owned.agent().id));
-        if let Some(id) = chosen
-            && !known.iter().any(|owned| owned.agent().id == id)
-        {
-            known.push(self.own_agent(person, id).await?);
-        }
-        Ok(Agents { known, are_many })
-    }
-
     /// The agents with these ids that belong to the person, in any order.
     pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents(ids).await?.into_iter();

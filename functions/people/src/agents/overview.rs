@@ -142,7 +142,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
         }
     });
     let layout = Layout {
-        waiting: Some(waiting.count()),
+        waiting: Some(waiting.count),
         ..layout
     };
     let overview = Overview {

@@ -113,6 +113,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     li { a href="#wallet" { "Wallet" } }
                     li { a href="#payouts" { "Payouts" } }
                     li { a href=(format!("/dashboard/decisions?agent_id={}", agent.id)) { "Its decisions" } }
+                    li { a href=(format!("/dashboard/audit-log?agent_id={}", agent.id)) { "Its log" } }
                 }
             }
             (services::section::section(layout, page, &path))

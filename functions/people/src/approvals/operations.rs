@@ -1,6 +1,5 @@
 //! Approvals: payments that agents ask a person to approve, the facts needed to decide, and the decision.
 
-use crate::agents::operations::FEW;
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::several::several;
@@ -10,8 +9,9 @@ use purser_domain::{
     Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, Timestamp, WindowScope,
 };
 use purser_store::{ApprovalDecision, ApprovalPlace, AuditEntry, Resolved};
-use purser_store::{Filter, Page, PageRequest, READS, page};
+use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, page_of};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use tracing::warn;
 
@@ -131,40 +131,40 @@ pub(crate) struct ApprovalFilter {
     pub(crate) decided: bool,
 }
 
-/// The approvals that are waiting for a person's decision.
+/// The approvals that are waiting for a person's decision: a page of them, and how many wait in all.
 ///
-/// For a person with up to [`FEW`] agents, the open approvals of each agent are read, so that one agent's approvals
-/// can't hide those of another. For a person with more agents, all approvals requested within an approval's lifetime
-/// are read. This hides none either, and does not read agents without an approval.
+/// Only approvals requested within an approval's lifetime are read, from the newest on, and no more than a page takes.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     /// A page of the approvals, oldest first.
     pub(crate) items: Vec<ApprovalContext>,
-    /// The cursor of the next page.
+    /// The cursor of the next page, which has older approvals.
     pub(crate) next: Option<ApprovalPlace>,
-    /// The number of open approvals of each agent that has any, over all pages.
-    pub(crate) counts: BTreeMap<AgentId, usize>,
-    /// All agents of the person, oldest first; if they are many, only the agents of the page's approvals.
-    pub(crate) agents: Vec<Arc<Owned>>,
-}
-
-/// All pending approvals of a person.
-struct Pending {
-    approvals: Vec<Approval>,
-    /// All agents of the person; none if they are many.
-    agents: Vec<Agent>,
-    are_many: bool,
-}
-
-impl Waiting {
     /// The number of open approvals of all agents.
-    pub(crate) fn count(&self) -> usize {
-        self.counts.values().fold(0, |count, more| count.saturating_add(*more))
-    }
+    pub(crate) count: WaitingCount,
+}
 
-    /// The number of open approvals of one agent.
-    pub(crate) fn count_of(&self, agent: AgentId) -> usize {
-        self.counts.get(&agent).copied().unwrap_or(0)
+/// The number of a person's pending approvals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaitingCount {
+    /// The number of those that were counted.
+    pub(crate) number: usize,
+    /// Whether there may be more.
+    pub(crate) is_more: bool,
+}
+
+impl WaitingCount {
+    fn of(page: &Page<Approval, ApprovalPlace>) -> Self {
+        Self {
+            number: page.items.len(),
+            is_more: page.next.is_some(),
+        }
+    }
+}
+
+impl fmt::Display for WaitingCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.number, if self.is_more { "+" } else { "" })
     }
 }
 
@@ -213,84 +213,84 @@ impl People {
             self.ledger.approvals_of(person.id.as_str(), before, count)
         };
         let filtered = filter != ApprovalFilter::default();
-        let page = page(slice, READS, filtered.then_some(keep), ApprovalPlace::of, read).await?;
+        // A filtered page reads up to four times its length.
+        let reads = (4, slice.limit.saturating_add(1).min(READ_AT_ONCE));
+        let page = page_of(slice, reads, filtered.then_some(keep), ApprovalPlace::of, read).await?;
         Ok(Page {
             items: self.contexts(person, page.items).await?,
             next: page.next,
         })
     }
 
-    /// The person's pending approvals, and their agents unless they are many.
-    async fn pending(&self, person: &Caller) -> Result<Pending> {
+    /// A page of the person's pending approvals, of all their agents or of one, newest first: those before a position,
+    /// or the newest. It can have fewer approvals than a page has, and still be followed by another.
+    async fn pending(
+        &self,
+        person: &Caller,
+        only: Option<AgentId>,
+        before: Option<ApprovalPlace>,
+    ) -> Result<Page<Approval, ApprovalPlace>> {
+        /// The numbers of approvals that are read one after the other, decided ones included: at most 50 for a page. Few
+        /// approvals wait, and the first read often shows that the others are older.
+        const READS: [u8; 3] = [5, 20, 25];
+        /// The maximum number of approvals on a page.
+        const SHOWN: usize = 25;
         let now = self.now();
-        let whose = person.id.as_str();
-        let first = self.ledger.ids_of_agents(whose, Some(FEW.saturating_add(1))).await?;
-        let are_many = first.len() > FEW;
-        let (agents, mut approvals) = if are_many {
-            let asked = self.ledger.approvals_since(whose, now.before(self.approval_ttl));
-            (Vec::new(), asked.await?)
-        } else {
-            let mut asking = self.ledger.asking(first).await?;
-            asking.retain(|(agent, _)| agent.owner == whose);
-            let ids = asking.iter().flat_map(|(_, ids)| ids.iter().copied());
-            let approvals = self.ledger.approvals(ids).await?;
-            (asking.into_iter().map(|(agent, _)| agent).collect(), approvals)
-        };
-        approvals.retain(|approval| approval.status(now) == ApprovalStatus::Pending);
-        Ok(Pending {
-            approvals,
-            agents,
-            are_many,
-        })
+        let since = now.before(self.approval_ttl);
+        let (mut items, mut seen) = (Vec::new(), before);
+        for rows in READS {
+            let read = self.ledger.approvals_of(person.id.as_str(), seen, rows).await?;
+            let is_last = read.len() < usize::from(rows);
+            for approval in read {
+                if approval.created_at < since {
+                    return Ok(Page { items, next: None });
+                }
+                let is_shown =
+                    approval.status(now) == ApprovalStatus::Pending && only.is_none_or(|agent| approval.agent == agent);
+                if is_shown && items.len() >= SHOWN {
+                    return Ok(Page { items, next: seen });
+                }
+                seen = Some(ApprovalPlace::of(&approval));
+                if is_shown {
+                    items.push(approval);
+                }
+            }
+            if is_last {
+                return Ok(Page { items, next: None });
+            }
+        }
+        Ok(Page { items, next: seen })
     }
 
     /// The number of the person's pending approvals.
-    pub(crate) async fn count_of_waiting(&self, person: &Caller) -> Result<usize> {
-        Ok(self.pending(person).await?.approvals.len())
+    pub(crate) async fn count_of_waiting(&self, person: &Caller) -> Result<WaitingCount> {
+        Ok(WaitingCount::of(&self.pending(person, None, None).await?))
     }
 
-    /// The approvals that are waiting for the person, of all their agents or of one: the page that begins after a
-    /// cursor.
+    /// The approvals that are waiting for the person, of all their agents or of one: the page before a cursor.
     pub(crate) async fn waiting(
         &self,
         person: &Caller,
         only: Option<AgentId>,
-        after: Option<ApprovalPlace>,
+        before: Option<ApprovalPlace>,
     ) -> Result<Waiting> {
-        /// The number of approvals on a page.
-        const SHOWN: usize = 25;
-        let Pending {
-            approvals: mut waiting,
-            mut agents,
-            are_many,
-        } = self.pending(person).await?;
-        let mut counts = BTreeMap::new();
-        for approval in &waiting {
-            let count: &mut usize = counts.entry(approval.agent).or_default();
-            *count = count.saturating_add(1);
-        }
-
-        if !are_many {
-            self.move_to_owners(&waiting, &agents).await?;
-        }
-        waiting.retain(|approval| {
-            only.is_none_or(|agent| approval.agent == agent)
-                && after.is_none_or(|after| ApprovalPlace::of(approval) > after)
-        });
-        waiting.sort_by_key(ApprovalPlace::of);
-        let more = waiting.len() > SHOWN;
-        waiting.truncate(SHOWN);
-        if are_many {
-            let ids: BTreeSet<AgentId> = waiting.iter().map(|approval| approval.agent).collect();
-            agents = self.ledger.agents(ids).await?;
-            self.move_to_owners(&waiting, &agents).await?;
-        }
+        let page = self.pending(person, only, before).await?;
+        // The number is that of all, whatever the page shows, so that none is overlooked.
+        let count = if only.is_some() || before.is_some() {
+            self.count_of_waiting(person).await?
+        } else {
+            WaitingCount::of(&page)
+        };
+        let mut waiting = page.items;
+        waiting.reverse();
+        let ids: BTreeSet<AgentId> = waiting.iter().map(|approval| approval.agent).collect();
+        let agents = self.ledger.agents(ids).await?;
+        self.move_to_owners(&waiting, &agents).await?;
         let own = agents.into_iter().filter_map(|agent| Owned::of(person, agent));
         let agents: Vec<Arc<Owned>> = own.map(Arc::new).collect();
 
         let places = waiting.iter().map(|approval| (approval.agent, approval.service));
         let days = self.days(places.collect()).await?;
-        let next = waiting.last().map(ApprovalPlace::of).filter(|_| more);
         let items = waiting.into_iter().filter_map(|approval| {
             let owned = agents.iter().find(|owned| owned.agent().id == approval.agent);
             Some(ApprovalContext {
@@ -301,9 +301,8 @@ impl People {
         });
         Ok(Waiting {
             items: items.collect(),
-            next,
-            counts,
-            agents,
+            next: page.next,
+            count,
         })
     }
 

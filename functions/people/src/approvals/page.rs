@@ -6,6 +6,7 @@
 //!
 //! The number of open approvals is always that of all agents, regardless of the filter, so that none is overlooked.
 
+use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::agents::form::AgentForm;
 use crate::approvals::operations::{ApprovalContext, ApprovalFilter, Waiting};
 use crate::approvals::queue::View;
@@ -15,7 +16,7 @@ use crate::sessions::session::{PageSession, PollSession};
 use crate::state::People;
 use crate::ui::form::FormName;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{filter_select, paging};
+use crate::ui::list::paging;
 use crate::ui::notice::{Notice, done};
 use crate::ui::paths;
 use axum::{
@@ -35,6 +36,7 @@ use std::sync::Arc;
 pub(crate) struct ApprovalQueue<'a> {
     /// The filter and position.
     pub(crate) view: View,
+    pub(crate) choice: AgentChoice,
     /// The pending approvals.
     pub(crate) waiting: Waiting,
     /// The closed approvals, newest first.
@@ -50,7 +52,8 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
         let page = answer(&people, &session, Layout { problem, ..layout }, View::default()).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    Ok(answer(&people, &session, layout, view).await?)
+    let name = Query::without_blanks(&uri).text("agent");
+    Ok(queue_page(&people, &session, layout, view, name).await?)
 }
 
 /// `GET /dashboard/approvals/waiting`: only the list, or with `only=count` the number of approvals; 304 if the script
@@ -64,10 +67,14 @@ pub(crate) async fn watch(
     if Query::of(&uri).text("only").is_some_and(|part| part == "count") {
         let count = people.count_of_waiting(&session.person).await?;
         let tag = entity_tag(&count.to_string());
-        return Ok(unless_held(&headers, &tag, html! { ul data-waiting=(count) {} }));
+        return Ok(unless_held(
+            &headers,
+            &tag,
+            html! { ul data-waiting=(count.number) data-at-least[count.is_more] {} },
+        ));
     }
     let view = View::read(&uri).unwrap_or_default();
-    let waiting = people.waiting(&session.person, view.agent, view.after);
+    let waiting = people.waiting(&session.person, view.agent, view.older);
     let (waiting, edition) = tokio::try_join!(waiting, people.catalog())?;
     let layout = Layout::of(&session, people.now());
     let tag = tag_of(&layout, &waiting, view, &edition.catalog);
@@ -126,9 +133,29 @@ pub(crate) const fn too_late(status: ApprovalStatus) -> &'static str {
 }
 
 async fn answer(people: &People, session: &PageSession, layout: Layout, view: View) -> Result<Response> {
+    queue_page(people, session, layout, view, None).await
+}
+
+/// The page, about the agent that `name` or the view names.
+async fn queue_page(
+    people: &People,
+    session: &PageSession,
+    layout: Layout,
+    view: View,
+    name: Option<String>,
+) -> Result<Response> {
     /// The number of decided approvals that are shown.
     const DECIDED: u32 = 25;
     let person = &session.person;
+    let named = NamedAgent {
+        id: view.agent,
+        text: name,
+    };
+    let choice = people.choose_agent(person, named).await?;
+    let view = View {
+        agent: choice.id,
+        ..view
+    };
     let decided = ApprovalFilter {
         agent: view.agent,
         status: None,
@@ -139,18 +166,19 @@ async fn answer(people: &People, session: &PageSession, layout: Layout, view: Vi
         limit: DECIDED,
     };
     let (waiting, decided, edition) = tokio::try_join!(
-        people.waiting(person, view.agent, view.after),
+        people.waiting(person, view.agent, view.older),
         people.approvals(person, decided, slice),
         people.catalog(),
     )?;
     let queue = ApprovalQueue {
         view,
+        choice,
         waiting,
         decided,
         catalog: &edition.catalog,
     };
     let layout = Layout {
-        waiting: Some(queue.waiting.count()),
+        waiting: Some(queue.waiting.count),
         ..layout
     };
     Ok(approvals_page(&layout, &queue).into_response())
@@ -163,7 +191,7 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
         NavItem::Approvals,
         &html! {
             h1 { "Approvals" }
-            (by_agent(view, &queue.waiting))
+            (by_agent(view, &queue.choice))
             section aria-labelledby="waiting-title" {
                 h2 id="waiting-title" { "Waiting for you" }
                 (live(layout, &queue.waiting, view, queue.catalog))
@@ -188,23 +216,15 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
     )
 }
 
-/// The filter by agent, with the number of each agent's open approvals; shown if there are several agents. If they are
-/// many, it lists only the agents with an approval on this page.
-fn by_agent(view: View, waiting: &Waiting) -> Markup {
-    let options = waiting.agents.iter().map(|owned| {
-        let agent = owned.agent();
-        let count = waiting.count_of(agent.id);
-        let text = html! { (agent.name) @if count > 0 { " (" (count) " waiting)" } };
-        (agent.id.to_string(), text, view.agent == Some(agent.id))
-    });
+/// The filter by agent.
+fn by_agent(view: View, choice: &AgentChoice) -> Markup {
     html! {
-        @if waiting.agents.len() > 1 || view.agent.is_some() {
-            form.filters method="get" action=(paths::APPROVALS) role="search" aria-label="Filters" {
-                (filter_select("agent", "agent_id", "Agent", "All agents", options))
-                button type="submit" { "Show" }
-                @if view.agent.is_some() { a href=(paths::APPROVALS) { "Clear" } }
-            }
+        form.filters method="get" action=(paths::APPROVALS) role="search" aria-label="Filters" {
+            (choice.field("Agent’s name"))
+            button type="submit" { "Show" }
+            @if view.agent.is_some() || choice.is_open() { a href=(paths::APPROVALS) { "Clear" } }
         }
+        (choice.question(|agent| View { agent: Some(agent), ..View::default() }.queue()))
     }
 }
 
@@ -234,9 +254,9 @@ fn tag_of(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> 
 
 /// Only the list: the response to the script's poll.
 pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
-    let is_part = view.agent.is_some() || view.after.is_some();
+    let is_part = view.agent.is_some() || view.older.is_some();
     html! {
-        ul.rows.asks data-waiting=(waiting.count()) {
+        ul.rows.asks data-waiting=(waiting.count.number) data-at-least[waiting.count.is_more] {
             @for waiting in &waiting.items { (row::pending(layout, waiting, view, catalog)) }
         }
         p.empty hidden[!waiting.items.is_empty()] data-none {
@@ -246,8 +266,8 @@ pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catal
         div data-more {
             (paging(
                 "Pages of pending approvals",
-                view.after.map(|_| ("First", View { after: None, ..view }.queue())),
-                waiting.next.map(|next| ("More pending approvals", View { after: Some(next), ..view }.queue())),
+                view.older.map(|_| ("Newest", View { older: None, ..view }.queue())),
+                waiting.next.map(|next| ("Older pending approvals", View { older: Some(next), ..view }.queue())),
             ))
         }
     }

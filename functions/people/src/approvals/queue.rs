@@ -13,8 +13,8 @@ use purser_store::ApprovalPlace;
 pub(crate) struct View {
     /// Only approvals of this agent.
     pub(crate) agent: Option<AgentId>,
-    /// The open approvals created after this one.
-    pub(crate) after: Option<ApprovalPlace>,
+    /// The open approvals created before this one.
+    pub(crate) older: Option<ApprovalPlace>,
     /// The decided approvals created before this one.
     pub(crate) before: Option<ApprovalPlace>,
 }
@@ -23,12 +23,12 @@ impl View {
     /// Parses the view in a URL; `None` if it is invalid. An empty field is no filter.
     pub(crate) fn read(uri: &Uri) -> Option<Self> {
         let mut query = Query::of(uri);
-        let [agent, after, before] =
-            ["agent_id", "after", "before"].map(|name| query.text(name).filter(|text| !text.is_empty()));
+        let [agent, older, before] =
+            ["agent_id", "older", "before"].map(|name| query.text(name).filter(|text| !text.is_empty()));
         let place = |text: Option<String>| text.map(|text| cursor::read_approval(&text).ok_or(())).transpose().ok();
         Some(Self {
             agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
-            after: place(after)?,
+            older: place(older)?,
             before: place(before)?,
         })
     }
@@ -40,7 +40,7 @@ impl View {
             path,
             [
                 ("agent_id", self.agent.map(|agent| agent.to_string())),
-                ("after", place(self.after)),
+                ("older", place(self.older)),
                 ("before", place(self.before)),
             ],
         )

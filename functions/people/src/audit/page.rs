@@ -1,7 +1,7 @@
 //! The page of a person's audit log, and the same as a CSV file: their acts with the source, their refused acts,
 //! operators' acts on their agents, and unexplained outflows from wallets.
 
-use crate::agents::operations::Agents;
+use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::agents::owned::Owned;
 use crate::audit::columns;
 use crate::csv;
@@ -10,7 +10,7 @@ use crate::state::People;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{agent_field, date_fields, filter_problem, filter_select, nothing_shown, paging};
+use crate::ui::list::{date_fields, filter_problem, filter_select, filters, nothing_shown, paging};
 use crate::ui::paths;
 use axum::{
     extract::State,
@@ -35,23 +35,23 @@ const CSV: &str = "/dashboard/audit-log.csv";
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The number of rows on a page.
     const ROWS: u32 = 25;
-    let (filter, before, problem) = read(&uri);
+    let (mut filter, named, before, problem) = read(&uri);
     let person = &session.person;
+    let choice = people.choose_agent(person, named).await?;
+    filter.agent = choice.id;
     let rows = async {
-        if problem.is_some() {
+        if problem.is_some() || choice.is_open() {
             return Ok(Page::default());
         }
         people
             .audit_log(person, filter, PageRequest { before, limit: ROWS })
             .await
     };
-    let (mut agents, page, edition) = tokio::try_join!(people.agents_to_choose(person, None), rows, people.catalog(),)?;
-    if agents.are_many {
-        // The agents that the rows name.
-        let named = page.items.iter().filter_map(|row| row.record.act.agent);
-        let named: BTreeSet<AgentId> = named.chain(filter.agent).collect();
-        agents.known = people.own_agents(person, named.into_iter().collect()).await?;
-    }
+    let (page, edition) = tokio::try_join!(rows, people.catalog())?;
+    // The agents that the rows name.
+    let named = page.items.iter().filter_map(|row| row.record.act.agent);
+    let named: BTreeSet<AgentId> = named.collect();
+    let agents = people.own_agents(person, named.into_iter().collect()).await?;
     let status = match problem {
         Some(_) => StatusCode::BAD_REQUEST,
         None => StatusCode::OK,
@@ -62,6 +62,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     };
     let log = Log {
         filter,
+        choice: &choice,
         agents: &agents,
         rows: &page.items,
         before,
@@ -76,7 +77,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
 pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The maximum number of pages in a file. With ten reads for each page, they take some seconds.
     const MOST_PAGES: u32 = 50;
-    let (filter, mut before, problem) = read(&uri);
+    let (filter, _, mut before, problem) = read(&uri);
     if let Some(problem) = problem {
         return Ok((StatusCode::BAD_REQUEST, problem).into_response());
     }
@@ -100,15 +101,19 @@ pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession
 }
 
 /// The filter and the cursor in a URL, and their errors. An empty field is no filter; an invalid one is ignored.
-fn read(uri: &Uri) -> (AuditFilter, Option<Uuid>, Option<String>) {
+fn read(uri: &Uri) -> (AuditFilter, NamedAgent, Option<Uuid>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let filter = audit_filter(&mut query);
+    let named = NamedAgent {
+        id: filter.agent,
+        text: query.text("agent"),
+    };
     let cursor = query.read(
         "cursor",
         |text| Uuid::try_parse(text).ok(),
         "is invalid; start from the first page",
     );
-    (filter, cursor, filter_problem(query))
+    (filter, named, cursor, filter_problem(query))
 }
 
 /// The URL of the log with a filter and a cursor.
@@ -129,7 +134,9 @@ fn address(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
 /// One page of the log.
 struct Log<'a> {
     filter: AuditFilter,
-    agents: &'a Agents,
+    choice: &'a AgentChoice,
+    /// The agents that the rows name.
+    agents: &'a [Owned],
     rows: &'a [AuditRow],
     /// The cursor of this page; `None` for the first.
     before: Option<Uuid>,
@@ -149,9 +156,11 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
                 a.button href=(address(CSV, filter, log.before)) { "Download as CSV" }
             }
             p { "Your actions, including refused ones, with their origin, and actions of others on your agents. Log entries cannot be changed." }
-            (filters(log))
+            (log_filters(log, layout.problem.is_some()))
             @if layout.problem.is_some() {
                 (nothing_shown())
+            } @else if log.choice.is_open() {
+                (log.choice.question(|agent| address(PAGE, AuditFilter { agent: Some(agent), ..filter }, None)))
             } @else if log.rows.is_empty() {
                 p.empty { @if filter == AuditFilter::default() { "There are no entries yet." } @else { "No entry matches these filters." } }
             } @else {
@@ -166,20 +175,18 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
     )
 }
 
-fn filters(log: &Log<'_>) -> Markup {
+fn log_filters(log: &Log<'_>, open: bool) -> Markup {
     let filter = log.filter;
-    html! {
-        form.filters method="get" action=(PAGE) role="search" aria-label="Filters" {
-            (agent_field("Agent", log.agents, filter.agent))
-            (filter_select("kind", "kind", "Action", "All actions", of_people().map(|kind| {
-                (kind.name().to_owned(), html! { (words(kind)) }, filter.kind == Some(kind))
-            })))
-            (date_fields(filter.from, filter.to))
-            label.check { input type="checkbox" name="refused" value="true" checked[filter.refused]; " Refused only" }
-            button type="submit" { "Show" }
-            @if filter != AuditFilter::default() { a href=(PAGE) { "Clear" } }
-        }
-    }
+    let is_filtered = filter != AuditFilter::default() || log.choice.is_open();
+    let fields = html! {
+        (log.choice.field("Agent’s name"))
+        (filter_select("kind", "kind", "Action", "All actions", of_people().map(|kind| {
+            (kind.name().to_owned(), html! { (words(kind)) }, filter.kind == Some(kind))
+        })))
+        (date_fields(filter.from, filter.to))
+        label.check { input type="checkbox" name="refused" value="true" checked[filter.refused]; " Refused only" }
+    };
+    filters(PAGE, open, is_filtered.then_some(PAGE), &fields)
 }
 
 fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
@@ -242,8 +249,8 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
     }
 }
 
-fn name_of(id: AgentId, agents: &Agents) -> String {
-    let agent = agents.known.iter().map(Owned::agent).find(|agent| agent.id == id);
+fn name_of(id: AgentId, agents: &[Owned]) -> String {
+    let agent = agents.iter().map(Owned::agent).find(|agent| agent.id == id);
     agent.map_or_else(|| id.to_string(), |agent| agent.name.clone())
 }
 

@@ -1,23 +1,20 @@
-//! The catalog for people: the services with their prices and trust status, and the agents that have them enabled.
+//! The catalog for people: the services with their prices and trust status, and whether an agent may pay them.
 //!
-//! The catalog is in memory. Policies are read for the chosen agent, or for all agents if they are few.
+//! The catalog is in memory. Policies are read for the chosen agent alone.
 
-use crate::agents::fleet::CARDS;
-use crate::agents::operations::Agents;
-use crate::agents::owned::Owned;
+use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::sessions::session::PageSession;
-use crate::several::several;
 use crate::state::People;
 use crate::ui::count::counted;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{Paginated, agent_field, filter_select, has_text, page_number, page_text, search_field};
+use crate::ui::list::{Paginated, filter_select, filters, has_text, page_number, page_text, search_field};
 use crate::ui::money::{is_no_limit, money};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{AgentId, Availability, Category, Network, Operation, Result, Service, ServiceId, TrustStatus};
-use std::collections::BTreeMap;
+use purser_domain::{AgentId, Availability, Category, Network, Operation, Service, ServiceId, TrustStatus};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/catalog";
@@ -27,7 +24,7 @@ const PAGE: &str = "/dashboard/catalog";
 struct View {
     search: String,
     category: Option<Category>,
-    agent: Option<AgentId>,
+    agent: NamedAgent,
     page: usize,
 }
 
@@ -37,7 +34,7 @@ impl View {
         Self {
             search: query.text("q").unwrap_or_default(),
             category: query.read("category", Category::from_name, ""),
-            agent: query.read("agent_id", AgentId::parse, ""),
+            agent: NamedAgent::of(&mut query),
             page: page_number(&mut query),
         }
     }
@@ -53,31 +50,28 @@ impl View {
         has_it && self.category.is_none_or(|category| service.category == category)
     }
 
-    fn address(&self, page: usize) -> String {
+    /// The URL of a page about an agent, or about all.
+    fn address(&self, agent: Option<AgentId>, page: usize) -> String {
         crate::address::address(
             PAGE,
             [
                 ("q", (!self.search.is_empty()).then(|| self.search.clone())),
                 ("category", self.category.map(|category| category.name().to_owned())),
-                ("agent_id", self.agent.map(|agent| agent.to_string())),
+                ("agent_id", agent.map(|agent| agent.to_string())),
                 ("page", page_text(page)),
             ],
         )
     }
-
-    fn is_filtered(&self) -> bool {
-        !self.search.is_empty() || self.category.is_some() || self.agent.is_some()
-    }
 }
 
-/// The agents that have each service enabled.
-type Enabled = BTreeMap<ServiceId, Vec<Owned>>;
+/// The services that the chosen agent may pay.
+type Enabled = BTreeSet<ServiceId>;
 
 /// One page of the catalog.
 struct Shown<'a> {
     view: &'a View,
-    agents: &'a Agents,
-    /// `None` if there are many agents and none was chosen.
+    choice: &'a AgentChoice,
+    /// `None` if no agent was chosen.
     enabled: Option<Enabled>,
     services: Paginated<&'a Service>,
     network: Network,
@@ -86,14 +80,14 @@ struct Shown<'a> {
 /// `GET /dashboard/catalog`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let view = View::of(&uri);
-    let agents = people.agents_to_choose(&session.person, view.agent);
-    let (agents, edition) = tokio::try_join!(agents, people.catalog())?;
-    let mut looked_at = agents.known.clone();
-    looked_at.retain(|owned| view.agent.is_none_or(|agent| owned.agent().id == agent));
-    let are_few = looked_at.len() <= CARDS && !(agents.are_many && view.agent.is_none());
-    let looked_at = are_few.then_some(looked_at);
-    let enabled = match looked_at {
-        Some(agents) => Some(enabled_of(&people, agents).await?),
+    let choice = people.choose_agent(&session.person, view.agent.clone());
+    let (choice, edition) = tokio::try_join!(choice, people.catalog())?;
+    let enabled = match &choice.agent {
+        Some(owned) => {
+            let records = people.ledger.enabled_services(owned.agent()).await?.into_iter();
+            let enabled = records.filter(|record| record.enabled);
+            Some(enabled.map(|record| record.service).collect())
+        }
         None => None,
     };
     let services = edition.catalog.services().iter();
@@ -102,7 +96,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
         .collect();
     let shown = Shown {
         view: &view,
-        agents: &agents,
+        choice: &choice,
         enabled,
         services: Paginated::of(services, view.page),
         network: people.network,
@@ -111,45 +105,30 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(catalog_page(&layout, &shown).into_response())
 }
 
-async fn enabled_of(people: &People, agents: Vec<Owned>) -> Result<Enabled> {
-    let read = several(agents, |owned| {
-        let ledger = people.ledger.clone();
-        async move {
-            let records = ledger.enabled_services(owned.agent()).await?;
-            Ok((owned, records))
-        }
-    });
-    let mut enabled = Enabled::new();
-    for (owned, records) in read.await? {
-        for record in records.into_iter().filter(|record| record.enabled) {
-            enabled.entry(record.service).or_default().push(owned.clone());
-        }
-    }
-    Ok(enabled)
-}
-
 fn catalog_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
     let view = shown.view;
+    let is_filtered =
+        !view.search.is_empty() || view.category.is_some() || shown.choice.id.is_some() || shown.choice.is_open();
+    let fields = html! {
+        (search_field("services", "Service or operation", &view.search))
+        (filter_select("category", "category", "Category", "All categories", Category::ALL.iter().map(|category| {
+            (category.name().to_owned(), html! { (category.name()) }, view.category == Some(*category))
+        })))
+        (shown.choice.field("Agent’s name"))
+    };
     layout.page(
         "Catalog",
         NavItem::Catalog,
         &html! {
             h1 { "Catalog" }
             p { "The services that agents can pay for. On the page of an agent, you choose its services and their limits." }
-            form.filters method="get" action=(PAGE) role="search" aria-label="Filters" {
-                (search_field("services", "Service or operation", &view.search))
-                (filter_select("category", "category", "Category", "All categories", Category::ALL.iter().map(|category| {
-                    (category.name().to_owned(), html! { (category.name()) }, view.category == Some(*category))
-                })))
-                (agent_field("Who may", shown.agents, view.agent))
-                button type="submit" { "Show" }
-                @if view.is_filtered() { a href=(PAGE) { "Clear" } }
-            }
-            @if shown.enabled.is_none() { p.hint { "You have many agents: choose one to see what it may buy." } }
+            (filters(PAGE, false, is_filtered.then_some(PAGE), &fields))
+            (shown.choice.question(|agent| view.address(Some(agent), 0)))
+            @if shown.choice.id.is_none() && !shown.choice.is_open() { p.hint { "Choose an agent to see what it may buy." } }
             @if shown.services.rows.is_empty() { p.empty { "No service fits." } } @else {
                 ul.rows { @for service in &shown.services.rows { (service_row(layout, service, shown)) } }
             }
-            (shown.services.paging("Pages of services", "service", |page| view.address(page)))
+            (shown.services.paging("Pages of services", "service", |page| view.address(shown.choice.id, page)))
         },
     )
 }
@@ -207,34 +186,16 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
     }
 }
 
-/// The most agents whose names are shown without unfolding.
-const NAMED: usize = 3;
-
+/// Whether the chosen agent may pay the service.
 fn who_may(service: &Service, shown: &Shown<'_>) -> Markup {
-    let Some(enabled) = &shown.enabled else { return html! {} };
-    let may = enabled.get(&service.id).map_or(&[][..], Vec::as_slice);
+    let (Some(enabled), Some(owned)) = (&shown.enabled, &shown.choice.agent) else {
+        return html! {};
+    };
+    let agent = owned.agent();
     html! {
-        div {
-            @if may.is_empty() {
-                span.muted { @if shown.view.agent.is_some() { "Not enabled for this agent." } @else { "Not enabled for any agent." } }
-            } @else if may.len() <= NAMED {
-                (names(may))
-            } @else {
-                details.fold {
-                    summary { "Enabled for " (counted(may.len(), "agent")) }
-                    p { (names(may)) }
-                }
-            }
-        }
-    }
-}
-
-fn names(agents: &[Owned]) -> Markup {
-    html! {
-        "Enabled for: "
-        @for (place, owned) in agents.iter().enumerate() {
-            @if place > 0 { ", " }
-            (labels::agent(owned.agent().id, &owned.agent().name))
+        p {
+            @if enabled.contains(&service.id) { "Enabled for: " } @else { span.muted { "Not enabled for " } }
+            (labels::agent(agent.id, &agent.name))
         }
     }
 }

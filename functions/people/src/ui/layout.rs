@@ -1,5 +1,6 @@
 //! The layout of every page: head, navigation, notice, and error.
 
+use crate::approvals::operations::WaitingCount;
 use crate::sessions::form_token::FormToken;
 use crate::sessions::session::PageSession;
 use crate::ui::asset;
@@ -22,7 +23,7 @@ pub(crate) struct Layout {
     pub(crate) now: Timestamp,
     /// The number of approvals that are waiting for this person; `None` if the page did not read it and the script
     /// fills it in.
-    pub(crate) waiting: Option<usize>,
+    pub(crate) waiting: Option<WaitingCount>,
     /// The notice of the completed act.
     pub(crate) notice: Option<Notice>,
     /// The reason why a request failed, if no field is the cause.
@@ -276,10 +277,11 @@ fn brand() -> Markup {
     html! { a.brand href="/dashboard" { (PreEscaped(asset::MARK)) "Purser" } }
 }
 
-fn badge(waiting: Option<usize>) -> Markup {
-    let count = waiting.unwrap_or(0);
+fn badge(waiting: Option<WaitingCount>) -> Markup {
+    let count = waiting.unwrap_or_default();
     html! {
-        span.badge data-waiting-count=[waiting] data-badge hidden[count == 0] {
+        span.badge data-waiting-count=[waiting.map(|waiting| waiting.number)] data-at-least[count.is_more] data-badge
+            hidden[count.number == 0] {
             span.sr { ", " } span data-number { (count) } span.sr { " waiting" }
         }
     }

@@ -1,11 +1,9 @@
 //! Filters, columns and pagination of lists.
 
-use crate::agents::operations::Agents;
-use crate::agents::owned::Owned;
 use crate::ui::count::counted;
 use maud::{Markup, html};
 use purser_api::Query;
-use purser_domain::{AgentId, Duration, ErrorKind, Timestamp};
+use purser_domain::{Duration, ErrorKind, Timestamp};
 
 /// The number of rows on a page of a list in memory.
 const ROWS: usize = 25;
@@ -158,25 +156,6 @@ pub(crate) fn filter_select(
                 option value="" { (all) }
                 @for (value, text, is_chosen) in options { option value=(value) selected[is_chosen] { (text) } }
             }
-        }
-    }
-}
-
-/// The filter by agent: a drop-down list, or a text field for an id if there are many agents.
-pub(crate) fn agent_field(label: &str, agents: &Agents, chosen: Option<AgentId>) -> Markup {
-    let known = agents.known.iter().map(Owned::agent);
-    if !agents.are_many {
-        let options = known.map(|agent| (agent.id.to_string(), html! { (agent.name) }, chosen == Some(agent.id)));
-        return filter_select("agent", "agent_id", label, "All agents", options);
-    }
-    let name = chosen.and_then(|id| known.into_iter().find(|agent| agent.id == id));
-    html! {
-        div.field {
-            label for="filter-agent" {
-                (label) ", by id" @if let Some(agent) = name { " " span.muted { "(" (agent.name) ")" } }
-            }
-            input id="filter-agent" type="text" name="agent_id" value=[chosen] maxlength="36" autocomplete="off"
-                spellcheck="false";
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::ui::notice::{Notice, done};
 use crate::webhooks::form::{WebhookForm, refused};
 use crate::webhooks::operations::IssuedWebhook;
 use crate::webhooks::paths::{PAGE, path_of};
-use crate::webhooks::terms::read_terms;
+use crate::webhooks::terms::{read_agents, read_terms};
 use crate::webhooks::{list_page, page};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -27,7 +27,8 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
     if place.is_none() {
         form.wrong("", "The form is incomplete. Reload the page.");
     }
-    let terms = read_terms(&mut form, true);
+    let agents = read_agents(&people, person, &mut form).await?;
+    let terms = read_terms(&mut form, &agents, true);
     let Some((terms, place)) = terms.zip(place) else {
         let layout = Layout {
             typed: Some(form),
@@ -51,7 +52,8 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
 /// `POST …/edit`.
 pub(crate) async fn edit(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Webhook);
-    let terms = read_terms(&mut form, sent.own.webhook.terms.enabled);
+    let agents = read_agents(&sent.people, &sent.posted.session.person, &mut form).await?;
+    let terms = read_terms(&mut form, &agents, sent.own.webhook.terms.enabled);
     let Some((terms, meant)) = terms.zip(form.version()) else {
         return sent.again(form).await;
     };

@@ -1,6 +1,5 @@
 //! The page of a person's webhooks, with the form that creates one.
 
-use crate::agents::operations::Agents;
 use crate::caller::Caller;
 use crate::state::People;
 use crate::ui::count::counted;
@@ -16,11 +15,10 @@ use purser_domain::{Result, Webhook, WebhookTerms};
 
 /// The page of a person's webhooks.
 pub(crate) async fn answer(people: &People, layout: &Layout, person: &Caller) -> Result<Response> {
-    let (webhooks, agents) = tokio::try_join!(people.webhooks(person), people.agents_to_choose(person, None))?;
-    Ok(list_page(layout, &webhooks, &agents).into_response())
+    Ok(list_page(layout, &people.webhooks(person).await?).into_response())
 }
 
-fn list_page(layout: &Layout, webhooks: &[OwnWebhook], agents: &Agents) -> Markup {
+fn list_page(layout: &Layout, webhooks: &[OwnWebhook]) -> Markup {
     let place = (0..Webhook::MOST).find(|place| webhooks.iter().all(|own| own.webhook.slot != *place));
     layout.page(
         "Webhooks",
@@ -28,7 +26,7 @@ fn list_page(layout: &Layout, webhooks: &[OwnWebhook], agents: &Agents) -> Marku
         &html! {
             div.section-head {
                 h1 { "Webhooks" }
-                @if let Some(place) = place { (new_webhook(layout, place, agents)) }
+                @if let Some(place) = place { (new_webhook(layout, place)) }
             }
             p {
                 "Send events about your agents to an HTTPS endpoint. Calls are signed according to "
@@ -85,7 +83,7 @@ fn told(terms: &WebhookTerms) -> String {
     format!("{kinds}, of {agents}")
 }
 
-fn new_webhook(layout: &Layout, place: u8, agents: &Agents) -> Markup {
+fn new_webhook(layout: &Layout, place: u8) -> Markup {
     let inputs = layout.inputs(FormName::NewWebhook);
     html! {
         details.pop open[inputs.is_typed()] {
@@ -93,7 +91,7 @@ fn new_webhook(layout: &Layout, place: u8, agents: &Agents) -> Markup {
             div.pop-body {
                 (layout.form(PAGE, &html! {
                     input type="hidden" name="place" value=(place);
-                    (terms_inputs(&inputs, None, agents))
+                    (terms_inputs(&inputs, None, &[]))
                     button.primary type="submit" { "Create webhook" }
                 }))
             }

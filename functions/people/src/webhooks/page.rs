@@ -1,6 +1,5 @@
 //! The page of one webhook: its URL and events, its secrets, and the results of its calls.
 
-use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::state::People;
@@ -33,7 +32,8 @@ pub(crate) async fn answer(
         before,
         limit: deliveries::ROWS,
     };
-    let (agents, log) = tokio::try_join!(people.agents_to_choose(person, None), people.deliveries(own, slice))?;
+    let chosen = own.webhook.terms.agents.iter().flatten().copied().collect();
+    let (agents, log) = tokio::try_join!(people.own_agents(person, chosen), people.deliveries(own, slice))?;
     let path = path_of(own.webhook.id);
     let page = layout.page(
         &title(&own.webhook.terms),
@@ -100,7 +100,7 @@ fn shown_once(secret: &str) -> Markup {
     }
 }
 
-fn facts(layout: &Layout, own: &OwnWebhook, agents: &Agents) -> Markup {
+fn facts(layout: &Layout, own: &OwnWebhook, agents: &[Owned]) -> Markup {
     let (webhook, terms) = (&own.webhook, &own.webhook.terms);
     html! {
         div.card {
@@ -133,12 +133,12 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &Agents) -> Markup {
     }
 }
 
-fn named(id: AgentId, agents: &Agents) -> Markup {
-    let known = agents.known.iter().map(Owned::agent).find(|agent| agent.id == id);
+fn named(id: AgentId, agents: &[Owned]) -> Markup {
+    let known = agents.iter().map(Owned::agent).find(|agent| agent.id == id);
     known.map_or_else(|| html! { code.long { (id) } }, |agent| labels::agent(id, &agent.name))
 }
 
-fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &Agents, path: &str) -> Markup {
+fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &[Owned], path: &str) -> Markup {
     let inputs = layout.inputs(FormName::Webhook);
     html! {
         details.pop open[inputs.is_typed()] {

@@ -1,12 +1,13 @@
 //! The form of a webhook's terms: its URL, its event kinds and its agents.
 
-use crate::agents::operations::Agents;
 use crate::agents::owned::Owned;
+use crate::caller::Caller;
+use crate::state::People;
 use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
 use crate::ui::labels;
 use crate::webhooks::api::parse_terms;
 use maud::{Markup, html};
-use purser_domain::{Agent, AgentId, EventKind, WebhookTerms, WebhookUrl};
+use purser_domain::{AgentId, EventKind, Result, WebhookTerms, WebhookUrl};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -18,15 +19,51 @@ pub(crate) const FIELDS: [FieldOf; 4] = [
     ("agents", "agent", "Agents"),
 ];
 
-/// Parses the terms of a webhook; if it returns `None`, the form has at least one problem.
-pub(crate) fn read_terms(form: &mut Form, enabled: bool) -> Option<WebhookTerms> {
+/// The ids of the agents that a form names, one in each line, by name or by id. A line that names none, or several, is a
+/// problem of the form.
+pub(crate) async fn read_agents(people: &People, person: &Caller, form: &mut Form) -> Result<Vec<String>> {
+    if form.text("agents") != "some" {
+        return Ok(Vec::new());
+    }
+    let lines: Vec<String> = form.all("agent").flat_map(str::lines).map(str::to_owned).collect();
+    let (mut ids, mut wrong) = (BTreeSet::new(), Vec::new());
+    for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
+        // A present agent's line has its id and its name.
+        let of_line: Vec<AgentId> = line.split([' ', ',']).filter_map(AgentId::parse).collect();
+        if !of_line.is_empty() {
+            ids.extend(of_line);
+            continue;
+        }
+        match people.agents_named(person, line).await?.as_slice() {
+            [owned] => {
+                ids.insert(owned.agent().id);
+            }
+            [] => wrong.push(format!(
+                "Agents: none of your newest agents is named “{line}”. Enter its ID."
+            )),
+            _ => wrong.push(format!("Agents: several are named like “{line}”. Enter the ID of one.")),
+        }
+    }
+    for problem in wrong {
+        form.wrong("agent", problem);
+    }
+    Ok(ids.iter().map(ToString::to_string).collect())
+}
+
+/// Parses the terms of a webhook for these `agents`; if it returns `None`, the form has at least one problem.
+pub(crate) fn read_terms(form: &mut Form, agents: &[String], enabled: bool) -> Option<WebhookTerms> {
     let description = Some(form.text("description")).filter(|text| !text.is_empty());
     let mut body = json!({"url": form.text("url"), "description": description, "enabled": enabled});
     for (member, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
         // A form without a selected radio button is invalid; it never selects all.
         match form.text(member) {
             "all" => {}
-            "some" if form.words(field).next().is_some() => set(&mut body, member, form.distinct_words(field)),
+            "some" if field == "agent" && !agents.is_empty() => set(&mut body, member, agents),
+            "some" if field == "kind" && form.words(field).next().is_some() => {
+                set(&mut body, member, form.distinct_words(field));
+            }
+            // Each line that is wrong is a problem already.
+            "some" if form.all(field).next().is_some() => {}
             "some" => form.wrong(field, format!("{label}: choose at least one.")),
             _ => form.wrong(member, format!("{label}: choose all, or select some.")),
         }
@@ -35,7 +72,8 @@ pub(crate) fn read_terms(form: &mut Form, enabled: bool) -> Option<WebhookTerms>
 }
 
 /// The inputs of a webhook's terms, filled with its `present` terms.
-pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, agents: &Agents) -> Markup {
+/// `known` are the person's agents among the present ones.
+pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, known: &[Owned]) -> Markup {
     let kinds = present.and_then(|terms| terms.kinds.as_ref());
     let chosen = present.and_then(|terms| terms.agents.as_ref());
     let scope = |is_some: bool| if is_some { "some" } else { "all" };
@@ -58,39 +96,19 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
         div.some-kinds { (inputs.boxes("kind", "Which events", "Used only with “Only these”.", &options)) }
         (inputs.radios("agents", "Agents", &[("all", "All, including future ones"), ("some", "Only these:")],
             scope(chosen.is_some())))
-        div.some-agents { (agent_inputs(inputs, chosen, agents)) }
+        div.some-agents {
+            (inputs.area("agent", "Which agents", "One name or ID per line. Used only with “Only these”.", &named(chosen, known), 3))
+        }
     }
 }
 
-/// Checkboxes for the person's agents; if they are many, a text field for agent ids.
-fn agent_inputs(inputs: &Inputs<'_>, chosen: Option<&BTreeSet<AgentId>>, agents: &Agents) -> Markup {
-    let is_chosen = |id: AgentId| chosen.is_some_and(|chosen| chosen.contains(&id));
-    if agents.are_many {
-        let present: Vec<String> = chosen.into_iter().flatten().map(ToString::to_string).collect();
-        return inputs.area(
-            "agent",
-            "Which agents",
-            "One ID per line. Used only with “Only these”.",
-            &present,
-            3,
-        );
-    }
-    let known: Vec<&Agent> = agents.known.iter().map(Owned::agent).collect();
-    // Agents that were handed over since, or that never belonged to this person.
-    let others = chosen
-        .into_iter()
-        .flatten()
-        .filter(|id| known.iter().all(|agent| agent.id != **id));
-    let others = others.map(|id| (*id, format!("{id}, not yours")));
-    let options = known.iter().map(|agent| (agent.id, agent.name.clone())).chain(others);
-    let options: Vec<BoxOption> = options
-        .map(|(id, label)| BoxOption {
-            value: id.to_string(),
-            label,
-            present: is_chosen(id),
-        })
-        .collect();
-    inputs.boxes("agent", "Which agents", "Used only with “Only these”.", &options)
+/// The chosen agents, each with its id and, if it is the person's, its name.
+fn named(chosen: Option<&BTreeSet<AgentId>>, known: &[Owned]) -> Vec<String> {
+    let line = |id: &AgentId| match known.iter().map(Owned::agent).find(|agent| agent.id == *id) {
+        Some(agent) => format!("{id} {}", agent.name),
+        None => id.to_string(),
+    };
+    chosen.into_iter().flatten().map(line).collect()
 }
 
 #[cfg(test)]
@@ -101,7 +119,13 @@ mod tests {
     /// The terms, or the names of the invalid fields.
     fn read(body: &str) -> Result<WebhookTerms, Vec<String>> {
         let mut form = Form::of(FormName::NewWebhook, body.as_bytes());
-        let terms = read_terms(&mut form, true);
+        let agents: Vec<String> = form.distinct_words("agent").into_iter().map(str::to_owned).collect();
+        let agents = if form.text("agents") == "some" {
+            agents
+        } else {
+            Vec::new()
+        };
+        let terms = read_terms(&mut form, &agents, true);
         let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(terms.is_some(), problems.is_empty(), "{body}");
         terms.ok_or(problems)
@@ -124,7 +148,6 @@ mod tests {
                 Some("mine".to_owned())
             )
         );
-        // With many agents, a person enters ids as text.
         let typed = format!(
             "{url}&kinds=all&agents=some&agent={agent}%0D%0A{}",
             agent.replace('1', "2")

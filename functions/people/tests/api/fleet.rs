@@ -268,6 +268,45 @@ async fn all_agents_are_frozen_in_two_clicks() {
     bob.get(confirm).await.is(200, "You own 1 agent.");
 }
 
+/// A label that can't be read freezes nothing.
+#[tokio::test]
+async fn all_agents_with_a_label_are_frozen_and_unfrozen_again() {
+    let world = World::start().await;
+    let agents = world.table(4).await;
+    for agent in &agents[..2] {
+        world.set(agent, json!({"labels": {"team": "data"}})).await;
+    }
+    let states = async || {
+        let mut states = Vec::new();
+        for agent in &agents {
+            states.push(world.status(agent).await == "frozen");
+        }
+        states
+    };
+    let mut owner = world.browser(OWNER).await;
+    let (all, labelled) = ("/dashboard/freeze-all", "/dashboard/freeze-all?label=team%3Ddata");
+    owner.get("/dashboard/agents?label=team%3Ddata").await.is(200, labelled);
+    owner.get(labelled).await.is(200, "You own 2 agents with team=data.");
+    let wrong = format!("{all}?label=%3D");
+    owner
+        .get(&wrong)
+        .await
+        .is(400, "Nothing is shown until the filters are corrected.");
+    owner.post(all, &wrong, &[]).await.is(400, "Nothing is shown until");
+    assert_eq!(states().await, [false; 4]);
+
+    let frozen = owner.post(labelled, labelled, &[]).await;
+    assert_eq!(states().await, [true, true, false, false]);
+    let notice = owner.get(frozen.leads()).await;
+    notice.is(200, "2 agents were frozen.");
+    notice.is(200, "Undo: unfreeze 2 agents");
+    let ids: Vec<(&str, &str)> = agents[..2].iter().map(|agent| ("agent", agent.as_str())).collect();
+    let undo = [ids, vec![("act", "unfreeze")]].concat();
+    let undone = owner.post(frozen.leads(), "/dashboard/agents/bulk", &undo).await;
+    owner.get(undone.leads()).await.is(200, "2 agents were unfrozen.");
+    assert_eq!(states().await, [false; 4]);
+}
+
 #[tokio::test]
 async fn an_agents_page_edits_labels_and_archives() {
     let world = World::start().await;

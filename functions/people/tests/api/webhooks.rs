@@ -293,23 +293,43 @@ async fn webhooks_that_answered_410_can_be_re_enabled() {
     owner.get(PAGE).await.is(200, "on</span>");
 }
 
-/// With more than 25 agents, the form has a text field instead of a list.
+/// Each line names one agent. What the form shows can be sent again.
 #[tokio::test]
-async fn large_fleets_choose_webhook_agents_by_id() {
+async fn webhook_agents_are_entered_by_name_or_id() {
     let world = World::start().await;
-    for _ in 0..26 {
-        world.agent(OWNER).await;
-        world.advance(1);
-    }
     let agent = world.agent(OWNER).await;
+    let named = world.agent(OWNER).await;
+    let name = json!({"name": "Night shift"});
+    world.edit(OWNER, "PATCH", &format!("/agents/{named}"), name).await.ok();
     let mut owner = world.browser(OWNER).await;
-    owner.get(PAGE).await.is(200, "One ID per line.");
-    let some = [
+    owner.get(PAGE).await.is(200, "One name or ID per line.");
+    let some = |agents: &str| {
+        let fields = [("url", URL), ("kinds", "all"), ("agents", "some"), ("agent", agents)];
+        fields.map(|(name, value)| (name, value.to_owned()))
+    };
+    for (wrong, problem) in [
+        ("nobody", "none of your newest agents is named “nobody”"),
+        (" \r\n", "Agents: choose at least one."),
+    ] {
+        let fields = some(wrong);
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        create(&mut owner, &fields).await.is(400, problem);
+    }
+    let fields = some(&format!("night SHIFT\r\n{agent}"));
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let made = create(&mut owner, &fields).await;
+    made.is(200, &format!("{named} Night shift"));
+    let mut expected = vec![agent.clone(), named.clone()];
+    expected.sort();
+    assert_eq!(only(&world).await.1["agents"], json!(expected));
+    let (page, _) = only(&world).await;
+    let again = [
+        ("version", "1"),
         ("url", URL),
         ("kinds", "all"),
         ("agents", "some"),
-        ("agent", agent.as_str()),
+        ("agent", &format!("{named} Night shift")),
     ];
-    create(&mut owner, &some).await.is(200, &agent);
-    assert_eq!(only(&world).await.1["agents"], json!([agent]));
+    owner.post(&page, &format!("{page}/edit"), &again).await.leads();
+    assert_eq!(only(&world).await.1["agents"], json!([named]));
 }
