@@ -13,7 +13,9 @@ use crate::ui::money::{is_no_limit, money};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{AgentId, Availability, Category, Network, Operation, Service, ServiceId, TrustStatus};
+use purser_domain::{
+    AgentId, Availability, Category, Error, ErrorKind, Network, Operation, Service, ServiceId, TrustStatus,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -88,6 +90,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
             let enabled = records.filter(|record| record.enabled);
             Some(enabled.map(|record| record.service).collect())
         }
+        None if choice.id.is_some() => return Err(Error::from(ErrorKind::NotFound).into()),
         None => None,
     };
     let services = edition.catalog.services().iter();
