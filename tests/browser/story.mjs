@@ -538,7 +538,7 @@ try {
   await page.getByText("2 agents were labelled.").waitFor();
   await page.getByRole("link", { name: "team=search" }).first().click();
   assert.equal(await page.locator("table.list tbody tr").count(), 2);
-  await page.getByRole("link", { name: "Freeze all" }).click();
+  await page.getByRole("link", { name: "Freeze all", exact: true }).click();
   await page.getByText(/^You own \d+ agents\./).waitFor();
   await shoot("freeze-all");
   await page.goto(`${story.dashboard_url}/settlements`);
