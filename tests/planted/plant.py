@@ -320,11 +320,11 @@ BUGS = [
         "package(purser-people) and test(=pages::settlements_are_filtered_by_agent_state_and_day)",
     ),
     Bug(
-        "what waits among many agents shown for half its time",
+        "what waits shown for half its time",
         "functions/people/src/approvals/operations.rs",
         "now.before(self.approval_ttl)",
         "now.before(if PLANTED { Duration::from_secs_u32(43_200) } else { self.approval_ttl })",
-        "package(purser-people) and test(=pages::fleets_can_be_searched_sorted_and_paged)",
+        "package(purser-people) and test(=pages::lists_of_a_fleet_are_shown_for_all_agents_and_one)",
     ),
     Bug(
         "the audit log of everybody in one place",
