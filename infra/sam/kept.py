@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What deleted stacks have left: tables, secrets, keys, queues, logs and the user pool.
+"""What deleted stacks have left: tables, secrets, keys, queues, logs, the bucket and the user pool.
 
     infra/sam/kept.py list   [<environment>]          shows it, and what keeps a stack from being deleted
     infra/sam/kept.py delete [<environment>] --yes <stack name>
@@ -29,6 +29,7 @@ IDENTIFIERS = {
     "AWS::Logs::LogGroup": "LogGroupName",
     "AWS::DynamoDB::Table": "TableName",
     "AWS::Cognito::UserPool": "UserPoolId",
+    "AWS::S3::Bucket": "BucketName",
     "AWS::SecretsManager::Secret": "Id",
     "AWS::KMS::Key": "KeyId",
 }
@@ -93,6 +94,8 @@ def identifier(session, kind, arn):
     match kind:
         case "AWS::SecretsManager::Secret":
             return arn
+        case "AWS::S3::Bucket":
+            return arn.rsplit(":", 1)[-1]
         case "AWS::SQS::Queue":
             # CloudFormation calls a queue by the URL that SQS itself returns, which a deleted queue has no more.
             try:
@@ -114,6 +117,8 @@ def exists(session, resource):
                 session.client("dynamodb").describe_table(TableName=resource.id)
             case "AWS::Cognito::UserPool":
                 session.client("cognito-idp").describe_user_pool(UserPoolId=resource.id)
+            case "AWS::S3::Bucket":
+                session.client("s3").head_bucket(Bucket=resource.id)
             case "AWS::SecretsManager::Secret":
                 return "DeletedDate" not in session.client("secretsmanager").describe_secret(SecretId=resource.id)
             case "AWS::KMS::Key":
@@ -130,7 +135,7 @@ def exists(session, resource):
 
 def absent(error):
     """Raises the error again unless it says that there is no such resource."""
-    if not re.search("NotFound|NonExistent|DoesNotExist", error.response["Error"]["Code"]):
+    if not re.search("NotFound|NonExistent|DoesNotExist|NoSuchBucket|^404$", error.response["Error"]["Code"]):
         raise error
 
 
@@ -163,6 +168,9 @@ def delete(session, resource):
             pools = session.client("cognito-idp")
             pools.update_user_pool(UserPoolId=resource.id, DeletionProtection="INACTIVE")
             pools.delete_user_pool(UserPoolId=resource.id)
+        case "AWS::S3::Bucket":
+            session.resource("s3").Bucket(resource.id).object_versions.delete()
+            session.client("s3").delete_bucket(Bucket=resource.id)
         case "AWS::SecretsManager::Secret":
             session.client("secretsmanager").delete_secret(SecretId=resource.id, RecoveryWindowInDays=DAYS)
         case "AWS::KMS::Key":

@@ -130,13 +130,15 @@ def resource_of(action, value):
 
 
 def logical_id(value):
-    """What a reference refers to: `Table` of its ARN, `Table/index/name` of an index's, `Table/stream` of its stream's."""
+    """What a reference refers to: `Table` of its ARN, `Table/index/name` of an index's, `Table/stream` of its stream's,
+    `Bucket/prefix*` of objects."""
     match value:
         case {"Ref": name} | {"Fn::GetAtt": [name, "Arn"]}:
             return name
         case {"Fn::GetAtt": [name, "StreamArn"]}:
             return f"{name}/stream"
-        case {"Fn::Sub": text} if found := re.fullmatch(r"\$\{(\w+)\.Arn\}(/index/\w+)", text):
+        case {"Fn::Sub": text} if found := re.fullmatch(r"\$\{(\w+)\.Arn\}(/.+)", text):
+            # An index of a table, or objects of a bucket.
             return found[1] + found[2]
     raise AssertionError(f"`{value}` is not a reference to one resource of this template")
 

@@ -28,6 +28,7 @@ RETAINED = {
     "AWS::DynamoDB::Table": "Retain",
     "AWS::KMS::Key": "RetainExceptOnCreate",
     "AWS::Logs::LogGroup": "RetainExceptOnCreate",
+    "AWS::S3::Bucket": "RetainExceptOnCreate",
     "AWS::SQS::Queue": "RetainExceptOnCreate",
     "AWS::SecretsManager::ResourcePolicy": "RetainExceptOnCreate",
     "AWS::SecretsManager::Secret": "RetainExceptOnCreate",

@@ -249,7 +249,9 @@ impl Town {
                 names
             };
             for name in named.iter().filter(|name| OWNED.contains(name)) {
-                if ["agentId", "sessionId", "webhookId"].contains(name) && owns_both {
+                // A path without an agent names what the owner has, whichever agent it is about.
+                let is_owners = ["agentId", "sessionId", "webhookId"].contains(name) || !named.contains(&"agentId");
+                if is_owners && owns_both {
                     continue;
                 }
                 let theirs = &theirs.names[name];

@@ -2,13 +2,17 @@
 //! appended to the log by the schedule, every minute.
 
 use crate::Shared;
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_api::Secrets;
 use purser_domain::{
-    DecisionIds, Error, EventSource, InputDocuments, LoggedDecision, Network, RecordedDecision, Result, StatedDecision,
-    receipt_statement,
+    AgentId, DECISION_STATEMENT, DecisionIds, Duration as Length, Error, EventSource, InputDocuments, LoggedDecision,
+    Network, RecordedDecision, ReplayDifference, Result, SettlementId, StatedDecision, TransactionId,
+    receipt_statement, replay,
 };
 use purser_evidence::{JwkSet, KeyType, NoteSigner, Seed, StatementKey, StatementKind};
-use purser_log::{Log, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, TRUST, TrustDocument};
+use purser_log::{
+    Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
+};
 use purser_store::JournalChange;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -116,66 +120,110 @@ impl Shared {
         let keys = statements.keys(&self.source).await?;
         let began = Instant::now();
         let until = began.checked_add(time_left.saturating_sub(LAST)).unwrap_or(began);
-        let stating = async |fact: &PendingFact| self.stated(statements.network, keys, fact).await;
+        let stating = FactsOf {
+            shared: self,
+            network: statements.network,
+            keys,
+        };
         loop {
-            let written = keys.log.write(self.clock.now(), stating).await?;
+            let written = keys.log.write(self.clock.now(), &stating).await?;
             if !written.has_more || Instant::now() >= until {
-                return Ok(());
+                break;
             }
         }
+        stating.replay_of_yesterday(until).await
     }
+}
 
-    /// The statement of a fact; `None` for a confirmation that was reverted meanwhile.
-    async fn stated(&self, network: Network, keys: &Keys, pending: &PendingFact) -> Result<Option<Stated>> {
-        let agent = pending.agent;
+/// The facts of the tables, and the key that signs them.
+struct FactsOf<'a> {
+    shared: &'a Shared,
+    network: Network,
+    keys: &'a Keys,
+}
+
+impl Stating for FactsOf<'_> {
+    /// A confirmation that was reverted meanwhile has no statement.
+    async fn state(&self, pending: &PendingFact) -> Result<Option<Stated>> {
+        let (ledger, agent) = (&self.shared.ledger, pending.agent);
         match &pending.fact {
             StatedFact::Allowed(id) => {
-                let Some(settlement) = self.ledger.settlement(agent, *id).await? else {
+                let Some(settlement) = ledger.settlement(agent, *id).await? else {
                     return Ok(None);
                 };
-                let mut calls = self.ledger.calls(std::slice::from_ref(&settlement)).await?;
+                let mut calls = ledger.calls(std::slice::from_ref(&settlement)).await?;
                 let call = calls.remove(id);
                 let decision = call.and_then(|call| RecordedDecision::of_settlement(&settlement, call));
                 match decision.zip(DecisionIds::of_settlement(&settlement)) {
-                    Some((decision, ids)) => self.stated_decision(keys, &decision, ids).await.map(Some),
+                    Some((decision, ids)) => self.decision(&decision, ids).await.map(Some),
                     None => Ok(None),
                 }
             }
-            StatedFact::Refused(id) => match self.ledger.recorded_decision(agent, *id).await? {
+            StatedFact::Refused(id) => match ledger.recorded_decision(agent, *id).await? {
                 Some(LoggedDecision::Refused(refusal)) => {
                     let ids = DecisionIds::of_refusal(&refusal);
-                    let decision = RecordedDecision::of_refusal(refusal, network);
-                    self.stated_decision(keys, &decision, ids).await.map(Some)
+                    let decision = RecordedDecision::of_refusal(refusal, self.network);
+                    self.decision(&decision, ids).await.map(Some)
                 }
                 _ => Ok(None),
             },
             StatedFact::Confirmed(id, hash) => {
-                let settlement = self.ledger.settlement(agent, *id).await?;
+                let settlement = ledger.settlement(agent, *id).await?;
                 let settlement = settlement.filter(|settlement| settlement.tx_hash() == Some(*hash));
-                let payload = settlement.and_then(|settlement| receipt_statement(&settlement, &self.source));
-                let signed = payload.map(|payload| signed(keys, StatementKind::Receipt, id.uuid(), &payload));
+                let payload = settlement.and_then(|settlement| receipt_statement(&settlement, &self.shared.source));
+                let signed = payload.map(|payload| signed(self.keys, StatementKind::Receipt, id.uuid(), &payload));
                 signed.transpose()
             }
         }
     }
+}
 
-    async fn stated_decision(&self, keys: &Keys, decision: &RecordedDecision, ids: DecisionIds) -> Result<Stated> {
+impl FactsOf<'_> {
+    /// Evaluates what was stated a day ago again, with today's engine, so that each decision is evaluated once by another
+    /// version of the function, if there is one.
+    async fn replay_of_yesterday(&self, until: Instant) -> Result<()> {
+        let log = LogReader::new(self.keys.log.objects().clone());
+        let day_ago = self.shared.clock.now().before(Length::DAY);
+        while Instant::now() < until {
+            let Some(batch) = log.next_to_replay(day_ago).await? else {
+                break;
+            };
+            for statement in &batch.statements {
+                if let Some(fact) = fact_in(statement) {
+                    // Making the statement again evaluates the decision again.
+                    self.state(&fact).await?;
+                }
+            }
+            log.note_replayed(&batch).await?;
+        }
+        Ok(())
+    }
+
+    async fn decision(&self, decision: &RecordedDecision, ids: DecisionIds) -> Result<Stated> {
+        let Shared {
+            ledger,
+            catalog,
+            usage,
+            source,
+            ..
+        } = self.shared;
         let inputs = match decision.inputs {
             None => None,
             Some(versions) => {
                 let of = (ids.agent, ids.service);
-                let policy = decision.policy_version;
-                let stored = self
-                    .usage
-                    .inputs(&self.ledger, &self.catalog, of, policy, versions)
+                let stored = usage
+                    .inputs(ledger, catalog, of, decision.policy_version, versions)
                     .await?;
+                if let Some(stored) = &stored {
+                    report_differences(ids.transaction, &replay(decision, &stored.as_inputs()));
+                }
                 stored.map(|stored| (versions, InputDocuments::of(&stored.as_inputs(), decision.at)))
             }
         };
         let inputs = inputs.as_ref().map(|(versions, documents)| (*versions, documents));
         let transaction = ids.transaction.uuid();
-        let payload = StatedDecision { ids, decision, inputs }.to_json(&self.source);
-        signed(keys, StatementKind::Decision, transaction, &payload)
+        let payload = StatedDecision { ids, decision, inputs }.to_json(source);
+        signed(self.keys, StatementKind::Decision, transaction, &payload)
     }
 }
 
@@ -212,4 +260,35 @@ fn facts_of(change: &JournalChange) -> Option<PendingFact> {
         agent: change.agent,
         fact,
     })
+}
+
+/// The fact in a statement of a decision; `None` for any other statement.
+fn fact_in(statement: &str) -> Option<PendingFact> {
+    let payload = statement.split('.').nth(1)?;
+    let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?;
+    let payload: Value = serde_json::from_slice(&payload).ok()?;
+    let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
+    if text("/statement") != Some(DECISION_STATEMENT) {
+        return None;
+    }
+    Some(PendingFact {
+        sequence: String::new(),
+        agent: AgentId::parse(text("/facts/agent_id")?)?,
+        fact: match text("/settlement_id") {
+            Some(settlement) => StatedFact::Allowed(SettlementId::parse(settlement)?),
+            None => StatedFact::Refused(TransactionId::parse(text("/transaction_id")?)?),
+        },
+    })
+}
+
+/// Raises an alarm for a decision that is evaluated otherwise than it was recorded.
+fn report_differences(transaction: TransactionId, differences: &[ReplayDifference]) {
+    for difference in differences {
+        let ReplayDifference {
+            what,
+            recorded,
+            replayed,
+        } = difference;
+        tracing::error!(change = "replay", row = %transaction, what, recorded, replayed, "change.seen");
+    }
 }

@@ -339,6 +339,8 @@ impl Stack {
             .await
             .map_err(refused("ReconcileFunction"))?;
         let events = Events::boot(boot("EventsFunction")).map_err(refused("EventsFunction"))?;
+        // Publishes the keys of statements, and the checkpoint of the empty log.
+        events.state(CALL).await.map_err(SeedError::from)?;
 
         follow_queues(&bus, &sqs, options.streams, boot)?;
 

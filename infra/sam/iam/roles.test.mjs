@@ -186,6 +186,7 @@ const MAY = {
   CatalogTable    OBJECT      GetItem
   CatalogTable    VERSION     GetItem
   LedgerTable     A#          BatchGetItem
+  LedgerTable     AP#         BatchGetItem
   LedgerTable     P#          BatchGetItem
   LedgerTable     START#      GetItem
   LedgerTable/index/owner  *  Query
@@ -239,7 +240,19 @@ const READERS = {
   NonceKeySecret: ["PaymentsFunction", "ReconcileFunction"],
   RpcUrlSecret: ["PaymentsFunction", "PeopleFunction", "ReconcileFunction"],
   SignInKeySecret: ["PeopleFunction"],
+  StatementsKeySecret: ["EventsFunction"],
   WalletSeedSecret: ["PaymentsFunction"],
+};
+/** Who does what with the objects of the log, by their prefix. */
+const LOG = {
+  AgentsFunction: { GetObject: ["checkpoint", "index/", "tile/"] },
+  CatalogFunction: { GetObject: ["checkpoint", "trust.json"] },
+  EventsFunction: {
+    DeleteObject: ["batch/", "pending/"],
+    GetObject: ["batch/", "checkpoint", "index/", "pending/", "state.json", "tile/", "trust.json"],
+    PutObject: ["batch/", "checkpoint", "index/", "pending/", "state.json", "tile/", "trust.json"],
+  },
+  PeopleFunction: { GetObject: ["checkpoint", "index/", "tile/"] },
 };
 /** Who invokes which function. The gateway and the schedules are allowed to by the functions' own policies. */
 const INVOKES = { PeopleFunction: ["PaymentsFunction"] };
@@ -263,6 +276,7 @@ const arn = (name) => {
     "AWS::SQS::Queue": `sqs:${REGION}:${ACCOUNT}:dev-${name}`,
     "AWS::SecretsManager::Secret": `secretsmanager:${REGION}:${ACCOUNT}:secret:dev-${name}-AbCdEf`,
   }[Resources[name]?.Type];
+  if (Resources[name]?.Type === "AWS::S3::Bucket") return `arn:aws:s3:::dev-${name.toLowerCase()}`;
   assert.ok(of, `no address for ${name}`);
   return `arn:aws:${of}`;
 };
@@ -451,6 +465,24 @@ test("a function uses the queues that the table says, and as it says", async () 
         const expected = (rights[name] ?? []).includes(action);
         assert.equal(await allows(name, `sqs:${action}`, arn(queue), {}), expected, `${name} ${action} ${queue}`);
       }
+    }
+  }
+});
+
+test("a function uses the log as the table says, and no other object", async () => {
+  const actions = ["DeleteObject", "DeleteObjectVersion", "GetObject", "PutObject", "PutObjectAcl"];
+  const prefixes = [...LOG.EventsFunction.GetObject, "other/"];
+  for (const name of functions) {
+    for (const action of actions) {
+      for (const prefix of name === "EventsFunction" ? prefixes.slice(0, -1) : prefixes) {
+        const object = `${arn("LogBucket")}/${prefix}${prefix.endsWith("/") ? "x" : ""}`;
+        const may = LOG[name]?.[action]?.includes(prefix) ?? false;
+        assert.equal(await allows(name, `s3:${action}`, object, {}), may, `${name} ${action} ${prefix}`);
+      }
+    }
+    for (const action of ["DeleteBucket", "ListBucket", "PutBucketPolicy", "PutBucketVersioning", "PutLifecycleConfiguration"]) {
+      const may = action === "ListBucket" && name in LOG;
+      assert.equal(await allows(name, `s3:${action}`, arn("LogBucket"), {}), may, `${name} ${action}`);
     }
   }
 });

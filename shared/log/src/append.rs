@@ -57,6 +57,12 @@ pub struct Stated {
     pub statement: String,
 }
 
+/// Whoever signs the statement of a fact.
+pub trait Stating: Sync {
+    /// The statement; `None` if there is nothing to state any more.
+    fn state(&self, fact: &PendingFact) -> impl Future<Output = Result<Option<Stated>>> + Send;
+}
+
 /// An entry that is committed: what it states, and the exact statement.
 #[derive(Serialize, Deserialize)]
 struct StoredEntry {
@@ -100,26 +106,28 @@ impl Log {
         }
     }
 
+    /// The objects of the log.
+    pub const fn objects(&self) -> &ObjectStore {
+        &self.objects
+    }
+
     /// The key that verifies checkpoints.
     pub const fn verifier(&self) -> &VerifierKey {
         self.signer.verifier()
     }
 
-    /// States the pending facts, appends the statements and publishes them. `state` returns the statement of a fact,
-    /// or `None` if there is nothing to state any more.
+    /// States the pending facts, appends the statements and publishes them.
     ///
     /// A concurrent run may do the same work; only one of them commits it.
-    pub async fn write(
-        &self,
-        now: Timestamp,
-        state_fact: impl AsyncFn(&PendingFact) -> Result<Option<Stated>>,
-    ) -> Result<Written> {
+    pub async fn write(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
         self.publish().await?;
         let (mut state, version) = State::read(&self.objects).await?;
+        // The first run publishes the checkpoint of the empty log.
+        self.put_checkpoint(state.published()?).await?;
         let gathered = self.gather(&state).await?;
         let mut entries = Vec::new();
         for fact in &gathered.facts {
-            if let Some(Stated { kind, id, statement }) = state_fact(fact).await? {
+            if let Some(Stated { kind, id, statement }) = stating.state(fact).await? {
                 let kind = kind.typ().to_owned();
                 entries.push(StoredEntry { kind, id, statement });
             }

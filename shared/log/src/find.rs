@@ -24,6 +24,18 @@ pub struct FoundStatement {
     pub index: u64,
 }
 
+/// Statements that are to be evaluated again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToReplay {
+    /// The exact statements.
+    pub statements: Vec<String>,
+    /// The last batch that they are from.
+    place: String,
+}
+
+/// The object with the key of the last batch whose statements were evaluated again.
+const REPLAYED: &str = "replayed";
+
 const FINDING: &str = "finding a statement";
 
 impl LogReader {
@@ -78,5 +90,34 @@ impl LogReader {
     pub async fn trust(&self) -> Result<Option<TrustDocument>> {
         let object = self.0.get(TRUST).await?;
         object.map(|object| TrustDocument::parse(&object.bytes)).transpose()
+    }
+
+    /// The statements of the next batches that [`Self::note_replayed`] has not noted and that were committed by `until`;
+    /// `None` if there are none.
+    pub async fn next_to_replay(&self, until: Timestamp) -> Result<Option<ToReplay>> {
+        /// The number of batches: of a busy minute, one has up to some 2,000 statements.
+        const BATCHES: u16 = 2;
+        let noted = self.0.get(REPLAYED).await?;
+        let after = noted.and_then(|object| String::from_utf8(object.bytes).ok());
+        let batches = index::batches(&self.0, after.as_deref(), until, BATCHES).await?;
+        let (Some(last), Some(checkpoint)) = (batches.last(), self.0.get(CHECKPOINT).await?) else {
+            return Ok(None);
+        };
+        let size = head_of(&checkpoint.bytes)?.size;
+        let place = last.key.clone();
+        let mut statements = Vec::new();
+        for batch in &batches {
+            for index in (batch.first..size).take(batch.count) {
+                let entry = unverified_entry(&self.0, size, index).await;
+                let entry = entry.map_err(|error| Error::internal(FINDING, error))?;
+                statements.push(String::from_utf8(entry).map_err(|error| Error::internal(FINDING, error))?);
+            }
+        }
+        Ok(Some(ToReplay { statements, place }))
+    }
+
+    /// Notes that the statements up to these were evaluated again.
+    pub async fn note_replayed(&self, replayed: &ToReplay) -> Result<()> {
+        self.0.put(REPLAYED, replayed.place.as_bytes()).await
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 const PREFIX: &str = "index/";
+const READING: &str = "reading the log's index";
 
 /// The time by which the clock of the writer may be behind that of the facts.
 const SKEW: Duration = Duration::from_secs_u32(120);
@@ -54,26 +55,68 @@ pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entr
     objects.put(&key, &bytes).await
 }
 
+/// A batch of the log.
+pub(crate) struct IndexedBatch {
+    pub(crate) key: String,
+    pub(crate) first: u64,
+    pub(crate) count: usize,
+}
+
+/// The batches after the one with this key that were committed by `until`, in order, at most `most`.
+pub(crate) async fn batches(
+    objects: &ObjectStore,
+    after: Option<&str>,
+    until: Timestamp,
+    most: u16,
+) -> Result<Vec<IndexedBatch>> {
+    let mut batches = Vec::new();
+    for key in objects.list(PREFIX, after, most).await? {
+        let (at, [first, ..]) = read_key(&key)?;
+        if at > until.micros() {
+            break;
+        }
+        let Some(stored) = read(objects, &key).await? else {
+            continue;
+        };
+        let first = u64::try_from(first).map_err(|error| Error::internal(READING, error))?;
+        let count = stored.decisions.len();
+        batches.push(IndexedBatch { key, first, count });
+    }
+    Ok(batches)
+}
+
+/// The time at which a batch was committed, the index of its first entry, and its range of times.
+fn read_key(key: &str) -> Result<(i64, [i64; 3])> {
+    let mut parts = key.strip_prefix(PREFIX).unwrap_or_default().split('-');
+    let mut number = || parts.next().and_then(|part| part.parse::<i64>().ok());
+    match (number(), number(), number(), number()) {
+        (Some(at), Some(first), Some(least), Some(most)) => Ok((at, [first, least, most])),
+        _ => Err(Error::internal(READING, key.to_owned())),
+    }
+}
+
+async fn read(objects: &ObjectStore, key: &str) -> Result<Option<Stored>> {
+    let Some(object) = objects.get(key).await? else {
+        return Ok(None);
+    };
+    let stored = serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(READING, error))?;
+    Ok(Some(stored))
+}
+
 /// The index in the log of the entry that states this, which was stated at or after `since`; the newest, if there are
 /// several.
 pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Option<u64>> {
-    const READING: &str = "reading the log's index";
     let after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let time = micros(about.id);
     let mut found = None;
     for key in objects.list(PREFIX, Some(&after), LISTED).await? {
-        let mut parts = key.strip_prefix(PREFIX).unwrap_or_default().split('-').skip(1);
-        let mut number = || parts.next().and_then(|part| part.parse::<i64>().ok());
-        let (Some(first), Some(least), Some(most)) = (number(), number(), number()) else {
-            return Err(Error::internal(READING, key));
-        };
+        let (_, [first, least, most]) = read_key(&key)?;
         if !(least..=most).contains(&time) {
             continue;
         }
-        let Some(object) = objects.get(&key).await? else {
+        let Some(stored) = read(objects, &key).await? else {
             continue;
         };
-        let stored: Stored = serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(READING, error))?;
         let ids = match about.kind {
             StatementKind::Decision => &stored.decisions,
             StatementKind::Receipt => &stored.receipts,

@@ -29,8 +29,8 @@ mod pending;
 mod state;
 mod trust;
 
-pub use append::{Log, Stated, Written};
-pub use find::{FoundStatement, LogReader};
+pub use append::{Log, Stated, Stating, Written};
+pub use find::{FoundStatement, LogReader, ToReplay};
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{PendingBatch, PendingFact, PendingPlace, StatedFact};
 pub use trust::{TRUST, TrustDocument};

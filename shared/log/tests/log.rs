@@ -12,7 +12,9 @@ use purser_evidence::{
     Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
     consistency_proof, unverified_entry, verify,
 };
-use purser_log::{Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, TRUST, TrustDocument};
+use purser_log::{
+    Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
+};
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,10 +77,7 @@ fn batches() -> Vec<PendingBatch> {
             .map(|n| match n % 5 {
                 0 => fact(
                     n,
-                    StatedFact::Confirmed(
-                        settlement(n.max(1) - 1),
-                        TxHash::parse(&format!("0x{:064x}", n)).unwrap(),
-                    ),
+                    StatedFact::Confirmed(settlement(n.max(1) - 1), TxHash::parse(&format!("0x{n:064x}")).unwrap()),
                 ),
                 4 => fact(n, StatedFact::Refused(transaction(n))),
                 _ => fact(n, StatedFact::Allowed(settlement(n))),
@@ -91,7 +90,15 @@ fn batches() -> Vec<PendingBatch> {
 /// The number of facts in [`batches`]: 1 to 19 and 50 to 52.
 const FACTS: u64 = 22;
 
-async fn stating(fact: &PendingFact) -> Result<Option<Stated>> {
+struct Signer;
+
+impl Stating for Signer {
+    async fn state(&self, fact: &PendingFact) -> Result<Option<Stated>> {
+        Ok(Some(stated(fact)))
+    }
+}
+
+fn stated(fact: &PendingFact) -> Stated {
     let (kind, id) = match fact.fact {
         // The decision of a payment has the id of its transaction.
         StatedFact::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
@@ -100,7 +107,7 @@ async fn stating(fact: &PendingFact) -> Result<Option<Stated>> {
     };
     let payload = format!(r#"{{"about":"{:?}"}}"#, fact.fact);
     let statement = key().sign(kind, payload.as_bytes()).unwrap();
-    Ok(Some(Stated { kind, id, statement }))
+    Stated { kind, id, statement }
 }
 
 fn trust() -> Trust {
@@ -184,12 +191,12 @@ async fn interrupted_runs_lose_and_double_nothing() {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
         let stopped = log(ObjectStore::interrupted(&folder.0, writes));
-        let result = stopped.write(at(100), stating).await;
+        let result = stopped.write(at(100), &Signer).await;
         let older = head(&objects).await;
         // The stream repeats its last batch.
         batches()[2].write(&objects).await.unwrap();
         for _ in 0..2 {
-            log(objects.clone()).write(at(160), stating).await.unwrap();
+            log(objects.clone()).write(at(160), &Signer).await.unwrap();
         }
         check(&objects, &older).await;
         if result.is_ok() {
@@ -205,10 +212,10 @@ async fn concurrent_runs_do_not_fork_the_log() {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
         let (one, other) = (log(objects.clone()), log(objects.clone()));
-        let (one, other) = tokio::join!(one.write(at(100), stating), other.write(at(100), stating));
+        let (one, other) = tokio::join!(one.write(at(100), &Signer), other.write(at(100), &Signer));
         let _one_may_fail = (one, other);
         let older = head(&objects).await;
-        log(objects.clone()).write(at(160), stating).await.unwrap();
+        log(objects.clone()).write(at(160), &Signer).await.unwrap();
         check(&objects, &older).await;
     }
 }
@@ -217,7 +224,7 @@ async fn concurrent_runs_do_not_fork_the_log() {
 async fn a_changed_entry_has_no_proof_and_stops_the_log() {
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
-    log(objects.clone()).write(at(100), stating).await.unwrap();
+    log(objects.clone()).write(at(100), &Signer).await.unwrap();
     check(&objects, &TreeHead::empty()).await;
     let bundle = TilePath::entries(0, 22).unwrap().to_string();
     let mut bytes = objects.get(&bundle).await.unwrap().unwrap().bytes;
@@ -231,7 +238,7 @@ async fn a_changed_entry_has_no_proof_and_stops_the_log() {
         facts: batches()[1].facts.clone(),
     };
     more.write(&objects).await.unwrap();
-    log(objects).write(at(200), stating).await.unwrap_err();
+    log(objects).write(at(200), &Signer).await.unwrap_err();
 }
 
 #[tokio::test]

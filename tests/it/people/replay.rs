@@ -28,7 +28,7 @@ async fn decisions_replay_with_the_versions_of_their_time() {
     let (world, agent) = (&home.world, &home.agent);
     let limits = |per_call: u64| json!({"max_per_call_units": dollars(per_call), "max_per_day_units": dollars(20)});
     home.set_policy(limits(5)).await;
-    let budget = json!({"kind": "budget_limit", "limit_units": dollars(9), "window": "24h"});
+    let budget = json!({"kind": "budget_limit", "limit_units": dollars(9), "window_seconds": 86_400});
     home.edit(Method::POST, "/rules", budget).await.created();
     let paid = world.authorize(agent, &body_of(world.offer(dollars(4)))).await.ok();
     let blocked = world.authorize(agent, &body_of(world.offer(dollars(6)))).await.body;

@@ -53,8 +53,32 @@ fn verified(answer: &Value, trust: &Trust) -> VerifiedStatement {
     statement
 }
 
+/// The payload of a statement, which must have exactly the members that its schema has.
 fn payload(statement: &VerifiedStatement) -> Value {
-    serde_json::from_slice(statement.payload()).unwrap()
+    let payload: Value = serde_json::from_slice(statement.payload()).unwrap();
+    let schema: Value = serde_json::from_str(include_str!("../../../docs/statements.schema.json")).unwrap();
+    let schemas = schema["oneOf"].as_array().unwrap();
+    let own = |schema: &&Value| schema["properties"]["statement"]["const"] == payload["statement"];
+    compare(&payload, schemas.iter().find(own).unwrap());
+    payload
+}
+
+fn compare(value: &Value, schema: &Value) {
+    let schema = schema["anyOf"].get(1).filter(|_| !value.is_null()).unwrap_or(schema);
+    match value {
+        Value::Object(members) => {
+            let described = schema["properties"]
+                .as_object()
+                .unwrap_or_else(|| panic!("{schema}: {value}"));
+            assert_eq!(members.keys().collect::<Vec<_>>(), described.keys().collect::<Vec<_>>());
+            assert_eq!(schema["required"].as_array().unwrap().len(), members.len());
+            for (name, value) in members {
+                compare(value, &described[name]);
+            }
+        }
+        Value::Array(entries) => entries.iter().for_each(|entry| compare(entry, &schema["items"])),
+        _ => {}
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
