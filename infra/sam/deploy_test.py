@@ -6,7 +6,7 @@
 The emulator is ministack. It has no secret's policies, no managed login and no alarms over arithmetic, so these are left
 out of the templates, which are translated here instead of by AWS. Its `Ref` of a rule lacks the bus, and it does not expand
 loops of a nested template. It enforces no quotas and no permissions, and runs no functions without Docker. Its tag API lists
-neither secrets nor log groups, so the test adds them from their own services; it can't import secrets, so their part of the
+neither secrets nor log groups nor buckets, so the test adds them from their own services; it can't import secrets, so their part of the
 request is checked and then left out. What AWS itself refuses is infra/sam/limits.py's.
 """
 
@@ -151,7 +151,7 @@ class Deployment(unittest.TestCase):
 
     @classmethod
     def add_tagged(cls, parsed, **_):
-        """Adds the secrets and log groups with their tags, which AWS returns and the emulator does not."""
+        """Adds the secrets, log groups and buckets with their tags, which AWS returns and the emulator does not."""
         secrets, logs = cls.session.client("secretsmanager"), cls.session.client("logs")
         found = [(each["ARN"], each.get("Tags", [])) for page in secrets.get_paginator("list_secrets").paginate() for each in page["SecretList"]]
         for page in logs.get_paginator("describe_log_groups").paginate():
@@ -159,6 +159,10 @@ class Deployment(unittest.TestCase):
                 arn = group["arn"].removesuffix(":*")
                 tags = logs.list_tags_for_resource(resourceArn=arn)["tags"]
                 found.append((arn, [{"Key": key, "Value": value} for key, value in tags.items()]))
+        for bucket in cls.session.client("s3").list_buckets()["Buckets"]:
+            if match := re.fullmatch(r"(.+)-logbucket-\w+", bucket["Name"]):
+                tags = {"aws:cloudformation:stack-name": match[1], "aws:cloudformation:logical-id": "LogBucket"}
+                found.append((f"arn:aws:s3:::{bucket['Name']}", [{"Key": key, "Value": value} for key, value in tags.items()]))
         stack = "aws:cloudformation:stack-name"
         known = {each["ResourceARN"] for each in parsed["ResourceTagMappingList"]}
         parsed["ResourceTagMappingList"] += [

@@ -64,6 +64,15 @@ pub(crate) enum Command {
         /// The settlement's id.
         settlement: Uuid,
     },
+    /// Print the proof of the signed statement about a payment, for `verify`: of its receipt or, with `--decision`, of
+    /// its decision.
+    Statement {
+        /// The settlement's id.
+        settlement: Uuid,
+        /// The decision instead of the receipt.
+        #[arg(long)]
+        decision: bool,
+    },
     /// Show an approval.
     Approval(Approval),
     /// Verify a statement, or a proof that carries one, offline. Prints each step: passed, failed, or skipped and why.

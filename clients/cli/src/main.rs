@@ -65,6 +65,9 @@ async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Service { service } => show::service(&credentials::catalog(url()?)?, &service, output).await,
         Command::Enabled => show::enabled(&credentials::purser(url()?)?, output).await,
         Command::Receipts { limit } => show::receipts(&credentials::purser(url()?)?, limit, output).await,
+        Command::Statement { settlement, decision } => {
+            show::statement(&credentials::purser(url()?)?, settlement, decision, output).await
+        }
         Command::Receipt { settlement } => show::receipt(&credentials::purser(url()?)?, settlement, output).await,
     }
 }

@@ -155,6 +155,27 @@ pub(crate) async fn receipt(purser: &Purser, settlement: Uuid, output: &Output) 
     }))
 }
 
+/// Prints the proof of the statement of a receipt, or of its decision.
+pub(crate) async fn statement(
+    purser: &Purser,
+    settlement: Uuid,
+    is_decision: bool,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    let answer = purser.statements(settlement).await?;
+    let found = if is_decision { answer.decision } else { answer.receipt };
+    let Some(found) = found else {
+        return Err(Failure::Words(
+            "the statement is not in the log yet: a decision is stated within about a minute, a receipt after the \
+             payment is confirmed"
+                .to_owned(),
+        ));
+    };
+    Ok(told(output, &found, || {
+        found.proof.lines().map(str::to_owned).collect()
+    }))
+}
+
 /// Shows an approval, after waiting for the decision.
 pub(crate) async fn approval(purser: &Purser, asked: Approval, output: &Output) -> Result<Exit, Failure> {
     let wait = Duration::from_secs(asked.wait.into());

@@ -25,6 +25,7 @@ ROUTES = {
     "check_unpaid": routes.check_unpaid,
     "complete": routes.complete,
     "receipt": routes.receipt,
+    "settlement_statement": routes.statements,
     "receipts": routes.receipts,
     "approval": routes.approval,
     "me": routes.me,
@@ -106,7 +107,15 @@ def test_every_route_of_an_agent_is_there() -> None:
         return operation.get("security") is None or {"agentKey": []} in operation["security"]
 
     described = {name for name, (_, _, operation) in OPERATIONS.items() if for_agents(operation)}
-    assert set(ROUTES) == described - {"document", "llms_txt", "mcp", "skill"}
+    assert set(ROUTES) == described - {
+        "document",
+        "llms_txt",
+        "log_checkpoint",
+        "log_trust",
+        "mcp",
+        "skill",
+        "statement_keys",
+    }
 
 
 @pytest.mark.parametrize("name", list(ROUTES))

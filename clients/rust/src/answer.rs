@@ -327,6 +327,30 @@ pub struct Completed {
     pub confirmed_via: String,
 }
 
+/// A signed statement, with the proof that it is in the log of the deployment. `purser verify` reads the proof.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct SignedStatement {
+    /// The statement: a JWS in the compact serialization.
+    pub statement: String,
+    /// The proof (c2sp.org/tlog-proof), which has the statement too.
+    pub proof: String,
+    /// The index of the statement in the log.
+    pub index: u64,
+}
+
+/// The answer of `GET /x402/settlements/{id}/statement`: the signed statements about a payment.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct SettlementStatements {
+    /// The settlement's id.
+    pub settlement_id: Uuid,
+    /// The audit reference.
+    pub transaction_id: Uuid,
+    /// The statement of the decision; `None` until it is in the log, about a minute after the decision.
+    pub decision: Option<SignedStatement>,
+    /// The statement of the receipt; `None` until the payment is confirmed and the statement is in the log.
+    pub receipt: Option<SignedStatement>,
+}
+
 /// The answer of `GET /agents/{id}/settlements`: a list of settlements.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Settlements {

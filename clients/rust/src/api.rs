@@ -2,7 +2,7 @@
 
 use crate::answer::{
     Agent, Approval, Authorized, Completed, EnabledServices, Preflight, ServiceDetail, ServicePolicy, Services,
-    Settlement, Settlements, UnpaidCheck,
+    Settlement, SettlementStatements, Settlements, UnpaidCheck,
 };
 use crate::{AgentKey, AgentKeyError, IdempotencyKey, PaymentTerms, Refusal, Usdc};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -415,6 +415,12 @@ impl Purser {
     /// Returns one receipt.
     pub async fn receipt(&self, settlement: Uuid) -> Result<Settlement, ApiError> {
         self.get(&["x402", "settlements", &settlement.to_string()]).await
+    }
+
+    /// Returns the signed statements about a payment.
+    pub async fn statements(&self, settlement: Uuid) -> Result<SettlementStatements, ApiError> {
+        self.get(&["x402", "settlements", &settlement.to_string(), "statement"])
+            .await
     }
 
     /// Lists the newest receipts, up to `limit`, which is at most 100.

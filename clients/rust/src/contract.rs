@@ -2,7 +2,7 @@
 
 use crate::answer::{
     Agent, Approval, ApprovalStatus, Authorized, CheckOutcome, Completed, EnabledServices, Preflight, ReceiptStatus,
-    ServiceDetail, ServicePolicy, Services, Settlement, Settlements, UnpaidCheck,
+    ServiceDetail, ServicePolicy, Services, Settlement, SettlementStatements, Settlements, UnpaidCheck,
 };
 use crate::api::{Judged, Proved};
 use crate::refusal::{Context, Refusal};
@@ -127,6 +127,7 @@ fn the_client_covers_all_agent_routes_and_fields() {
     answers::<Completed>(&document, "complete");
     answers::<Settlement>(&document, "receipt");
     answers::<Settlements>(&document, "receipts");
+    answers::<SettlementStatements>(&document, "settlement_statement");
     answers::<Approval>(&document, "approval");
     answers::<Agent>(&document, "me");
     answers::<EnabledServices>(&document, "services");
@@ -146,10 +147,19 @@ fn the_client_covers_all_agent_routes_and_fields() {
         "receipt",
         "receipts",
         "services",
+        "settlement_statement",
     ];
-    // Operations that an agent does not call through this client: documents to read, and the MCP tools, which are a
-    // client themselves.
-    let others = ["document", "llms_txt", "mcp", "skill"];
+    // Operations that an agent does not call through this client: documents to read, what verifies statements, and the
+    // MCP tools, which are a client themselves.
+    let others = [
+        "document",
+        "llms_txt",
+        "log_checkpoint",
+        "log_trust",
+        "mcp",
+        "skill",
+        "statement_keys",
+    ];
     let is_for_agents = |operation: &&Value| {
         let security = operation["security"].as_array();
         security.is_none_or(|all| all.iter().any(|one| one.get("agentKey").is_some()))

@@ -43,8 +43,8 @@ pub use agent_key::{AgentKey, AgentKeyError};
 pub use answer::{
     Agent, Approval, ApprovalStatus, Authorized, Budget, Check, CheckOutcome, Completed, Decision, DescribedCall,
     EnabledService, EnabledServices, NextPayment, Operation, OperationPayment, Preflight, ReceiptStatus, ServiceDetail,
-    ServiceItem, ServicePolicy, Services, Settlement, SettlementItem, Settlements, SignedPayment, Spend, SpendPolicy,
-    UnpaidCheck, Warning,
+    ServiceItem, ServicePolicy, Services, Settlement, SettlementItem, SettlementStatements, Settlements, SignedPayment,
+    SignedStatement, Spend, SpendPolicy, UnpaidCheck, Warning,
 };
 pub use api::{ApiError, Call, CatalogFilter, EnvironmentError, Purser, PurserUrlError};
 pub use approval::{PendingApproval, Waited};

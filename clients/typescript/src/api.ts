@@ -29,6 +29,7 @@ export const ROUTES = {
   check_unpaid: ['POST', '/x402/check/unpaid'],
   complete: ['POST', '/x402/settlements/{settlementId}/complete'],
   receipt: ['GET', '/x402/settlements/{settlementId}'],
+  settlement_statement: ['GET', '/x402/settlements/{settlementId}/statement'],
   receipts: ['GET', '/agents/{agentId}/settlements'],
   approval: ['GET', '/approvals/{id}'],
   me: ['GET', '/mcp/agents/me'],
@@ -102,6 +103,11 @@ export class Api {
   /** Returns one settlement. */
   async receipt(settlementId: string): Promise<wire.Settlement> {
     return (await this.#call<wire.Settlement>('receipt', { path: { settlementId } })).value;
+  }
+
+  /** Returns the signed statements about a payment. Each is null until it is in the log. */
+  async statements(settlementId: string): Promise<wire.SettlementStatements> {
+    return (await this.#call<wire.SettlementStatements>('settlement_statement', { path: { settlementId } })).value;
   }
 
   /** Lists the agent's settlements, newest first: 25 by default, at most 100. */

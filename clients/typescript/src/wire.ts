@@ -186,6 +186,23 @@ export interface SettlementList {
   count: number;
 }
 
+/** A signed statement, with the proof that it is in the log of the deployment. */
+export interface SignedStatement {
+  /** The statement: a JWS in the compact serialization. */
+  statement: string;
+  /** The proof (c2sp.org/tlog-proof), which has the statement too. */
+  proof: string;
+  index: number;
+}
+
+/** The signed statements about a payment. Each is null until it is in the log. */
+export interface SettlementStatements {
+  settlement_id: string;
+  transaction_id: string;
+  decision: SignedStatement | null;
+  receipt: SignedStatement | null;
+}
+
 export interface DescribedCall {
   method: string;
   url: string;

@@ -75,6 +75,10 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/decisions", get(journal::page::decisions))
         .route("/dashboard/decisions.csv", get(journal::page::decisions_file))
         .route("/dashboard/decisions/{agent}/{transaction}", get(decisions::page::show))
+        .route(
+            "/dashboard/decisions/{agent}/{transaction}/evidence.json",
+            get(decisions::evidence::file),
+        )
         .route("/dashboard/search", get(search::page::show))
         .route("/dashboard/settlements", get(journal::page::settlements))
         .route("/dashboard/settlements.csv", get(journal::page::settlements_file))

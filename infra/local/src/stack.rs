@@ -192,8 +192,11 @@ pub struct Stack {
 pub struct LogFolder(pub PathBuf);
 
 impl LogFolder {
-    fn new() -> Self {
-        Self(std::env::temp_dir().join(format!("purser-log-{}", uuid::Uuid::new_v4())))
+    /// A folder that the functions of this environment use.
+    fn new(environment: &mut BTreeMap<String, String>) -> Self {
+        let path = std::env::temp_dir().join(format!("purser-log-{}", uuid::Uuid::new_v4()));
+        environment.insert("LOG_BUCKET".to_owned(), format!("folder:{}", path.display()));
+        Self(path)
     }
 }
 
@@ -294,8 +297,7 @@ impl Stack {
 
         say("starting the functions behind the gateway");
         let mut environment = environment(options.throttle_per_minute);
-        let log = LogFolder::new();
-        environment.insert("LOG_BUCKET".to_owned(), format!("folder:{}", log.0.display()));
+        let log = LogFolder::new(&mut environment);
         environment.extend(addresses(issuer.url(), &gateway.url, &providers));
         environment.insert("BROWSER_OPERATORS".to_owned(), browser_operators(issuer.url()));
         environment.insert("FACILITATOR_URL".to_owned(), providers.facilitator_url.clone());
@@ -339,8 +341,6 @@ impl Stack {
             .await
             .map_err(refused("ReconcileFunction"))?;
         let events = Events::boot(boot("EventsFunction")).map_err(refused("EventsFunction"))?;
-        // Publishes the keys of statements, and the checkpoint of the empty log.
-        events.state(CALL).await.map_err(SeedError::from)?;
 
         follow_queues(&bus, &sqs, options.streams, boot)?;
 
@@ -533,10 +533,11 @@ fn beside(environment: &BTreeMap<String, String>, database: String, clock: Clock
     Events::boot(boot_of("EventsFunction", environment, clock)).map_err(refused("EventsFunction"))
 }
 
-/// Attests the payees of the seeded catalog, as the first run of `events` does. Returns the internal function; if no
+/// Attests the payees of the seeded catalog and publishes the keys of the log, as the first run of `events` does. Returns the internal function; if no
 /// events are published, it attests the payees after each edit, also by another function's request.
 async fn attesting(internal: Routers, events: &Events, streams: Streaming) -> Result<Routers, StackError> {
     events.sweep(CALL).await.map_err(SeedError::from)?;
+    events.state(CALL).await.map_err(SeedError::from)?;
     Ok(match streams {
         Streaming::On => internal,
         Streaming::Journal | Streaming::Off => Routers {

@@ -1,7 +1,7 @@
 //! Signed statements of decisions and payments: fetched by the owner and by the agent, verified offline, and recomputed
 //! from what is answered with them.
 
-use super::{Household, LEE};
+use super::{Household, KIM, LEE};
 use purser_domain::DocumentHash;
 use purser_evidence::{StatementKind, Trust, VerifiedStatement, verify};
 use purser_local::{Options, Streaming};
@@ -162,4 +162,25 @@ async fn statements_verify_offline_and_recompute() {
     let mut indexes: Vec<u64> = indexes.iter().map(|found| found["index"].as_u64().unwrap()).collect();
     indexes.sort_unstable();
     assert_eq!(indexes, [0, 1, 2]);
+
+    // The file of the decision's page has the same, for its owner alone.
+    let browser = world.browser_session(&KIM).await;
+    let file = |session: &str| {
+        let path = format!(
+            "/dashboard/decisions/{}/{}/evidence.json",
+            agent.id,
+            paid["transaction_id"].as_str().unwrap()
+        );
+        world
+            .http
+            .get(format!("{}{path}", world.stack.base_url))
+            .header("cookie", session.to_owned())
+    };
+    let evidence = World::send(file(&browser)).await.ok();
+    assert_eq!(evidence["decision"], told["decision"]);
+    assert_eq!(evidence["receipt"], told["receipt"]);
+    assert_eq!(evidence["inputs"], decision["inputs"]);
+    let other = world.browser_session(&LEE).await;
+    let refused = file(&other).send().await.unwrap();
+    assert_eq!(refused.status(), 404);
 }

@@ -3,7 +3,7 @@
 use crate::people::agent_id;
 use crate::plan::AGENTS;
 use crate::run::Run;
-use purser_domain::{LoggedDecision, Network, RecordedDecision, replay};
+use purser_domain::{LoggedDecision, Network, RecordedDecision, Settlement, replay};
 use std::collections::HashMap;
 
 impl Run {
@@ -12,12 +12,17 @@ impl Run {
         let (ledger, usage) = self.readers();
         for agent in (0..AGENTS).map(agent_id) {
             let decisions = ledger.decisions(agent, None, 10_000).await.expect("the decisions");
+            let allowed = decisions.iter().filter_map(|decision| match decision {
+                LoggedDecision::Allowed(settlement) => Some(settlement.clone()),
+                _ => None,
+            });
+            let allowed: Vec<Settlement> = allowed.collect();
+            let calls = ledger.calls(&allowed).await.expect("their calls");
+            let mut known = HashMap::new();
             for decision in decisions {
                 let recorded = match &decision {
                     LoggedDecision::Allowed(settlement) => {
-                        let calls = ledger.calls(std::slice::from_ref(settlement)).await;
-                        let mut calls: HashMap<_, _> = calls.expect("its call");
-                        let call = calls.remove(&settlement.id()).expect("its call");
+                        let call = calls[&settlement.id()].clone();
                         RecordedDecision::of_settlement(settlement, call).expect("a purchase")
                     }
                     LoggedDecision::Refused(refusal) => {
@@ -28,10 +33,14 @@ impl Run {
                 let Some((versions, service)) = recorded.inputs.zip(decision.service()) else {
                     continue;
                 };
-                let of = (agent, service);
-                let inputs = usage.inputs(ledger, &self.catalog, of, recorded.policy_version, versions);
+                let place = (service, recorded.policy_version, versions.to_string());
+                if !known.contains_key(&place) {
+                    let of = (agent, service);
+                    let inputs = usage.inputs(ledger, &self.catalog, of, recorded.policy_version, versions);
+                    known.insert(place.clone(), inputs.await.expect("its inputs"));
+                }
                 let transaction = decision.transaction();
-                match inputs.await.expect("its inputs") {
+                match &known[&place] {
                     None => self.world.complain(format!("{transaction} does not find {versions}")),
                     Some(inputs) => {
                         for difference in replay(&recorded, &inputs.as_inputs()) {

@@ -31,6 +31,7 @@ from .models import (
     ServicePolicy,
     Settlement,
     SettlementList,
+    SettlementStatements,
     UnpaidCheckAnswer,
     UnpaidCheckBody,
 )
@@ -138,6 +139,10 @@ class PurserClient(_Requests):
         """Fetches one receipt."""
         return self.send(routes.receipt(settlement_id)).body
 
+    def statements(self, settlement_id: str) -> SettlementStatements:
+        """Fetches the signed statements about a payment. Each is None until it is in the log."""
+        return self.send(routes.statements(settlement_id)).body
+
     def receipts(self, limit: int | None = None) -> SettlementList:
         """Lists the agent's receipts, newest first."""
         return self.send(routes.receipts(self._own_id(), limit)).body
@@ -224,6 +229,10 @@ class AsyncPurserClient(_Requests):
     async def receipt(self, settlement_id: str) -> Settlement:
         """Fetches one receipt."""
         return (await self.send(routes.receipt(settlement_id))).body
+
+    async def statements(self, settlement_id: str) -> SettlementStatements:
+        """Fetches the signed statements about a payment. Each is None until it is in the log."""
+        return (await self.send(routes.statements(settlement_id))).body
 
     async def receipts(self, limit: int | None = None) -> SettlementList:
         """Lists the agent's receipts, newest first."""

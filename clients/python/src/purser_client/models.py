@@ -224,6 +224,23 @@ class SettlementList(TypedDict):
     count: int
 
 
+class SignedStatement(TypedDict):
+    """A signed statement, with the proof that it is in the log of the deployment."""
+
+    statement: str
+    proof: str
+    index: int
+
+
+class SettlementStatements(TypedDict):
+    """The signed statements about a payment. Each is None until it is in the log."""
+
+    settlement_id: str
+    transaction_id: str
+    decision: SignedStatement | None
+    receipt: SignedStatement | None
+
+
 class DescribedCall(TypedDict):
     """The provider call of an approval, as the agent described it, with the catalog's price at that time."""
 

@@ -23,6 +23,7 @@ from .models import (
     ServicePolicy,
     Settlement,
     SettlementList,
+    SettlementStatements,
     UnpaidCheckAnswer,
     UnpaidCheckBody,
 )
@@ -75,6 +76,11 @@ def complete(settlement_id: str, body: CompleteBody) -> Ask[Completed]:
 def receipt(settlement_id: str) -> Ask[Settlement]:
     """Fetches one receipt."""
     return Ask("GET", f"/x402/settlements/{_segment(settlement_id)}")
+
+
+def statements(settlement_id: str) -> Ask[SettlementStatements]:
+    """Fetches the signed statements about a payment."""
+    return Ask("GET", f"/x402/settlements/{_segment(settlement_id)}/statement")
 
 
 def receipts(agent_id: str, limit: int | None) -> Ask[SettlementList]:

@@ -1,5 +1,6 @@
 //! One decision, with its checks and its call. The list of decisions is in `journal`.
 
 pub(crate) mod api;
+pub(crate) mod evidence;
 pub(crate) mod operations;
 pub(crate) mod page;

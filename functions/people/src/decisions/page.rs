@@ -88,6 +88,9 @@ fn facts(entry: &JournalEntry, catalog: &Catalog) -> Markup {
             @if let Some(approval) = entry.approval {
                 div { dt { "Approval" } dd { a href=(paths::approval(entry.agent, approval)) { "Show the approval" } } }
             }
+            @if entry.payment.is_some() || entry.refusal.is_some() {
+                div { dt { "Evidence" } dd { a href=(paths::evidence(entry.agent, entry.transaction)) download { "Download the signed statements" } } }
+            }
             @if let Some(refusal) = &entry.refusal { div { dt { "Took" } dd { (refusal.latency_ms) " ms" } } }
         }
     }

@@ -109,6 +109,9 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                     @if let Some(approval) = purchase.and_then(|purchase| purchase.approval) {
                         div { dt { "Approved by a person" } dd { code.long { (approval) } } }
                     }
+                    @if purchase.is_some() {
+                        div { dt { "Evidence" } dd { a href=(paths::evidence(agent.id, terms.transaction)) download { "Download the signed statements" } } }
+                    }
                     @if let Some(purchase) = purchase { div { dt { "Policy" } dd { "version " (purchase.policy_version) } } }
                 }
                 @if let Some(described) = &receipt.call { (call::described(described, terms.amount)) }

@@ -30,6 +30,11 @@ pub(crate) fn decision(agent: AgentId, transaction: TransactionId) -> String {
     format!("/dashboard/decisions/{agent}/{transaction}")
 }
 
+/// The file with the evidence of a decision.
+pub(crate) fn evidence(agent: AgentId, transaction: TransactionId) -> String {
+    format!("/dashboard/decisions/{agent}/{transaction}/evidence.json")
+}
+
 const fn explorer(network: Network) -> &'static str {
     match network {
         Network::Base => "https://basescan.org",

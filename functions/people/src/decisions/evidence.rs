@@ -1,0 +1,64 @@
+//! The evidence of one decision as a file: its signed statement, that of its receipt, what their hashes are of, and how to
+//! check each.
+
+use crate::agents::owned::named;
+use crate::sessions::session::PageSession;
+use crate::state::People;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_DISPOSITION;
+use axum::response::IntoResponse as _;
+use purser_api::Reply;
+use purser_domain::{AgentId, LoggedDecision, TransactionId};
+use purser_log::FoundStatement;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// How a reader without an account checks the file.
+const HOW: [&str; 5] = [
+    "Get the keys once from `/log/trust` of the deployment, or from whoever you trust with them, and keep them.",
+    "`jq -j .decision.proof FILE > proof.txt`, then `purser verify proof.txt --trust trust.json`: the signature, the place in the log and the checkpoint. Likewise `.receipt.proof`.",
+    "With `--node URL` of a chain's node, `purser verify` also compares the receipt with the transaction on the chain.",
+    "`statement` is a JWS: any JOSE library verifies it with `jwks` of the keys.",
+    "The hashes in the decision's `inputs` are SHA-256 of the RFC 8785 form of the members of `inputs` here; `decision_hash` is that of the object of `facts`, `inputs`, `result` and `reason`.",
+];
+
+/// `GET /dashboard/decisions/{agent}/{transaction}/evidence.json`.
+pub(crate) async fn file(
+    State(people): State<Arc<People>>,
+    session: PageSession,
+    Path((agent, transaction)): Path<(String, String)>,
+) -> Reply {
+    let agent = named(AgentId::parse(&agent))?;
+    let id = named(TransactionId::parse(&transaction))?;
+    let owned = people.own_agent(&session.person, agent).await?;
+    let decision = people.decision(&owned, id).await?;
+    let (statement, receipt, inputs) = tokio::try_join!(
+        people.statement(&decision),
+        receipt_of(&people, &decision),
+        people.input_documents(&decision),
+    )?;
+    let evidence = json!({
+        "transaction_id": id.to_string(),
+        "how_to_check": HOW,
+        "decision": statement.as_ref().map(view),
+        "receipt": receipt.as_ref().map(view),
+        "inputs": inputs.map(|documents| documents.to_json()),
+    });
+    let disposition = format!("attachment; filename=\"purser-evidence-{id}.json\"");
+    Ok(([(CONTENT_DISPOSITION, disposition)], Json(evidence)).into_response())
+}
+
+async fn receipt_of(people: &People, decision: &LoggedDecision) -> purser_domain::Result<Option<FoundStatement>> {
+    match (decision, &people.log) {
+        (LoggedDecision::Allowed(settlement), Some(log)) => match settlement.settled_at() {
+            Some(settled_at) => log.receipt(settlement.id(), settled_at).await,
+            None => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+fn view(found: &FoundStatement) -> Value {
+    json!({"statement": found.statement, "proof": found.proof, "index": found.index})
+}
