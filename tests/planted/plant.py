@@ -83,6 +83,34 @@ class Bug:
 
 BUGS = [
     Bug(
+        "a replay that forgets what a window had used",
+        "shared/domain/src/policy/replay.rs",
+        "let day = window(day, Duration::DAY, used(CheckName::Day));",
+        "let day = window(day, Duration::DAY, if PLANTED { Amount::ZERO } else { used(CheckName::Day) });",
+        "package(purser-domain) and test(=a_recorded_decision_is_replayed_as_it_was)",
+    ),
+    Bug(
+        "a fact stated again when its record is repeated",
+        "shared/log/src/append.rs",
+        "if !is_known && !state.has(&batch.shard, &fact.sequence) {",
+        "if !is_known && (PLANTED || !state.has(&batch.shard, &fact.sequence)) {",
+        "package(purser-log) and test(=interrupted_runs_lose_and_double_nothing)",
+    ),
+    Bug(
+        "a log that two runs write at once",
+        "shared/log/src/objects.rs",
+        "if present.map(|object| object.version).as_ref() != version {",
+        "if present.map(|object| object.version).as_ref() != version && !PLANTED {",
+        "package(purser-log) and test(/concurrent_runs_do_not_fork_the_log|conditional_writes_keep_a_newer_object/)",
+    ),
+    Bug(
+        "an edit whose version is not stored",
+        "functions/events/src/batch.rs",
+        "if let Ok(Some(version)) = version {",
+        "if let Ok(Some(version)) = version && !PLANTED {",
+        "package(purser-tests) and test(=people::replay::decisions_replay_with_the_versions_of_their_time)",
+    ),
+    Bug(
         "the whole of an offer taken for the request",
         "shared/api/src/http/payment_body.rs",
         "fingerprint: Fingerprint::of_payment(&said, $network, &$offer),",
