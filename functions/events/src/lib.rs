@@ -1,8 +1,9 @@
-//! The events function: publishes the changes in the tables' streams on the bus, and folds them into the journal.
+//! The events function: publishes the changes in the tables' streams on the bus, folds them into the journal, and keeps
+//! the log of signed statements.
 //!
 //! Event source mappings invoke it with batches of stream records, some to publish and others for the journal. A schedule
-//! invokes it every minute for events without a write: approvals that expire, and delayed changes of the catalog that
-//! take effect.
+//! invokes it every minute for events without a write (approvals that expire, and delayed changes of the catalog that take
+//! effect), and for statements.
 //!
 //! | file | content |
 //! |---|---|
@@ -15,11 +16,11 @@
 //! | `sweep.rs` | events without a write |
 //! | `settings.rs` | the configuration |
 //!
-//! Invariants: a record is published at least once, under one id, and counted in the journal's sums once. Every step may be repeated.
-//! Unreadable rows are reported and skipped.
+//! Invariants: a record is published at least once, under one id, counted in the journal's sums once, and stated once.
+//! Every step may be repeated. Unreadable rows are reported and skipped.
 //!
-//! Elsewhere: the meaning of a change (`shared/store/src/stream`), the form of events (`shared/domain/src/event`), and
-//! the journal (`shared/store/src/usage`).
+//! Elsewhere: the meaning of a change (`shared/store/src/stream`), the form of events (`shared/domain/src/event`),
+//! the journal (`shared/store/src/usage`), and the log (`shared/log`).
 
 mod alarms;
 mod batch;
@@ -40,7 +41,7 @@ use serde_json::{Value, json};
 use settings::Settings;
 use statements::Statements;
 use std::{sync::Arc, time::Duration};
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
 /// The function, ready to be called. Clones share everything.
 #[derive(Clone)]
@@ -84,10 +85,10 @@ impl Events {
         })))
     }
 
-    /// Handles an event of Lambda. A batch of a tumbling window is folded into the
-    /// journal. Any other batch of a stream is published,
-    /// and the answer names the first record to repeat. A direct invocation attests the whole catalog
-    /// (`docs/runbook.md`). Any other event is from the schedule.
+    /// Handles an event of Lambda. A batch of a tumbling window is folded into the journal. Any other batch of a stream is
+    /// published, and the answer names the first record to repeat. A direct invocation attests the whole catalog
+    /// (`docs/runbook.md`). Any other event is from the schedule, which publishes events without a write and appends
+    /// statements to the log.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         let records = event.get("Records").and_then(Value::as_array);
         if let Some(shard) = journal::shard_of(event) {
@@ -107,9 +108,11 @@ impl Events {
             };
             Ok(json!({"services": self.0.attest_catalog(how).await?}))
         } else {
+            // A failure of one does not stop the other.
+            let began = Instant::now();
             let swept = self.sweep(time_left).await;
-            self.0.state_facts(time_left).await?;
-            swept?;
+            let stated = self.0.state_facts(time_left.saturating_sub(began.elapsed())).await;
+            swept.and(stated)?;
             Ok(Value::Null)
         }
     }
