@@ -107,8 +107,12 @@ impl LogAudit {
         match serde_json::from_slice::<Value>(body) {
             Ok(value) => self.texts(&what, &value),
             Err(_) => {
-                for part in text.split(['&', '=']) {
-                    self.text(&what, part);
+                for pair in text.split('&') {
+                    let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+                    self.text(&what, name);
+                    if !is_recipient(name, value) {
+                        self.text(&what, value);
+                    }
                 }
             }
         }
@@ -127,8 +131,7 @@ impl LogAudit {
             Value::Array(values) => values.iter().for_each(|value| self.texts(what, value)),
             Value::Object(members) => {
                 for (name, value) in members {
-                    // Not a secret: the id of the person to whom an agent is offered, which log lines contain too.
-                    if name == "to" && value.as_str().is_some_and(|text| PersonId::parse(text).is_some()) {
+                    if value.as_str().is_some_and(|text| is_recipient(name, text)) {
                         continue;
                     }
                     self.texts(&format!("{what}, {name}"), value);
@@ -146,9 +149,9 @@ impl LogAudit {
         for address in texts(headers, &header::LOCATION) {
             for pair in address.split(['?', '&']) {
                 let (name, value) = pair.split_once('=').unwrap_or_default();
-                // Not a secret: the notice that a page shows after a form. A line of the audit log may contain the same
-                // word.
-                if name != "notice" {
+                // Not a secret: the notice that a page shows after a form, and the id of what it shows. A line of the
+                // audit log may contain both.
+                if name != "notice" && uuid::Uuid::try_parse(value).is_err() {
                     self.must_not_log("a sign-in", value);
                 }
             }
@@ -219,6 +222,11 @@ pub(crate) async fn audited(State(audit): State<LogAudit>, mut request: Request,
 
 fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
+}
+
+/// Whether a member or field is the person to whom an agent is offered. It is no secret, and log lines contain it too.
+fn is_recipient(name: &str, value: &str) -> bool {
+    name == "to" && PersonId::parse(value).is_some()
 }
 
 /// Whether a text of a body is only an identifier that log lines may contain: an id, an address, a hash, a word of the

@@ -487,3 +487,25 @@ async fn full_export_files_link_to_the_next_file() {
     }
     assert_eq!((seen.len(), files), (AGENTS * EACH + 1, 2));
 }
+
+/// A list says up to when it is complete, for two minutes after a batch that came more than ten seconds late.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_say_when_the_journal_is_behind() {
+    let home = Household::in_world(World::still().await).await;
+    let (world, kim) = (&home.world, &home.kim);
+    let complete = async || world.person_gets(kim, "/decisions").await.ok()["complete_until"].clone();
+    assert_eq!(complete().await, Value::Null);
+    let written = world.now().secs() - 60;
+    let row = json!({"pk": {"S": "L#a-window"}, "sk": {"S": "#W"}});
+    let record = json!({
+        "eventSourceARN": "arn:aws:dynamodb:us-east-1:000000000000:table/LedgerTable/stream/2026-11-21T00:00:00.000",
+        "dynamodb": {"ApproximateCreationDateTime": written, "SequenceNumber": "1", "NewImage": row},
+    });
+    let late = json!({"shardId": "shardId-1", "Records": [record]});
+    let time = std::time::Duration::from_secs(30);
+    world.stack.events.call(&late, time).await.unwrap();
+    let since = purser_domain::Timestamp::from_secs(written).unwrap().to_string();
+    assert_eq!(complete().await, since);
+    world.pass(121);
+    assert_eq!(complete().await, Value::Null);
+}

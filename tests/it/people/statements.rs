@@ -184,3 +184,20 @@ async fn statements_verify_offline_and_recompute() {
     let refused = file(&other).send().await.unwrap();
     assert_eq!(refused.status(), 404);
 }
+
+/// A version that is not stored yet is the current row, and a policy without a row the default of the starting set.
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_use_current_rows_for_unstored_versions() {
+    let home = Household::in_world(World::still().await).await;
+    let world = &home.world;
+    let mut body = body_of(world.offer(dollars(2)));
+    body["max_payment_units"] = json!(1);
+    let blocked = world.authorize(&home.agent, &body).await.body;
+    assert_eq!(blocked["error"], "amount_exceeds_max", "{blocked}");
+    home.state().await;
+    let told = home.statement_of(&blocked["transaction_id"]).await;
+    let inputs = &payload(&verified(&told["statement"], &home.trust().await))["inputs"];
+    assert_eq!(inputs["policy_version"], 1);
+    let policy = &told["inputs"]["policy"];
+    assert_eq!(inputs["policy_hash"], DocumentHash::of(policy).to_string());
+}
