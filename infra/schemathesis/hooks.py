@@ -65,6 +65,10 @@ def map_case(context, case):
         path["agentId"] = WORLD.spare_agent
     if operation in BREAKS_SERVICES:
         path["serviceId"] = WORLD.spare_service
+    # All agents, or those with a label, are also the one that pays.
+    agents = case.body.get("agents") if operation == "edit_agents" and isinstance(case.body, dict) else None
+    if isinstance(agents, dict) and agents.get("kind") in ("all", "label"):
+        case.body["agents"] = {"kind": "ids", "ids": [WORLD.spare_agent]}
     well_formed = meta is not None and meta.generation.mode == GenerationMode.POSITIVE
     # A run has no time to wait for persons who don't come.
     if operation == "approval" and re.fullmatch(r"[0-9]|1[0-9]|20", str((case.query or {}).get("wait_seconds", ""))):
