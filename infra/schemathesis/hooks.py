@@ -65,11 +65,17 @@ def map_case(context, case):
         path["agentId"] = WORLD.spare_agent
     if operation in BREAKS_SERVICES:
         path["serviceId"] = WORLD.spare_service
-    # All agents, or those with a label, are also the one that pays.
-    agents = case.body.get("agents") if operation == "edit_agents" and isinstance(case.body, dict) else None
-    if isinstance(agents, dict) and agents.get("kind") in ("all", "label"):
-        case.body["agents"] = {"kind": "ids", "ids": [WORLD.spare_agent]}
     well_formed = meta is not None and meta.generation.mode == GenerationMode.POSITIVE
+    if operation == "edit_agents" and isinstance(case.body, dict):
+        agents = case.body.get("agents")
+        # All agents, or those with a label, are also the one that pays.
+        if well_formed and agents.get("kind") != "ids" or agents == {"kind": "all"}:
+            case.body["agents"] = {"kind": "ids", "ids": [WORLD.spare_agent]}
+    # No schema says that an archived agent stays frozen.
+    if isinstance(case.body, dict) and case.body.get("act") == "archive":
+        case.body["act"] = "restore"
+    if operation == "edit_agent" and isinstance(case.body, dict) and case.body.get("archived") is True:
+        case.body["archived"] = False
     # A run has no time to wait for persons who don't come.
     if operation == "approval" and re.fullmatch(r"[0-9]|1[0-9]|20", str((case.query or {}).get("wait_seconds", ""))):
         case.query["wait_seconds"] = min(int(case.query["wait_seconds"]), 1)

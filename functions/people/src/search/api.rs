@@ -77,7 +77,7 @@ pub(crate) struct ResultsView {
     operation_id = "search",
     tag = "dashboard",
     security(("session" = [])),
-    params(("q" = String, Query, max_length = 100, description = "The text to search for.")),
+    params(("q" = Option<String>, Query, max_length = 100, description = "The text to search for. Without it nothing is found.")),
     responses((status = 200, body = ResultsView, description = "What belongs to you. Payments appear a few seconds after they are made."), SearchErrors)
 )]
 pub(crate) async fn find(
