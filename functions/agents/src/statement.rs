@@ -3,8 +3,9 @@
 use crate::Agents;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure, StatementView};
+use purser_api::{AgentCredentials, Failure};
 use purser_domain::{ErrorKind, SettlementId};
+use purser_log::FoundStatement;
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -23,10 +24,10 @@ pub(crate) struct SettlementStatements {
     transaction_id: String,
     /// The statement of the decision; null until it is in the log, about a minute after the decision.
     #[schema(required)]
-    decision: Option<StatementView>,
+    decision: Option<FoundStatement>,
     /// The statement of the receipt; null until the payment is confirmed and the statement is in the log.
     #[schema(required)]
-    receipt: Option<StatementView>,
+    receipt: Option<FoundStatement>,
 }
 
 /// Read the signed statements about a payment, with the proofs that they are in the log.
@@ -59,15 +60,10 @@ pub(crate) async fn statement(
             receipt = log.receipt(id, settled_at).await?;
         }
     }
-    let view = |(statement, proof, index)| StatementView {
-        statement,
-        proof,
-        index,
-    };
     Ok(Json(SettlementStatements {
         settlement_id: id.to_string(),
         transaction_id: settlement.terms.transaction.to_string(),
-        decision: decision.map(|found| view((found.statement, found.proof, found.index))),
-        receipt: receipt.map(|found| view((found.statement, found.proof, found.index))),
+        decision,
+        receipt,
     }))
 }

@@ -76,4 +76,3 @@ pub use view::labels::labels_by_key;
 pub use view::policy::PolicyView;
 pub use view::settlement::SettlementRow;
 pub use view::spend::{BudgetView, SpendView};
-pub use view::statement::StatementView;

@@ -122,6 +122,13 @@ impl Log {
     pub async fn write(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
         self.publish().await?;
         let (mut state, version) = State::read(&self.objects).await?;
+        if state.batch().is_some() {
+            // Another run has committed since. Its entries must be published before others are committed.
+            return Ok(Written {
+                statements: 0,
+                has_more: true,
+            });
+        }
         // The first run publishes the checkpoint of the empty log.
         self.put_checkpoint(state.published()?).await?;
         let gathered = self.gather(&state).await?;

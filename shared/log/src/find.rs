@@ -8,19 +8,22 @@ use crate::{
 };
 use purser_domain::{Error, Result, SettlementId, Timestamp, TransactionId};
 use purser_evidence::{StatementKind, TlogProof, inclusion_proof, unverified_entry};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// The readers' side of the log.
 #[derive(Clone, Debug)]
 pub struct LogReader(ObjectStore);
 
-/// A statement in the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A signed statement, with the proof that it is in the log of this deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SignedStatement)]
 pub struct FoundStatement {
-    /// The exact statement: a JWS in the compact serialization.
+    /// The statement: a JWS in the compact serialization. `/.well-known/jwks.json` has its key.
     pub statement: String,
-    /// The proof that it is in the log, with the statement and the checkpoint (c2sp.org/tlog-proof).
+    /// The proof: the statement, its index, hashes and a checkpoint (c2sp.org/tlog-proof). `purser verify` reads it.
     pub proof: String,
-    /// Its index in the log.
+    /// The index of the statement in the log.
     pub index: u64,
 }
 

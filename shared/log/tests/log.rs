@@ -90,22 +90,25 @@ fn batches() -> Vec<PendingBatch> {
 /// The number of facts in [`batches`]: 1 to 19 and 50 to 52.
 const FACTS: u64 = 22;
 
-struct Signer;
+/// Signs like ES256: each run's statements differ, also of one fact.
+struct Signer(Uuid);
 
 impl Stating for Signer {
     async fn state(&self, fact: &PendingFact) -> Result<Option<Stated>> {
-        Ok(Some(stated(fact)))
+        // Another run may go on here.
+        tokio::task::yield_now().await;
+        Ok(Some(stated(self.0, fact)))
     }
 }
 
-fn stated(fact: &PendingFact) -> Stated {
+fn stated(run: Uuid, fact: &PendingFact) -> Stated {
     let (kind, id) = match fact.fact {
         // The decision of a payment has the id of its transaction.
         StatedFact::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
         StatedFact::Refused(id) => (StatementKind::Decision, id.uuid()),
         StatedFact::Confirmed(id, _) => (StatementKind::Receipt, id.uuid()),
     };
-    let payload = format!(r#"{{"about":"{:?}"}}"#, fact.fact);
+    let payload = format!(r#"{{"about":"{:?}","run":"{run}"}}"#, fact.fact);
     let statement = key().sign(kind, payload.as_bytes()).unwrap();
     Stated { kind, id, statement }
 }
@@ -191,12 +194,15 @@ async fn interrupted_runs_lose_and_double_nothing() {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
         let stopped = log(ObjectStore::interrupted(&folder.0, writes));
-        let result = stopped.write(at(100), &Signer).await;
+        let result = stopped.write(at(100), &Signer(Uuid::new_v4())).await;
         let older = head(&objects).await;
         // The stream repeats its last batch.
         batches()[2].write(&objects).await.unwrap();
         for _ in 0..2 {
-            log(objects.clone()).write(at(160), &Signer).await.unwrap();
+            log(objects.clone())
+                .write(at(160), &Signer(Uuid::new_v4()))
+                .await
+                .unwrap();
         }
         check(&objects, &older).await;
         if result.is_ok() {
@@ -206,16 +212,26 @@ async fn interrupted_runs_lose_and_double_nothing() {
     }
 }
 
-#[tokio::test]
+/// Two runs at once, which are also interrupted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_runs_do_not_fork_the_log() {
-    for _ in 0..10 {
+    for writes in 0..60 {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
-        let (one, other) = (log(objects.clone()), log(objects.clone()));
-        let (one, other) = tokio::join!(one.write(at(100), &Signer), other.write(at(100), &Signer));
-        let _one_may_fail = (one, other);
+        let stopped = ObjectStore::interrupted(&folder.0, writes);
+        let runs = [stopped.clone(), stopped].map(|objects| {
+            tokio::spawn(async move { log(objects).write(at(100), &Signer(Uuid::new_v4())).await.ok() })
+        });
+        for run in runs {
+            let _one_may_fail = run.await.unwrap();
+        }
         let older = head(&objects).await;
-        log(objects.clone()).write(at(160), &Signer).await.unwrap();
+        for _ in 0..3 {
+            log(objects.clone())
+                .write(at(160), &Signer(Uuid::new_v4()))
+                .await
+                .unwrap();
+        }
         check(&objects, &older).await;
     }
 }
@@ -224,7 +240,10 @@ async fn concurrent_runs_do_not_fork_the_log() {
 async fn a_changed_entry_has_no_proof_and_stops_the_log() {
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
-    log(objects.clone()).write(at(100), &Signer).await.unwrap();
+    log(objects.clone())
+        .write(at(100), &Signer(Uuid::new_v4()))
+        .await
+        .unwrap();
     check(&objects, &TreeHead::empty()).await;
     let bundle = TilePath::entries(0, 22).unwrap().to_string();
     let mut bytes = objects.get(&bundle).await.unwrap().unwrap().bytes;
@@ -238,7 +257,7 @@ async fn a_changed_entry_has_no_proof_and_stops_the_log() {
         facts: batches()[1].facts.clone(),
     };
     more.write(&objects).await.unwrap();
-    log(objects).write(at(200), &Signer).await.unwrap_err();
+    log(objects).write(at(200), &Signer(Uuid::new_v4())).await.unwrap_err();
 }
 
 #[tokio::test]

@@ -6,8 +6,9 @@ use crate::decisions::operations::Replayed;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{CallView, CheckView, Failure, SessionToken, StatementView};
+use purser_api::{CallView, CheckView, Failure, SessionToken};
 use purser_domain::{Catalog, ENGINE_VERSION, JournalEntry, LoggedDecision, SettlementState, TransactionId};
+use purser_log::FoundStatement;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -172,7 +173,7 @@ pub(crate) struct DecisionStatement {
     /// The statement; null until it is in the log, about a minute after the decision. A payout and a reverted
     /// confirmation have none.
     #[schema(required)]
-    statement: Option<StatementView>,
+    statement: Option<FoundStatement>,
     /// The policy, the agent's rules and the catalog entry that the statement has the hashes of (SHA-256 of the RFC 8785
     /// form); null if they are not stored.
     #[schema(value_type = Option<Object>, required)]
@@ -197,14 +198,10 @@ pub(crate) async fn statement(
     let person = people.authenticate(token).await?;
     let id = named(TransactionId::parse(&transaction))?;
     let (_, decision) = people.own_decision(&person, id).await?;
-    let (found, inputs) = tokio::try_join!(people.statement(&decision), people.input_documents(&decision))?;
+    let (statement, inputs) = tokio::try_join!(people.statement(&decision), people.input_documents(&decision))?;
     Ok(Json(DecisionStatement {
         transaction_id: id.to_string(),
-        statement: found.map(|found| StatementView {
-            statement: found.statement,
-            proof: found.proof,
-            index: found.index,
-        }),
+        statement,
         inputs: inputs.map(|documents| documents.to_json()),
     }))
 }

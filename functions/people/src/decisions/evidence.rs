@@ -11,7 +11,7 @@ use axum::response::IntoResponse as _;
 use purser_api::Reply;
 use purser_domain::{AgentId, LoggedDecision, TransactionId};
 use purser_log::FoundStatement;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 /// How a reader without an account checks the file.
@@ -41,8 +41,8 @@ pub(crate) async fn file(
     let evidence = json!({
         "transaction_id": id.to_string(),
         "how_to_check": HOW,
-        "decision": statement.as_ref().map(view),
-        "receipt": receipt.as_ref().map(view),
+        "decision": statement,
+        "receipt": receipt,
         "inputs": inputs.map(|documents| documents.to_json()),
     });
     let disposition = format!("attachment; filename=\"purser-evidence-{id}.json\"");
@@ -57,8 +57,4 @@ async fn receipt_of(people: &People, decision: &LoggedDecision) -> purser_domain
         },
         _ => Ok(None),
     }
-}
-
-fn view(found: &FoundStatement) -> Value {
-    json!({"statement": found.statement, "proof": found.proof, "index": found.index})
 }

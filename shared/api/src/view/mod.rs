@@ -7,4 +7,3 @@ pub(crate) mod labels;
 pub(crate) mod policy;
 pub(crate) mod settlement;
 pub(crate) mod spend;
-pub(crate) mod statement;

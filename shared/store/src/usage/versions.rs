@@ -197,7 +197,7 @@ impl UsageTable {
     }
 }
 
-/// The agent with keys that no secret opens.
+/// The agent with zeros in place of the digests of its keys.
 fn without_digests(agent: Agent) -> Agent {
     let keys = agent.keys.into_iter().map(|key| AgentKey {
         digest: SecretDigest::from_bytes([0; 32]),
