@@ -324,9 +324,10 @@ async fn outflow_search_of_many_wallets_takes_few_calls() {
 async fn pages_of_a_fleet_read_what_they_show() {
     /// The maximum, in tenths of a unit.
     const PAGES: [(&str, u64); 6] = [
-        // The session, the index twice, the approval, the agent, its policy and its window.
-        ("/dashboard/approvals/waiting", 65),
-        ("/dashboard/approvals", 85),
+        // The session, the index, the approval and the agent.
+        ("/dashboard/approvals/waiting", 45),
+        // The index of the decided ones, twice.
+        ("/dashboard/approvals", 65),
         ("/dashboard/decisions", 20),
         ("/dashboard/settlements", 20),
         ("/dashboard/audit-log", 70),

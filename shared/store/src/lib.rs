@@ -68,7 +68,7 @@ pub use people::freezes::Frozen;
 pub use people::handover::HandedOver;
 pub use people::key_limit::KeyLimit;
 pub use people::key_use::KeyUses;
-pub use people::owned::{AgentOrder, AgentPlace, ApprovalPlace};
+pub use people::owned::{AgentOrder, AgentPlace, ApprovalList, ApprovalPlace};
 pub use people::session::{Identity, Started};
 pub use people::spare_key::SpareKey;
 pub use people::throttle::Throttle;

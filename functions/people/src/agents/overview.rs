@@ -39,6 +39,14 @@ use purser_domain::{
 use purser_store::{AgentOrder, PageRequest};
 use std::sync::Arc;
 
+/// The pending approvals on the overview.
+const PENDING: View = View {
+    agent: None,
+    older: None,
+    before: None,
+    is_brief: true,
+};
+
 /// The content of the overview.
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
@@ -108,7 +116,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
         limit: REFUSED,
     };
     let (waiting, offers, edition) = tokio::try_join!(
-        people.waiting(person, None, None),
+        people.waiting(person, None, None, PENDING.most()),
         people.handovers(person),
         people.catalog(),
     )?;
@@ -187,7 +195,7 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                 (usage::section::section(overview.spending.as_ref(), &overview.agents, overview.catalog))
                 section aria-labelledby="waiting-title" {
                     h2 id="waiting-title" { "Waiting for you" }
-                    (approvals::page::live(layout, &overview.waiting, View::default(), overview.catalog))
+                    (approvals::page::live(layout, &overview.waiting, PENDING, overview.catalog))
                 }
                 section aria-labelledby="spend-title" {
                     div.section-head {

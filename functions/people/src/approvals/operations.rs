@@ -8,7 +8,7 @@ use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
     Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, Timestamp, WindowScope,
 };
-use purser_store::{ApprovalDecision, ApprovalPlace, AuditEntry, Resolved};
+use purser_store::{ApprovalDecision, ApprovalList, ApprovalPlace, AuditEntry, Resolved};
 use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, page_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,6 +54,14 @@ impl Note {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// An approval in a list of those that wait. The facts that cost further reads are on its own page.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingApproval {
+    pub(crate) approval: Approval,
+    /// The agent that requested the approval.
+    pub(crate) agent: Arc<Owned>,
 }
 
 /// An approval with the facts a person needs to decide.
@@ -132,12 +140,10 @@ pub(crate) struct ApprovalFilter {
 }
 
 /// The approvals that are waiting for a person's decision: a page of them, and how many wait in all.
-///
-/// Only approvals requested within an approval's lifetime are read, from the newest on, and no more than a page takes.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     /// A page of the approvals, oldest first.
-    pub(crate) items: Vec<ApprovalContext>,
+    pub(crate) items: Vec<PendingApproval>,
     /// The cursor of the next page, which has older approvals.
     pub(crate) next: Option<ApprovalPlace>,
     /// The number of open approvals of all agents.
@@ -151,15 +157,6 @@ pub(crate) struct WaitingCount {
     pub(crate) number: usize,
     /// Whether there may be more.
     pub(crate) is_more: bool,
-}
-
-impl WaitingCount {
-    fn of(page: &Page<Approval, ApprovalPlace>) -> Self {
-        Self {
-            number: page.items.len(),
-            is_more: page.next.is_some(),
-        }
-    }
 }
 
 impl fmt::Display for WaitingCount {
@@ -197,6 +194,11 @@ impl People {
             self.own_agent(person, agent).await?;
         }
         let now = self.now();
+        let list = match filter.status {
+            Some(ApprovalStatus::Pending) => ApprovalList::UndecidedSince(now.before(LONGEST_WAIT)),
+            _ if filter.decided => ApprovalList::DecidedOrBefore(self.oldest_pending()),
+            _ => ApprovalList::All,
+        };
         let only_open = filter.status.is_some_and(ApprovalStatus::is_open);
         let keep = |approval: &Approval| {
             if only_open && now.since(approval.created_at) > LONGEST_WAIT {
@@ -210,7 +212,7 @@ impl People {
         };
         let read = |before, count: u32| {
             let count = u8::try_from(count).unwrap_or(u8::MAX);
-            self.ledger.approvals_of(person.id.as_str(), before, count)
+            self.ledger.approvals_of(person.id.as_str(), list, before, count)
         };
         let filtered = filter != ApprovalFilter::default();
         // A filtered page reads up to four times its length.
@@ -222,64 +224,80 @@ impl People {
         })
     }
 
-    /// A page of the person's pending approvals, of all their agents or of one, newest first: those before a position,
-    /// or the newest. It can have fewer approvals than a page has, and still be followed by another.
+    /// The person's pending approvals before a position, or the newest, of all their agents or of one; newest first, up
+    /// to `most`.
     async fn pending(
         &self,
         person: &Caller,
         only: Option<AgentId>,
         before: Option<ApprovalPlace>,
+        most: u32,
     ) -> Result<Page<Approval, ApprovalPlace>> {
-        /// The numbers of approvals that are read one after the other, decided ones included: at most 50 for a page. Few
-        /// approvals wait, and the first read often shows that the others are older.
-        const READS: [u8; 3] = [5, 20, 25];
-        /// The maximum number of approvals on a page.
-        const SHOWN: usize = 25;
-        let now = self.now();
-        let since = now.before(self.approval_ttl);
-        let (mut items, mut seen) = (Vec::new(), before);
-        for rows in READS {
-            let read = self.ledger.approvals_of(person.id.as_str(), seen, rows).await?;
-            let is_last = read.len() < usize::from(rows);
-            for approval in read {
-                if approval.created_at < since {
-                    return Ok(Page { items, next: None });
-                }
-                let is_shown =
-                    approval.status(now) == ApprovalStatus::Pending && only.is_none_or(|agent| approval.agent == agent);
-                if is_shown && items.len() >= SHOWN {
-                    return Ok(Page { items, next: seen });
-                }
-                seen = Some(ApprovalPlace::of(&approval));
-                if is_shown {
-                    items.push(approval);
-                }
-            }
-            if is_last {
-                return Ok(Page { items, next: None });
-            }
-        }
-        Ok(Page { items, next: seen })
+        let (now, since) = (self.now(), self.oldest_pending());
+        let slice = PageRequest { before, limit: most };
+        let is_pending = |approval: &Approval| approval.status(now) == ApprovalStatus::Pending;
+        let Some(agent) = only else {
+            let list = ApprovalList::UndecidedSince(since);
+            let read = |before, count: u32| {
+                let count = u8::try_from(count).unwrap_or(u8::MAX);
+                self.ledger.approvals_of(person.id.as_str(), list, before, count)
+            };
+            let rows = most.saturating_add(1);
+            let keep = |approval: &Approval| Filter::by(is_pending(approval));
+            return page_of(slice, (2, rows), Some(keep), ApprovalPlace::of, read).await;
+        };
+        // The approvals that one agent waits for are a small set of the agent.
+        let waiting = self.ledger.asking(vec![agent]).await?;
+        let ids = waiting.into_iter().flat_map(|(_, ids)| ids);
+        let mut approvals = self.ledger.approvals(ids).await?;
+        approvals.retain(|approval| {
+            is_pending(approval)
+                && approval.owner == person.id.as_str()
+                && before.is_none_or(|before| ApprovalPlace::of(approval) < before)
+        });
+        approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::of(approval)));
+        let is_more = approvals.len() > usize::try_from(most).unwrap_or(usize::MAX);
+        approvals.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        let next = approvals.last().filter(|_| is_more).map(ApprovalPlace::of);
+        Ok(Page { items: approvals, next })
+    }
+
+    /// The time before which every approval that nobody has decided has expired.
+    fn oldest_pending(&self) -> Timestamp {
+        self.now().before(self.approval_ttl)
     }
 
     /// The number of the person's pending approvals.
     pub(crate) async fn count_of_waiting(&self, person: &Caller) -> Result<WaitingCount> {
-        Ok(WaitingCount::of(&self.pending(person, None, None).await?))
+        /// The largest number that is counted.
+        const MOST: u8 = 99;
+        let since = self.oldest_pending();
+        let most = MOST.saturating_add(1);
+        let counted = self.ledger.count_of_undecided(person.id.as_str(), since, most);
+        let counted = counted.await?;
+        Ok(WaitingCount {
+            number: counted.min(MOST.into()),
+            is_more: counted > usize::from(MOST),
+        })
     }
 
-    /// The approvals that are waiting for the person, of all their agents or of one: the page before a cursor.
+    /// Up to `most` approvals that are waiting for the person, of all their agents or of one: those before a cursor.
     pub(crate) async fn waiting(
         &self,
         person: &Caller,
         only: Option<AgentId>,
         before: Option<ApprovalPlace>,
+        most: u32,
     ) -> Result<Waiting> {
-        let page = self.pending(person, only, before).await?;
+        let page = self.pending(person, only, before, most).await?;
         // The number is that of all, whatever the page shows, so that none is overlooked.
-        let count = if only.is_some() || before.is_some() {
+        let count = if only.is_some() || before.is_some() || page.next.is_some() {
             self.count_of_waiting(person).await?
         } else {
-            WaitingCount::of(&page)
+            WaitingCount {
+                number: page.items.len(),
+                is_more: false,
+            }
         };
         let mut waiting = page.items;
         waiting.reverse();
@@ -288,14 +306,10 @@ impl People {
         self.move_to_owners(&waiting, &agents).await?;
         let own = agents.into_iter().filter_map(|agent| Owned::of(person, agent));
         let agents: Vec<Arc<Owned>> = own.map(Arc::new).collect();
-
-        let places = waiting.iter().map(|approval| (approval.agent, approval.service));
-        let days = self.days(places.collect()).await?;
         let items = waiting.into_iter().filter_map(|approval| {
             let owned = agents.iter().find(|owned| owned.agent().id == approval.agent);
-            Some(ApprovalContext {
+            Some(PendingApproval {
                 agent: Arc::clone(owned?),
-                day: days.get(&(approval.agent, approval.service)).copied(),
                 approval,
             })
         });

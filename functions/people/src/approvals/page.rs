@@ -74,7 +74,7 @@ pub(crate) async fn watch(
         ));
     }
     let view = View::read(&uri).unwrap_or_default();
-    let waiting = people.waiting(&session.person, view.agent, view.older);
+    let waiting = people.waiting(&session.person, view.agent, view.older, view.most());
     let (waiting, edition) = tokio::try_join!(waiting, people.catalog())?;
     let layout = Layout::of(&session, people.now());
     let tag = tag_of(&layout, &waiting, view, &edition.catalog);
@@ -145,7 +145,7 @@ async fn queue_page(
     name: Option<String>,
 ) -> Result<Response> {
     /// The number of decided approvals that are shown.
-    const DECIDED: u32 = 25;
+    const DECIDED: u32 = 10;
     let person = &session.person;
     let named = NamedAgent {
         id: view.agent,
@@ -166,7 +166,7 @@ async fn queue_page(
         limit: DECIDED,
     };
     let (waiting, decided, edition) = tokio::try_join!(
-        people.waiting(person, view.agent, view.older),
+        people.waiting(person, view.agent, view.older, view.most()),
         people.approvals(person, decided, slice),
         people.catalog(),
     )?;
@@ -267,7 +267,10 @@ pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catal
             (paging(
                 "Pages of pending approvals",
                 view.older.map(|_| ("Newest", View { older: None, ..view }.queue())),
-                waiting.next.map(|next| ("Older pending approvals", View { older: Some(next), ..view }.queue())),
+                waiting.next.map(|next| {
+                    if view.is_brief { ("All pending approvals", View::default().queue()) }
+                    else { ("Older pending approvals", View { older: Some(next), ..view }.queue()) }
+                }),
             ))
         }
     }

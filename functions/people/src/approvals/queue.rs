@@ -17,6 +17,8 @@ pub(crate) struct View {
     pub(crate) older: Option<ApprovalPlace>,
     /// The decided approvals created before this one.
     pub(crate) before: Option<ApprovalPlace>,
+    /// Only the newest few open approvals, for the overview.
+    pub(crate) is_brief: bool,
 }
 
 impl View {
@@ -30,7 +32,13 @@ impl View {
             agent: agent.map(|text| AgentId::parse(&text).ok_or(())).transpose().ok()?,
             older: place(older)?,
             before: place(before)?,
+            is_brief: query.text("brief").is_some_and(|text| text == "true"),
         })
+    }
+
+    /// The maximum number of open approvals in this view.
+    pub(crate) const fn most(self) -> u32 {
+        if self.is_brief { 5 } else { 25 }
     }
 
     /// The URL of this view of the page at `path`.
@@ -42,12 +50,17 @@ impl View {
                 ("agent_id", self.agent.map(|agent| agent.to_string())),
                 ("older", place(self.older)),
                 ("before", place(self.before)),
+                ("brief", self.is_brief.then(|| "true".to_owned())),
             ],
         )
     }
 
     /// The URL of the queue in this view.
     pub(crate) fn queue(self) -> String {
-        self.address(paths::APPROVALS)
+        let view = Self {
+            is_brief: false,
+            ..self
+        };
+        view.address(paths::APPROVALS)
     }
 }

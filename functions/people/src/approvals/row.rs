@@ -1,6 +1,6 @@
 //! An approval in a list: a pending one as one line that unfolds to its facts and its form, and a decided one.
 
-use crate::approvals::operations::{ApprovalContext, DailyUsage};
+use crate::approvals::operations::{ApprovalContext, DailyUsage, PendingApproval};
 use crate::approvals::queue::View;
 use crate::ui::bar::bar;
 use crate::ui::call;
@@ -12,13 +12,13 @@ use crate::ui::money::{big_money, dollars, is_no_limit, money, spent};
 use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
-use purser_domain::{AgentStatus, Amount, Approval, ApprovalStatus, Catalog, NOTE_MAX};
+use purser_domain::{Agent, AgentStatus, Amount, Approval, ApprovalStatus, Catalog, NOTE_MAX};
 
 /// The id of the form that the checkboxes of the list belong to.
 pub(crate) const SELECTION: &str = "selected-approvals";
 
 /// A pending approval as one line. The checkbox is outside of what unfolds, so that selecting does not unfold.
-pub(crate) fn pending(layout: &Layout, waiting: &ApprovalContext, view: View, catalog: &Catalog) -> Markup {
+pub(crate) fn pending(layout: &Layout, waiting: &PendingApproval, view: View, catalog: &Catalog) -> Markup {
     let approval = &waiting.approval;
     let agent = waiting.agent.agent();
     let is_typed = layout
@@ -28,7 +28,7 @@ pub(crate) fn pending(layout: &Layout, waiting: &ApprovalContext, view: View, ca
         li.ask data-approval=(approval.id) {
             label.ask-select {
                 input type="checkbox" name="approval" value=(approval.id) form=(SELECTION);
-                span.sr { "Select " (subject(waiting)) }
+                span.sr { "Select " (subject(approval, agent)) }
             }
             details open[is_typed] {
                 summary {
@@ -41,11 +41,11 @@ pub(crate) fn pending(layout: &Layout, waiting: &ApprovalContext, view: View, ca
                     }
                 }
                 div.unfolded {
-                    div.facts data-facts { (facts(layout, waiting, catalog)) }
-                    (verdict(layout, waiting, view))
+                    div.facts data-facts { (facts(layout, approval, agent, None, catalog)) }
+                    (verdict(layout, approval, agent, view))
                     p.fine {
                         a href=(paths::approval(approval.agent, approval.id)) {
-                            "Balance, latest payments, and more" span.sr { " about " (subject(waiting)) }
+                            "Limits, balance, latest payments" span.sr { " about " (subject(approval, agent)) }
                         }
                     }
                 }
@@ -62,10 +62,14 @@ pub(crate) fn what(approval: &Approval, catalog: &Catalog) -> Markup {
     }
 }
 
-/// The facts that a decision needs.
-pub(crate) fn facts(layout: &Layout, waiting: &ApprovalContext, catalog: &Catalog) -> Markup {
-    let approval = &waiting.approval;
-    let agent = waiting.agent.agent();
+/// The facts that a decision needs. `day` is the line about the daily limit.
+pub(crate) fn facts(
+    layout: &Layout,
+    approval: &Approval,
+    agent: &Agent,
+    day: Option<&Markup>,
+    catalog: &Catalog,
+) -> Markup {
     html! {
         div.headline {
             p.amount { (big_money(approval.amount)) }
@@ -89,14 +93,13 @@ pub(crate) fn facts(layout: &Layout, waiting: &ApprovalContext, catalog: &Catalo
                 dt { "Reason" }
                 dd { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
             }
-            div { dt { "Daily limit" } dd { (left_of_day(approval.amount, waiting.day)) } }
+            @if let Some(day) = day { div { dt { "Daily limit" } dd { (day) } } }
         }
     }
 }
 
 /// The form of a decision: a note, and a button for each verdict.
-pub(crate) fn verdict(layout: &Layout, waiting: &ApprovalContext, view: View) -> Markup {
-    let approval = &waiting.approval;
+pub(crate) fn verdict(layout: &Layout, approval: &Approval, agent: &Agent, view: View) -> Markup {
     let path = paths::approval_form(approval.agent, approval.id);
     let inputs = layout.inputs(FormName::ApprovalDecision);
     let note_id = format!("note-{}", approval.id);
@@ -111,9 +114,9 @@ pub(crate) fn verdict(layout: &Layout, waiting: &ApprovalContext, view: View) ->
                 }
                 input type="hidden" name="approval_id" value=(approval.id);
                 div.verdict {
-                    button.primary type="submit" { "Approve" span.sr { " " (subject(waiting)) } }
+                    button.primary type="submit" { "Approve" span.sr { " " (subject(approval, agent)) } }
                     button.danger type="submit" formaction=(view.address(&format!("{path}/reject"))) {
-                        "Reject" span.sr { " " (subject(waiting)) }
+                        "Reject" span.sr { " " (subject(approval, agent)) }
                     }
                 }
             }))
@@ -122,11 +125,12 @@ pub(crate) fn verdict(layout: &Layout, waiting: &ApprovalContext, view: View) ->
 }
 
 /// The payment that a button is for, as text for screen readers.
-pub(crate) fn subject(waiting: &ApprovalContext) -> Markup {
-    html! { (dollars(waiting.approval.amount)) " of " (waiting.agent.agent().name) }
+pub(crate) fn subject(approval: &Approval, agent: &Agent) -> Markup {
+    html! { (dollars(approval.amount)) " of " (agent.name) }
 }
 
-fn left_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
+/// What is left of the daily limit, before and after this payment.
+pub(crate) fn left_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
     let Some(DailyUsage { cap, used }) = day else {
         return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
     };
@@ -168,7 +172,7 @@ pub(crate) fn decided(layout: &Layout, decided: &ApprovalContext, catalog: &Cata
                 @if status == ApprovalStatus::Approved {
                     " · not used yet, expires " (relative(approval.expires_at, layout.now)) " · "
                     a href=(paths::approval(approval.agent, approval.id)) {
-                        "Withdraw" span.sr { " the approval of " (subject(decided)) }
+                        "Withdraw" span.sr { " the approval of " (subject(approval, agent)) }
                     }
                 }
             }

@@ -128,7 +128,8 @@ fn page(
     open: Option<&(Background, Option<Raise>)>,
     catalog: &Catalog,
 ) -> Markup {
-    let approval = &context.approval;
+    let (approval, agent) = (&context.approval, context.agent.agent());
+    let day = row::left_of_day(approval.amount, context.day);
     layout.page(
         "Approval",
         NavItem::Approvals,
@@ -138,9 +139,9 @@ fn page(
             @match open {
                 Some((background, raise)) => {
                     div.card.waiting {
-                        div.facts { (row::facts(layout, context, catalog)) }
+                        div.facts { (row::facts(layout, approval, agent, Some(&day), catalog)) }
                         (known(layout, context, background))
-                        (row::verdict(layout, context, View::default()))
+                        (row::verdict(layout, approval, agent, View::default()))
                         @if let Some(raise) = raise { (raise_form(layout, context, raise, catalog)) }
                     }
                     (latest(layout, &background.latest, catalog))

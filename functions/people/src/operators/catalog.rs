@@ -92,7 +92,9 @@ pub(crate) async fn show(
     let services = Paginated::of(services, view.page);
     let layout = Layout::of(&session, people.now());
     let how = html! {
-        "Read-only. Entries are written with " code { "purser catalog apply" } ", and taken out of use with "
+        @if people.internal.is_some() { "Open a service to pin a payment, to probe it, or to decide a change. " }
+        @else { "Read-only. " }
+        "Entries are written with " code { "purser catalog apply" } ", and taken out of use with "
         code { "PUT /internal/services/{id}/trust-status" } "."
     };
     let content = html! {

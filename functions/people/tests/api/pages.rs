@@ -533,7 +533,6 @@ async fn pending_approvals_appear_and_are_decided_once() {
         "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
         "20 units",
         "$0.00001",
-        "$0.0001",
     ] {
         assert!(html.contains(text), "no {text} in {html}");
     }
@@ -592,15 +591,11 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
         Some(address.replace("&amp;", "&"))
     };
     let first = owner.get("/dashboard/approvals").await;
-    // No more is read than a page takes, so what is beyond it is not counted.
-    let at_least = "data-waiting=\"25\" data-at-least";
-    assert!(first.status == 200 && first.html.contains(at_least));
+    let count = "data-waiting=\"40\"";
+    assert!(first.status == 200 && first.html.contains(count));
     let next = link(&first.html, "Older pending approvals").unwrap();
     let second = owner.get(&next).await;
-    assert!(
-        second.html.contains(at_least),
-        "whatever is shown, the newest are counted"
-    );
+    assert!(second.html.contains(count), "whatever is shown, all are counted");
     let (first, second) = (ids(&first.html), (ids(&second.html), second.html));
     assert_eq!((first.len(), second.0.len()), (25, 15));
     let all: std::collections::BTreeSet<&String> = first.iter().chain(&second.0).collect();
@@ -637,7 +632,7 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
     let mut narrowed = 0;
     for agent in &agents {
         let seen = owner.get(&format!("/dashboard/approvals?agent_id={agent}")).await;
-        assert!(seen.html.contains(at_least));
+        assert!(seen.html.contains("data-waiting=\"39\""));
         let shown = ids(&seen.html).len();
         assert_eq!(
             seen.html
@@ -996,13 +991,15 @@ async fn what_was_decided_is_told_page_by_page() {
         }
     }
     let mut owner = world.browser(OWNER).await;
-    let page = owner.get("/dashboard/approvals").await.html;
+    let mut page = owner.get("/dashboard/approvals").await.html;
     let rejected = |html: &str| html.matches(">rejected</span>").count();
-    assert_eq!(rejected(&page), 25);
-    let (before, _) = page.split_once(">Older</a>").unwrap();
-    let older = before.rsplit_once("href=\"").unwrap().1.split('"').next().unwrap();
-    let page = owner.get(older).await.html;
-    assert_eq!(rejected(&page), 4);
+    for _ in 0..2 {
+        assert_eq!(rejected(&page), 10);
+        let (before, _) = page.split_once(">Older</a>").unwrap();
+        let older = before.rsplit_once("href=\"").unwrap().1.split('"').next().unwrap();
+        page = owner.get(older).await.html;
+    }
+    assert_eq!(rejected(&page), 9);
     assert!(page.contains(">Newest</a>") && !page.contains(">Older</a>"));
 }
 

@@ -521,8 +521,10 @@ pub(crate) mod owned {
     pub(crate) const INDEX: &str = "owner";
     /// The prefix of the index sort keys of agents.
     pub(crate) const AGENTS: &str = "A#";
-    /// The prefix of the index sort keys of approvals.
-    pub(crate) const APPROVALS: &str = "AP#";
+    /// The prefix of the index sort keys of approvals that a person has decided.
+    const DECIDED: &str = "AP#";
+    /// The prefix of the index sort keys of approvals that no person has decided: they wait, or have expired.
+    const UNDECIDED: &str = "AW#";
 
     /// An agent's index sort key.
     pub(crate) fn agent(id: AgentId, created_at: Timestamp) -> String {
@@ -538,16 +540,42 @@ pub(crate) mod owned {
         Some((AgentId::parse(id)?, Timestamp::from_micros(at.parse().ok()?)?))
     }
 
-    /// An approval's index sort key.
-    pub(crate) fn approval(id: ApprovalId, created_at: Timestamp) -> String {
-        format!("{APPROVALS}{:016}#{id}", created_at.micros())
+    /// The index sort key of an approval that nobody has decided.
+    pub(crate) fn undecided(id: ApprovalId, created_at: Timestamp) -> String {
+        approval(UNDECIDED, id, created_at)
     }
 
-    /// The first and last possible index sort keys of approvals created at or after this time.
-    pub(crate) fn approvals_from(asked_at: Timestamp) -> (String, String) {
-        let first = ApprovalId::from_uuid(Uuid::nil());
-        let last = ApprovalId::from_uuid(Uuid::max());
-        (approval(first, asked_at), approval(last, Timestamp::MAX))
+    /// The index sort key of a decided approval.
+    pub(crate) fn decided(id: ApprovalId, created_at: Timestamp) -> String {
+        approval(DECIDED, id, created_at)
+    }
+
+    fn approval(prefix: &str, id: ApprovalId, created_at: Timestamp) -> String {
+        format!("{prefix}{:016}#{id}", created_at.micros())
+    }
+
+    /// The time and id in an approval's index sort key, as text in their order.
+    pub(crate) fn place_of_approval(os: &str) -> Option<&str> {
+        os.strip_prefix(UNDECIDED).or_else(|| os.strip_prefix(DECIDED))
+    }
+
+    /// The inclusive bounds of the index sort keys of undecided approvals that were created from `since` on, and before
+    /// `before`. They are in the wrong order if there are none.
+    pub(crate) fn undecided_between(since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
+        between(UNDECIDED, since, before)
+    }
+
+    /// The same of decided approvals.
+    pub(crate) fn decided_before(before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
+        between(DECIDED, Timestamp::EPOCH, before)
+    }
+
+    fn between(prefix: &str, since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
+        let first = approval(prefix, ApprovalId::from_uuid(Uuid::nil()), since);
+        let (at, id) = before.unwrap_or((Timestamp::MAX, ApprovalId::from_uuid(Uuid::max())));
+        // No id lies between this one and the one before it.
+        let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
+        (first, approval(prefix, ApprovalId::from_uuid(previous), at))
     }
 
     /// The prefix of the index sort keys of offers of agents. The `owner` of an offer is the person who may accept it.
@@ -556,12 +584,6 @@ pub(crate) mod owned {
     /// An offer's index sort key.
     pub(crate) fn handover(agent: AgentId, offered_at: Timestamp) -> String {
         format!("{HANDOVERS}{:016}#{agent}", offered_at.micros())
-    }
-
-    /// The inclusive upper bound of the index sort keys before that of an approval. No id lies between the two.
-    pub(crate) fn just_before_approval(id: ApprovalId, created_at: Timestamp) -> String {
-        let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
-        approval(ApprovalId::from_uuid(previous), created_at)
     }
 }
 

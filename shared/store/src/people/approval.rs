@@ -67,14 +67,18 @@ impl Ledger {
             ApprovalDecision::Approve => APPROVED,
             ApprovalDecision::Reject => REJECTED,
         };
+        let Some(asked) = self.approval(id).await? else {
+            return Ok(Resolved::NotFound);
+        };
         let set = match ruling.note {
-            None => "SET st = :state, resolved = :now, #by = :by",
-            Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
+            None => "SET st = :state, resolved = :now, #by = :by, os = :decided",
+            Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, note = :note",
         };
         let update = self
             .ruling(id, set, state, ruling)
             .condition_expression("st = :pending AND ends > :now AND #owner = :by")
-            .expression_attribute_values(":pending", text(PENDING));
+            .expression_attribute_values(":pending", text(PENDING))
+            .expression_attribute_values(":decided", key::owned::decided(id, asked.created_at).write());
         let is_ours = |resolution: &Resolution| match (verdict, resolution) {
             (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
             | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
@@ -206,10 +210,16 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         Resolution::Executed { .. } => EXECUTED,
     };
     let ruling = approval.ruling();
+    let os = match &approval.resolution {
+        Resolution::Pending => key::owned::undecided(approval.id, approval.created_at),
+        Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
+            key::owned::decided(approval.id, approval.created_at)
+        }
+    };
     Draft::of(&Key::approval(approval.id))
         .with("agent", &approval.agent)
         .with("owner", &approval.owner)
-        .with("os", &key::owned::approval(approval.id, approval.created_at))
+        .with("os", &os)
         .with("kid", &approval.key)
         .with("txid", &approval.transaction)
         .with("rh", &approval.fingerprint)

@@ -10,9 +10,10 @@ use crate::{
     codec::key::{self, Key, owned},
     codec::ledger::Ledger,
 };
-use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use purser_domain::{Agent, AgentId, Approval, ApprovalId, Result, ServiceId, Timestamp};
+use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::Select};
+use purser_domain::{Agent, AgentId, Approval, ApprovalId, Error, Result, ServiceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
 
 /// The position of an approval among all approvals of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +30,37 @@ impl ApprovalPlace {
         Self {
             created_at: approval.created_at,
             id: approval.id,
+        }
+    }
+}
+
+/// A list of an owner's approvals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalList {
+    /// Those that nobody has decided, created at this time or later.
+    UndecidedSince(Timestamp),
+    /// Those that a person has decided, and those created before this time, whether decided or not.
+    DecidedOrBefore(Timestamp),
+    /// All.
+    All,
+}
+
+impl ApprovalList {
+    /// The inclusive bounds of the index sort keys in the list, before a position.
+    fn ranges(self, before: Option<ApprovalPlace>) -> Vec<(String, String)> {
+        let before = before.map(|place| (place.created_at, place.id));
+        let undecided = |since, before| owned::undecided_between(since, before);
+        match self {
+            Self::UndecidedSince(since) => vec![undecided(since, before)],
+            Self::DecidedOrBefore(end) => {
+                let end = (end, ApprovalId::from_uuid(Uuid::nil()));
+                let earlier = before.map_or(end, |before| before.min(end));
+                vec![
+                    owned::decided_before(before),
+                    undecided(Timestamp::EPOCH, Some(earlier)),
+                ]
+            }
+            Self::All => vec![owned::decided_before(before), undecided(Timestamp::EPOCH, before)],
         }
     }
 }
@@ -62,26 +94,6 @@ impl Ledger {
             agents.push(self.read_agent(id, &item)?);
         }
         Ok(agents)
-    }
-
-    /// Every approval that an owner's agents requested at or after `from`, in any order.
-    pub async fn approvals_since(&self, owner: &str, from: Timestamp) -> Result<Vec<Approval>> {
-        let (from, to) = owned::approvals_from(from);
-        let query = self
-            .owner_index(owner)
-            .key_condition_expression("#owner = :owner AND os BETWEEN :from AND :to")
-            .expression_attribute_values(":from", from.write())
-            .expression_attribute_values(":to", to.write());
-        let listed: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
-        self.approvals_at(&listed.map_err(failed(LISTING))?).await
-    }
-
-    /// The approvals of these index entries.
-    async fn approvals_at(&self, listed: &[Item]) -> Result<Vec<Approval>> {
-        let keys = listed.iter();
-        let keys = keys.map(|item| Key::of(item).ok_or_else(|| self.row(item).corrupt("pk")));
-        let items = self.get_all(&keys.collect::<Result<Vec<Key>>>()?).await?;
-        items.iter().map(|item| self.listed_approval(item)).collect()
     }
 
     /// The ids of an owner's agents in order of creation: all, or up to `first`. Read from the index alone, so the
@@ -179,26 +191,61 @@ impl Ledger {
         Ok(asking.collect())
     }
 
-    /// The approvals of an owner's agents before `before`, or the newest ones; newest first, up to `limit` and at most
-    /// a hundred.
-    pub async fn approvals_of(&self, owner: &str, before: Option<ApprovalPlace>, limit: u8) -> Result<Vec<Approval>> {
-        let query = self
-            .owned(owner, owned::APPROVALS)
-            .scan_index_forward(false)
-            .limit(limit.min(100).into());
-        let query = match before {
-            None => query,
-            Some(place) => query
-                .key_condition_expression("#owner = :owner AND os BETWEEN :kind AND :before")
-                .expression_attribute_values(
-                    ":before",
-                    owned::just_before_approval(place.id, place.created_at).write(),
-                ),
-        };
-        let listed = query.send().await.map_err(failed(LISTING))?;
-        let mut approvals = self.approvals_at(listed.items()).await?;
+    /// The approvals of an owner's agents in a list before `before`, or the newest ones; newest first, up to `limit` and
+    /// at most a hundred.
+    pub async fn approvals_of(
+        &self,
+        owner: &str,
+        list: ApprovalList,
+        before: Option<ApprovalPlace>,
+        limit: u8,
+    ) -> Result<Vec<Approval>> {
+        let most = limit.min(100);
+        let mut listed: Vec<(String, Key)> = Vec::new();
+        for (first, last) in list.ranges(before) {
+            if first > last {
+                continue;
+            }
+            let query = self
+                .owner_index(owner)
+                .key_condition_expression("#owner = :owner AND os BETWEEN :first AND :last")
+                .expression_attribute_values(":first", first.write())
+                .expression_attribute_values(":last", last.write())
+                .scan_index_forward(false)
+                .limit(most.into());
+            for item in query.send().await.map_err(failed(LISTING))?.items() {
+                let row = self.row(item);
+                let os: String = row.get("os")?;
+                let place = owned::place_of_approval(&os).ok_or_else(|| row.corrupt("os"))?;
+                let key = Key::of(item).ok_or_else(|| row.corrupt("pk"))?;
+                listed.push((place.to_owned(), key));
+            }
+        }
+        listed.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+        // The index may list an approval twice while a decision moves it.
+        listed.dedup_by(|(a, _), (b, _)| a == b);
+        listed.truncate(most.into());
+        let keys: Vec<Key> = listed.into_iter().map(|(_, key)| key).collect();
+        let items = self.get_all(&keys).await?;
+        let approvals: Result<Vec<Approval>> = items.iter().map(|item| self.listed_approval(item)).collect();
+        let mut approvals = approvals?;
         approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::of(approval)));
         Ok(approvals)
+    }
+
+    /// The number of an owner's approvals that nobody has decided, created at `since` or later: up to `most`. Read from
+    /// the index alone, so a decision of this moment may be missing.
+    pub async fn count_of_undecided(&self, owner: &str, since: Timestamp, most: u8) -> Result<usize> {
+        let (first, last) = owned::undecided_between(since, None);
+        let query = self
+            .owner_index(owner)
+            .key_condition_expression("#owner = :owner AND os BETWEEN :first AND :last")
+            .expression_attribute_values(":first", first.write())
+            .expression_attribute_values(":last", last.write())
+            .select(Select::Count)
+            .limit(most.into());
+        let counted = query.send().await.map_err(failed(LISTING))?.count;
+        usize::try_from(counted).map_err(|error| Error::internal(LISTING, error))
     }
 
     /// The agents for which the index lists an item of this kind (a record or an offer) under a person: all, or up to

@@ -5,7 +5,9 @@ use purser_domain::{
     Agent, AgentId, Amount, ApprovalId, Duration, Handover, KeyId, KmsKeyId, OperatorName, OperatorReason, PersonId,
     Timestamp, WindowScope,
 };
-use purser_store::{AgentOrder, AgentPlace, ApprovalDecision, ApprovalPlace, Edited, HandedOver, Resolved, SpareKey};
+use purser_store::{
+    AgentOrder, AgentPlace, ApprovalDecision, ApprovalList, ApprovalPlace, Edited, HandedOver, Resolved, SpareKey,
+};
 use purser_testkit::{
     Emulator,
     authorize::{Answer, authorize},
@@ -71,7 +73,10 @@ async fn approvals_are_listed_newest_first_with_current_state() {
         ids.insert(0, id);
     }
     let list = async |before, limit| -> Vec<ApprovalId> {
-        let approvals = ledger.approvals_of(sample::OWNER, before, limit).await.unwrap();
+        let approvals = ledger
+            .approvals_of(sample::OWNER, ApprovalList::All, before, limit)
+            .await
+            .unwrap();
         approvals.iter().map(|approval| approval.id).collect()
     };
     assert_eq!(list(None, 100).await, ids);
@@ -80,7 +85,13 @@ async fn approvals_are_listed_newest_first_with_current_state() {
     assert_eq!(list(Some(ApprovalPlace::of(&second)), 2).await, ids[2..4]);
     let oldest = ledger.approval(ids[4]).await.unwrap().unwrap();
     assert_eq!(list(Some(ApprovalPlace::of(&oldest)), 2).await, []);
-    assert!(ledger.approvals_of("nobody", None, 9).await.unwrap().is_empty());
+    assert!(
+        ledger
+            .approvals_of("nobody", ApprovalList::All, None, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 
     let ruling = purser_domain::ApprovalResolution {
         note: Some("for the report".to_owned()),
@@ -90,7 +101,10 @@ async fn approvals_are_listed_newest_first_with_current_state() {
         .resolve_approval(ids[0], ApprovalDecision::Approve, &ruling, &sample::audit())
         .await
         .unwrap();
-    let newest = ledger.approvals_of(sample::OWNER, None, 1).await.unwrap();
+    let newest = ledger
+        .approvals_of(sample::OWNER, ApprovalList::All, None, 1)
+        .await
+        .unwrap();
     assert_eq!(newest[0].ruling(), Some(&ruling));
 }
 
@@ -301,12 +315,21 @@ async fn approvals_move_to_the_agents_new_owner() {
         Edited::Conflict
     );
 
-    let asked = ledger.approvals_of(sample::OWNER, None, 9).await.unwrap();
+    let asked = ledger
+        .approvals_of(sample::OWNER, ApprovalList::All, None, 9)
+        .await
+        .unwrap();
     assert_eq!(asked.len(), 1);
     for _ in 0..2 {
         ledger.move_approvals(&handed).await.unwrap();
     }
-    assert!(ledger.approvals_of(sample::OWNER, None, 9).await.unwrap().is_empty());
+    assert!(
+        ledger
+            .approvals_of(sample::OWNER, ApprovalList::All, None, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     // A decision of the old owner that was in progress.
     let late = sample::ruling(at(1));
     let row = sample::audit();
