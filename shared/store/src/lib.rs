@@ -81,7 +81,7 @@ pub use stream::owners::{OwnedAgent, Owners};
 pub use stream::payments::{JournalChange, JournalSource};
 pub use stream::sequence::SequenceNumber;
 pub use stream::signs::Sign;
-pub use usage::day::{AgentSums, DaySums, Reasons};
+pub use usage::day::{AgentLimit, AgentSums, DaySums, Reasons};
 pub use usage::journal::JOURNAL_READS;
 pub use usage::key::JournalPart;
 pub use usage::rebuild::Rebuilt;

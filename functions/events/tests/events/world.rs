@@ -8,7 +8,7 @@ use purser_domain::{
 };
 use purser_events::Events;
 use purser_store::{
-    ApprovalDecision, Claim, DaySums, Filter, JournalPart, Ledger, Moved, Page, PageRequest, UsageTable,
+    AgentLimit, ApprovalDecision, Claim, DaySums, Filter, JournalPart, Ledger, Moved, Page, PageRequest, UsageTable,
 };
 use purser_testkit::{
     DECISIONS, Emulator, EventBus, Fate, LEDGER, Proxy, ProxyConfig, Streams, USAGE,
@@ -283,6 +283,16 @@ impl World {
             }
             if let Some(refusal) = &entry.refusal {
                 *day.reasons.entry(refusal.error.clone()).or_default() += 1;
+            }
+            if let Some(limit) = entry.payment.as_ref().and_then(|payment| payment.nearest) {
+                match day.nearest.first_mut() {
+                    Some(nearest) => nearest.limit = nearest.limit.max(limit),
+                    None => day.nearest.push(AgentLimit {
+                        agent: entry.agent,
+                        name: name.clone(),
+                        limit,
+                    }),
+                }
             }
             day.agents = 1;
         }

@@ -30,8 +30,6 @@ use purser_store::{AgentOrder, AgentPlace};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) use crate::agents::spend::nearest;
-
 /// The path of the page.
 pub(crate) const PATH: &str = "/dashboard/agents";
 /// The path of "Freeze all".

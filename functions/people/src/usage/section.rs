@@ -1,6 +1,5 @@
 //! The spending on the overview: the sums of today, a week and a month, a chart, and rankings.
 
-use crate::agents::fleet::nearest;
 use crate::agents::spend::AgentSpend;
 use crate::journal::filter::JournalFilter;
 use crate::ui::bar::{HIGH, share};
@@ -12,9 +11,10 @@ use crate::ui::money::money;
 use crate::usage::spending::{Period, Spending};
 use maud::{Markup, html};
 use purser_domain::{Catalog, LabelFilter, UsageTotals};
+use purser_store::AgentLimit;
 
-/// The section of the overview with the spending and the agents that are close to a cap. `shown` are the agents on the
-/// overview.
+/// The section of the overview with the spending and the agents that came close to a limit. `shown` are the agents on
+/// the overview.
 pub(crate) fn section(spending: Option<&Spending>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="spending-title" {
@@ -27,9 +27,9 @@ pub(crate) fn section(spending: Option<&Spending>, shown: &[AgentSpend], catalog
                         div.card { (chart("Settled or pending", &spending.by_day())) }
                         (rankings(spending, catalog))
                     }
+                    (near_a_limit(spending))
                 }
             }
-            (near_a_cap(shown))
         }
     }
 }
@@ -115,20 +115,17 @@ fn ranking(title: &str, since: &str, rows: impl ExactSizeIterator<Item = (Markup
     }
 }
 
-/// The shown agents that have used most of a cap.
-fn near_a_cap(shown: &[AgentSpend]) -> Markup {
-    let near = shown.iter().filter_map(|spend| {
-        let (used, cap) = nearest(spend)?;
-        (share(used, cap) >= HIGH).then_some((spend.agent.agent(), used, cap))
-    });
-    let near: Vec<_> = near.collect();
+/// The agents whose payments have used most of a limit today.
+fn near_a_limit(spending: &Spending) -> Markup {
+    let is_near = |near: &&AgentLimit| share(near.limit.used, near.limit.limit) >= HIGH;
+    let near: Vec<&AgentLimit> = spending.nearest_today().iter().filter(is_near).collect();
     html! {
         @if !near.is_empty() {
             div.message.warn {
-                p { strong { "Near a limit:" } }
+                p { strong { "Near a limit today:" } }
                 ul {
-                    @for (agent, used, cap) in near {
-                        li { (labels::agent(agent.id, &agent.name)) " " span.figures { (money(used)) " of " (money(cap)) } }
+                    @for AgentLimit { agent, name, limit } in near {
+                        li { (labels::agent(*agent, name)) " " span.figures { (money(limit.used)) " of " (money(limit.limit)) } }
                     }
                 }
             }

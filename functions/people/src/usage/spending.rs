@@ -5,7 +5,7 @@ use crate::caller::Caller;
 use crate::state::People;
 use crate::usage::operations::{by_label, by_service};
 use purser_domain::{Amount, Catalog, Category, Day, LabelKey, LabelValue, Result, ServiceId, UsageTotals};
-use purser_store::{AgentSums, DaySums, Reasons};
+use purser_store::{AgentLimit, AgentSums, DaySums, Reasons};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -65,6 +65,12 @@ impl Spending {
     pub(crate) fn agents_today(&self) -> Vec<&AgentSums> {
         let today = self.days.last().map(|(_, sums)| sums.biggest.as_slice());
         today.unwrap_or_default().iter().take(BIGGEST).collect()
+    }
+
+    /// The agents whose payments used the largest shares of a limit today, the largest first.
+    pub(crate) fn nearest_today(&self) -> &[AgentLimit] {
+        let today = self.days.last().map(|(_, sums)| sums.nearest.as_slice());
+        today.unwrap_or_default()
     }
 
     /// The services with the most spending in 30 days, the largest first.

@@ -4,10 +4,11 @@
 //! what a list shows and filters by; the row itself also has the checks and the call.
 
 use crate::{
-    ALLOWED_REASON, Address, AgentId, Amount, ApprovalId, Check, CheckOutcome, ConfirmationReverted, Day,
+    ALLOWED_REASON, Address, AgentId, Amount, ApprovalId, Check, CheckName, CheckOutcome, ConfirmationReverted, Day,
     DecisionResult, KeyId, Labels, LoggedDecision, LoggedRefusal, Network, OperationSlug, ServiceId, Settlement,
     SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
 };
+use std::cmp::Ordering;
 use uuid::Uuid;
 
 /// One decision: an allow, a block, an escalation, a reverted confirmation or a payout.
@@ -80,6 +81,48 @@ pub struct PaymentEntry {
     pub valid_before: Timestamp,
     /// The state of the settlement.
     pub state: SettlementState,
+    /// The daily cap or budget of which the largest share was used, this payment included; `None` for a payout.
+    pub nearest: Option<LimitUse>,
+}
+
+/// How much of a daily cap or a budget is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitUse {
+    /// The used part.
+    pub used: Amount,
+    /// The limit.
+    pub limit: Amount,
+}
+
+/// The order of the used shares; of the same share, of the limits.
+impl Ord for LimitUse {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Compares used / limit without a division.
+        let product = |a: Amount, b: Amount| u128::from(a.units()).saturating_mul(u128::from(b.units()));
+        let shares = product(self.used, other.limit).cmp(&product(other.used, self.limit));
+        shares.then(self.limit.cmp(&other.limit))
+    }
+}
+
+impl PartialOrd for LimitUse {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl LimitUse {
+    /// The largest share among the checks of a payment of this amount.
+    fn nearest_of(checks: &[Check], amount: Amount) -> Option<Self> {
+        let of = |check: &Check| {
+            let is_window = matches!(check.name, CheckName::Day | CheckName::Budget);
+            let (limit, used) = check.limit.zip(check.used)?;
+            (is_window && !limit.is_zero()).then(|| Self {
+                used: used.plus(amount).unwrap_or(Amount::MAX),
+                limit,
+            })
+        };
+        checks.iter().filter_map(of).max()
+    }
 }
 
 impl JournalEntry {
@@ -166,6 +209,7 @@ impl JournalEntry {
                 wallet: terms.wallet,
                 valid_before: terms.valid_before,
                 state: settlement.state.clone(),
+                nearest: purchase.and_then(|purchase| LimitUse::nearest_of(&purchase.checks, terms.amount)),
             }),
             reverted: None,
         }

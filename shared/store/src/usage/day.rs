@@ -20,7 +20,8 @@ use crate::{
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use miniz_oxide::{deflate::compress_to_vec_zlib, inflate::decompress_to_vec_zlib_with_limit};
 use purser_domain::{
-    AgentId, Amount, Day, Error, JournalEntry, LabelKey, LabelValue, Labels, PersonId, Result, ServiceId, UsageTotals,
+    AgentId, Amount, Day, Error, JournalEntry, LabelKey, LabelValue, Labels, LimitUse, PersonId, Result, ServiceId,
+    UsageTotals,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -54,8 +55,21 @@ pub struct DaySums {
     pub labels: BTreeMap<(LabelKey, LabelValue), UsageTotals>,
     /// The agents with the largest authorized amounts, the largest first.
     pub biggest: Vec<AgentSums>,
+    /// The agents of which a payment used the largest shares of a limit, the largest first.
+    pub nearest: Vec<AgentLimit>,
     /// The number of agents with any decision.
     pub agents: u64,
+}
+
+/// How close an agent came to a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentLimit {
+    /// The agent.
+    pub agent: AgentId,
+    /// Its name when it was counted last.
+    pub name: String,
+    /// The limit, and the part used after the payment that used most of it.
+    pub limit: LimitUse,
 }
 
 /// The sums of an agent.
@@ -85,6 +99,8 @@ pub(super) struct AgentOfDay {
     pub(super) labels: Labels,
     pub(super) services: BTreeMap<Option<ServiceId>, UsageTotals>,
     pub(super) reasons: Reasons,
+    /// The largest used share of a limit after any of the payments.
+    pub(super) nearest: Option<LimitUse>,
 }
 
 impl AgentOfDay {
@@ -98,6 +114,8 @@ impl AgentOfDay {
             let count = self.reasons.entry(refusal.error.clone()).or_default();
             *count = count.saturating_add(1);
         }
+        let nearest = new.payment.as_ref().and_then(|payment| payment.nearest);
+        self.nearest = self.nearest.max(nearest);
         self.name.clone_from(&new.agent_name);
         self.labels.clone_from(&new.labels);
     }
@@ -134,8 +152,14 @@ impl DaySums {
             }
             day.agents = day.agents.saturating_add(1);
             let name = of_day.name.clone();
+            if let Some(limit) = of_day.nearest {
+                let name = name.clone();
+                day.nearest.push(AgentLimit { agent, name, limit });
+            }
             day.biggest.push(AgentSums { agent, name, sums });
         }
+        day.nearest.sort_by_key(|agent| (Reverse(agent.limit), agent.agent));
+        day.nearest.truncate(BIGGEST);
         day.biggest.retain(|agent| !agent.sums.authorized.is_zero());
         day.biggest
             .sort_by_key(|agent| (Reverse(agent.sums.authorized), agent.agent));
@@ -372,6 +396,9 @@ struct StoredAgent {
     services: BTreeMap<String, StoredSums>,
     #[serde(rename = "w", default, skip_serializing_if = "Reasons::is_empty")]
     reasons: Reasons,
+    /// The used part and the limit.
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    nearest: Option<(u64, u64)>,
 }
 
 impl StoredAgent {
@@ -392,6 +419,7 @@ impl StoredAgent {
                 .collect(),
             services: services.collect(),
             reasons: of_day.reasons.clone(),
+            nearest: of_day.nearest.map(write_limit),
         };
         (agent.to_string(), stored)
     }
@@ -422,9 +450,25 @@ impl StoredAgent {
                 labels: Labels::of(labels.collect::<Option<Vec<_>>>()?)?,
                 services: services.collect::<Option<_>>()?,
                 reasons: self.reasons,
+                nearest: match self.nearest {
+                    None => None,
+                    Some(nearest) => Some(read_limit(nearest)?),
+                },
             },
         ))
     }
+}
+
+/// The used part and the limit, in micro-units.
+const fn write_limit(limit: LimitUse) -> (u64, u64) {
+    (limit.used.units(), limit.limit.units())
+}
+
+fn read_limit((used, limit): (u64, u64)) -> Option<LimitUse> {
+    Some(LimitUse {
+        used: Amount::from_units(used)?,
+        limit: Amount::from_units(limit)?,
+    })
 }
 
 /// The sums of a day as JSON.
@@ -440,6 +484,9 @@ struct StoredDay {
     labels: Vec<(String, String, StoredSums)>,
     #[serde(rename = "b")]
     biggest: Vec<(String, String, StoredSums)>,
+    /// Agent, name, used part and limit.
+    #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
+    nearest: Vec<(String, String, (u64, u64))>,
     #[serde(rename = "n")]
     agents: u64,
 }
@@ -458,6 +505,11 @@ impl StoredDay {
             reasons: day.reasons.clone(),
             labels: labels.collect(),
             biggest: biggest.collect(),
+            nearest: day
+                .nearest
+                .iter()
+                .map(|near| (near.agent.to_string(), near.name.clone(), write_limit(near.limit)))
+                .collect(),
             agents: day.agents,
         }
     }
@@ -476,12 +528,17 @@ impl StoredDay {
                 sums: sums.parse(),
             })
         });
+        let nearest = self.nearest.into_iter().map(|(agent, name, limit)| {
+            let (agent, limit) = AgentId::parse(&agent).zip(read_limit(limit))?;
+            Some(AgentLimit { agent, name, limit })
+        });
         Some(DaySums {
             total: self.total.parse(),
             services: services.collect::<Option<_>>()?,
             reasons: self.reasons,
             labels: labels.collect::<Option<_>>()?,
             biggest: biggest.collect::<Option<_>>()?,
+            nearest: nearest.collect::<Option<_>>()?,
             agents: self.agents,
         })
     }

@@ -24,7 +24,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use purser_domain::{
-    Error, JournalEntry, PaymentEntry, PersonId, RefusalEntry, Result, SettlementId, SettlementState, Timestamp, TxHash,
+    Error, JournalEntry, LimitUse, PaymentEntry, PersonId, RefusalEntry, Result, SettlementId, SettlementState,
+    Timestamp, TxHash,
 };
 use uuid::Uuid;
 
@@ -241,6 +242,10 @@ fn read_payment(row: Row<'_>) -> Result<Option<PaymentEntry>> {
         wallet: row.get("wallet")?,
         valid_before: row.get("vb")?,
         state,
+        nearest: row
+            .get_optional("limit")?
+            .zip(row.get_optional("used")?)
+            .map(|(limit, used)| LimitUse { used, limit }),
     }))
 }
 
@@ -280,6 +285,8 @@ fn write_entry(partition: String, entry: &JournalEntry, sequence: Option<&Sequen
         .with("net", &payment.network)
         .with("wallet", &payment.wallet)
         .with("vb", &payment.valid_before)
+        .with_optional("limit", payment.nearest.as_ref().map(|nearest| &nearest.limit))
+        .with_optional("used", payment.nearest.as_ref().map(|nearest| &nearest.used))
         .with_value("rs", text(payment.state.name()));
     match &payment.state {
         SettlementState::Authorized | SettlementState::Expired => row.into_item(),
