@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 180] = [
+const EVENTS: [(&str, u16, &str); 185] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -146,6 +146,9 @@ const EVENTS: [(&str, u16, &str); 180] = [
     ("people/revoke-key", 200, ""),
     ("people/list-services", 200, ""),
     ("people/get-service", 200, ""),
+    ("people/limit-services", 200, ""),
+    ("people/list-policy-versions", 200, ""),
+    ("people/restore-policy-version", 200, ""),
     ("people/edit-service", 200, ""),
     ("people/edit-service-bad-values", 400, "invalid_request"),
     ("people/disable-service", 200, ""),
@@ -155,6 +158,8 @@ const EVENTS: [(&str, u16, &str); 180] = [
     ("people/enable-service-unknown", 404, "service_not_found"),
     ("people/create-rule", 201, ""),
     ("people/list-rules", 200, ""),
+    ("people/list-agent-versions", 200, ""),
+    ("people/restore-rule-version-unknown", 404, "not_found"),
     ("people/replace-rule", 200, ""),
     ("people/delete-rule", 200, ""),
     ("people/get-wallet", 200, ""),

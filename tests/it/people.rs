@@ -4,6 +4,7 @@ mod agents;
 mod approvals;
 mod audit;
 mod edits;
+mod history;
 mod keys;
 mod log;
 mod notices;

@@ -10,6 +10,7 @@ use crate::approvals::{api as approvals, poll};
 use crate::audit::api as audit;
 use crate::decisions::api as decisions;
 use crate::handovers::api as handovers;
+use crate::history::api as history;
 use crate::journal::api as journal;
 use crate::keys::api as keys;
 use crate::notices::api as notices;
@@ -37,9 +38,14 @@ purser_api::routes!(
     keys::revoke,
     services::list,
     services::enable,
+    services::limit_unlimited,
     services::read,
     services::edit,
     services::disable,
+    history::policy_versions,
+    history::restore_policy,
+    history::agent_versions,
+    history::restore_rule,
     rules::list,
     rules::add,
     rules::replace,

@@ -18,6 +18,12 @@ pub(crate) fn write_place(place: Uuid) -> String {
     place.simple().to_string()
 }
 
+/// Parses a version, which is also a position in a list of versions.
+pub(crate) fn read_version(text: &str) -> Option<u64> {
+    let version: u64 = text.parse().ok()?;
+    (version > 0 && version.to_string() == text).then_some(version)
+}
+
 /// Parses a position in the list of agents: the time in sixteen hexadecimal digits, and the id.
 pub(crate) fn read_agent(text: &str) -> Option<AgentPlace> {
     let (at, id) = text.split_at_checked(16)?;

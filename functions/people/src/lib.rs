@@ -28,6 +28,7 @@ mod cursor;
 mod decisions;
 mod digest;
 mod handovers;
+mod history;
 mod journal;
 mod keys;
 mod notices;

@@ -126,7 +126,7 @@ const MAY = {
   CatalogTable    PROBE#      GetItem
   CatalogTable    SVC#        GetItem
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem tx:PutItem
-  LedgerTable     AP#         BatchGetItem GetItem tx:UpdateItem(pk,sk,st,ends,resolved,by,note,owner)
+  LedgerTable     AP#         BatchGetItem GetItem tx:UpdateItem(pk,sk,st,ends,resolved,by,note,owner,os)
   LedgerTable     B#          BatchGetItem Query tx:UpdateItem(pk,sk,pver,aver)
   LedgerTable     EVICT       PutItem
   LedgerTable     FREEZES#    GetItem Query
@@ -157,7 +157,7 @@ const MAY = {
   UsageTable      J#          Query
   UsageTable      LAG         GetItem
   UsageTable      O#          Query
-  UsageTable      V#          GetItem
+  UsageTable      V#          GetItem Query
   `,
   ProbeFunction: `
   CatalogTable    *           Scan

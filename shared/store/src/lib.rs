@@ -88,7 +88,7 @@ pub use usage::rebuild::Rebuilt;
 pub use usage::reminder::{Reminder, ReminderKind};
 pub use usage::reminders::{QuarantinedRow, ReminderPlace, Reminders};
 pub use usage::table::UsageTable;
-pub use usage::versions::{InputVersion, StoredInputs};
+pub use usage::versions::{InputVersion, RecordVersion, StoredInputs};
 pub use webhooks::pause::Pause;
 pub use webhooks::secret::NewWebhookSecret;
 pub use webhooks::table::WebhooksTable;

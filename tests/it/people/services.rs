@@ -382,3 +382,41 @@ async fn payments_count_once_in_each_of_ten_budgets() {
     let rules = home.read("/rules").await["rules"].as_array().unwrap().clone();
     assert!(rules.len() == 10 && rules.iter().all(|rule| rule["used_units"] == 1_000));
 }
+
+/// One call limits every service without limits. A service that has limits keeps them, and amounts that are missing are
+/// refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn services_without_limits_are_limited_at_once() {
+    let home = Household::in_world(World::still().await).await;
+    home.set_policy(json!({"max_per_day_units": dollars(3)})).await;
+    let limits = json!({
+        "max_per_call_units": dollars(1),
+        "max_per_day_units": dollars(10),
+        "require_approval_above_units": dollars(1) / 2,
+    });
+    let partial = json!({"max_per_call_units": dollars(1)});
+    let refused = home.edit(Method::PATCH, "/services", partial).await;
+    assert_eq!((refused.status, refused.slug()), (400, "max_per_day_units_required"));
+    let before = home.read("/services").await;
+    let limited = home.edit(Method::PATCH, "/services", limits.clone()).await.ok();
+    assert_eq!(
+        limited["count"].as_u64().unwrap(),
+        before["count"].as_u64().unwrap() - 1
+    );
+    let after = home.read("/services").await;
+    for service in after["services"].as_array().unwrap() {
+        let policy = &service["policy"];
+        let expected = if service["slug"] == "lab-search" {
+            json!(dollars(3))
+        } else {
+            limits["max_per_day_units"].clone()
+        };
+        assert_eq!(
+            (&policy["max_per_day_units"], &service["permissive"]),
+            (&expected, &json!(false)),
+            "{service}"
+        );
+    }
+    let again = home.edit(Method::PATCH, "/services", limits).await.ok();
+    assert_eq!(again["count"], 0);
+}

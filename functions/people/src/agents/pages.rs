@@ -7,7 +7,7 @@ use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::layout::Layout;
 use crate::ui::paths;
-use crate::{keys, payouts, rules, services};
+use crate::{history, keys, payouts, rules, services};
 use axum::{
     Router,
     extract::{Path, State},
@@ -37,9 +37,19 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/payout-address/remove", form(payouts::actions::remove_address))
         .route("/payouts", form(payouts::actions::pay_out))
         .route("/services", form(services::actions::enable))
+        .route("/services/limits", form(services::actions::limit_unlimited))
         .route("/services/{service}", form(services::actions::edit))
         .route("/services/{service}/disable", form(services::actions::disable))
         .route("/services/{service}/enable", form(services::actions::enable_again))
+        .route("/history", get(history::page::show))
+        .route(
+            "/services/{service}/versions/{version}/restore",
+            form(history::actions::restore_policy),
+        )
+        .route(
+            "/versions/{version}/rules/{rule}/restore",
+            form(history::actions::restore_rule),
+        )
         .route("/rules", form(rules::actions::add))
         .route("/rules/{rule}", form(rules::actions::replace))
         .route("/rules/{rule}/remove", form(rules::actions::remove))

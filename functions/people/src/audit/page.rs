@@ -270,7 +270,7 @@ fn refused(refusal: &AuditRefusal) -> Markup {
 }
 
 /// The changed members, each with the value before and after.
-fn changed(changes: &AuditChanges) -> Markup {
+pub(crate) fn changed(changes: &AuditChanges) -> Markup {
     let names: BTreeSet<&String> = changes.before.keys().chain(changes.after.keys()).collect();
     let side = |value: Option<&Value>| match value {
         None => html! { span.muted { "nothing" } },

@@ -1,6 +1,7 @@
 //! The rules on an agent's page: four kinds, each shown as a sentence and edited in place.
 
 use crate::agents::contents::AgentPage;
+use crate::history;
 use crate::rules::api::parse_rule;
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::ui::bar::bar;
@@ -71,7 +72,10 @@ fn read_window(form: &mut Form) -> Option<Duration> {
 pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     html! {
         section id="rules" aria-labelledby="rules-title" {
-            div.section-head { h2 id="rules-title" { "Rules " span.muted { "over all services" } } }
+            div.section-head {
+                h2 id="rules-title" { "Rules " span.muted { "over all services" } }
+                a href=(history::page::path(page.agent.id, None)) { "History" }
+            }
             @if page.rules.is_empty() {
                 p.empty { "No rules. Add a rule for limits that apply to all services." }
             }

@@ -1,7 +1,7 @@
 //! The forms of services.
 
 use crate::agents::form::AgentForm;
-use crate::services::api::{parse_edit, parse_enable};
+use crate::services::api::{parse_edit, parse_enable, parse_limits};
 use crate::services::operations::ServiceEdit;
 use crate::services::policy::{FIELDS, policy_body};
 use crate::ui::form::{FormName, set};
@@ -38,6 +38,17 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
     };
     let edited = sent.people.edit_service(&sent.owned, meant, service, &edit).await;
     sent.answer(form, edited, Notice::PolicySaved).await
+}
+
+/// `POST …/services/limits`.
+pub(crate) async fn limit_unlimited(sent: AgentForm) -> Reply {
+    let mut form = sent.form(FormName::Unlimited);
+    let body = policy_body(&mut form, None);
+    let Some(edit) = form.parsed(parse_limits(&body), &FIELDS) else {
+        return sent.again(form).await;
+    };
+    let limited = sent.people.limit_unlimited(&sent.owned, &edit).await;
+    sent.answer(form, limited, Notice::PolicySaved).await
 }
 
 /// `POST …/services/{service}/disable`.

@@ -5,6 +5,7 @@
 //! that the body omits. In both bodies, the policy's fields are either at the top level, or under `policy`, as in
 //! responses.
 
+use crate::agents::owned::Owned;
 use crate::request::{created, version_or_any, with_version};
 use crate::services::operations::{EnableService, GovernedService, ServiceEdit, named_service};
 use crate::state::People;
@@ -151,6 +152,11 @@ impl ServiceView {
     }
 }
 
+/// The response with an agent's record of a service.
+pub(crate) fn told(people: &People, owned: &Owned, service: &GovernedService, catalog: &Catalog) -> Response {
+    ServiceView::of(owned.agent().id, service, catalog, people).told()
+}
+
 /// The services on an agent.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnServiceList)]
@@ -207,6 +213,27 @@ purser_api::body! {
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
+}
+
+purser_api::body! {
+    /// The limits of all services that have none.
+    pub(crate) struct LimitsBody {
+        max_per_call_units: Amount,
+        max_per_day_units: Amount,
+        require_approval_above_units: Amount,
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
+
+/// The services whose limits were set.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LimitedServices)]
+pub(crate) struct LimitedList {
+    #[schema(value_type = Vec<uuid::Uuid>)]
+    service_ids: Vec<String>,
+    /// The number of services in this answer.
+    count: usize,
 }
 
 /// The policy of any body that has its members.
@@ -295,6 +322,55 @@ pub(crate) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
         problems.extend(problems_of(body, &edit.policy, service));
     }
     problems.finish(edit)
+}
+
+/// Parses the limits of all services that have none.
+pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
+    let mut problems = Problems::default();
+    refuse_ambiguity(body, &mut problems);
+    let edit = LimitsBody::read(body, Place::Body, &mut problems).map(|body| PolicyEdit {
+        max_per_call: Some(body.max_per_call_units),
+        max_per_day: Some(body.max_per_day_units),
+        require_approval_above: Some(body.require_approval_above_units),
+        enabled_operations: None,
+        allowed_domains: body.allowed_domains,
+    });
+    if let Some(edit) = &edit {
+        problems.extend(edit.problems(None));
+    }
+    problems.finish(edit)
+}
+
+/// Set the limits of all enabled services of an agent that have none.
+///
+/// A new agent starts with such services. Each is edited on its own; a service that is edited meanwhile keeps its limits.
+#[utoipa::path(
+    patch,
+    path = "/agents/{agentId}/services",
+    operation_id = "limit_unlimited_services",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("agentId" = String, Path, description = "An agent that you own.")),
+    request_body = LimitsBody,
+    responses(
+        (status = 200, body = LimitedList, description = "The services that have these limits now."),
+        EnableErrors,
+    )
+)]
+pub(crate) async fn limit_unlimited(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+    body: Bytes,
+) -> Result<Json<LimitedList>, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let edit = json_body(&body).and_then(|body| parse_limits(&body))?;
+    let limited = people.limit_unlimited(&owned, &edit).await?;
+    let ids: Vec<String> = limited.iter().map(ToString::to_string).collect();
+    Ok(Json(LimitedList {
+        count: ids.len(),
+        service_ids: ids,
+    }))
 }
 
 /// List an agent's services, with the spent and remaining amounts.

@@ -3,6 +3,7 @@
 //! A record's version is the number of its edits and starts at one; version zero means that no record exists.
 
 use crate::agents::owned::Owned;
+use crate::several::several;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
@@ -10,6 +11,7 @@ use purser_domain::{
     Service, ServiceId, Spend, SpendPolicy, WindowScope,
 };
 use purser_store::{AuditEntry, Backoff, Edited};
+use std::sync::Arc;
 
 /// A service to enable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,6 +191,32 @@ impl People {
                 Edited::Conflict => backoff.wait().await?,
             }
         }
+    }
+
+    /// Sets the limits of all enabled services that have none, each as an edit of its own. Returns the edited services.
+    /// A service that gets other limits meanwhile keeps those.
+    pub(crate) async fn limit_unlimited(self: &Arc<Self>, owned: &Owned, edit: &PolicyEdit) -> Result<Vec<ServiceId>> {
+        judge(edit, None)?;
+        let records = self.ledger.enabled_services(owned.agent()).await?;
+        let unlimited = records
+            .into_iter()
+            .filter(|record| record.enabled && record.policy.is_permissive());
+        let edited = several(unlimited, |record| {
+            let (people, owned) = (Arc::clone(self), owned.clone());
+            let edit = ServiceEdit {
+                enabled: None,
+                policy: edit.clone(),
+            };
+            async move {
+                let meant = Precondition::Version(record.version);
+                match people.edit_service(&owned, meant, record.service, &edit).await {
+                    Ok(_) => Ok(Some(record.service)),
+                    Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+        });
+        Ok(edited.await?.into_iter().flatten().collect())
     }
 
     /// Requires a recent sign-in if the record allows the agent more than the one `before`.

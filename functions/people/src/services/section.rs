@@ -1,6 +1,7 @@
 //! The services on an agent's page: their policies, edited in place.
 
 use crate::agents::contents::AgentPage;
+use crate::history;
 use crate::operators::changes::begins;
 use crate::services::operations::GovernedService;
 use crate::services::policy::policy_inputs;
@@ -24,6 +25,7 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
                 h2 id="services-title" { "Services " span.muted { "limits per service" } }
                 (enable_form(layout, page, path))
             }
+            (unlimited_form(layout, &enabled, path))
             @if enabled.is_empty() { p.empty { "No service is enabled: every payment is refused." } }
             ul.panels { @for panel in enabled { (panel_item(layout, page, panel, path)) } }
             @if !disabled.is_empty() {
@@ -31,6 +33,24 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
                     summary { (counted(disabled.len(), "disabled service")) }
                     ul.rows { @for panel in disabled { (disabled_row(layout, page, panel, path)) } }
                 }
+            }
+        }
+    }
+}
+
+/// The form with the limits of all services that have none, filled in with amounts that suit most agents.
+fn unlimited_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> Markup {
+    let unlimited = enabled.iter().filter(|panel| panel.record.policy.is_permissive());
+    let inputs = layout.inputs(FormName::Unlimited);
+    let count = unlimited.count();
+    html! {
+        @if count > 0 {
+            details.message.warn open[inputs.is_typed()] {
+                summary { (counted(count, "service")) " without limits. " strong { "Set limits for all of them" } }
+                (layout.form(&format!("{path}/services/limits"), &html! {
+                    (policy_inputs(&inputs, &SpendPolicy::suggested(), None))
+                    div.actions { button.primary type="submit" { "Set limits" } }
+                }))
             }
         }
     }
@@ -84,6 +104,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                         (policy_inputs(&inputs, policy, service))
                         div.actions { button.primary type="submit" { "Save limits" } }
                     }))
+                    p.fine { a href=(history::page::path(page.agent.id, Some(*id))) { "History of these limits" } }
                     (layout.button(&format!("{path}/services/{id}/disable"), &Button::danger(
                         "Disable service",
                         "Disable this service? Every payment to it is refused until you enable it again.",

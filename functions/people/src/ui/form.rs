@@ -25,6 +25,8 @@ pub(crate) enum FormName {
     /// The label of several agents.
     BulkLabel,
     Enable,
+    /// The limits of all services that have none.
+    Unlimited,
     Policy(ServiceId),
     NewRule(RuleForm),
     Rule(RuleId),
@@ -86,6 +88,7 @@ impl fmt::Display for FormName {
             Self::Labels => f.write_str("labels"),
             Self::BulkLabel => f.write_str("bulk-label"),
             Self::Enable => f.write_str("enable"),
+            Self::Unlimited => f.write_str("unlimited"),
             Self::Policy(service) => write!(f, "policy-{service}"),
             Self::NewRule(kind) => write!(f, "new-{}", kind.name()),
             Self::Rule(rule) => write!(f, "rule-{rule}"),

@@ -35,6 +35,7 @@ fn every_operation_has_a_unique_id_and_security() {
                 "edit_agents",
                 "end_session",
                 "end_sessions",
+                "limit_unlimited_services",
                 "name_payout_address",
                 "pay_out",
                 "redeliver_webhook_delivery",
@@ -50,7 +51,7 @@ fn every_operation_has_a_unique_id_and_security() {
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 56);
+    assert_eq!(names.len(), 61);
 }
 
 #[test]

@@ -48,6 +48,17 @@ impl SpendPolicy {
         }
     }
 
+    /// The limits that the dashboard suggests for a service without any: 1 USDC a call, 10 USDC a day, and an approval
+    /// above 0.50 USDC.
+    pub fn suggested() -> Self {
+        Self {
+            max_per_call: units(1_000_000),
+            max_per_day: units(10_000_000),
+            require_approval_above: units(500_000),
+            ..Self::column_defaults()
+        }
+    }
+
     /// Whether the policy has no effective limit and never requires an approval: every number is at least the
     /// permissive one.
     pub fn is_permissive(&self) -> bool {

@@ -9,7 +9,7 @@
 use crate::{
     catalog::table::{CatalogTable, partition},
     codec::{
-        attribute::Item,
+        attribute::{Attribute as _, Item},
         fault::failed,
         item::{Draft, Row},
         key::{self as keys, Key, catalog::SERVICES},
@@ -19,7 +19,7 @@ use crate::{
     stream::change::Change,
     usage::{key, table::UsageTable},
 };
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
     Agent, AgentId, AgentKey, EnabledService, InputVersions, ReplayInputs, Result, SecretDigest, Service, ServiceId,
     Timestamp,
@@ -50,6 +50,17 @@ impl StoredInputs {
             enabled: self.enabled.as_ref(),
         }
     }
+}
+
+/// A version of a record of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordVersion<T> {
+    /// The version.
+    pub version: u64,
+    /// The time of the edit; `None` for about a second, and for an edit before versions were stored.
+    pub at: Option<Timestamp>,
+    /// The record.
+    pub record: T,
 }
 
 impl Ledger {
@@ -146,6 +157,115 @@ impl UsageTable {
         }))
     }
 
+    /// Up to `most` versions of an agent's policy for a service, newest first, before a version. Those from the time of
+    /// another owner are left out, except the current one.
+    pub async fn policy_versions(
+        &self,
+        ledger: &Ledger,
+        agent: &Agent,
+        service: ServiceId,
+        (before, most): (Option<u64>, u32),
+    ) -> Result<Vec<RecordVersion<EnabledService>>> {
+        let partition = key::policy_version(agent.id, service, 0).pk;
+        let (current, accepted_at, items) = tokio::try_join!(
+            ledger.enabled_service(agent.id, service),
+            self.accepted_at(agent),
+            self.versions_before(&partition, before, most),
+        )?;
+        let mut versions = Vec::with_capacity(items.len());
+        for (at, body) in &items {
+            if accepted_at.is_none_or(|accepted_at| *at > accepted_at) {
+                let record = ledger.read_policy(body)?;
+                versions.push(RecordVersion {
+                    version: record.version,
+                    at: Some(*at),
+                    record,
+                });
+            }
+        }
+        let current = current.map(|record| (record.version, record));
+        Ok(with_current(versions, current, (before, most)))
+    }
+
+    /// Up to `most` versions of an agent's record, newest first, before a version; without the digests of its keys.
+    /// Those of another owner are left out.
+    pub async fn agent_versions(
+        &self,
+        ledger: &Ledger,
+        agent: &Agent,
+        (before, most): (Option<u64>, u32),
+    ) -> Result<Vec<RecordVersion<Agent>>> {
+        let partition = key::agent_version(agent.id, 0).pk;
+        let items = self.versions_before(&partition, before, most).await?;
+        let mut versions = Vec::with_capacity(items.len());
+        for (at, body) in &items {
+            let record = ledger.read_agent(agent.id, body)?;
+            // All that are older are another owner's, too, or of an earlier time of this owner.
+            if record.owner != agent.owner {
+                break;
+            }
+            versions.push(RecordVersion {
+                version: record.version,
+                at: Some(*at),
+                record,
+            });
+        }
+        let current = (agent.version, without_digests(agent.clone()));
+        Ok(with_current(versions, Some(current), (before, most)))
+    }
+
+    /// The time at which the agent's owner accepted it from another one; `None` if they created it.
+    async fn accepted_at(&self, agent: &Agent) -> Result<Option<Timestamp>> {
+        let query = self
+            .newest_versions(&key::agent_version(agent.id, 0).pk, None)
+            .filter_expression("body.#owner <> :owner")
+            .expression_attribute_names("#owner", "owner")
+            .expression_attribute_values(":owner", agent.owner.write());
+        let mut items = query.into_paginator().items().send();
+        let Some(item) = items.next().await else {
+            return Ok(None);
+        };
+        let item = item.map_err(failed(READING))?;
+        let last = self.body_of(&item)?;
+        let last: u64 = Row::new(&self.table, &last).get("ver")?;
+        let next = last.checked_add(2);
+        // Until the version of the acceptance is stored, no version is later than it.
+        let first = self
+            .versions_before(&key::agent_version(agent.id, 0).pk, next, 1)
+            .await?;
+        let first = first.into_iter().next().filter(|(_, body)| {
+            Row::new(&self.table, body)
+                .get("ver")
+                .is_ok_and(|version: u64| version > last)
+        });
+        Ok(Some(first.map_or(Timestamp::MAX, |(at, _)| at)))
+    }
+
+    async fn versions_before(&self, partition: &str, before: Option<u64>, most: u32) -> Result<Vec<(Timestamp, Item)>> {
+        let query = self.newest_versions(partition, before);
+        let query = query.limit(i32::try_from(most).unwrap_or(i32::MAX));
+        let answer = query.send().await.map_err(failed(READING))?;
+        let read = |item: &Item| Ok((Row::new(&self.table, item).get("t")?, self.body_of(item)?));
+        answer.items().iter().map(read).collect()
+    }
+
+    fn newest_versions(&self, partition: &str, before: Option<u64>) -> QueryFluentBuilder {
+        // The key of a version is not below itself.
+        let before = before.map_or_else(|| "~".to_owned(), |version| format!("{version:020}"));
+        self.db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk AND sk < :before")
+            .expression_attribute_values(":pk", partition.to_owned().write())
+            .expression_attribute_values(":before", before.write())
+            .scan_index_forward(false)
+    }
+
+    fn body_of(&self, item: &Item) -> Result<Item> {
+        let body = item.get("body").and_then(|body| body.as_m().ok()).cloned();
+        body.ok_or_else(|| Row::new(&self.table, item).corrupt("body"))
+    }
+
     async fn agent_version(&self, ledger: &Ledger, id: AgentId, version: u64) -> Result<Option<Agent>> {
         if let Some(body) = self.version(&key::agent_version(id, version)).await? {
             return ledger.read_agent(id, &body).map(Some);
@@ -188,13 +308,28 @@ impl UsageTable {
             .get_item()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()));
-        let Some(item) = get.send().await.map_err(failed("reading a version"))?.item else {
-            return Ok(None);
-        };
-        let body = item.get("body").and_then(|body| body.as_m().ok()).cloned();
-        body.map(Some)
-            .ok_or_else(|| Row::new(&self.table, &item).corrupt("body"))
+        let item = get.send().await.map_err(failed(READING))?.item;
+        item.map(|item| self.body_of(&item)).transpose()
     }
+}
+
+const READING: &str = "reading a version";
+
+/// The versions, with the current one in front if it belongs to this page and is not stored yet.
+fn with_current<T>(
+    mut versions: Vec<RecordVersion<T>>,
+    current: Option<(u64, T)>,
+    (before, most): (Option<u64>, u32),
+) -> Vec<RecordVersion<T>> {
+    if let Some((version, record)) = current
+        && before.is_none_or(|before| version < before)
+        && versions.first().is_none_or(|newest| newest.version < version)
+    {
+        let at = None;
+        versions.insert(0, RecordVersion { version, at, record });
+        versions.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    }
+    versions
 }
 
 /// The agent with zeros in place of the digests of its keys.

@@ -1,0 +1,32 @@
+//! The forms that restore a version.
+
+use crate::agents::form::AgentForm;
+use crate::cursor;
+use crate::ui::form::FormName;
+use crate::ui::notice::Notice;
+use purser_api::Reply;
+use purser_domain::{RuleId, ServiceId};
+
+/// `POST …/services/{service}/versions/{version}/restore`.
+pub(crate) async fn restore_policy(sent: AgentForm) -> Reply {
+    let service = sent.named("service", ServiceId::parse)?;
+    let version = sent.named("version", cursor::read_version)?;
+    let mut form = sent.form(FormName::Plain);
+    let Some(meant) = form.version() else {
+        return sent.again(form).await;
+    };
+    let restored = sent.people.restore_policy(&sent.owned, meant, service, version).await;
+    sent.answer(form, restored, Notice::PolicySaved).await
+}
+
+/// `POST …/versions/{version}/rules/{rule}/restore`.
+pub(crate) async fn restore_rule(sent: AgentForm) -> Reply {
+    let version = sent.named("version", cursor::read_version)?;
+    let rule = sent.named("rule", RuleId::parse)?;
+    let mut form = sent.form(FormName::Plain);
+    let Some(meant) = form.version() else {
+        return sent.again(form).await;
+    };
+    let restored = sent.people.restore_rule(sent.owned.clone(), meant, version, rule).await;
+    sent.answer(form, restored, Notice::RuleSaved).await
+}

@@ -1,0 +1,296 @@
+//! `…/versions`: the versions of an agent's policies and rules.
+
+use crate::agents::owned::named;
+use crate::cursor;
+use crate::history::operations::{Changed, rules_of};
+use crate::request::slice;
+use crate::services::api::told;
+use crate::services::operations::named_service;
+use crate::state::People;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use axum::response::Response;
+use purser_api::{Failure, IfMatch, PolicyView, Query, SessionToken, VersionTag, versioned};
+use purser_domain::{Agent, AuditChanges, EnabledService, RuleId, Timestamp};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of listing versions.
+    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
+    /// The errors of restoring a version.
+    pub(crate) RestoreErrors: 400, 401, 403, 404, 412, 428, 429, 500;
+}
+
+/// A member that a version changed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LimitChange)]
+pub(crate) struct ChangeView {
+    /// The name of the member; of a rule, `rules/` and its id.
+    #[schema(example = "max_per_day_units")]
+    member: String,
+    /// The value before; null if there was none.
+    #[schema(required)]
+    before: Option<Value>,
+    /// The value since; null if there is none.
+    #[schema(required)]
+    after: Option<Value>,
+}
+
+fn changes_of(changes: &AuditChanges) -> Vec<ChangeView> {
+    let AuditChanges { before, after } = changes;
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let view = |name: &String| ChangeView {
+        member: name.clone(),
+        before: before.get(name).cloned(),
+        after: after.get(name).cloned(),
+    };
+    names.into_iter().map(view).collect()
+}
+
+/// A version of a policy.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PolicyVersion)]
+pub(crate) struct PolicyVersionView {
+    version: u64,
+    /// The time of the edit; null if it is not known yet.
+    #[schema(format = DateTime, required)]
+    changed_at: Option<String>,
+    /// Whether the service was enabled.
+    enabled: bool,
+    policy: PolicyView,
+    /// The differences from the version before.
+    changes: Vec<ChangeView>,
+}
+
+impl PolicyVersionView {
+    fn of(changed: &Changed<EnabledService>) -> Self {
+        let record = &changed.version.record;
+        Self {
+            version: changed.version.version,
+            changed_at: changed.version.at.map(|at: Timestamp| at.to_string()),
+            enabled: record.enabled,
+            policy: PolicyView::from(&record.policy),
+            changes: changes_of(&changed.changes),
+        }
+    }
+}
+
+/// The versions of a policy, newest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PolicyVersionList)]
+pub(crate) struct PolicyVersionList {
+    versions: Vec<PolicyVersionView>,
+    /// The number of versions in this answer.
+    count: usize,
+    /// Send it as `cursor` to read the next page; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+/// A version of an agent's record, with its rules.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AgentVersion)]
+pub(crate) struct RulesVersionView {
+    version: u64,
+    /// The time of the edit; null if it is not known yet.
+    #[schema(format = DateTime, required)]
+    changed_at: Option<String>,
+    /// The agent's name.
+    name: String,
+    /// Each rule's terms, by `rules/` and its id.
+    rules: Map<String, Value>,
+    /// The differences of the rules from the version before; empty if something else was edited.
+    changes: Vec<ChangeView>,
+}
+
+impl RulesVersionView {
+    fn of(changed: &Changed<Agent>) -> Self {
+        let record = &changed.version.record;
+        Self {
+            version: changed.version.version,
+            changed_at: changed.version.at.map(|at: Timestamp| at.to_string()),
+            name: record.name.clone(),
+            rules: rules_of(record).into_iter().collect(),
+            changes: changes_of(&changed.changes),
+        }
+    }
+}
+
+/// The versions of an agent's record, newest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AgentVersionList)]
+pub(crate) struct RulesVersionList {
+    versions: Vec<RulesVersionView>,
+    /// The number of versions in this answer.
+    count: usize,
+    /// Send it as `cursor` to read the next page; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+/// A restored rule.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RestoredRule)]
+pub(crate) struct RestoredView {
+    /// The rule's id: a new one if the rule had been removed.
+    #[schema(value_type = uuid::Uuid)]
+    rule_id: String,
+    /// The agent's version.
+    version: u64,
+}
+
+/// List the versions of an agent's policy for a service.
+///
+/// A new version is listed about a second after the edit. Versions from the time of another owner are not listed.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/services/{serviceId}/versions",
+    operation_id = "list_policy_versions",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("serviceId" = String, Path, description = "Slug or UUID."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = PolicyVersionList, description = "Newest first."), ListErrors)
+)]
+pub(crate) async fn policy_versions(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path((agent, reference)): Path<(String, String)>,
+    uri: Uri,
+) -> Result<Json<PolicyVersionList>, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let id = people
+        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .await?;
+    let mut query = Query::of(&uri);
+    let slice = slice(&mut query, cursor::read_version);
+    query.finish()?;
+    let history = people.policy_history(&owned, id, slice).await?;
+    let versions: Vec<_> = history.items.iter().map(PolicyVersionView::of).collect();
+    Ok(Json(PolicyVersionList {
+        count: versions.len(),
+        versions,
+        next_cursor: history.next.map(|version| version.to_string()),
+    }))
+}
+
+/// Restore a version of an agent's policy for a service.
+///
+/// This is an edit that makes a new version.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/services/{serviceId}/versions/{version}/restore",
+    operation_id = "restore_policy_version",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("serviceId" = String, Path, description = "Slug or UUID."),
+        ("version" = String, Path, description = "The version to restore."),
+        ("If-Match" = inline(VersionTag), Header, description = "The record's current version in quotation marks, or `*`."),
+    ),
+    responses(
+        (status = 200, body = crate::services::api::ServiceView, description = "The updated record.", headers(("ETag" = String, description = "Its version."))),
+        RestoreErrors,
+    )
+)]
+pub(crate) async fn restore_policy(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, reference, version)): Path<(String, String, String)>,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let edition = people.catalog().await?;
+    let id = people
+        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .await?;
+    let version = named(cursor::read_version(&version))?;
+    let service = people
+        .restore_policy(&owned, meant.precondition()?, id, version)
+        .await?;
+    Ok(told(&people, &owned, &service, &edition.catalog))
+}
+
+/// List the versions of an agent's record, with its rules.
+///
+/// A new version is listed about a second after the edit. Versions from the time of another owner are not listed.
+#[utoipa::path(
+    get,
+    path = "/agents/{agentId}/versions",
+    operation_id = "list_agent_versions",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = RulesVersionList, description = "Newest first."), ListErrors)
+)]
+pub(crate) async fn agent_versions(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(agent): Path<String>,
+    uri: Uri,
+) -> Result<Json<RulesVersionList>, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let mut query = Query::of(&uri);
+    let slice = slice(&mut query, cursor::read_version);
+    query.finish()?;
+    let history = people.rules_history(&owned, slice).await?;
+    let versions: Vec<_> = history.items.iter().map(RulesVersionView::of).collect();
+    Ok(Json(RulesVersionList {
+        count: versions.len(),
+        versions,
+        next_cursor: history.next.map(|version| version.to_string()),
+    }))
+}
+
+/// Restore a rule as it was in a version of the agent's record.
+///
+/// This is an edit. A rule that was removed since is added again, with a new id.
+#[utoipa::path(
+    post,
+    path = "/agents/{agentId}/versions/{version}/rules/{ruleId}/restore",
+    operation_id = "restore_rule_version",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("version" = String, Path, description = "The version that has the rule."),
+        ("ruleId" = String, Path, description = "The rule's id in that version."),
+        ("If-Match" = inline(VersionTag), Header, description = "The agent's current version in quotation marks, or `*`."),
+    ),
+    responses(
+        (status = 200, body = RestoredView, description = "The rule is in force.", headers(("ETag" = String, description = "The agent's version."))),
+        RestoreErrors,
+    )
+)]
+pub(crate) async fn restore_rule(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    Path((agent, version, rule)): Path<(String, String, String)>,
+) -> Result<Response, Failure> {
+    let owned = people.authenticate_for(token, &agent).await?;
+    let version = named(cursor::read_version(&version))?;
+    let rule = named(RuleId::parse(&rule))?;
+    let (owned, rule) = people.restore_rule(owned, meant.precondition()?, version, rule).await?;
+    let version = owned.agent().version;
+    let view = RestoredView {
+        rule_id: rule.to_string(),
+        version,
+    };
+    Ok(versioned(version, Json(view)))
+}

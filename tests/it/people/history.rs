@@ -1,0 +1,121 @@
+//! The versions of limits: what each changed, and restoring one.
+
+use super::{Household, LEE};
+use purser_local::{Options, Streaming};
+use purser_tests::{World, dollars};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// The versions and the members that each changed.
+fn changed(list: &Value) -> Vec<(u64, Vec<(&str, &Value, &Value)>)> {
+    let versions = list["versions"].as_array().unwrap().iter();
+    let versions = versions.map(|version| {
+        let changes = version["changes"].as_array().unwrap().iter();
+        let changes = changes.map(|change| (change["member"].as_str().unwrap(), &change["before"], &change["after"]));
+        (version["version"].as_u64().unwrap(), changes.collect())
+    });
+    versions.collect()
+}
+
+/// Every edit of a policy or a rule is a version with its changes. Restoring one is an edit: it needs the current
+/// version, and refuses what the contract refuses. Nobody else sees versions, nor does a later owner those from before.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_have_versions_that_can_be_restored() {
+    let options = Options {
+        streams: Streaming::On,
+        ..Options::default()
+    };
+    let home = Household::in_world(World::still_with(options).await).await;
+    let world = &home.world;
+    let per_call = |units: u64| json!({"max_per_call_units": units});
+    home.set_policy(per_call(dollars(5))).await;
+    home.set_policy(per_call(dollars(7))).await;
+    assert_eq!(world.stack.tell().await, 0);
+    let policies = "/services/lab-search/versions";
+    let first_page = home.read(&format!("{policies}?limit=2")).await;
+    let (five, seven) = (json!(dollars(5)), json!(dollars(7)));
+    let page = changed(&first_page);
+    assert_eq!(page[0], (3, vec![("max_per_call_units", &five, &seven)]));
+    assert_eq!((page.len(), page[1].0, page[1].1.len()), (2, 2, 1));
+    assert!(first_page["versions"][0]["changed_at"].is_string(), "{first_page}");
+    let cursor = first_page["next_cursor"].as_str().unwrap();
+    let rest = home.read(&format!("{policies}?cursor={cursor}")).await;
+    assert_eq!(
+        (rest["versions"][0]["version"].clone(), rest["next_cursor"].clone()),
+        (json!(1), Value::Null)
+    );
+
+    // An unknown version, the version of somebody else, and a stale one.
+    let restore = |version: u64| home.agent.path(&format!("{policies}/{version}/restore"));
+    let none = json!({});
+    let unknown = world.person_edits(&home.kim, Method::POST, &restore(9), &none).await;
+    assert_eq!((unknown.status, unknown.slug()), (404, "not_found"));
+    let lee = world.person(&LEE);
+    let theirs = world.person_edits(&lee, Method::POST, &restore(2), &none).await;
+    assert_eq!((theirs.status, theirs.slug()), (404, "not_found"));
+    let stale = world
+        .person_edits_version(&home.kim, Method::POST, &restore(2), "\"2\"", &none)
+        .await;
+    assert_eq!((stale.status, stale.slug()), (412, "version_conflict"));
+    let current = world
+        .person_edits_version(&home.kim, Method::POST, &restore(2), "\"3\"", &none)
+        .await;
+    let restored = current.ok();
+    assert_eq!(
+        (&restored["version"], &restored["policy"]["max_per_call_units"]),
+        (&json!(4), &five)
+    );
+    // A version is listed at once as the current one, without its time.
+    let newest = home.read(&format!("{policies}?limit=1")).await;
+    assert_eq!(
+        (&newest["versions"][0]["version"], &newest["versions"][0]["changed_at"]),
+        (&json!(4), &Value::Null)
+    );
+
+    // Rules.
+    let categories = |categories: &[&str]| json!({"kind": "category_block", "categories": categories});
+    let added = home
+        .edit(Method::POST, "/rules", categories(&["finance"]))
+        .await
+        .created();
+    let rule = added["rule_id"].as_str().unwrap();
+    let at = format!("/rules/{rule}");
+    home.edit(Method::PUT, &at, categories(&["finance", "ai"])).await.ok();
+    assert_eq!(world.stack.tell().await, 0);
+    let versions = home.read("/versions").await;
+    let with_rule = &versions["versions"][1];
+    assert_eq!(
+        with_rule["rules"][format!("rules/{rule}")]["categories"],
+        json!(["finance"])
+    );
+    let restore = format!("/versions/{}/rules/{rule}/restore", with_rule["version"]);
+    let replaced = home.edit(Method::POST, &restore, json!({})).await.ok();
+    assert_eq!(replaced["rule_id"], rule);
+    assert_eq!(home.read("/rules").await["rules"][0]["categories"], json!(["finance"]));
+    home.edit(Method::DELETE, &at, json!({})).await.ok();
+    let again = home.edit(Method::POST, &restore, json!({})).await.ok();
+    assert_ne!(again["rule_id"], rule);
+    assert_eq!(home.read("/rules").await["rules"][0]["categories"], json!(["finance"]));
+    assert_eq!(world.stack.tell().await, 0);
+
+    // A new owner sees what is in force, and nothing from before.
+    let to = world.person_gets(&lee, "/sessions").await.ok()["person"].clone();
+    let path = format!("/internal/agents/{}/handover", home.agent.id);
+    let offer = world.operators_request(Method::PUT, &path);
+    World::send(offer.json(&json!({"to": to, "reason": "moved to another team"})))
+        .await
+        .ok();
+    let path = format!("/handovers/{}/accept", home.agent.id);
+    World::send(world.persons_request(&lee, Method::POST, &path)).await.ok();
+    assert_eq!(world.stack.tell().await, 0);
+    let seen = world.person_gets(&lee, &home.agent.path(policies)).await.ok();
+    let numbers: Vec<&Value> = seen["versions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["version"])
+        .collect();
+    assert_eq!(numbers, [&json!(4)], "{seen}");
+    let seen = world.person_gets(&lee, &home.agent.path("/versions")).await.ok();
+    assert_eq!(seen["count"], 1, "{seen}");
+}
