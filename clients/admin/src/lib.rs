@@ -49,6 +49,13 @@ pub fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     Ok(serde_json::from_slice(&ended.stdout).unwrap_or_default())
 }
 
+/// A parameter of the described stack; `None` if it has none of this name.
+pub fn parameter<'a>(described: &'a Value, name: &str) -> Option<&'a str> {
+    let parameters = described.pointer("/Stacks/0/Parameters")?.as_array()?;
+    let is_named = |parameter: &&Value| parameter.get("ParameterKey").and_then(Value::as_str) == Some(name);
+    parameters.iter().find(is_named)?.get("ParameterValue")?.as_str()
+}
+
 /// An output of the described stack.
 pub fn output(described: &Value, name: &str) -> Result<String, Failed> {
     let outputs = described.pointer("/Stacks/0/Outputs").and_then(Value::as_array);

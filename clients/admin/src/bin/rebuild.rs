@@ -1,7 +1,8 @@
 //! Computes days of the journal and its sums again from the ledger and the decisions, after records of the streams were
 //! lost or could not be read:
 //! ```text
-//! rebuild --stack <name> --from <day> --to <day>     days of UTC, such as 2026-11-21, both included
+//! rebuild --stack <name> --from <day> --to <day>             days of UTC, such as 2026-11-21, both included
+//! rebuild --stack <name> --from <day> --to <day> --names     also replaces former names and labels of agents
 //! ```
 //!
 //! It runs with the permissions of its caller: the `aws` command finds account, region and credentials as usual. It may
@@ -13,9 +14,9 @@
     reason = "a program for people at a terminal"
 )]
 
-use purser_admin::{Failed, aws, environment, output};
+use purser_admin::{Failed, aws, environment, output, parameter};
 use purser_api::{Boot, Clock};
-use purser_domain::{Agent, AgentId, Day, PersonId};
+use purser_domain::{Agent, AgentId, Day, Duration, PersonId};
 use purser_store::{Ledger, Rebuilt, UsageTable, WalletPart};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -23,11 +24,15 @@ use std::process::ExitCode;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((stack, days)) = parse(&arguments) else {
-        eprintln!("rebuild: usage: rebuild --stack <name> --from <day> --to <day>");
+    let (arguments, names) = match arguments.split_last() {
+        Some((last, rest)) if last == "--names" => (rest, true),
+        _ => (arguments.as_slice(), false),
+    };
+    let Some((stack, days)) = parse(arguments) else {
+        eprintln!("rebuild: usage: rebuild --stack <name> --from <day> --to <day> [--names]");
         return ExitCode::from(2);
     };
-    match run(stack, days).await {
+    match run(stack, days, names).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rebuild: {error}");
@@ -47,14 +52,17 @@ fn parse(arguments: &[String]) -> Option<(&str, (Day, Day))> {
     }
 }
 
-async fn run(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
+async fn run(stack: &str, (first, last): (Day, Day), names: bool) -> Result<(), Failed> {
     let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
     let [ledger, decisions, usage] =
         ["LedgerTableName", "DecisionsTableName", "UsageTableName"].map(|name| output(&outputs, name));
     let db = purser_store::client(&Boot::new(environment(&outputs)?, Clock::system()).aws);
     let ledger = Ledger::new(db.clone(), ledger?, decisions?);
-    let usage = UsageTable::new(db, usage?);
-    let mut sum = Rebuilt::default();
+    let days = parameter(&outputs, "JournalDays").and_then(|days| days.parse::<u32>().ok());
+    let kept = days.filter(|days| *days > 0);
+    let kept = kept.map(|days| Duration::from_secs_u32(days.saturating_mul(86_400)));
+    let usage = UsageTable::new(db, usage?).keeping_journal(kept);
+    let (mut sum, mut renamed) = (Rebuilt::default(), 0_u64);
     for (owner, agents) in owners(&ledger).await? {
         let mut day = first;
         while day <= last {
@@ -66,6 +74,10 @@ async fn run(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
                 young: sum.young.saturating_add(rebuilt.young),
                 unreadable: sum.unreadable.saturating_add(rebuilt.unreadable),
             };
+            if names {
+                let of_day = usage.rename(&owner, &agents, day, Clock::system().now()).await?;
+                renamed = renamed.saturating_add(of_day);
+            }
             day = day.plus(1);
         }
     }
@@ -73,6 +85,9 @@ async fn run(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
         "rebuild: {first} to {last}: {} entries were missing and are written",
         sum.entries
     );
+    if names {
+        println!("rebuild: {renamed} entries had former names or labels");
+    }
     if sum.young > 0 {
         println!("rebuild: {} changes of the last day are left to the streams", sum.young);
     }

@@ -2,11 +2,11 @@
 
 use crate::world::{RowKey, SHARD, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{AgentId, AgentStatus, Day, JournalEntry, Timestamp, UsageTotals};
+use purser_domain::{Agent, AgentId, AgentStatus, Day, JournalEntry, Timestamp, UsageTotals};
 use purser_store::{DaySums, JournalPart, Ledger, Rebuilt, UsageTable};
 use purser_testkit::USAGE;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const HOUR: u32 = 3_600;
@@ -107,6 +107,74 @@ async fn a_rebuild_restores_lost_entries_and_sums() {
         assert_eq!(world.rebuild(later()).await, Rebuilt::default());
         assert_eq!(world.rows("J#").await, rows[0]);
         assert_eq!(world.seen().await, before);
+    }
+}
+
+/// Former names and labels leave every row of the journal, and no amount changes.
+#[tokio::test]
+async fn former_names_are_replaced() {
+    const FORMER: &str = "Ann's assistant";
+    let world = World::start().await;
+    let former = Agent {
+        name: FORMER.to_owned(),
+        ..agent(1, AgentStatus::Active)
+    };
+    world.live().await;
+    world.fold_all(&world.records()).await;
+    let day = Day::of(at(0));
+    let rename = async |agent: &Agent, now| {
+        let agents = std::slice::from_ref(agent);
+        world.usage.rename(&owner(), agents, day, now).await.unwrap()
+    };
+    let before = world.seen().await;
+    assert!(rename(&former, later()).await > 0);
+    let names = async || {
+        let ([all, refused], days, _) = world.seen().await;
+        let names = all.iter().chain(&refused).map(|entry| entry.agent_name.clone());
+        let of_sums = days
+            .values()
+            .flat_map(|day| day.biggest.iter().map(|agent| agent.name.clone()));
+        names.chain(of_sums).collect::<BTreeSet<String>>()
+    };
+    assert_eq!(names().await, BTreeSet::from([FORMER.to_owned()]));
+
+    let current = agent(1, AgentStatus::Active);
+    assert_eq!(
+        rename(&current, at(HOUR)).await,
+        0,
+        "the last day is left to the streams"
+    );
+    assert!(rename(&current, later()).await > 0);
+    assert_eq!(rename(&current, later()).await, 0);
+    assert_eq!(names().await, BTreeSet::from([current.name.clone()]));
+    assert_eq!(world.seen().await, before);
+    world.assert_folded().await;
+}
+
+/// Entries that are deleted by DynamoDB have their time from the decision, however often they are written.
+#[tokio::test]
+async fn entries_end_a_fixed_time_after_their_decision() {
+    let world = World::start().await;
+    let paid = world.paid(10, "paid").await;
+    let first = world.records();
+    world.confirm(paid, 1, at(10)).await;
+    let batches = [first, world.records()].concat();
+    world.fold_all(&batches).await;
+    assert!(world.rows("J#").await.values().all(|row| !row.contains_key("ttl")));
+    let kept = Duration::from_secs(90 * 86_400);
+    let usage = world
+        .usage
+        .clone()
+        .keeping_journal(Some(purser_domain::Duration::from_secs_u32(90 * 86_400)));
+    for (pk, sk) in world.rows("J#").await.into_keys() {
+        world.delete((pk, sk)).await;
+    }
+    world.rebuild_by(&world.ledger, &usage, later()).await.unwrap();
+    let rows = world.rows("J#").await;
+    assert_eq!(rows.len(), 2, "the entry, and the way to it from its transaction");
+    for row in rows.values() {
+        let expected = at(0).secs() + kept.as_secs();
+        assert_eq!(row["ttl"], AttributeValue::N(expected.to_string()));
     }
 }
 

@@ -100,8 +100,6 @@ pub(crate) struct RulesVersionView {
     /// The time of the edit; null if it is not known yet.
     #[schema(format = DateTime, required)]
     changed_at: Option<String>,
-    /// The agent's name.
-    name: String,
     /// Each rule's terms, by `rules/` and its id.
     rules: Map<String, Value>,
     /// The differences of the rules from the version before; empty if something else was edited.
@@ -114,7 +112,6 @@ impl RulesVersionView {
         Self {
             version: changed.version.version,
             changed_at: changed.version.at.map(|at: Timestamp| at.to_string()),
-            name: record.name.clone(),
             rules: rules_of(record).into_iter().collect(),
             changes: changes_of(&changed.changes),
         }

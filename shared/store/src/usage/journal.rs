@@ -142,7 +142,8 @@ impl UsageTable {
         let Some(hash) = entry.state().and_then(SettlementState::tx_hash) else {
             return Ok(());
         };
-        let row = Draft::of(&key::transaction(owner, hash, SettlementId::from_uuid(entry.place)));
+        let row = Draft::of(&key::transaction(owner, hash, SettlementId::from_uuid(entry.place)))
+            .with_optional("ttl", self.ends_at(entry).as_ref());
         let put = self
             .db
             .put_item()
@@ -160,8 +161,16 @@ impl UsageTable {
         entry: &JournalEntry,
         sequence: Option<&SequenceNumber>,
     ) -> PutItemFluentBuilder {
-        let item = write_entry(key::journal_partition(owner, part), entry, sequence);
+        let row =
+            Draft::of_partition(key::journal_partition(owner, part)).with_optional("ttl", self.ends_at(entry).as_ref());
+        let item = write_entry(row, entry, sequence);
         self.db.put_item().table_name(&*self.table).set_item(Some(item))
+    }
+
+    /// The time at which an entry is deleted, in seconds; `None` for never. It is that of its first write for all later
+    /// ones.
+    fn ends_at(&self, entry: &JournalEntry) -> Option<u64> {
+        self.journal_kept.map(|kept| entry.at.after(kept).secs())
     }
 
     fn read_entry(&self, item: &Item) -> Result<StoredEntry> {
@@ -249,8 +258,8 @@ fn read_payment(row: Row<'_>) -> Result<Option<PaymentEntry>> {
     }))
 }
 
-fn write_entry(partition: String, entry: &JournalEntry, sequence: Option<&SequenceNumber>) -> Item {
-    let row = Draft::of_partition(partition)
+fn write_entry(row: Draft, entry: &JournalEntry, sequence: Option<&SequenceNumber>) -> Item {
+    let row = row
         .with_value("sk", text(&entry.place.to_string()))
         .with_optional("seq", sequence)
         .with("agent", &entry.agent)

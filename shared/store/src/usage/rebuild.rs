@@ -81,6 +81,33 @@ impl UsageTable {
         Ok(rebuilt)
     }
 
+    /// Puts the current names and labels of these agents, which all belong to `owner`, in place of former ones in the
+    /// journal of a day and in its sums; amounts stay. Returns the number of changed entries. What changed within the
+    /// last day is left out.
+    pub async fn rename(&self, owner: &PersonId, agents: &[Agent], day: Day, now: Timestamp) -> Result<u64> {
+        let mut renamed = 0_u64;
+        for stored in self.entries_of_day(owner, day).await?.into_values() {
+            let Some(agent) = agents.iter().find(|agent| agent.id == stored.entry.agent) else {
+                continue;
+            };
+            let entry = JournalEntry {
+                agent_name: agent.name.clone(),
+                labels: agent.labels.clone(),
+                ..stored.entry.clone()
+            };
+            if entry != stored.entry
+                && now.since(changed_at(&entry)) >= FORGOTTEN
+                && self.put_missing(owner, &entry, Some(&stored)).await?
+            {
+                renamed = renamed.saturating_add(1);
+            }
+        }
+        if renamed > 0 {
+            self.sum_entries(owner, day).await?;
+        }
+        Ok(renamed)
+    }
+
     /// Puts an entry in place of the one that was read. Returns whether the list of all entries did not have it yet. The
     /// other part may have it already, if a fold was killed between the two.
     async fn put_missing(&self, owner: &PersonId, entry: &JournalEntry, known: Option<&StoredEntry>) -> Result<bool> {

@@ -4,7 +4,8 @@
 //! evaluated again with the inputs that it names. A version never changes, so storing one again changes nothing. The
 //! ledger and the catalog have the current versions, so a version that is not stored yet is read there.
 //!
-//! The digests of an agent's keys are left out; the keys' scopes remain.
+//! The digests of an agent's keys, its name and its labels are left out: no decision depends on them, and a name must not
+//! outlive its agent's.
 
 use crate::{
     catalog::table::{CatalogTable, partition},
@@ -21,8 +22,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
-    Agent, AgentId, AgentKey, EnabledService, InputVersions, ReplayInputs, Result, SecretDigest, Service, ServiceId,
-    Timestamp,
+    Agent, AgentId, AgentKey, EnabledService, InputVersions, Labels, ReplayInputs, Result, SecretDigest, Service,
+    ServiceId, Timestamp,
 };
 
 /// A version of an agent's record, a policy or a catalog entry.
@@ -77,7 +78,7 @@ impl Ledger {
             return Ok(Some(InputVersion {
                 key,
                 at: change.at,
-                body: write_agent(&without_digests(agent)),
+                body: write_agent(&evaluated(agent)),
             }));
         } else if pk.starts_with("P#") {
             let enabled = self.read_policy(image)?;
@@ -210,7 +211,7 @@ impl UsageTable {
                 record,
             });
         }
-        let current = (agent.version, without_digests(agent.clone()));
+        let current = (agent.version, evaluated(agent.clone()));
         Ok(with_current(versions, Some(current), (before, most)))
     }
 
@@ -271,7 +272,7 @@ impl UsageTable {
             return ledger.read_agent(id, &body).map(Some);
         }
         let current = ledger.agent(id).await?;
-        Ok(current.filter(|agent| agent.version == version).map(without_digests))
+        Ok(current.filter(|agent| agent.version == version).map(evaluated))
     }
 
     async fn service_version(&self, catalog: &CatalogTable, id: ServiceId, version: u64) -> Result<Option<Service>> {
@@ -332,13 +333,15 @@ fn with_current<T>(
     versions
 }
 
-/// The agent with zeros in place of the digests of its keys.
-fn without_digests(agent: Agent) -> Agent {
+/// The agent without its name and labels, and with zeros in place of the digests of its keys.
+fn evaluated(agent: Agent) -> Agent {
     let keys = agent.keys.into_iter().map(|key| AgentKey {
         digest: SecretDigest::from_bytes([0; 32]),
         ..key
     });
     Agent {
+        name: String::new(),
+        labels: Labels::default(),
         keys: keys.collect(),
         ..agent
     }
