@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What deleted stacks have left: tables, secrets, keys, queues, logs, the bucket and the user pool.
+"""What deleted stacks have left: tables, secrets, keys, queues, logs, the buckets and the user pool.
 
     infra/sam/kept.py list   [<environment>]          shows it, and what keeps a stack from being deleted
     infra/sam/kept.py delete [<environment>] --yes <stack name>
@@ -170,7 +170,13 @@ def delete(session, resource):
             pools.delete_user_pool(UserPoolId=resource.id)
         case "AWS::S3::Bucket":
             session.resource("s3").Bucket(resource.id).object_versions.delete()
-            session.client("s3").delete_bucket(Bucket=resource.id)
+            try:
+                session.client("s3").delete_bucket(Bucket=resource.id)
+            except ClientError as error:
+                if error.response["Error"]["Code"] != "BucketNotEmpty":
+                    raise
+                # Versions that Object Lock keeps are answered as errors of the deletion, which boto3 does not raise.
+                raise Refused(f"the bucket {resource.id} has objects that are locked (docs/archive.md)") from error
         case "AWS::SecretsManager::Secret":
             session.client("secretsmanager").delete_secret(SecretId=resource.id, RecoveryWindowInDays=DAYS)
         case "AWS::KMS::Key":

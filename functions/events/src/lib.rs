@@ -13,6 +13,7 @@
 //! | `journal.rs` | folds a batch into the journal |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
 //! | `statements.rs` | notes what has to be stated, and appends statements to the log |
+//! | `signer.rs` | the key that signs statements |
 //! | `sweep.rs` | events without a write |
 //! | `settings.rs` | the configuration |
 //!
@@ -28,14 +29,14 @@ mod bus;
 mod journal;
 mod payees;
 mod settings;
+mod signer;
 mod statements;
 mod sweep;
 
 use bus::Bus;
 use payees::{Delays, WholeCatalog};
-use purser_api::{Boot, BootError, Clock, Secrets};
+use purser_api::{Boot, BootError, Clock};
 use purser_domain::{Error, EventSource, Result};
-use purser_log::ObjectStore;
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use serde_json::{Value, json};
 use settings::Settings;
@@ -73,14 +74,12 @@ impl Events {
         Ok(Self(Arc::new(Shared {
             ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
             catalog: CatalogTable::new(db.clone(), settings.catalog_table),
-            usage: UsageTable::new(db, settings.usage_table),
+            usage: UsageTable::new(db, settings.usage_table).keeping_journal(settings.journal_kept),
             bus: Bus::new(&aws, settings.bus),
             source: settings.source,
             clock,
             delays: settings.delays,
-            statements: settings.statements.map(|(objects, key, network)| {
-                Statements::new(ObjectStore::named(&aws, &objects), Secrets::new(&aws), key, network)
-            }),
+            statements: settings.log.map(|log| Statements::new(&aws, log)),
             has_attested: OnceCell::new(),
         })))
     }

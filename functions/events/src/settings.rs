@@ -14,8 +14,23 @@ pub(crate) struct Settings {
     /// The deployment, as events name it.
     pub(crate) source: EventSource,
     pub(crate) delays: Delays,
-    /// The objects of the log, the secret of its keys, and the network; `None` if the deployment keeps no log.
-    pub(crate) statements: Option<(String, String, Network)>,
+    /// The log; `None` if the deployment keeps none.
+    pub(crate) log: Option<LogSettings>,
+    /// The time after a decision at which its journal entry is deleted; `None` for never.
+    pub(crate) journal_kept: Option<Duration>,
+}
+
+/// The log of statements.
+pub(crate) struct LogSettings {
+    /// The objects of the log.
+    pub(crate) bucket: String,
+    /// The objects of the archive; `None` if the deployment has none.
+    pub(crate) archive: Option<String>,
+    /// The secret that the keys of the log, and by default of statements, are derived from.
+    pub(crate) key_secret: String,
+    /// The ARN of the key in KMS that signs statements.
+    pub(crate) kms_key: Option<String>,
+    pub(crate) network: Network,
 }
 
 impl Settings {
@@ -28,7 +43,8 @@ impl Settings {
             bus: env.text("EVENT_BUS"),
             source: source(env),
             delays: delays(env),
-            statements: statements(env),
+            log: log(env),
+            journal_kept: journal_kept(env),
         }
     }
 }
@@ -43,9 +59,33 @@ fn source(env: &mut Env) -> EventSource {
     source.unwrap_or_default()
 }
 
-fn statements(env: &mut Env) -> Option<(String, String, Network)> {
+fn log(env: &mut Env) -> Option<LogSettings> {
     let bucket = env.get("LOG_BUCKET")?.to_owned();
-    Some((bucket, env.text("STATEMENTS_KEY_SECRET_ARN"), env.network()))
+    let optional = |name| env.get(name).map(str::to_owned);
+    let (archive, kms_key) = (optional("ARCHIVE_BUCKET"), optional("STATEMENTS_KEY_ARN"));
+    Some(LogSettings {
+        bucket,
+        archive,
+        key_secret: env.text("STATEMENTS_KEY_SECRET_ARN"),
+        kms_key,
+        network: env.network(),
+    })
+}
+
+/// The journal's lists and filters are used for weeks, so entries are kept for at least 90 days.
+fn journal_kept(env: &mut Env) -> Option<Duration> {
+    const NAME: &str = "JOURNAL_DAYS";
+    let days: u32 = env.number(NAME, 0, 0..=3_650);
+    if days == 0 {
+        return None;
+    }
+    if days < 90 {
+        env.wrong(NAME, "must be 0 or at least 90");
+    }
+    if env.get("LOG_BUCKET").is_none() || env.get("ARCHIVE_BUCKET").is_none() {
+        env.wrong(NAME, "needs an archive");
+    }
+    Some(Duration::from_secs_u32(days.saturating_mul(86_400)))
 }
 
 /// The delays of payees. On a real chain neither is zero.

@@ -1,7 +1,12 @@
 //! Statements of decisions and confirmed payments: they are noted with each batch of the journal, and signed and
-//! appended to the log by the schedule, every minute.
+//! appended to the log by the schedule, every minute, which also archives the log.
 
-use crate::Shared;
+use crate::{
+    Shared,
+    settings::LogSettings,
+    signer::{KmsSigner, Signer},
+};
+use aws_types::SdkConfig;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_api::Secrets;
 use purser_domain::{
@@ -11,7 +16,7 @@ use purser_domain::{
 };
 use purser_evidence::{JwkSet, KeyType, NoteSigner, Seed, StatementKey, StatementKind};
 use purser_log::{
-    Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
+    Archive, Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
 };
 use purser_store::JournalChange;
 use serde_json::Value;
@@ -27,25 +32,35 @@ const LAST: Duration = Duration::from_secs(20);
 /// The statements of a deployment.
 pub(crate) struct Statements {
     objects: ObjectStore,
+    /// `None` if the deployment has no archive.
+    archive: Option<Archive>,
+    aws: SdkConfig,
     secrets: Secrets,
     key_secret: String,
+    /// The ARN of the key in KMS that signs statements; `None` if a key of the secret does.
+    kms_key: Option<String>,
     network: Network,
     /// The keys, read at the first run of the schedule.
     keys: OnceCell<Keys>,
 }
 
 struct Keys {
-    statements: StatementKey,
+    statements: Signer,
     log: Log,
 }
 
 impl Statements {
-    pub(crate) const fn new(objects: ObjectStore, secrets: Secrets, key_secret: String, network: Network) -> Self {
+    pub(crate) fn new(aws: &SdkConfig, settings: LogSettings) -> Self {
+        let objects = ObjectStore::named(aws, &settings.bucket);
+        let archive = settings.archive.map(|archive| ObjectStore::named(aws, &archive));
         Self {
+            archive: archive.map(|archive| Archive::new(objects.clone(), archive)),
             objects,
-            secrets,
-            key_secret,
-            network,
+            aws: aws.clone(),
+            secrets: Secrets::new(aws),
+            key_secret: settings.key_secret,
+            kms_key: settings.kms_key,
+            network: settings.network,
             keys: OnceCell::const_new(),
         }
     }
@@ -58,8 +73,13 @@ impl Statements {
                 let unusable = |error: Box<dyn std::error::Error + Send + Sync>| {
                     Error::internal("making the statements' keys", error)
                 };
-                let statements =
-                    StatementKey::new(&seed(b"statements", &secret)).map_err(|error| unusable(error.into()))?;
+                let statements = match &self.kms_key {
+                    Some(arn) => Signer::Kms(KmsSigner::read(&self.aws, arn).await?),
+                    None => {
+                        let key = StatementKey::new(&seed(b"statements", &secret));
+                        Signer::Secret(key.map_err(|error| unusable(error.into()))?)
+                    }
+                };
                 let origin = source.as_str().to_owned();
                 let signer = NoteSigner::new(&origin, KeyType::Ed25519, &seed(b"log", &secret));
                 let log = Log::new(
@@ -73,7 +93,7 @@ impl Statements {
             .await
     }
 
-    async fn publish_keys(&self, key: &StatementKey, log: &Log, source: &EventSource) -> Result<()> {
+    async fn publish_keys(&self, key: &Signer, log: &Log, source: &EventSource) -> Result<()> {
         let stored = self.objects.get(TRUST).await?;
         let known = stored
             .as_ref()
@@ -131,7 +151,12 @@ impl Shared {
                 break;
             }
         }
-        stating.replay_of_yesterday(until).await
+        let archived = match &statements.archive {
+            Some(archive) => archive.write(|| Instant::now() >= until).await,
+            None => Ok(0),
+        };
+        // An archive that fails does not stop the replay.
+        stating.replay_of_yesterday(until).await.and(archived.map(|_| ()))
     }
 }
 
@@ -171,8 +196,12 @@ impl Stating for FactsOf<'_> {
                 let settlement = ledger.settlement(agent, *id).await?;
                 let settlement = settlement.filter(|settlement| settlement.tx_hash() == Some(*hash));
                 let payload = settlement.and_then(|settlement| receipt_statement(&settlement, &self.shared.source));
-                let signed = payload.map(|payload| signed(self.keys, StatementKind::Receipt, id.uuid(), &payload));
-                signed.transpose()
+                match payload {
+                    Some(payload) => signed(self.keys, StatementKind::Receipt, id.uuid(), &payload)
+                        .await
+                        .map(Some),
+                    None => Ok(None),
+                }
             }
         }
     }
@@ -223,18 +252,14 @@ impl FactsOf<'_> {
         let inputs = inputs.as_ref().map(|(versions, documents)| (*versions, documents));
         let transaction = ids.transaction.uuid();
         let payload = StatedDecision { ids, decision, inputs }.to_json(source);
-        signed(self.keys, StatementKind::Decision, transaction, &payload)
+        signed(self.keys, StatementKind::Decision, transaction, &payload).await
     }
 }
 
-fn signed(keys: &Keys, kind: StatementKind, id: uuid::Uuid, payload: &Value) -> Result<Stated> {
+async fn signed(keys: &Keys, kind: StatementKind, id: uuid::Uuid, payload: &Value) -> Result<Stated> {
     let payload = serde_json::to_vec(payload).map_err(|error| Error::internal(STATING, error))?;
-    let statement = keys.statements.sign(kind, &payload);
-    Ok(Stated {
-        kind,
-        id,
-        statement: statement.map_err(|error| Error::internal(STATING, error))?,
-    })
+    let statement = keys.statements.sign(kind, &payload).await?;
+    Ok(Stated { kind, id, statement })
 }
 
 /// What a change of the journal has to be stated: a decision when it is made, a payment when it is confirmed.

@@ -192,10 +192,15 @@ pub struct Stack {
 pub struct LogFolder(pub PathBuf);
 
 impl LogFolder {
+    /// The folder of the archive, in that of the log.
+    pub const ARCHIVE: &str = "archive";
+
     /// A folder that the functions of this environment use.
     fn new(environment: &mut BTreeMap<String, String>) -> Self {
         let path = std::env::temp_dir().join(format!("purser-log-{}", uuid::Uuid::new_v4()));
         environment.insert("LOG_BUCKET".to_owned(), format!("folder:{}", path.display()));
+        let archive = path.join(Self::ARCHIVE);
+        environment.insert("ARCHIVE_BUCKET".to_owned(), format!("folder:{}", archive.display()));
         Self(path)
     }
 }

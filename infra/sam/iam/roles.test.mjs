@@ -249,8 +249,8 @@ const LOG = {
   CatalogFunction: { GetObject: ["checkpoint", "trust.json"] },
   EventsFunction: {
     DeleteObject: ["batch/", "pending/"],
-    GetObject: ["batch/", "checkpoint", "index/", "pending/", "state.json", "tile/", "trust.json"],
-    PutObject: ["batch/", "checkpoint", "index/", "pending/", "state.json", "tile/", "trust.json"],
+    GetObject: ["archived", "batch/", "checkpoint", "index/", "pending/", "state.json", "tile/", "trust.json"],
+    PutObject: ["archived", "batch/", "checkpoint", "index/", "pending/", "state.json", "tile/", "trust.json"],
   },
   PeopleFunction: { GetObject: ["checkpoint", "index/", "tile/"] },
 };
@@ -282,8 +282,10 @@ const arn = (name) => {
 };
 const STREAM = "/stream/2026-11-21T00:00:00.000";
 const WRITER = `arn:aws:iam::${ACCOUNT}:role/aws-reserved/sso.amazonaws.com/Administrators`;
+const STATEMENTS_KEY = `arn:aws:kms:${REGION}:${ACCOUNT}:key/statements`;
 const PSEUDO = {
   SecretsWriterArn: WRITER,
+  StatementsKeyArn: STATEMENTS_KEY,
   "AWS::AccountId": ACCOUNT,
   "AWS::Partition": "aws",
   "AWS::Region": REGION,
@@ -483,6 +485,53 @@ test("a function uses the log as the table says, and no other object", async () 
     for (const action of ["DeleteBucket", "ListBucket", "PutBucketPolicy", "PutBucketVersioning", "PutLifecycleConfiguration"]) {
       const may = action === "ListBucket" && name in LOG;
       assert.equal(await allows(name, `s3:${action}`, arn("LogBucket"), {}), may, `${name} ${action}`);
+    }
+  }
+});
+
+test("only events writes the archive, and nobody deletes or unlocks an object of it", async () => {
+  const actions = [
+    "BypassGovernanceRetention", "DeleteObject", "DeleteObjectVersion", "GetObject", "PutObject", "PutObjectAcl",
+    "PutObjectLegalHold", "PutObjectRetention",
+  ];
+  for (const holds of [["HasArchive"], []]) {
+    for (const name of functions) {
+      for (const action of actions) {
+        for (const key of ["statements/x", "other/x"]) {
+          const object = `${arn("ArchiveBucket")}/${key}`;
+          const may = holds.length > 0 && name === "EventsFunction" && key === "statements/x"
+            && ["GetObject", "PutObject"].includes(action);
+          assert.equal(await allows(name, `s3:${action}`, object, {}, { holds }), may, `${name} ${action} ${key} ${holds}`);
+        }
+      }
+      for (const action of ["DeleteBucket", "ListBucket", "PutBucketObjectLockConfiguration", "PutBucketPolicy"]) {
+        assert.equal(await allows(name, `s3:${action}`, arn("ArchiveBucket"), {}, { holds }), false, `${name} ${action}`);
+      }
+    }
+  }
+});
+
+test("only events signs by the key of statements, and only digests", async () => {
+  const digest = { "kms:MessageType": "DIGEST", "kms:SigningAlgorithm": "ECDSA_SHA_256" };
+  const requests = [
+    ["Sign", digest, true],
+    ["Sign", { ...digest, "kms:MessageType": "RAW" }, false],
+    ["GetPublicKey", {}, true],
+    ["CreateGrant", {}, false],
+    ["PutKeyPolicy", {}, false],
+    ["ScheduleKeyDeletion", {}, false],
+  ];
+  // The policy that KMS gives a key by default.
+  const root = { AWS: `arn:aws:iam::${ACCOUNT}:root` };
+  const resourcePolicy = { Version: "2012-10-17", Statement: [{ Effect: "Allow", Principal: root, Action: "kms:*", Resource: "*" }] };
+  for (const holds of [["HasStatementsKey"], []]) {
+    for (const name of functions) {
+      for (const [action, variables, may] of requests) {
+        const expected = may && holds.length > 0 && name === "EventsFunction";
+        const told = `${name} ${action} ${holds}`;
+        const asked = { holds, resourcePolicy };
+        assert.equal(await allows(name, `kms:${action}`, STATEMENTS_KEY, variables, asked), expected, told);
+      }
     }
   }
 });

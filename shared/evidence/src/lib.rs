@@ -48,7 +48,7 @@ pub use jwk::{Jwk, JwkError, JwkSet};
 pub use network::Network;
 pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};
 pub use proof::{Cosigned, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
-pub use reader::{ReadError, TileReader, consistency_proof, inclusion_proof, unverified_entry};
+pub use reader::{ReadError, TileReader, consistency_proof, inclusion_proof, unverified_entries, unverified_entry};
 pub use seed::{Seed, SeedError};
 pub use statement::{
     DigestSigner, EcdsaSignature, LONGEST_STATEMENT, SignError, StatementError, StatementKey, StatementKind,

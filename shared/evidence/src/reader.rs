@@ -5,6 +5,7 @@ use crate::tree::{Hash, LARGEST_TREE, ProofError, TreeHead};
 use ct_merkle::{indices_for_consistency_proof, indices_for_inclusion_proof};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::Range;
 
 /// Whatever holds the tiles of a log: a bucket, a folder, a web server, a map in a test.
 pub trait TileReader {
@@ -193,13 +194,35 @@ pub async fn unverified_entry<R: TileReader>(
     size: u64,
     index: u64,
 ) -> Result<Vec<u8>, ReadError<R::Error>> {
-    if index >= size {
+    let entries = unverified_entries(reader, size, index..index.saturating_add(1)).await?;
+    entries.into_iter().next().ok_or(ReadError::Range)
+}
+
+/// The entries of a range of a tree of this size, each bundle read once. The bytes are proven by [`inclusion_proof`]
+/// alone.
+pub async fn unverified_entries<R: TileReader>(
+    reader: &R,
+    size: u64,
+    range: Range<u64>,
+) -> Result<Vec<Vec<u8>>, ReadError<R::Error>> {
+    if range.end > size {
         return Err(ReadError::Range);
     }
-    let bundle = index / TILE_WIDTH;
-    let width = size.saturating_sub(bundle.saturating_mul(TILE_WIDTH)).min(TILE_WIDTH);
-    let path = TilePath::entries(bundle, u16::try_from(width).map_err(|_| ReadError::Range)?)?;
-    let entries = read(reader, path, decode_entries).await?;
-    let at = usize::try_from(index % TILE_WIDTH).map_err(|_| ReadError::Range)?;
-    entries.into_iter().nth(at).ok_or(ReadError::Malformed(path))
+    let mut found = Vec::new();
+    let mut next = range.start;
+    while next < range.end {
+        let bundle = next / TILE_WIDTH;
+        let first = bundle.saturating_mul(TILE_WIDTH);
+        let width = size.saturating_sub(first).min(TILE_WIDTH);
+        let path = TilePath::entries(bundle, u16::try_from(width).map_err(|_| ReadError::Range)?)?;
+        let entries = read(reader, path, decode_entries).await?;
+        let end = range.end.min(first.saturating_add(width));
+        let [skipped, count] = [next.saturating_sub(first), end.saturating_sub(next)].map(usize::try_from);
+        let (Ok(skipped), Ok(count)) = (skipped, count) else {
+            return Err(ReadError::Range);
+        };
+        found.extend(entries.into_iter().skip(skipped).take(count));
+        next = end;
+    }
+    Ok(found)
 }

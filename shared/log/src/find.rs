@@ -7,7 +7,7 @@ use crate::{
     trust::{TRUST, TrustDocument},
 };
 use purser_domain::{Error, Result, SettlementId, Timestamp, TransactionId};
-use purser_evidence::{StatementKind, TlogProof, inclusion_proof, unverified_entry};
+use purser_evidence::{StatementKind, TlogProof, inclusion_proof, unverified_entries, unverified_entry};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -110,9 +110,10 @@ impl LogReader {
         let place = last.key.clone();
         let mut statements = Vec::new();
         for batch in &batches {
-            for index in (batch.first..size).take(batch.count) {
-                let entry = unverified_entry(&self.0, size, index).await;
-                let entry = entry.map_err(|error| Error::internal(FINDING, error))?;
+            let count = u64::try_from(batch.count).map_err(|error| Error::internal(FINDING, error))?;
+            let end = batch.first.saturating_add(count).min(size);
+            let entries = unverified_entries(&self.0, size, batch.first..end).await;
+            for entry in entries.map_err(|error| Error::internal(FINDING, error))? {
                 statements.push(String::from_utf8(entry).map_err(|error| Error::internal(FINDING, error))?);
             }
         }

@@ -5,6 +5,7 @@ use crate::objects::ObjectStore;
 use purser_domain::{Duration, Error, Result, Timestamp};
 use purser_evidence::StatementKind;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 const PREFIX: &str = "index/";
@@ -58,6 +59,8 @@ pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entr
 /// A batch of the log.
 pub(crate) struct IndexedBatch {
     pub(crate) key: String,
+    /// The time at which it was committed.
+    pub(crate) at: Timestamp,
     pub(crate) first: u64,
     pub(crate) count: usize,
 }
@@ -71,18 +74,53 @@ pub(crate) async fn batches(
 ) -> Result<Vec<IndexedBatch>> {
     let mut batches = Vec::new();
     for key in objects.list(PREFIX, after, most).await? {
-        let (at, [first, ..]) = read_key(&key)?;
+        let (at, _) = read_key(&key)?;
         if at > until.micros() {
             break;
         }
-        let Some(stored) = read(objects, &key).await? else {
-            continue;
-        };
-        let first = u64::try_from(first).map_err(|error| Error::internal(READING, error))?;
-        let count = stored.decisions.len();
-        batches.push(IndexedBatch { key, first, count });
+        batches.extend(read_batch(objects, key).await?);
     }
     Ok(batches)
+}
+
+/// Some of the batches that begin with the entry `first` and follow each other, in order. The batch before `first` was
+/// committed at `at`.
+pub(crate) async fn batches_from(objects: &ObjectStore, first: u64, at: Timestamp) -> Result<Vec<IndexedBatch>> {
+    let after = format!("{PREFIX}{:016}", at.before(SKEW).micros());
+    let mut found = BTreeMap::new();
+    for key in objects.list(PREFIX, Some(&after), LISTED).await? {
+        let (_, [begins, ..]) = read_key(&key)?;
+        let begins = u64::try_from(begins).map_err(|error| Error::internal(READING, error))?;
+        if begins >= first {
+            found.insert(begins, key);
+        }
+    }
+    let (mut batches, mut next) = (Vec::new(), first);
+    for (begins, key) in found {
+        if begins != next {
+            break;
+        }
+        let Some(batch) = read_batch(objects, key).await? else {
+            break;
+        };
+        next = u64::try_from(batch.count).map_or(next, |count| next.saturating_add(count));
+        batches.push(batch);
+    }
+    Ok(batches)
+}
+
+/// The batch of an index object; `None` if there is no such object.
+async fn read_batch(objects: &ObjectStore, key: String) -> Result<Option<IndexedBatch>> {
+    let (at, [first, ..]) = read_key(&key)?;
+    let Some(stored) = read(objects, &key).await? else {
+        return Ok(None);
+    };
+    Ok(Some(IndexedBatch {
+        key,
+        at: Timestamp::from_micros(at).unwrap_or(Timestamp::EPOCH),
+        first: u64::try_from(first).map_err(|error| Error::internal(READING, error))?,
+        count: stored.decisions.len(),
+    }))
 }
 
 /// The time at which a batch was committed, the index of its first entry, and its range of times.

@@ -9,10 +9,12 @@
 //! | `index.rs` | which entries of the log state a decision or a payment |
 //! | `find.rs` | a statement with its proof |
 //! | `trust.rs` | the keys that verify statements and checkpoints |
+//! | `archive.rs` | a copy of the entries by day, for queries |
 //!
 //! ```text
 //! events:   streams ──▶ pending/<shard>/<first>-<last>
 //! evidence: pending/… ─sign─▶ batch/<size> ─commit─▶ state ──▶ tile/…, index/…, checkpoint
+//! archive:  index/…, tile/entries/… ──▶ statements/date=<day>/<first>-<last>.jsonl.gz
 //! ```
 //!
 //! Invariants: the state is only replaced by a writer that has read it (`If-Match`), so two writers can't fork the log.
@@ -22,6 +24,7 @@
 //! Elsewhere: signatures, tiles and proofs (`shared/evidence`), and what a statement says (`shared/domain`).
 
 mod append;
+mod archive;
 mod find;
 mod index;
 mod objects;
@@ -30,6 +33,7 @@ mod state;
 mod trust;
 
 pub use append::{Log, Stated, Stating, Written};
+pub use archive::Archive;
 pub use find::{FoundStatement, LogReader, ToReplay};
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{PendingBatch, PendingFact, PendingPlace, StatedFact};

@@ -4,6 +4,7 @@ use aws_sdk_s3::{
     Client,
     error::{DisplayErrorContext, ProvideErrorMetadata as _},
     primitives::ByteStream,
+    types::ChecksumAlgorithm,
 };
 use aws_types::SdkConfig;
 use purser_domain::{Error, Result};
@@ -125,7 +126,9 @@ impl ObjectStore {
         const WRITING: &str = "writing an object under a condition";
         match &self.0 {
             Place::Bucket { client, bucket } => {
+                // A bucket with Object Lock requires a checksum (API reference, `PutObject`).
                 let put = client.put_object().bucket(&**bucket).key(key);
+                let put = put.checksum_algorithm(ChecksumAlgorithm::Sha256);
                 let put = match version {
                     Some(ObjectVersion(version)) => put.if_match(version),
                     None => put.if_none_match("*"),

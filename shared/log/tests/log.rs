@@ -7,16 +7,19 @@
     reason = "a test that fails may panic"
 )]
 
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use purser_domain::{AgentId, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
     Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
     consistency_proof, unverified_entry, verify,
 };
 use purser_log::{
-    Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
+    Archive, Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
 };
+use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -234,6 +237,159 @@ async fn concurrent_runs_do_not_fork_the_log() {
         }
         check(&objects, &older).await;
     }
+}
+
+/// The lines of an archive, in the order of its objects.
+async fn lines(archive: &ObjectStore) -> Vec<Value> {
+    let mut lines = Vec::new();
+    for key in archive.list("statements/", None, 1_000).await.unwrap() {
+        let bytes = archive.get(&key).await.unwrap().unwrap().bytes;
+        let mut text = String::new();
+        GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).unwrap();
+        let of_object: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let number = |line: Option<&Value>| line.unwrap()["log_index"].as_u64().unwrap();
+        let (first, last) = (number(of_object.first()), number(of_object.last()));
+        let day = of_object[0]["logged_at"].as_str().unwrap().split('T').next().unwrap();
+        assert_eq!(key, format!("statements/date={day}/{first:016}-{last:016}.jsonl.gz"));
+        lines.extend(of_object);
+    }
+    lines
+}
+
+/// Every step of the archive is interrupted, beside a run that is not; then more entries follow.
+#[tokio::test]
+async fn the_archive_has_each_entry_once() {
+    for writes in 0.. {
+        let [folder, place] = [Folder::new(), Folder::new()];
+        let objects = pending(&folder.0).await;
+        let write = async |secs| {
+            log(objects.clone())
+                .write(at(secs), &Signer(Uuid::new_v4()))
+                .await
+                .unwrap()
+        };
+        write(100).await;
+        let late = PendingBatch {
+            shard: "shardId-3".to_owned(),
+            facts: batches()[1].facts.clone(),
+        };
+        late.write(&objects).await.unwrap();
+        // The clock of the next run is behind.
+        write(40).await;
+        let archive = ObjectStore::folder(&place.0);
+        let stopped = Archive::new(
+            ObjectStore::interrupted(&folder.0, writes),
+            ObjectStore::interrupted(&place.0, writes),
+        );
+        let result = stopped.write(|| false).await;
+        let whole = Archive::new(objects.clone(), archive.clone());
+        whole.write(|| false).await.unwrap();
+        assert_eq!(whole.write(|| false).await.unwrap(), 0);
+        let more = PendingBatch {
+            shard: "shardId-4".to_owned(),
+            ..late
+        };
+        more.write(&objects).await.unwrap();
+        write(86_400).await;
+        assert_eq!(whole.write(|| false).await.unwrap(), 3);
+
+        let lines = lines(&archive).await;
+        let size = head(&objects).await.size;
+        assert_eq!(size, FACTS + 6);
+        let indexes: Vec<u64> = lines.iter().map(|line| line["log_index"].as_u64().unwrap()).collect();
+        assert_eq!(indexes, (0..size).collect::<Vec<_>>());
+        for (index, line) in (0..).zip(&lines) {
+            let entry = unverified_entry(&objects, size, index).await.unwrap();
+            assert_eq!(line["statement"].as_str().unwrap().as_bytes(), entry);
+        }
+        if result.is_ok() {
+            assert!(writes >= 2, "every step was interrupted: {writes}");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_changed_archive_is_found_when_it_is_written_again() {
+    let [folder, place] = [Folder::new(), Folder::new()];
+    let objects = pending(&folder.0).await;
+    log(objects.clone())
+        .write(at(100), &Signer(Uuid::new_v4()))
+        .await
+        .unwrap();
+    let archive = ObjectStore::folder(&place.0);
+    let whole = Archive::new(objects.clone(), archive.clone());
+    assert_eq!(whole.write(|| true).await.unwrap(), 0);
+    assert_eq!(whole.write(|| false).await.unwrap(), FACTS);
+    let key = archive.list("statements/", None, 10).await.unwrap().remove(0);
+    let mut other = GzEncoder::new(Vec::new(), Compression::default());
+    other.write_all(b"{}\n").unwrap();
+    archive.put(&key, &other.finish().unwrap()).await.unwrap();
+    objects.delete("archived").await.unwrap();
+    whole.write(|| false).await.unwrap_err();
+}
+
+/// The columns of payloads with the members that the schema of statements names.
+#[tokio::test]
+async fn archived_lines_have_the_columns_of_their_schema() {
+    /// Signs payloads with every column's value.
+    struct Columns;
+    impl Stating for Columns {
+        async fn state(&self, fact: &PendingFact) -> Result<Option<Stated>> {
+            let stated = stated(Uuid::nil(), fact);
+            let payload = match stated.kind {
+                StatementKind::Decision => json!({
+                    "iss": ORIGIN, "transaction_id": "t", "settlement_id": "s", "approval_id": null, "result": "allow",
+                    "reason": "r", "decision_hash": "h", "facts": {"agent_id": "a", "amount_units": 5,
+                    "decided_at": "2026-11-26T12:00:00Z", "call": {"url": "https://provider.example/private"}},
+                }),
+                StatementKind::Receipt => json!({
+                    "iss": ORIGIN, "transaction_id": "t", "settlement_id": "s", "settlement": {"agent_id": "a",
+                    "amount_units": 5, "tx_hash": "0x1", "block_number": 7, "settled_at": "2026-11-26T12:00:09Z"},
+                }),
+            };
+            let statement = key().sign(stated.kind, payload.to_string().as_bytes()).unwrap();
+            Ok(Some(Stated { statement, ..stated }))
+        }
+    }
+    let [folder, place] = [Folder::new(), Folder::new()];
+    let objects = pending(&folder.0).await;
+    log(objects.clone()).write(at(100), &Columns).await.unwrap();
+    let archive = ObjectStore::folder(&place.0);
+    Archive::new(objects, archive.clone()).write(|| false).await.unwrap();
+    let schema: Value = serde_json::from_str(include_str!("../../../docs/archive.schema.json")).unwrap();
+    let described: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+    let mut required: Vec<&str> = schema["required"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    required.sort_unstable();
+    assert_eq!(required, described);
+    let lines = lines(&archive).await;
+    for line in &lines {
+        assert_eq!(line.as_object().unwrap().keys().collect::<Vec<_>>(), described);
+        // What is bought is in the signed statement alone.
+        let values = line.as_object().unwrap().values();
+        assert!(!values.filter_map(Value::as_str).any(|text| text.contains("private")));
+    }
+    let of = |kind: &str| lines.iter().find(|line| line["kind"] == kind).unwrap();
+    let (decision, receipt) = (of("decision"), of("receipt"));
+    assert_eq!([&decision["agent_id"], &receipt["agent_id"]], ["a", "a"]);
+    assert_eq!([&decision["amount_units"], &receipt["amount_units"]], [5, 5]);
+    assert_eq!(
+        [&decision["stated_at"], &receipt["stated_at"]],
+        ["2026-11-26T12:00:00Z", "2026-11-26T12:00:09Z"]
+    );
+    assert_eq!(
+        (&decision["result"], &receipt["result"]),
+        (&json!("allow"), &Value::Null)
+    );
+    assert_eq!(
+        (&decision["block_number"], &receipt["block_number"]),
+        (&Value::Null, &json!(7))
+    );
 }
 
 #[tokio::test]

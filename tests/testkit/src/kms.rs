@@ -1,10 +1,12 @@
-//! KMS with secp256k1 keys that sign digests and a key that encrypts secrets, with the real wire protocol.
+//! KMS with secp256k1 and P-256 keys that sign digests and a key that encrypts secrets, with the real wire protocol.
 //!
 //! It signs as KMS may: with a new random number each time, and with a high or a low `s`. It signs a digest without
 //! hashing it again, as the API specifies and some stand-ins don't.
 
 use crate::serve;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::digest::{Digest, SHA256};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -25,6 +27,8 @@ pub struct Kms(Arc<Mutex<State>>);
 
 struct State {
     keys: BTreeMap<String, Key>,
+    /// The keys of P-256 by ARN, made by an administrator.
+    p256: BTreeMap<String, EcdsaKeyPair>,
     /// The key that encrypts secrets.
     secrets_key: [u8; 32],
     /// The number of uses of a new key that are refused before its tags take effect.
@@ -38,6 +42,7 @@ impl Default for State {
     fn default() -> Self {
         Self {
             keys: BTreeMap::new(),
+            p256: BTreeMap::new(),
             secrets_key: chance(),
             refused_uses: 1,
             failing: BTreeMap::new(),
@@ -63,6 +68,14 @@ impl Kms {
     pub fn encrypt(&self, of: &SecretOf, secret: &[u8]) -> Ciphertext {
         let context = json!(of.context()).to_string();
         Ciphertext::from_bytes(self.state().seal(&context, secret))
+    }
+
+    /// Creates a key of P-256 as an administrator would, and returns its ARN.
+    pub fn create_p256(&self) -> String {
+        let arn = format!("arn:aws:kms:us-east-1:000000000000:key/{}", uuid::Uuid::new_v4());
+        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("a key");
+        self.state().p256.insert(arn.clone(), key);
+        arn
     }
 
     /// Serves KMS until the runtime ends, and returns its URL.
@@ -251,12 +264,31 @@ impl State {
         }
     }
 
+    fn p256(&self, request: &Value) -> Option<&EcdsaKeyPair> {
+        self.p256.get(request["KeyId"].as_str()?)
+    }
+
     fn public_key(&mut self, request: &Value) -> Result<Value, &'static str> {
+        /// As `BEFORE`, for P-256.
+        const BEFORE_P256: [u8; 26] = [
+            0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48,
+            0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+        ];
         /// The DER prefix of a `SubjectPublicKeyInfo` for this curve, before the point (RFC 5480 §2).
         const BEFORE: [u8; 23] = [
             0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
             0x00, 0x0a, 0x03, 0x42, 0x00,
         ];
+        if let Some(key) = self.p256(request) {
+            let der = [&BEFORE_P256, key.public_key().as_ref()].concat();
+            return Ok(json!({
+                "KeyId": request["KeyId"],
+                "PublicKey": BASE64_STANDARD.encode(der),
+                "KeySpec": "ECC_NIST_P256",
+                "KeyUsage": "SIGN_VERIFY",
+                "SigningAlgorithms": ["ECDSA_SHA_256"],
+            }));
+        }
         let point = self.key(request)?.key.verifying_key().to_encoded_point(false);
         let der = [&BEFORE, point.as_bytes()].concat();
         Ok(json!({
@@ -269,7 +301,9 @@ impl State {
     }
 
     fn sign(&mut self, request: &Value) -> Result<Value, &'static str> {
-        let key = self.key(request)?;
+        if self.p256(request).is_none() {
+            self.key(request)?;
+        }
         if request["SigningAlgorithm"] != "ECDSA_SHA_256" || request["MessageType"] != "DIGEST" {
             return Err("InvalidKeyUsageException");
         }
@@ -279,6 +313,12 @@ impl State {
         let digest: [u8; 32] = digest
             .and_then(|digest| digest.try_into().ok())
             .ok_or("ValidationException")?;
+        if let Some(key) = self.p256(request) {
+            let digest = Digest::import_less_safe(&digest, &SHA256).expect("a digest");
+            let der = BASE64_STANDARD.encode(key.sign_digest(&digest).expect("a signature"));
+            return Ok(json!({"KeyId": request["KeyId"], "Signature": der, "SigningAlgorithm": "ECDSA_SHA_256"}));
+        }
+        let key = &self.keys[request["KeyId"].as_str().unwrap_or_default()];
         let random: [u8; 33] = chance();
         let signed = key
             .key

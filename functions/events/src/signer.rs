@@ -1,0 +1,94 @@
+//! The key that signs statements: derived from a secret (`EdDSA`), or in KMS (ES256).
+
+use aws_sdk_kms::{
+    Client,
+    error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    primitives::Blob,
+    types::{KeySpec, MessageType, SigningAlgorithmSpec},
+};
+use aws_types::SdkConfig;
+use purser_domain::{Error, Result};
+use purser_evidence::{DigestSigner, EcdsaSignature, Jwk, SignError, StatementKey, StatementKind, sign_es256};
+
+const SIGNING: &str = "signing a statement";
+const READING: &str = "reading the statements' key";
+
+/// The DER of a `SubjectPublicKeyInfo` of P-256 before the uncompressed point (RFC 5480 §2).
+const BEFORE_POINT: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+
+/// The signer of statements.
+pub(crate) enum Signer {
+    Secret(StatementKey),
+    Kms(KmsSigner),
+}
+
+/// A key of P-256 in KMS.
+pub(crate) struct KmsSigner {
+    client: Client,
+    arn: String,
+    jwk: Jwk,
+}
+
+impl Signer {
+    /// The public key.
+    pub(crate) const fn jwk(&self) -> &Jwk {
+        match self {
+            Self::Secret(key) => key.jwk(),
+            Self::Kms(signer) => &signer.jwk,
+        }
+    }
+
+    /// The signed statement of a payload.
+    pub(crate) async fn sign(&self, kind: StatementKind, payload: &[u8]) -> Result<String> {
+        match self {
+            Self::Secret(key) => key.sign(kind, payload).map_err(|error| Error::internal(SIGNING, error)),
+            Self::Kms(signer) => match sign_es256(signer, &signer.jwk, kind, payload).await {
+                Ok(statement) => Ok(statement),
+                Err(SignError::Signer(error)) => Err(error),
+                Err(error) => Err(Error::internal(SIGNING, error.to_string())),
+            },
+        }
+    }
+}
+
+impl KmsSigner {
+    /// The key with this ARN, whose public half KMS is asked for.
+    pub(crate) async fn read(aws: &SdkConfig, arn: &str) -> Result<Self> {
+        let client = Client::new(aws);
+        let answer = client.get_public_key().key_id(arn).send().await;
+        let answer = answer.map_err(|error| refused(READING, &error))?;
+        let is_p256 = answer.key_spec() == Some(&KeySpec::EccNistP256);
+        let der = answer.public_key().map(Blob::as_ref).filter(|_| is_p256);
+        let point = der.and_then(|der| der.strip_prefix(&BEFORE_POINT));
+        let point: Option<&[u8; 65]> = point.and_then(|point| point.try_into().ok());
+        let point = point.ok_or_else(|| Error::internal(READING, "KMS answered no key of P-256"))?;
+        let jwk = Jwk::p256(point).map_err(|error| Error::internal(READING, error))?;
+        let arn = arn.to_owned();
+        Ok(Self { client, arn, jwk })
+    }
+}
+
+impl DigestSigner for KmsSigner {
+    type Error = Error;
+
+    async fn sign(&self, digest: [u8; 32]) -> Result<EcdsaSignature> {
+        let sign = self.client.sign().key_id(&self.arn).message_type(MessageType::Digest);
+        let sign = sign
+            .message(Blob::new(digest))
+            .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256);
+        let answer = sign.send().await.map_err(|error| refused(SIGNING, &error))?;
+        let der = answer.signature().map(Blob::as_ref).unwrap_or_default();
+        EcdsaSignature::from_der(der).ok_or_else(|| Error::internal(SIGNING, "KMS answered no signature"))
+    }
+}
+
+/// All failures are temporary for the log: the facts stay pending, and the next run signs them.
+fn refused<E>(doing: &'static str, error: &SdkError<E>) -> Error
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    Error::temporarily_unavailable(doing, DisplayErrorContext(error).to_string())
+}

@@ -1,0 +1,197 @@
+//! The function's statements, as its log and its archive have them: their keys, and that no name is in them.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+mod stating;
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use flate2::read::GzDecoder;
+use purser_evidence::{StatementKind, Trust, unverified_entries, verify};
+use purser_log::{LogReader, ObjectStore};
+use serde_json::Value;
+use stating::{NAMES, Stating, TIME};
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::path::PathBuf;
+
+/// A folder that is removed on drop.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("purser-stated-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn log(&self) -> ObjectStore {
+        ObjectStore::folder(self.0.join("log"))
+    }
+
+    fn trust(&self) -> Value {
+        serde_json::from_slice(&std::fs::read(self.0.join("log/trust.json")).unwrap()).unwrap()
+    }
+
+    /// The first `size` statements.
+    async fn statements(&self, size: u64) -> Vec<String> {
+        let entries = unverified_entries(&self.log(), size, 0..size).await.unwrap();
+        entries
+            .into_iter()
+            .map(|entry| String::from_utf8(entry).unwrap())
+            .collect()
+    }
+}
+
+impl Folder {
+    /// The contents of all files, by their paths in the folder.
+    fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.0.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let bytes = std::fs::read(&path).unwrap();
+                    files.push((path.strip_prefix(&self.0).unwrap().to_owned(), bytes));
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _missing = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The lines of the archive.
+fn archived(folder: &Folder) -> Vec<Value> {
+    let files = folder.files().into_iter();
+    let objects = files.filter(|(path, _)| path.starts_with("archive"));
+    let texts = objects.map(|(_, bytes)| {
+        let mut text = String::new();
+        GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).unwrap();
+        text
+    });
+    let texts: Vec<String> = texts.collect();
+    texts
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// The key of the secret is followed by one in KMS, and that by another: each statement keeps its key.
+#[tokio::test]
+async fn statements_verify_after_their_key_was_replaced() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let keys = [None, Some(stating.kms.create_p256()), Some(stating.kms.create_p256())];
+    let mut known = Vec::new();
+    for (number, key) in (1_u8..).zip(&keys) {
+        let events = stating.function(key.as_deref());
+        let id = stating.pay(10, &format!("payment {number}")).await.unwrap();
+        stating.confirm(id, number).await;
+        stating.state(&events).await;
+        let trust = folder.trust();
+        let kids = trust["jwks"]["keys"].as_array().unwrap().iter();
+        let kids: Vec<String> = kids.map(|key| key["kid"].as_str().unwrap().to_owned()).collect();
+        // The current key is first, and all earlier ones stay.
+        assert_eq!(kids.len(), usize::from(number));
+        let earlier: BTreeSet<&String> = kids[1..].iter().collect();
+        assert_eq!(earlier, known.iter().collect());
+        known.push(kids[0].clone());
+    }
+    let trust = Trust::parse(&folder.trust().to_string()).unwrap();
+    let statements = folder.statements(6).await;
+    for (statement, kid) in statements.iter().zip(known.iter().flat_map(|kid| [kid, kid])) {
+        assert_eq!(trust.keys.verify(statement).unwrap().kid(), kid);
+    }
+    let algorithms: BTreeSet<&str> = trust
+        .keys
+        .keys()
+        .iter()
+        .map(|key| {
+            let is_p256 = serde_json::to_value(key).unwrap()["alg"] == "ES256";
+            if is_p256 { "ES256" } else { "EdDSA" }
+        })
+        .collect();
+    assert_eq!(algorithms, BTreeSet::from(["ES256", "EdDSA"]));
+    // KMS is asked to sign digests alone.
+    for (operation, request) in stating.kms.asked() {
+        assert!(operation == "GetPublicKey" || (operation == "Sign" && request["MessageType"] == "DIGEST"));
+    }
+}
+
+/// While KMS can't be asked, facts stay pending; nothing is lost.
+#[tokio::test]
+async fn statements_wait_while_kms_fails() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let key = stating.kms.create_p256();
+    let events = stating.function(Some(&key));
+    stating.state(&events).await;
+    stating.pay(10, "one").await.unwrap();
+    stating.kms.fail("Sign", "KMSInternalException");
+    stating.fold(&events).await;
+    assert!(events.state(TIME).await.is_err());
+    stating.kms.behave();
+    stating.state(&events).await;
+    assert_eq!(folder.statements(1).await.len(), 1);
+    assert_eq!(archived(&folder).len(), 1);
+}
+
+/// What outlives an agent's rows has no name of it: neither the log nor the archive.
+#[tokio::test]
+async fn the_archive_has_the_log_and_neither_has_names() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let events = stating.function(None);
+    let first = stating.pay(10, "first").await.unwrap();
+    assert_eq!(stating.pay(5_000, "blocked").await, None);
+    stating.state(&events).await;
+    stating.sleep();
+    stating.confirm(first, 1).await;
+    stating.pay(20, "second").await.unwrap();
+    stating.state(&events).await;
+
+    let lines = archived(&folder);
+    let statements = folder.statements(4).await;
+    let of_lines: Vec<&str> = lines.iter().map(|line| line["statement"].as_str().unwrap()).collect();
+    assert_eq!(of_lines, statements);
+    let days: BTreeSet<&str> = lines
+        .iter()
+        .map(|line| &line["logged_at"].as_str().unwrap()[..10])
+        .collect();
+    assert_eq!(days.len(), 2);
+    let results: Vec<Option<&str>> = lines.iter().map(|line| line["result"].as_str()).collect();
+    assert_eq!(
+        results.iter().flatten().collect::<BTreeSet<_>>(),
+        BTreeSet::from([&"allow", &"block"])
+    );
+
+    let reader = LogReader::new(folder.log());
+    let found = reader.receipt(first, first.authorized_at()).await.unwrap().unwrap();
+    let report = verify(&found.proof, &Trust::parse(&folder.trust().to_string()).unwrap()).unwrap();
+    assert_eq!(report.statement().unwrap().kind(), Some(StatementKind::Receipt));
+
+    let mut texts: Vec<Vec<u8>> = folder.files().into_iter().map(|(_, bytes)| bytes).collect();
+    texts.extend(statements.iter().flat_map(|statement| {
+        let parts = statement.split('.').take(2);
+        parts.map(|part| BASE64_URL_SAFE_NO_PAD.decode(part).unwrap())
+    }));
+    texts.extend(lines.iter().map(|line| line.to_string().into_bytes()));
+    for name in NAMES {
+        let has_name = |text: &Vec<u8>| text.windows(name.len()).any(|part| part == name.as_bytes());
+        assert!(!texts.iter().any(has_name), "{name}");
+    }
+}

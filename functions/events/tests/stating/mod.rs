@@ -1,0 +1,135 @@
+//! Decisions and payments of an agent, stated by the function with a log and an archive in folders.
+
+use purser_api::{Boot, Clock, Env};
+use purser_domain::{Agent, AgentStatus, LabelKey, LabelValue, Labels, SettlementId, Timestamp};
+use purser_events::Events;
+use purser_store::{Claim, Ledger};
+use purser_testkit::{
+    Emulator, Kms, SecretsManager, Streams,
+    authorize::{Answer, Request, authorize},
+    environment, journal_event, sample,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+/// The name and a label of the agent, which no statement may have.
+pub(crate) const NAMES: [&str; 2] = ["Zora Neale's assistant", "Eatonville"];
+
+const SECRET_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";
+/// The secret of the published sample's keys, so anybody could sign by them.
+const SECRET: &str = "the keys of the published sample: sign nothing else by them";
+pub(crate) const TIME: Duration = Duration::from_secs(55);
+
+/// A deployment's streams, and the folders of its log and its archive.
+pub(crate) struct Stating {
+    ledger: Ledger,
+    streams: Streams,
+    variables: Vec<(&'static str, String)>,
+    clock: Arc<AtomicI64>,
+    /// The keys that may sign statements.
+    pub(crate) kms: Kms,
+    _emulator: Emulator,
+}
+
+impl Stating {
+    /// Starts with an agent that may spend 1,000 a day. The folders `log` and `archive` are in `folder`.
+    pub(crate) async fn start(folder: &Path) -> Self {
+        let (emulator, streams) = Emulator::with_streams().await;
+        let kms = Kms::default();
+        let secrets = SecretsManager::new([(SECRET_ARN, SECRET)]).serve().await;
+        let place = |name: &str| format!("folder:{}", folder.join(name).display());
+        let variables = environment(&emulator.url, &secrets).chain([
+            ("EVENT_BUS", "purser".to_owned()),
+            ("EVENTBRIDGE_ENDPOINT", "http://127.0.0.1:9".to_owned()),
+            ("KMS_ENDPOINT", kms.serve().await),
+            ("STACK", "sample".to_owned()),
+            ("NETWORK", "base-sepolia".to_owned()),
+            ("LOG_BUCKET", place("log")),
+            ("ARCHIVE_BUCKET", place("archive")),
+            ("STATEMENTS_KEY_SECRET_ARN", SECRET_ARN.to_owned()),
+        ]);
+        let stating = Self {
+            ledger: emulator.ledger(),
+            streams,
+            variables: variables.collect(),
+            clock: Arc::new(AtomicI64::new(sample::start().micros())),
+            kms,
+            _emulator: emulator,
+        };
+        let [name, label] = NAMES;
+        let label = LabelKey::parse("town").zip(LabelValue::parse(label)).unwrap();
+        let agent = Agent {
+            name: name.to_owned(),
+            labels: Labels::of([label]).unwrap(),
+            status: AgentStatus::Active,
+            ..sample::agent(1, Vec::new())
+        };
+        stating.ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+        let enabled = sample::enabled(sample::service_id(1), 1_000, 1_000);
+        let audit = sample::audit();
+        let put = stating.ledger.put_policy(agent.id, &enabled, &audit);
+        put.await.unwrap();
+        stating
+    }
+
+    /// The function. `key` is the ARN of the key in KMS that signs statements.
+    pub(crate) fn function(&self, key: Option<&str>) -> Events {
+        let key = key.map(|key| ("STATEMENTS_KEY_ARN", key.to_owned()));
+        let env: Env = self.variables.iter().cloned().chain(key).collect();
+        Events::boot(Boot::new(env, Clock::still(Arc::clone(&self.clock)))).unwrap()
+    }
+
+    /// The time, which each call moves by a second.
+    fn now(&self) -> Timestamp {
+        let micros = self.clock.fetch_add(1_000_000, Ordering::SeqCst);
+        Timestamp::from_micros(micros).unwrap()
+    }
+
+    /// Moves the clock by a day.
+    pub(crate) fn sleep(&self) {
+        self.clock.fetch_add(86_400_000_000, Ordering::SeqCst);
+    }
+
+    /// Asks for a payment; `None` if it is refused.
+    pub(crate) async fn pay(&self, amount: u64, key: &str) -> Option<SettlementId> {
+        let request = Request::new(sample::agent_id(1), sample::service_id(1), amount, key);
+        match authorize(&self.ledger, &request, self.now()).await.unwrap() {
+            Answer::Allowed(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Confirms a payment.
+    pub(crate) async fn confirm(&self, id: SettlementId, byte: u8) {
+        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let transfer = sample::transfer(&settlement, sample::tx_hash(byte));
+        let confirmed = self
+            .ledger
+            .confirm(&settlement, &transfer, Claim::Transaction, self.now());
+        confirmed.await.unwrap();
+    }
+
+    /// Passes the streams to the function, which states what they have and archives it.
+    pub(crate) async fn state(&self, events: &Events) {
+        self.fold(events).await;
+        events.state(TIME).await.unwrap();
+        self.now();
+    }
+
+    /// Passes the streams to the function.
+    pub(crate) async fn fold(&self, events: &Events) {
+        loop {
+            let batches = self.streams.next_batches();
+            if batches.is_empty() {
+                break;
+            }
+            for batch in &batches {
+                // A table's shard is no other table's.
+                let shard = batch[0]["eventSourceARN"].as_str().unwrap().replace([':', '/'], "-");
+                events.call(&journal_event(batch, &shard), TIME).await.unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The archive: the log's entries by day, as compressed JSON lines for queries.
+//!
+//! A published batch of the log is one object, whose name has the day on which it was committed and its indices in the
+//! log. The content is a function of the log, so a repetition writes the same lines, and an object that exists is never
+//! replaced. The place up to which the log is archived is kept beside the log. An archive that fails or is created later
+//! catches up, and the log does not wait for it.
+
+use crate::{
+    append::{CHECKPOINT, head_of},
+    index::{self, IndexedBatch},
+    objects::ObjectStore,
+};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use flate2::{Compression, GzBuilder, read::GzDecoder};
+use purser_domain::{Day, Error, Result, Timestamp};
+use purser_evidence::{StatementKind, unverified_entries};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::io::{Read as _, Write as _};
+
+/// The object beside the log with the place up to which it is archived.
+const ARCHIVED: &str = "archived";
+const ARCHIVING: &str = "archiving the log";
+
+/// The columns of a line from a statement's payload: the name, and the places of the value in the payload of a decision
+/// and of a receipt. `docs/archive.schema.json` describes them.
+const COLUMNS: [(&str, &str, &str); 19] = [
+    ("issuer", "/iss", "/iss"),
+    ("transaction_id", "/transaction_id", "/transaction_id"),
+    ("settlement_id", "/settlement_id", "/settlement_id"),
+    ("approval_id", "/approval_id", ""),
+    ("agent_id", "/facts/agent_id", "/settlement/agent_id"),
+    ("key_id", "/facts/key_id", ""),
+    ("service_id", "/facts/service_id", "/settlement/service_id"),
+    ("operation_id", "/facts/operation_id", "/settlement/operation_id"),
+    ("network", "/facts/network", "/settlement/network"),
+    ("asset", "/facts/asset", "/settlement/asset"),
+    ("amount_units", "/facts/amount_units", "/settlement/amount_units"),
+    ("wallet", "", "/settlement/wallet"),
+    ("pay_to", "/facts/pay_to", "/settlement/pay_to"),
+    ("stated_at", "/facts/decided_at", "/settlement/settled_at"),
+    ("result", "/result", ""),
+    ("reason", "/reason", ""),
+    ("decision_hash", "/decision_hash", ""),
+    ("tx_hash", "", "/settlement/tx_hash"),
+    ("block_number", "", "/settlement/block_number"),
+];
+
+/// An archive of a log.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    log: ObjectStore,
+    objects: ObjectStore,
+}
+
+/// The place up to which a log is archived.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Archived {
+    /// The number of archived entries.
+    size: u64,
+    /// The time at which the last archived batch was committed, in microseconds.
+    at: i64,
+}
+
+impl Archive {
+    /// The archive in `objects` of the log in `log`.
+    pub const fn new(log: ObjectStore, objects: ObjectStore) -> Self {
+        Self { log, objects }
+    }
+
+    /// Archives published batches until none is left or `is_over` returns `true`. Returns the number of archived
+    /// entries.
+    ///
+    /// A concurrent run may write the same objects.
+    pub async fn write(&self, is_over: impl Fn() -> bool + Send) -> Result<u64> {
+        let mut archived = match self.log.get(ARCHIVED).await? {
+            Some(object) => serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(ARCHIVING, error))?,
+            None => Archived::default(),
+        };
+        let began = archived.size;
+        while !is_over() {
+            let at = Timestamp::from_micros(archived.at).unwrap_or(Timestamp::EPOCH);
+            let batches = index::batches_from(&self.log, archived.size, at).await?;
+            let published = match self.log.get(CHECKPOINT).await? {
+                Some(checkpoint) => head_of(&checkpoint.bytes)?.size,
+                None => 0,
+            };
+            let size = archived.size;
+            for batch in &batches {
+                let count = u64::try_from(batch.count).map_err(|error| Error::internal(ARCHIVING, error))?;
+                let end = batch.first.saturating_add(count);
+                // The index of a batch is written before its checkpoint.
+                if is_over() || end > published {
+                    break;
+                }
+                self.put(batch, end, published).await?;
+                archived = Archived {
+                    size: end,
+                    at: batch.at.micros(),
+                };
+                let bytes = serde_json::to_vec(&archived).map_err(|error| Error::internal(ARCHIVING, error))?;
+                self.log.put(ARCHIVED, &bytes).await?;
+            }
+            if archived.size == size {
+                break;
+            }
+        }
+        Ok(archived.size.saturating_sub(began))
+    }
+
+    /// Writes the object of a batch whose entries end before `end`, unless it exists.
+    async fn put(&self, batch: &IndexedBatch, end: u64, published: u64) -> Result<()> {
+        let entries = unverified_entries(&self.log, published, batch.first..end).await;
+        let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
+        let mut text = Vec::new();
+        for (log_index, entry) in (batch.first..).zip(&entries) {
+            let entry = std::str::from_utf8(entry).map_err(|error| Error::internal(ARCHIVING, error))?;
+            let line = line(log_index, batch.at, entry);
+            serde_json::to_writer(&mut text, &line).map_err(|error| Error::internal(ARCHIVING, error))?;
+            text.push(b'\n');
+        }
+        let key = format!(
+            "statements/date={}/{:016}-{:016}.jsonl.gz",
+            Day::of(batch.at),
+            batch.first,
+            end.saturating_sub(1)
+        );
+        let bytes = compressed(&text).map_err(|error| Error::internal(ARCHIVING, error))?;
+        if self.objects.put_if(&key, &bytes, None).await? {
+            return Ok(());
+        }
+        // Another run, or an earlier one that was stopped, has written it, or its write failed in between.
+        let present = self.objects.get(&key).await?;
+        let present = present.map(|object| decompressed(&object.bytes)).transpose();
+        match present.map_err(|error| Error::internal(ARCHIVING, error))? {
+            Some(present) if present == text => Ok(()),
+            Some(_) => Err(Error::internal(ARCHIVING, Changed(key))),
+            None => Err(Error::temporarily_unavailable(ARCHIVING, key)),
+        }
+    }
+}
+
+/// An archived object differs from the log.
+#[derive(Debug, thiserror::Error)]
+#[error("the archived object `{0}` is not what the log has")]
+struct Changed(String);
+
+/// The line of an entry that was committed at this time.
+fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
+    let decoded = |part: Option<&str>| {
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(part?).ok()?;
+        serde_json::from_slice::<Value>(&bytes).ok()
+    };
+    let mut parts = entry.split('.');
+    let header = decoded(parts.next()).unwrap_or_default();
+    let payload = decoded(parts.next()).unwrap_or_default();
+    let typ = header.get("typ").and_then(Value::as_str).unwrap_or_default();
+    let kind = StatementKind::of(typ);
+    let name = kind.map(|kind| match kind {
+        StatementKind::Decision => "decision",
+        StatementKind::Receipt => "receipt",
+    });
+    let mut line = Map::new();
+    for (column, of_decision, of_receipt) in COLUMNS {
+        let place = match kind {
+            Some(StatementKind::Decision) => of_decision,
+            Some(StatementKind::Receipt) => of_receipt,
+            None => "",
+        };
+        // An empty pointer is the whole document.
+        let value = payload.pointer(place).filter(|_| !place.is_empty());
+        line.insert(column.to_owned(), value.cloned().unwrap_or_default());
+    }
+    line.insert("log_index".to_owned(), log_index.into());
+    line.insert("logged_at".to_owned(), committed_at.to_string().into());
+    line.insert("kind".to_owned(), name.into());
+    line.insert("statement".to_owned(), entry.into());
+    Value::Object(line)
+}
+
+/// The gzip form, without a time or a file name.
+fn compressed(text: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
+    encoder.write_all(text)?;
+    encoder.finish()
+}
+
+fn decompressed(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut text)?;
+    Ok(text)
+}
