@@ -423,6 +423,11 @@ impl Purser {
             .await
     }
 
+    /// Returns the keys that verify statements and the log, as `purser verify --trust` reads them.
+    pub async fn trust(&self) -> Result<Value, ApiError> {
+        self.get(&["log", "trust"]).await
+    }
+
     /// Lists the newest receipts, up to `limit`, which is at most 100.
     pub async fn receipts(&self, agent_id: &str, limit: u8) -> Result<Settlements, ApiError> {
         let address = self.address(&["agents", agent_id, "settlements"])?;

@@ -52,7 +52,7 @@ pub use idempotency_key::{IdempotencyKey, IdempotencyKeyError};
 pub use paid_body::AnswerBrokeOff;
 pub use pay_error::{AlreadyPaid, PayError, ProviderAnswer};
 pub use payer::{Paid, Payer};
-pub use payment::{PaymentMade, ReceiptState};
+pub use payment::{PaymentMade, ProviderObjects, ReceiptState};
 pub use refusal::{Context, Problem, Refusal, Slug};
 pub use request::Request;
 pub use terms::{PaymentTerms, TermsError};

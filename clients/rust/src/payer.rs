@@ -13,6 +13,7 @@ use crate::{
 };
 use reqwest::header::{HeaderName, HeaderValue, LOCATION};
 use reqwest::{Client, Method, Response, StatusCode};
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -85,6 +86,8 @@ struct Purchase {
     key: IdempotencyKey,
     /// `None` if the caller gave the key.
     ordinal: Option<Ordinal>,
+    /// The provider's signed offers in the terms that were authorized.
+    offers: Vec<Value>,
 }
 
 impl Payer {
@@ -255,12 +258,13 @@ impl Payer {
             authorized,
             key,
             ordinal,
+            offers,
         } = match self.authorize(&request, terms).await? {
             Asking::Authorized(purchase) => purchase,
             Asking::Unpriced(response) => return Ok(Paid::unpriced(response)),
         };
         let place = ordinal.as_ref().map(Ordinal::place);
-        let mut payment = PaymentMade::of(&self.purser, key, &authorized);
+        let mut payment = PaymentMade::of(&self.purser, key, &authorized, offers);
         let Some(signed) = &authorized.payment else {
             let receipt_status = payment.look().await.unwrap_or(authorized.receipt_status);
             return Err(if receipt_status == ReceiptStatus::Confirmed {
@@ -336,6 +340,7 @@ impl Payer {
                         authorized,
                         key,
                         ordinal,
+                        offers: terms.offers(),
                     }));
                 }
             }

@@ -1,7 +1,7 @@
 //! The payment of a call, with its price and its receipt. It is returned with the answer, or in an error.
 
 use crate::answer::{Authorized, ReceiptStatus, Settlement, Warning};
-use crate::terms::provider_proof;
+use crate::terms::{provider_proof, provider_receipt};
 use crate::{ApiError, IdempotencyKey, Purser, Usdc};
 use reqwest::header::HeaderMap;
 use serde_json::Value;
@@ -34,8 +34,19 @@ pub struct PaymentMade {
     pub warnings: Vec<Warning>,
     /// The state of the receipt when Purser was last asked.
     pub receipt: ReceiptState,
+    /// The provider's signed objects.
+    pub provider: ProviderObjects,
     proof: Option<Value>,
     purser: Purser,
+}
+
+/// The provider's signed objects (x402 extension `offer-receipt`) as it sent them, unverified.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProviderObjects {
+    /// The offers of the answer 402.
+    pub offers: Vec<Value>,
+    /// The receipt of the answer to the paid call.
+    pub receipt: Option<Value>,
 }
 
 /// The state of a payment that was sent. Only `Expired` means that nothing was paid.
@@ -77,7 +88,12 @@ impl ReceiptState {
 }
 
 impl PaymentMade {
-    pub(crate) fn of(purser: &Purser, idempotency_key: IdempotencyKey, authorized: &Authorized) -> Self {
+    pub(crate) fn of(
+        purser: &Purser,
+        idempotency_key: IdempotencyKey,
+        authorized: &Authorized,
+        offers: Vec<Value>,
+    ) -> Self {
         Self {
             settlement_id: authorized.settlement_id,
             transaction_id: authorized.transaction_id,
@@ -88,6 +104,7 @@ impl PaymentMade {
             replayed: authorized.replayed,
             warnings: authorized.warnings.clone(),
             receipt: ReceiptState::Unproven(None),
+            provider: ProviderObjects { offers, receipt: None },
             proof: None,
             purser: purser.clone(),
         }
@@ -96,6 +113,7 @@ impl PaymentMade {
     /// Completes the settlement with the proof in the provider's answer.
     pub(crate) async fn prove(&mut self, headers: &HeaderMap) {
         self.proof = provider_proof(headers);
+        self.provider.receipt = provider_receipt(headers);
         self.complete().await;
     }
 

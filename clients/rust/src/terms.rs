@@ -73,6 +73,13 @@ impl PaymentTerms {
         }
     }
 
+    /// Returns the provider's signed offers (x402 extension `offer-receipt`), unverified.
+    pub(crate) fn offers(&self) -> Vec<Value> {
+        let terms: Value = serde_json::from_str(self.0.get()).unwrap_or_default();
+        let offers = terms.pointer(&format!("{OFFER_RECEIPT}/offers"));
+        offers.and_then(Value::as_array).cloned().unwrap_or_default()
+    }
+
     /// Returns the terms as JSON.
     pub const fn as_json(&self) -> &RawValue {
         &self.0
@@ -100,6 +107,16 @@ pub(crate) fn payment_required(headers: &HeaderMap) -> Option<Vec<u8>> {
     BASE64.decode(digits).ok()
 }
 
+/// The place of the provider's signed objects in the terms, and in the settlement header.
+const OFFER_RECEIPT: &str = "/extensions/offer-receipt/info";
+
+/// Returns the provider's signed receipt (x402 extension `offer-receipt`), unverified.
+pub(crate) fn provider_receipt(headers: &HeaderMap) -> Option<Value> {
+    let header = RESPONSE_HEADERS.iter().find_map(|name| headers.get(*name))?;
+    let settled: Value = serde_json::from_slice(&BASE64.decode(header.as_bytes()).ok()?).ok()?;
+    settled.pointer(&format!("{OFFER_RECEIPT}/receipt")).cloned()
+}
+
 /// Returns the provider's settlement header as `complete` takes it: an object keyed by the header's name.
 pub(crate) fn provider_proof(headers: &HeaderMap) -> Option<Value> {
     RESPONSE_HEADERS.iter().find_map(|name| {
@@ -125,6 +142,33 @@ mod tests {
 
     fn read(headers: &HeaderMap, body: &str) -> Result<String, TermsError> {
         PaymentTerms::read(headers, body.as_bytes()).map(|terms| terms.as_json().get().to_owned())
+    }
+
+    #[test]
+    fn signed_objects_of_the_provider_are_found() {
+        let info = |info: Value| json!({"offer-receipt": {"info": info, "schema": {}}});
+        let offers = json!([{"format": "jws", "signature": "a.b.c"}]);
+        let terms = json!({
+            "x402Version": 2, "accepts": [{}], "extensions": info(json!({"offers": offers})),
+        });
+        let terms = PaymentTerms::read(&header(&terms), b"").unwrap();
+        assert_eq!(json!(terms.offers()), offers);
+        let none = PaymentTerms::read(&header(&json!({"x402Version": 2, "accepts": [{}]})), b"").unwrap();
+        assert_eq!(none.offers(), Vec::<Value>::new());
+
+        let receipt = json!({"format": "eip712", "payload": {}, "signature": "0x"});
+        let settled = json!({"success": true, "extensions": info(json!({"receipt": receipt}))});
+        let sent = |text: String| {
+            [("payment-response".parse().unwrap(), text.parse().unwrap())]
+                .into_iter()
+                .collect()
+        };
+        assert_eq!(
+            provider_receipt(&sent(BASE64.encode(settled.to_string()))),
+            Some(receipt)
+        );
+        assert_eq!(provider_receipt(&sent("e30=".to_owned())), None);
+        assert_eq!(provider_receipt(&sent("no base64".to_owned())), None);
     }
 
     /// Terms are in the header, or for version 1 also in the body.

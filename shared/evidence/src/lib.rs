@@ -13,6 +13,8 @@
 //! | `reader.rs` | the proofs that a log's objects give |
 //! | `proof.rs` | proofs as a text, and the policy that they are verified against |
 //! | `verify.rs` | a document's verification, step by step |
+//! | `provider.rs` | the signed offers and receipts of providers |
+//! | `pack.rs` | the verification of a file with all evidence about a payment |
 //! | `transfer.rs` | the payment that a receipt states, and a node's answer about it |
 //! | `network.rs` | the networks that Purser pays on |
 //! | `decimal.rs` | numbers in their one spelling |
@@ -33,7 +35,9 @@ mod decimal;
 mod jwk;
 mod network;
 mod note;
+mod pack;
 mod proof;
+mod provider;
 mod reader;
 mod seed;
 mod statement;
@@ -47,7 +51,9 @@ pub use checkpoint::{Checkpoint, CheckpointError};
 pub use jwk::{Jwk, JwkError, JwkSet};
 pub use network::Network;
 pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};
+pub use pack::{EvidenceReport, Part, PartStep, is_evidence, verify_evidence};
 pub use proof::{Cosigned, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
+pub use provider::{ProviderError, ProviderObject, ProviderSigner, SignedByProvider};
 pub use reader::{ReadError, TileReader, consistency_proof, inclusion_proof, unverified_entries, unverified_entry};
 pub use seed::{Seed, SeedError};
 pub use statement::{

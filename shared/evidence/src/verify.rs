@@ -82,6 +82,14 @@ pub enum StepName {
     Witnesses,
     /// The chain has the payment that the statement is about. Asked by the caller: nothing here has a network.
     Chain,
+    /// The hashes in the decision are those of its parts and of the documents beside it.
+    Hashes,
+    /// The decision and the receipt are about one payment.
+    Payment,
+    /// The provider signed an offer of this payment.
+    Offer,
+    /// The provider signed a receipt of this payment.
+    ProviderReceipt,
 }
 
 impl fmt::Display for StepName {
@@ -92,6 +100,10 @@ impl fmt::Display for StepName {
             Self::Checkpoint => "checkpoint",
             Self::Witnesses => "witnesses",
             Self::Chain => "chain",
+            Self::Hashes => "hashes",
+            Self::Payment => "payment",
+            Self::Offer => "offer",
+            Self::ProviderReceipt => "provider_receipt",
         })
     }
 }
@@ -175,6 +187,9 @@ pub enum DocumentError {
     /// The document begins like a proof and is malformed.
     #[error(transparent)]
     Proof(#[from] ProofTextError),
+    /// The document begins like a file of evidence and is malformed.
+    #[error("the file of evidence is malformed: {0}")]
+    Evidence(String),
     /// The document is something else.
     #[error("the document is neither a JWS compact serialization nor a C2SP tlog-proof")]
     Unknown,

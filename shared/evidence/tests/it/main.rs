@@ -12,6 +12,7 @@ mod documents;
 mod keys;
 mod log;
 mod notes;
+mod packs;
 mod proofs;
 mod sample;
 mod statements;
