@@ -73,9 +73,13 @@ pub(crate) enum Command {
         #[arg(long)]
         decision: bool,
     },
+    /// Write one file with all evidence about a payment: the signed statements of its decision and its receipt with their
+    /// proofs, the keys, and what the provider signed. `verify` reads it.
+    Evidence(Evidence),
     /// Show an approval.
     Approval(Approval),
-    /// Verify a statement, or a proof that carries one, offline. Prints each step: passed, failed, or skipped and why.
+    /// Verify a statement, a proof that carries one, or a file of evidence, offline. Prints each step: passed, failed, or
+    /// skipped and why.
     Verify(Verify),
     /// Serve the tools to an agent's host over standard input and output (Model Context Protocol).
     Mcp,
@@ -88,7 +92,8 @@ pub(crate) enum Command {
 /// A document, and what is trusted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Verify {
-    /// The document: a JWS compact serialization, or a C2SP tlog-proof with the statement as `extra`.
+    /// The document: a JWS compact serialization, a C2SP tlog-proof with the statement as `extra`, or a file of evidence
+    /// as `evidence` and the page of a decision write it.
     pub(crate) file: std::path::PathBuf,
     /// The trust file: JSON with `jwks`, `logs` (each with `vkey` and `origin`), `witnesses` (vkeys) and `quorum`.
     #[arg(long, value_name = "FILE")]
@@ -97,6 +102,23 @@ pub(crate) struct Verify {
     /// address is contacted.
     #[arg(long, value_name = "URL", env = "PURSER_NODE", hide_env_values = true)]
     pub(crate) node: Option<String>,
+}
+
+/// A payment, and what its provider signed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Evidence {
+    /// The settlement's id.
+    pub(crate) settlement: Uuid,
+    /// The file to write; by default `purser-evidence-<id>.json`.
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub(crate) output: Option<std::path::PathBuf>,
+    /// A file with a signed offer of the provider (x402 extension `offer-receipt`). `pay` keeps what it is sent, so this
+    /// is for a payment that another client made.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) offer: Vec<std::path::PathBuf>,
+    /// A file with the provider's signed receipt, likewise.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) receipt: Option<std::path::PathBuf>,
 }
 
 /// The kind of credential.

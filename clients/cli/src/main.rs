@@ -4,6 +4,7 @@
 //! - `credentials.rs`, `login.rs`: the stored agent key.
 //! - `journal.rs`: makes repeating a killed command the same purchase.
 //! - `pay.rs`, `show.rs`, `mcp.rs`: the commands of agents.
+//! - `evidence.rs`: the file of evidence about a payment, and what providers signed.
 //! - `verify.rs`: the verification of evidence, with `node.rs` (calls of a node of the chain).
 //! - `output.rs`, `payment.rs`, `exit.rs`: the output and the exit codes.
 //! - `catalog.rs`: the commands of operators, with `bazaar.rs` (a Bazaar's listing), `entry.rs` (catalog entries and
@@ -14,6 +15,7 @@ mod bazaar;
 mod catalog;
 mod credentials;
 mod entry;
+mod evidence;
 mod exit;
 mod journal;
 mod login;
@@ -57,6 +59,7 @@ async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Pay(pay) => pay::pay(&credentials::purser(url()?)?, pay, output).await,
         Command::Check(check) => pay::check(&credentials::purser(url()?)?, check, output).await,
         Command::Approval(approval) => show::approval(&credentials::purser(url()?)?, approval, output).await,
+        Command::Evidence(arguments) => evidence::write(&credentials::purser(url()?)?, &arguments, output).await,
         Command::Verify(arguments) => verify::verify(&arguments, output).await,
         Command::Mcp => mcp::serve(credentials::purser(url()?)?).await,
         Command::Whoami => show::whoami(&credentials::purser(url()?)?, output).await,

@@ -1,6 +1,7 @@
 //! `purser pay` and `purser check`.
 
 use crate::args::{Call, Pay};
+use crate::evidence;
 use crate::exit::{Exit, Failure};
 use crate::journal::Journal;
 use crate::output::Output;
@@ -140,6 +141,9 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         return Err(failure);
     }
     let status = paid.response.status();
+    if let Some(payment) = &paid.payment {
+        evidence::keep(payment, status, output);
+    }
     if let Err(failure) = write(paid.response, pay.output.as_deref()).await {
         return Err(match paid.payment {
             Some(payment) => Failure::AnswerLost {

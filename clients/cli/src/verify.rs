@@ -1,11 +1,14 @@
-//! The verification of evidence: a statement or a proof, offline, and the transaction that a receipt states, if there is
-//! a node to ask.
+//! The verification of evidence: a statement, a proof or a file of evidence, offline, and the transaction that a receipt
+//! states, if there is a node to ask.
 
 use crate::args::Verify;
 use crate::exit::{Exit, Failure};
 use crate::node::Node;
 use crate::output::{Output, table};
-use purser_evidence::{NoTransfer, Outcome, Report, StatedTransfer, Step, StepName, Trust};
+use purser_evidence::{
+    EvidenceReport, NoTransfer, Outcome, Part, Report, StatedTransfer, Step, StepName, Trust, VerifiedStatement,
+    is_evidence, verify_evidence,
+};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Read as _;
@@ -23,21 +26,57 @@ pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, 
     let node = arguments.node.as_deref().map(Node::at).transpose();
     let node = node.map_err(|why| Failure::Words(why.to_owned()))?;
     let document = text(&arguments.file)?;
+    if is_evidence(&document) {
+        let report = verify_evidence(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
+        return Ok(evidence(report, node.as_ref(), output).await);
+    }
     let mut report = purser_evidence::verify(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
-    let outcome = chain(&report, node.as_ref()).await;
+    let outcome = chain(report.statement(), node.as_ref()).await;
     report.add(Step::new(StepName::Chain, outcome));
 
-    let payload = report.statement().map(|statement| {
-        let json = serde_json::from_slice(statement.payload());
-        json.unwrap_or_else(|_| String::from_utf8_lossy(statement.payload()).into())
-    });
+    let payload = report.statement().map(payload_of);
     let answer = json!({"verified": report.is_verified(), "steps": report.steps(), "statement": payload});
     output.answer(&answer, || lines(&report, payload.as_ref()));
-    Ok(if report.is_verified() {
-        Exit::Done
+    Ok(exit(report.is_verified()))
+}
+
+/// Asks the node about the payment of a file of evidence, and prints each step.
+async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Output) -> Exit {
+    let outcome = chain(report.receipt(), node).await;
+    report.add(Part::Receipt, Step::new(StepName::Chain, outcome));
+    let payload = |statement: Option<&VerifiedStatement>| statement.filter(|_| report.is_verified()).map(payload_of);
+    let (decision, receipt) = (payload(report.decision()), payload(report.receipt()));
+    let is_verified = report.is_verified();
+    let answer = json!({"verified": is_verified, "steps": report.steps(), "decision": decision, "receipt": receipt});
+    output.answer(&answer, || {
+        let rows = report.steps().iter().map(|step| {
+            let part = step.part.name().to_owned();
+            [vec![part], row(&step.step)].concat()
+        });
+        let mut lines = table(&["PART", "STEP", "OUTCOME", "DETAIL"], &rows.collect::<Vec<_>>());
+        lines.push(result(is_verified));
+        lines.extend(decision.iter().chain(&receipt).map(Value::to_string));
+        lines
+    });
+    exit(is_verified)
+}
+
+fn payload_of(statement: &VerifiedStatement) -> Value {
+    let json = serde_json::from_slice(statement.payload());
+    json.unwrap_or_else(|_| String::from_utf8_lossy(statement.payload()).into())
+}
+
+const fn exit(is_verified: bool) -> Exit {
+    if is_verified { Exit::Done } else { Exit::NotVerified }
+}
+
+fn result(is_verified: bool) -> String {
+    let result = if is_verified {
+        "Verified; skipped steps prove nothing."
     } else {
-        Exit::NotVerified
-    })
+        "Not verified."
+    };
+    result.to_owned()
 }
 
 /// Reads a file. A statement's exact bytes matter, so nothing is trimmed.
@@ -54,10 +93,10 @@ fn text(path: &Path) -> Result<String, Failure> {
 }
 
 /// The step of the chain. A caller who names a node wants an answer, so a node that can't be asked is a failure.
-async fn chain(report: &Report, node: Option<&Node>) -> Outcome {
+async fn chain(statement: Option<&VerifiedStatement>, node: Option<&Node>) -> Outcome {
     let skipped = |why: &str| Outcome::Skipped(why.to_owned());
-    let Some(statement) = report.statement() else {
-        return skipped("the statement is not verified");
+    let Some(statement) = statement else {
+        return skipped("there is no verified statement of a payment");
     };
     let (transfer, node) = match (StatedTransfer::of(statement), node) {
         (Err(why @ NoTransfer::Unstated), _) => return Outcome::Skipped(why.to_string()),
@@ -76,24 +115,19 @@ async fn chain(report: &Report, node: Option<&Node>) -> Outcome {
     }
 }
 
-fn lines(report: &Report, payload: Option<&Value>) -> Vec<String> {
-    let row = |step: &Step| {
-        let (outcome, detail) = match &step.outcome {
-            Outcome::Passed(found) => ("passed", found),
-            Outcome::Failed(why) => ("FAILED", why),
-            Outcome::Skipped(why) => ("skipped", why),
-        };
-        vec![step.step.to_string(), outcome.to_owned(), detail.clone()]
+fn row(step: &Step) -> Vec<String> {
+    let (outcome, detail) = match &step.outcome {
+        Outcome::Passed(found) => ("passed", found),
+        Outcome::Failed(why) => ("FAILED", why),
+        Outcome::Skipped(why) => ("skipped", why),
     };
-    let mut lines = table(
-        &["STEP", "OUTCOME", "DETAIL"],
-        &report.steps().iter().map(row).collect::<Vec<_>>(),
-    );
-    lines.push(if report.is_verified() {
-        "Verified; skipped steps prove nothing.".to_owned()
-    } else {
-        "Not verified.".to_owned()
-    });
+    vec![step.step.to_string(), outcome.to_owned(), detail.clone()]
+}
+
+fn lines(report: &Report, payload: Option<&Value>) -> Vec<String> {
+    let rows: Vec<_> = report.steps().iter().map(row).collect();
+    let mut lines = table(&["STEP", "OUTCOME", "DETAIL"], &rows);
+    lines.push(result(report.is_verified()));
     lines.extend(payload.map(Value::to_string));
     lines
 }

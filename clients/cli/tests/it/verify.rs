@@ -1,14 +1,20 @@
-//! Tests of `purser verify`, which needs neither a key nor Purser.
+//! Tests of `purser verify`, which needs neither a key nor Purser, and of `purser evidence`.
 
 use crate::home::{Home, Said};
-use axum::{Json, Router, routing::post};
+use axum::{
+    Json, Router,
+    routing::{get, post},
+};
 use purser_evidence::{
     Checkpoint, Edge, JwkSet, KeyType, Network, NoteSigner, Seed, StatementKey, StatementKind, TlogProof,
 };
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt as _;
 
 const ORIGIN: &str = "log.example/decisions";
 const PAYER: &str = "0x1111111111111111111111111111111111111111";
+const SETTLEMENT: &str = "019ab7c4-5a00-7000-8000-000000000001";
+const TRANSACTION: &str = "019ab7c4-5a00-7000-8000-000000000002";
 const PAYEE: &str = "0x2222222222222222222222222222222222222222";
 
 fn seed(byte: u8) -> Seed {
@@ -42,6 +48,129 @@ fn home() -> Home {
         std::fs::write(home.folder().join(name), text).unwrap();
     }
     home
+}
+
+/// The evidence of [`home`]'s payment as Purser answers it, and the decision's payload.
+fn answers() -> (Value, Value, Value) {
+    let key = StatementKey::new(&seed(1)).unwrap();
+    let log = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2)).unwrap();
+    let facts = json!({
+        "network": "eip155:84532", "asset": Network::of("base-sepolia").unwrap().usdc, "amount_units": 10_000,
+        "pay_to": PAYEE, "agent_id": "a",
+    });
+    let hashed = json!({"facts": facts, "inputs": null, "reason": "x402_authorized", "result": "allow"});
+    let hash = purser_domain::DocumentHash::of(&hashed).to_string();
+    let mut decision = json!({"settlement_id": SETTLEMENT, "transaction_id": TRANSACTION, "decision_hash": hash});
+    decision
+        .as_object_mut()
+        .unwrap()
+        .extend(hashed.as_object().unwrap().clone());
+    let mut settlement = facts;
+    settlement.as_object_mut().unwrap().extend([
+        ("wallet".to_owned(), json!(PAYER)),
+        ("tx_hash".to_owned(), json!(format!("0x{}", "ab".repeat(32)))),
+    ]);
+    let receipt = json!({"settlement_id": SETTLEMENT, "transaction_id": TRANSACTION, "settlement": settlement});
+    let sign = |kind, payload: &Value| key.sign(kind, payload.to_string().as_bytes()).unwrap();
+    // Each is the only entry of the log at its time.
+    let stated = |statement: String| {
+        let head = Edge::empty().append(&[&statement]).unwrap().head;
+        let checkpoint = Checkpoint::new(ORIGIN, head).unwrap().sign(&log).unwrap();
+        let proof = TlogProof::new(Some(statement.as_bytes()), 0, Vec::new(), &checkpoint).unwrap();
+        json!({"statement": statement, "proof": proof.to_string(), "index": 0})
+    };
+    let statements = json!({
+        "settlement_id": SETTLEMENT, "transaction_id": TRANSACTION,
+        "decision": stated(sign(StatementKind::Decision, &decision)),
+        "receipt": stated(sign(StatementKind::Receipt, &receipt)),
+    });
+    let read = json!({
+        "id": SETTLEMENT, "transaction_id": TRANSACTION, "agent_id": "a", "service_id": TRANSACTION,
+        "operation_id": "weather", "network": "eip155:84532", "token": "USDC", "amount_units": 10_000, "pay_to": PAYEE,
+        "receipt_status": "confirmed", "tx_hash": format!("0x{}", "ab".repeat(32)),
+        "authorized_at": "2026-11-26T12:00:00Z", "settled_at": "2026-11-26T12:00:09Z",
+    });
+    let trust = json!({
+        "jwks": JwkSet::new(key.jwk().clone(), []),
+        "logs": [{"vkey": log.verifier().to_string(), "origin": ORIGIN}],
+    });
+    (statements, read, trust)
+}
+
+/// `evidence` writes a file that `verify` accepts, with what the provider signed, and nobody else can read it.
+#[tokio::test(flavor = "multi_thread")]
+async fn evidence_is_one_file_that_verifies() {
+    let (statements, read, trust) = answers();
+    let own = format!("/x402/settlements/{SETTLEMENT}");
+    let answer = |body: Value| get(move || async move { Json(body) });
+    let purser = Router::new()
+        .route(&format!("{own}/statement"), answer(statements))
+        .route(&own, answer(read))
+        .route("/log/trust", answer(trust.clone()));
+    let home = Home::at(&serve(purser).await).with("PURSER_KEY", "gak_pub_a:gak_sec_b");
+    std::fs::write(home.folder().join("trust"), trust.to_string()).unwrap();
+    let vectors: Value = serde_json::from_str(include_str!("../../../../shared/evidence/tests/provider.json")).unwrap();
+    let of_provider = |name: &str| {
+        let mut all = vectors["vectors"].as_array().unwrap().iter();
+        all.find(|vector| vector["name"] == name).unwrap()["object"].clone()
+    };
+
+    let said = home.run(&["evidence", SETTLEMENT]).await.done();
+    let file = format!("purser-evidence-{SETTLEMENT}.json");
+    assert!(said.contains(&file), "{said}");
+    let path = home.folder().join(&file);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let (code, steps) = verified(&home, &file, Some(&node(10_000).await)).await;
+    let log = [
+        "statement: passed",
+        "inclusion: passed",
+        "checkpoint: passed",
+        "witnesses: skipped",
+    ];
+    let expected = [
+        &log[..],
+        &["hashes: passed"],
+        &log,
+        &["payment: passed", "chain: passed"],
+    ]
+    .concat();
+    assert_eq!(
+        (code, steps),
+        (0, expected.iter().map(|step| (*step).to_owned()).collect())
+    );
+    let (code, steps) = verified(&home, &file, Some(&node(1).await)).await;
+    assert_eq!((code, steps.last().unwrap().as_str()), (6, "chain: failed"));
+    let said = home.run(&["verify", &file, "--trust", "trust"]).await.done();
+    assert!(
+        said.starts_with("PART") && said.contains("no node was named") && said.contains(TRANSACTION),
+        "{said}"
+    );
+
+    // What `pay` has kept of the provider, which signed for another payment, and files in place of it.
+    let kept = home.folder().join(".local/state/purser/payments");
+    std::fs::create_dir_all(&kept).unwrap();
+    let objects = json!({"offers": [of_provider("an offer by the payee")], "receipt": null, "http_status": 500});
+    std::fs::write(kept.join(format!("{SETTLEMENT}.json")), objects.to_string()).unwrap();
+    home.run(&["evidence", SETTLEMENT, "-o", "kept.json"]).await.done();
+    let written: Value = serde_json::from_slice(&std::fs::read(home.folder().join("kept.json")).unwrap()).unwrap();
+    assert_eq!(written["provider"], objects);
+    let (code, steps) = verified(&home, "kept.json", None).await;
+    assert_eq!(code, 6);
+    assert!(steps.contains(&"offer: failed".to_owned()), "{steps:?}");
+    std::fs::write(
+        home.folder().join("offer"),
+        of_provider("an offer by did:web").to_string(),
+    )
+    .unwrap();
+    let given = home
+        .run(&["evidence", SETTLEMENT, "-o", "given.json", "--offer", "offer"])
+        .await;
+    given.done();
+    let written: Value = serde_json::from_slice(&std::fs::read(home.folder().join("given.json")).unwrap()).unwrap();
+    assert_eq!(
+        written["provider"]["offers"],
+        json!([of_provider("an offer by did:web")])
+    );
 }
 
 async fn verified(home: &Home, file: &str, node: Option<&str>) -> (i32, Vec<String>) {
@@ -79,10 +208,16 @@ async fn node(units: u64) -> String {
         };
         Json(json!({"jsonrpc": "2.0", "id": call["id"], "result": result}))
     };
+    let node = Router::new().route("/key", post(answer));
+    format!("{}/key", serve(node).await)
+}
+
+/// Serves these routes, and returns their address.
+async fn serve(routes: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, Router::new().route("/key", post(answer))).await });
-    format!("http://{address}/key")
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    format!("http://{address}")
 }
 
 #[tokio::test(flavor = "multi_thread")]

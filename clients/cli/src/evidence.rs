@@ -1,0 +1,141 @@
+//! The file of evidence about a payment.
+//!
+//! A provider signs its offer and its receipt for whoever pays (x402 extension `offer-receipt`), and Purser never sees
+//! them. So `pay` keeps them in the state folder, with the HTTP status of the delivery.
+
+use crate::args::Evidence;
+use crate::credentials::directory;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use purser_client::{PaymentMade, Purser};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// How a reader without an account checks the file.
+const HOW: [&str; 5] = [
+    "Get the keys once from `/log/trust` of the deployment, or from whoever you trust with them, and keep them. `trust` here is a copy.",
+    "`purser verify FILE --trust trust.json` verifies every part, and with `--node URL` of a chain's node also the transaction.",
+    "With other tools: `statement` is a JWS, which any JOSE library verifies with `jwks` of the keys; `proof` is a C2SP tlog-proof.",
+    "`decision_hash` is the SHA-256 of the RFC 8785 form of the object of `facts`, `inputs`, `result` and `reason`. The owner has the documents of `inputs`.",
+    "`provider` has what the provider signed (x402 extension `offer-receipt`) and the HTTP status of its answer, as the paying client received them.",
+];
+
+/// The file with what a provider sent for a payment.
+fn place(settlement: Uuid) -> Result<PathBuf, Failure> {
+    let folder = directory("XDG_STATE_HOME", ".local/state")?;
+    Ok(folder.join(format!("purser/payments/{settlement}.json")))
+}
+
+/// Keeps what the provider signed for this payment, and the status of its answer. Nothing is kept of a delivered call
+/// without signed objects.
+pub(crate) fn keep(payment: &PaymentMade, status: StatusCode, output: &Output) {
+    let provider = &payment.provider;
+    if provider.offers.is_empty() && provider.receipt.is_none() && status.is_success() {
+        return;
+    }
+    let kept = json!({"offers": provider.offers, "receipt": provider.receipt, "http_status": status.as_u16()});
+    let written = place(payment.settlement_id).and_then(|path| {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|source| failed(&path, source))?;
+        }
+        write_file(&path, &kept.to_string())
+    });
+    // The payment was made, so the command goes on.
+    if let Err(failure) = written {
+        output.say(&format!("What the provider signed is not kept: {failure}."));
+    }
+}
+
+/// Writes the file of evidence about a payment.
+pub(crate) async fn write(purser: &Purser, arguments: &Evidence, output: &Output) -> Result<Exit, Failure> {
+    let settlement = arguments.settlement;
+    let statements = purser.statements(settlement).await?;
+    if statements.decision.is_none() {
+        return Err(Failure::Words(
+            "the decision is not in the log yet: it is stated within about a minute".to_owned(),
+        ));
+    }
+    let receipt = purser.receipt(settlement).await?;
+    let trust = purser.trust().await?;
+    let evidence = json!({
+        "transaction_id": statements.transaction_id,
+        "settlement_id": settlement,
+        "how_to_check": HOW,
+        "decision": statements.decision,
+        "receipt": statements.receipt,
+        "inputs": null,
+        "settlement": receipt,
+        "trust": trust,
+        "provider": provider(arguments)?,
+    });
+    let default = || PathBuf::from(format!("purser-evidence-{settlement}.json"));
+    let path = arguments.output.clone().unwrap_or_else(default);
+    let text = serde_json::to_string_pretty(&evidence).unwrap_or_default();
+    write_file(&path, &text)?;
+    let answer = json!({"file": path.display().to_string(), "has_receipt": statements.receipt.is_some()});
+    output.answer(&answer, || {
+        let lacks = if statements.receipt.is_some() {
+            ""
+        } else {
+            ", without a statement of the receipt: the payment is not confirmed"
+        };
+        vec![format!("Wrote {}{lacks}.", path.display())]
+    });
+    Ok(Exit::Done)
+}
+
+/// What the provider signed: of the named files, else what `pay` has kept.
+fn provider(arguments: &Evidence) -> Result<Value, Failure> {
+    let kept = match fs::read(place(arguments.settlement)?) {
+        Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Value::Null,
+        Err(error) => {
+            return Err(Failure::Words(format!(
+                "what the provider signed can't be read: {error}"
+            )));
+        }
+    };
+    let mut provider = if kept.is_object() {
+        kept
+    } else {
+        json!({"offers": [], "receipt": null, "http_status": null})
+    };
+    let given = arguments
+        .offer
+        .iter()
+        .map(|path| read(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    if let Some(members) = provider.as_object_mut() {
+        if !given.is_empty() {
+            members.insert("offers".to_owned(), given.into());
+        }
+        if let Some(path) = &arguments.receipt {
+            members.insert("receipt".to_owned(), read(path)?);
+        }
+    }
+    Ok(provider)
+}
+
+fn read(path: &Path) -> Result<Value, Failure> {
+    let unreadable = |why: String| Failure::Words(format!("{} can't be read: {why}", path.display()));
+    let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
+}
+
+/// Writes a file that others can't read: it shows what was bought.
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| failed(path, source))
+}
+
+fn failed(path: &Path, source: io::Error) -> Failure {
+    let what = path.display().to_string();
+    Failure::Output { what, source }
+}
