@@ -1,19 +1,41 @@
 #!/usr/bin/env bash
-# Writes a sample of the evidence, and has it verified by tools of others: jose (npm), joserfc and aics-tlog (PyPI), and
-# by `purser verify`. Without Python 3.12 (infra/setup.sh says so), those of Python are left out.
+# Has evidence verified by tools of others, jose (npm), joserfc and aics-tlog (PyPI), and by `purser verify`: a sample of
+# all formats, what the function `events` states of two days, and the published sample. DuckDB (PyPI) runs the queries of
+# docs/archive.md. Without Python 3.12 (infra/setup.sh says so), those of Python are left out.
+#
+#   tests/evidence/run.sh
+#   tests/evidence/run.sh --publish    writes docs/evidence/sample anew
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 built=${CARGO_TARGET_DIR:-target}/debug
 # Built with `--workspace`, as everything (Makefile).
-[[ -n ${EVIDENCE_BUILT:-} ]] || cargo build --locked --quiet --workspace --example evidence_sample --bin purser
+[[ -n ${EVIDENCE_BUILT:-} ]] || cargo build --locked --quiet --workspace --example evidence_sample --example evidence_day --bin purser
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sample=$work/sample
+day=$work/day
+"$built/examples/evidence_day" "$day"
+published=docs/evidence/sample
+if [[ ${1:-} == --publish ]]; then
+  cp "$day"/sample/* "$published/"
+  exit
+fi
 "$built/examples/evidence_sample" "$sample"
 
 node tests/evidence/check.mjs "$sample"
-if [[ -x .venv-evidence/bin/python ]]; then .venv-evidence/bin/python tests/evidence/check.py "$sample"; fi
+if [[ -x .venv-evidence/bin/python ]]; then
+  .venv-evidence/bin/python tests/evidence/check.py "$sample"
+  .venv-evidence/bin/python tests/evidence/day.py "$day"
+  .venv-evidence/bin/python "$published/verify.py"
+else
+  echo "evidence: there is no .venv-evidence, so joserfc, aics-tlog and DuckDB are skipped (infra/setup.sh evidence)"
+fi
+
+for document in statement.jws proof.txt evidence.json; do
+  "$built/purser" verify "$published/$document" --trust "$published/trust.json"
+  "$built/purser" verify "$day/sample/$document" --trust "$day/log/trust.json"
+done
 
 for document in statement.jws proof.txt; do "$built/purser" verify "$sample/$document" --trust "$sample/trust.json"; done
 
