@@ -18,6 +18,8 @@ REGIONS = ("us-east-1", "eu-west-1", "ap-southeast-1")
 WRITER = "arn:aws:iam::123456789012:role/aws-reserved/sso.amazonaws.com/eu-west-1/AWSReservedSSO_Administrators_0123456789abcdef"
 # Every condition is true in one of them and false in another.
 EVERYTHING = {
+    "ArchiveLock": "compliance", "ArchiveLockDays": "36500", "JournalDays": "3599",
+    "StatementsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/mrk-" + "1" * 32,
     "AlarmEmail": "operators@example.test", "CertificateArn": "arn:aws:acm:eu-west-1:123456789012:certificate/1234", "Network": "base",
     "CodeSigningConfigArn": "arn:aws:lambda:eu-west-1:123456789012:code-signing-config:csc-0123456789abcdef0",
     "DashboardUrl": "https://purser.example.test", "DomainName": "purser.example.test", "FacilitatorUrl": "https://facilitator.example.test",

@@ -17,9 +17,9 @@ use std::sync::Arc;
 /// How a reader without an account checks the file.
 const HOW: [&str; 5] = [
     "Get the keys once from `/log/trust` of the deployment, or from whoever you trust with them, and keep them.",
-    "`jq -j .decision.proof FILE > proof.txt`, then `purser verify proof.txt --trust trust.json`: the signature, the place in the log and the checkpoint. Likewise `.receipt.proof`.",
+    "`purser verify FILE --trust trust.json`: the signatures, the places in the log, the checkpoints and the hashes.",
     "With `--node URL` of a chain's node, `purser verify` also compares the receipt with the transaction on the chain.",
-    "`statement` is a JWS: any JOSE library verifies it with `jwks` of the keys.",
+    "With other tools: `statement` is a JWS, which any JOSE library verifies with `jwks` of the keys; `proof` is a C2SP tlog-proof.",
     "The hashes in the decision's `inputs` are SHA-256 of the RFC 8785 form of the members of `inputs` here; `decision_hash` is that of the object of `facts`, `inputs`, `result` and `reason`.",
 ];
 
