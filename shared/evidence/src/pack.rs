@@ -119,6 +119,22 @@ impl EvidenceReport {
         self.steps.push(PartStep { part, step });
     }
 
+    /// Adds the steps of a statement, or that the file has none.
+    fn add_part(
+        &mut self,
+        part: Part,
+        kind: StatementKind,
+        stated: Option<&Stated>,
+        trust: &Trust,
+    ) -> Option<VerifiedStatement> {
+        if let Some(stated) = stated {
+            return self.add_statement(part, kind, stated, trust);
+        }
+        let none = Outcome::Skipped("the file has none".to_owned());
+        self.add(part, Step::new(StepName::Statement, none));
+        None
+    }
+
     fn add_statement(
         &mut self,
         part: Part,
@@ -156,19 +172,15 @@ impl EvidenceReport {
 
 /// Verifies a file of evidence. The chain is left to the caller, as in [`verify`].
 pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, DocumentError> {
-    let file: File = serde_json::from_str(document).map_err(|error| DocumentError::Evidence(error.to_string()))?;
+    let malformed = |error: serde_json::Error| DocumentError::Evidence(error.to_string());
+    let json: Value = serde_json::from_str(document).map_err(malformed)?;
+    if json.get("decision").or(json.get("receipt")).is_none() {
+        let why = "it has neither `decision` nor `receipt`";
+        return Err(DocumentError::Evidence(why.to_owned()));
+    }
+    let file = File::deserialize(json).map_err(malformed)?;
     let mut report = EvidenceReport::default();
-    let absent = |part| PartStep {
-        part,
-        step: Step::new(StepName::Statement, Outcome::Skipped("the file has none".to_owned())),
-    };
-    let decision = match &file.decision {
-        Some(stated) => report.add_statement(Part::Decision, StatementKind::Decision, stated, trust),
-        None => {
-            report.steps.push(absent(Part::Decision));
-            None
-        }
-    };
+    let decision = report.add_part(Part::Decision, StatementKind::Decision, file.decision.as_ref(), trust);
     let decided = decision.as_ref().map(payload);
     if let Some(payload) = &decided {
         report.add(
@@ -176,13 +188,7 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
             Step::new(StepName::Hashes, hashes(payload, file.inputs.as_ref())),
         );
     }
-    let receipt = match &file.receipt {
-        Some(stated) => report.add_statement(Part::Receipt, StatementKind::Receipt, stated, trust),
-        None => {
-            report.steps.push(absent(Part::Receipt));
-            None
-        }
-    };
+    let receipt = report.add_part(Part::Receipt, StatementKind::Receipt, file.receipt.as_ref(), trust);
     let paid = receipt.as_ref().map(payload);
     if let (Some(decided), Some(paid)) = (&decided, &paid) {
         report.add(Part::Receipt, Step::new(StepName::Payment, same_payment(decided, paid)));
@@ -357,8 +363,8 @@ impl Payment {
                     "the signature of the {name} recovers {address}, which is not the payee: ask whose it is"
                 )),
             },
-            ProviderSigner::Key(kid) => Outcome::Passed(format!("the {name} is signed by {kid}: ask whose key it is")),
-            ProviderSigner::Unknown(kid) => Outcome::Skipped(format!("the key {kid} of the {name} has to be fetched")),
+            ProviderSigner::Key(id) => Outcome::Passed(format!("the {name} is signed by {id}: ask whose key it is")),
+            ProviderSigner::Unknown(id) => Outcome::Skipped(format!("the key {id} of the {name} has to be fetched")),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Household, KIM, LEE};
 use purser_domain::DocumentHash;
-use purser_evidence::{StatementKind, Trust, VerifiedStatement, verify};
+use purser_evidence::{Outcome, StatementKind, StepName, Trust, VerifiedStatement, verify, verify_evidence};
 use purser_local::{Options, Streaming};
 use purser_tests::{World, body_of, dollars};
 use reqwest::Method;
@@ -180,6 +180,11 @@ async fn statements_verify_offline_and_recompute() {
     assert_eq!(evidence["decision"], told["decision"]);
     assert_eq!(evidence["receipt"], told["receipt"]);
     assert_eq!(evidence["inputs"], decision["inputs"]);
+    let report = verify_evidence(&evidence.to_string(), &trust).unwrap();
+    assert!(report.is_verified(), "{:?}", report.steps());
+    let hashes = report.steps().iter().find(|step| step.step.step == StepName::Hashes);
+    assert!(matches!(&hashes.unwrap().step.outcome, Outcome::Passed(found) if found.contains("policy")));
+    assert!(report.receipt().is_some());
     let other = world.browser_session(&LEE).await;
     let refused = file(&other).send().await.unwrap();
     assert_eq!(refused.status(), 404);

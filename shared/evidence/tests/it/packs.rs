@@ -163,8 +163,10 @@ async fn a_file_of_evidence_passes_each_step() {
     }
     let neither = json!({"decision": null, "receipt": null});
     assert!(!verified(&neither).is_verified());
-    let malformed = verify_evidence("{", &trust());
-    assert!(matches!(malformed, Err(DocumentError::Evidence(_))));
+    for malformed in ["{", "{}", r#"{"decision": 1}"#] {
+        let refused = verify_evidence(malformed, &trust());
+        assert!(matches!(refused, Err(DocumentError::Evidence(_))), "{malformed}");
+    }
 }
 
 /// What is changed in a file, and the step that finds it.
