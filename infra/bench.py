@@ -38,6 +38,7 @@ BENCHES = {
     "code": ["cargo", "bench", "--locked", "--package", "purser-bench", "--bench", "code"],
     "costs": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "costs"],
     "usage": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-events", "--bench", "usage"],
+    "evidence": ["cargo", "bench", "--locked", "--package", "purser-events", "--bench", "evidence"],
     "cold": [".venv/bin/python", "infra/sam/bench_cold.py"],
 }
 

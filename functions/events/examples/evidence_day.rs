@@ -9,6 +9,7 @@
 //! | `sample/` | of the first day, what `docs/evidence/sample` publishes |
 
 #![expect(
+    clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "an example stops where its ground is missing"

@@ -73,12 +73,11 @@ impl Statements {
                 let unusable = |error: Box<dyn std::error::Error + Send + Sync>| {
                     Error::internal("making the statements' keys", error)
                 };
-                let statements = match &self.kms_key {
-                    Some(arn) => Signer::Kms(KmsSigner::read(&self.aws, arn).await?),
-                    None => {
-                        let key = StatementKey::new(&seed(b"statements", &secret));
-                        Signer::Secret(key.map_err(|error| unusable(error.into()))?)
-                    }
+                let statements = if let Some(arn) = &self.kms_key {
+                    Signer::Kms(KmsSigner::read(&self.aws, arn).await?)
+                } else {
+                    let key = StatementKey::new(&seed(b"statements", &secret));
+                    Signer::Secret(key.map_err(|error| unusable(error.into()))?)
                 };
                 let origin = source.as_str().to_owned();
                 let signer = NoteSigner::new(&origin, KeyType::Ed25519, &seed(b"log", &secret));

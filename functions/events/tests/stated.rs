@@ -170,7 +170,7 @@ async fn the_archive_has_the_log_and_neither_has_names() {
     assert_eq!(of_lines, statements);
     let days: BTreeSet<&str> = lines
         .iter()
-        .map(|line| &line["logged_at"].as_str().unwrap()[..10])
+        .filter_map(|line| line["logged_at"].as_str()?.split('T').next())
         .collect();
     assert_eq!(days.len(), 2);
     let results: Vec<Option<&str>> = lines.iter().map(|line| line["result"].as_str()).collect();

@@ -1,6 +1,7 @@
 //! The log through interrupted and concurrent runs: each fact is stated once, every statement is proven, and no checkpoint
 //! is taken back.
 #![expect(
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     clippy::panic,
     clippy::arithmetic_side_effects,

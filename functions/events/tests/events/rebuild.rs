@@ -161,11 +161,11 @@ async fn entries_end_a_fixed_time_after_their_decision() {
     let batches = [first, world.records()].concat();
     world.fold_all(&batches).await;
     assert!(world.rows("J#").await.values().all(|row| !row.contains_key("ttl")));
-    let kept = Duration::from_secs(90 * 86_400);
+    let kept: u32 = 90 * 86_400;
     let usage = world
         .usage
         .clone()
-        .keeping_journal(Some(purser_domain::Duration::from_secs_u32(90 * 86_400)));
+        .keeping_journal(Some(purser_domain::Duration::from_secs_u32(kept)));
     for (pk, sk) in world.rows("J#").await.into_keys() {
         world.delete((pk, sk)).await;
     }
@@ -173,7 +173,7 @@ async fn entries_end_a_fixed_time_after_their_decision() {
     let rows = world.rows("J#").await;
     assert_eq!(rows.len(), 2, "the entry, and the way to it from its transaction");
     for row in rows.values() {
-        let expected = at(0).secs() + kept.as_secs();
+        let expected = at(0).secs() + u64::from(kept);
         assert_eq!(row["ttl"], AttributeValue::N(expected.to_string()));
     }
 }

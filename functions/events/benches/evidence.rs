@@ -1,0 +1,299 @@
+//! `make bench`: how fast statements are appended to the log and proven, the bytes of a leaf, and how fast the journal is
+//! rebuilt. Times are beside a reference of the same run: the signatures alone, and as many bare puts. The figures go to
+//! `target/bench/evidence.jsonl`.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a bench stops where its ground is missing"
+)]
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use purser_domain::{AgentId, Day, DocumentHash, PersonId, Result, Timestamp, TransactionId};
+use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey, StatementKind};
+use purser_log::{Archive, Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating};
+use purser_store::UsageTable;
+use purser_testkit::{
+    Emulator, Proxy, ProxyConfig, USAGE, Units,
+    authorize::{Answer, Request, authorize},
+    client, sample,
+};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// The statements of each append.
+const BATCH: u64 = 1_000;
+/// The sizes of the logs that are measured.
+const SIZES: [u64; 2] = [10_000, 100_000];
+/// The proofs of each size.
+const PROOFS: u64 = 200;
+/// The entries of the journal that are rebuilt.
+const ENTRIES: u64 = 500;
+
+fn seed(byte: u8) -> Seed {
+    Seed::new(zeroize::Zeroizing::new([byte; 32]))
+}
+
+/// Signs the payload of the published sample's decision, with the hash and the id of another one.
+struct Signer {
+    key: StatementKey,
+    payload: Value,
+}
+
+impl Signer {
+    fn new() -> Self {
+        let sample: Value = serde_json::from_str(include_str!("../../../docs/evidence/sample/evidence.json")).unwrap();
+        let statement = sample["decision"]["statement"].as_str().unwrap();
+        let payload = statement.split('.').nth(1).unwrap();
+        Self {
+            key: StatementKey::new(&seed(1)).unwrap(),
+            payload: serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap(),
+        }
+    }
+
+    fn sign(&self, id: Uuid) -> String {
+        let mut payload = self.payload.clone();
+        payload["transaction_id"] = id.to_string().into();
+        payload["decision_hash"] = DocumentHash::of(&json!(id.to_string())).to_string().into();
+        let payload = payload.to_string();
+        self.key.sign(StatementKind::Decision, payload.as_bytes()).unwrap()
+    }
+}
+
+impl Stating for Signer {
+    async fn state(&self, fact: &PendingFact) -> Result<Option<Stated>> {
+        let StatedFact::Refused(id) = fact.fact else {
+            panic!("a refusal")
+        };
+        Ok(Some(Stated {
+            kind: StatementKind::Decision,
+            id: id.uuid(),
+            statement: self.sign(id.uuid()),
+        }))
+    }
+}
+
+fn at(number: u64) -> Timestamp {
+    sample::start().after(purser_domain::Duration::from_millis_u32(u32::try_from(number).unwrap()))
+}
+
+fn transaction(number: u64) -> TransactionId {
+    TransactionId::at(at(number), number.to_be_bytes())
+}
+
+/// How many a second.
+fn rate(count: u64, took: Duration) -> String {
+    let micros = u64::try_from(took.as_micros()).unwrap().max(1);
+    (count * 1_000_000 / micros).to_string()
+}
+
+/// A ratio with two decimals.
+fn ratio(took: Duration, reference: Duration) -> String {
+    let hundredths = took.as_nanos() * 100 / reference.as_nanos().max(1);
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        bytes += if path.is_dir() {
+            bytes_below(&path)
+        } else {
+            fs::metadata(&path).unwrap().len()
+        };
+    }
+    bytes
+}
+
+/// A folder that is removed on drop.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        Self(std::env::temp_dir().join(format!("purser-bench-{}", Uuid::new_v4())))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _missing = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Appends statements, proves some and archives all.
+async fn log(size: u64) -> [Value; 2] {
+    let [folder, place] = [Folder::new(), Folder::new()];
+    let objects = ObjectStore::folder(&folder.0);
+    let signer = Signer::new();
+    let statement = signer.sign(Uuid::nil());
+    let log = NoteSigner::new("purser:bench", KeyType::Ed25519, &seed(2)).unwrap();
+    let log = Log::new(objects.clone(), "purser:bench", log);
+    let (mut took, mut signing) = (Duration::ZERO, Duration::ZERO);
+    for first in (0..size).step_by(usize::try_from(BATCH).unwrap()) {
+        let facts = (first..first + BATCH).map(|number| PendingFact {
+            sequence: format!("{number:040}"),
+            agent: AgentId::from_uuid(Uuid::from_u128(1)),
+            fact: StatedFact::Refused(transaction(number)),
+        });
+        let shard = "shardId-1".to_owned();
+        let batch = PendingBatch {
+            shard,
+            facts: facts.collect(),
+        };
+        batch.write(&objects).await.unwrap();
+        let began = Instant::now();
+        let written = log.write(at(first), &signer).await.unwrap();
+        took += began.elapsed();
+        assert_eq!(u64::try_from(written.statements).unwrap(), BATCH);
+        let began = Instant::now();
+        for number in first..first + BATCH {
+            assert_eq!(signer.sign(transaction(number).uuid()).len(), statement.len());
+        }
+        signing += began.elapsed();
+    }
+    let reader = LogReader::new(objects.clone());
+    let began = Instant::now();
+    for number in (0..PROOFS).map(|number| number * (size / PROOFS)) {
+        assert!(
+            reader
+                .decision(transaction(number), at(number))
+                .await
+                .unwrap()
+                .is_some()
+        );
+    }
+    let proving = began.elapsed();
+    let began = Instant::now();
+    let archive = Archive::new(objects, ObjectStore::folder(&place.0));
+    assert_eq!(archive.write(|| false).await.unwrap(), size);
+    let archiving = began.elapsed();
+
+    // A partial tile or bundle is replaced by a full one, and may then be removed (c2sp.org/tlog-tiles).
+    let tiles = bytes_below(&folder.0.join("tile")) - partial_bytes(&folder.0.join("tile"));
+    let of = |bytes: u64| (bytes / size).to_string();
+    let name = format!("{size} statements");
+    let length = u64::try_from(statement.len()).unwrap();
+    [
+        json!({
+            "group": "appends to the log", "name": name, "over": false,
+            "cells": [
+                ["appends a second", rate(size, took)],
+                ["beside the signatures alone", ratio(took, signing)],
+                ["bytes of a statement", length.to_string()],
+                ["bytes of a leaf in tiles and bundles", of(tiles)],
+                ["bytes of a leaf in the index", of(bytes_below(&folder.0.join("index")))],
+                ["bytes of a leaf in the archive", of(bytes_below(&place.0))],
+                ["archived a second", rate(size, archiving)],
+            ],
+        }),
+        json!({
+            "group": "proofs of the log", "name": name, "over": false,
+            "cells": [["proofs a second", rate(PROOFS, proving)], ["microseconds of one", (proving.as_micros() / u128::from(PROOFS)).to_string()]],
+        }),
+    ]
+}
+
+/// The bytes of partial tiles and bundles.
+fn partial_bytes(folder: &Path) -> u64 {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "p") {
+            bytes += bytes_below(&path);
+        } else if path.is_dir() {
+            bytes += partial_bytes(&path);
+        }
+    }
+    bytes
+}
+
+/// Rebuilds a day of which all entries are lost: once to count units, and once for the time.
+async fn rebuild() -> Value {
+    let (emulator, _streams) = Emulator::with_streams().await;
+    let ledger = emulator.ledger();
+    let owner = PersonId::of("https://issuer.example", "owner");
+    let agent = purser_domain::Agent {
+        owner: owner.to_string(),
+        ..sample::agent(1, Vec::new())
+    };
+    ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    let enabled = sample::enabled(sample::service_id(1), 1_000_000, 1_000_000);
+    let audit = sample::audit();
+    ledger.put_policy(agent.id, &enabled, &audit).await.unwrap();
+    for number in 0..ENTRIES {
+        let request = Request::new(agent.id, sample::service_id(1), 1, format!("key {number}"));
+        let answer = authorize(&ledger, &request, at(number)).await.unwrap();
+        assert!(matches!(answer, Answer::Allowed(_)));
+    }
+    let day = Day::of(sample::start());
+    let later = day.plus(3).start();
+    let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
+    let counted = UsageTable::new(client(&proxy.url), USAGE);
+    let agents = [agent];
+    let rebuilt = counted.rebuild(&ledger, &owner, &agents, day, later).await.unwrap();
+    assert_eq!(rebuilt.entries, ENTRIES);
+    let units = Units::of(&proxy.calls().take());
+
+    let rows = purser_testkit::invariants::scan(&emulator.client, USAGE, None).await;
+    let rows: Vec<_> = rows
+        .into_iter()
+        .filter(|row| row["pk"].as_s().is_ok_and(|pk| pk.starts_with("J#")))
+        .collect();
+    for row in &rows {
+        let delete = emulator.client.delete_item().table_name(USAGE);
+        let delete = delete.key("pk", row["pk"].clone()).key("sk", row["sk"].clone());
+        delete.send().await.unwrap();
+    }
+    let began = Instant::now();
+    let usage = UsageTable::new(emulator.client.clone(), USAGE);
+    let rebuilt = usage.rebuild(&ledger, &owner, &agents, day, later).await.unwrap();
+    let took = began.elapsed();
+    assert_eq!(rebuilt.entries, ENTRIES);
+    let began = Instant::now();
+    for row in rows {
+        let put = emulator.client.put_item().table_name(USAGE).set_item(Some(row));
+        put.send().await.unwrap();
+    }
+    let bare = began.elapsed();
+    // The units are in tenths.
+    let decimal = |tenths: u64| format!("{}.{:02}", tenths * 10 / ENTRIES / 100, tenths * 10 / ENTRIES % 100);
+    json!({
+        "group": "rebuilds of the journal", "name": format!("{ENTRIES} lost entries of a day"), "over": false,
+        "cells": [
+            ["entries a second", rate(ENTRIES, took)],
+            ["beside as many bare puts", ratio(took, bare)],
+            ["read units an entry", decimal(units.read)],
+            ["write units an entry", decimal(units.write)],
+        ],
+    })
+}
+
+#[tokio::main]
+async fn main() {
+    let (mut appends, mut proofs) = (Vec::new(), Vec::new());
+    for size in SIZES {
+        let [append, proof] = log(size).await;
+        appends.push(append);
+        proofs.push(proof);
+    }
+    let lines: Vec<String> = appends
+        .into_iter()
+        .chain(proofs)
+        .chain([rebuild().await])
+        .map(|line| line.to_string())
+        .collect();
+    let text = lines.join("\n") + "\n";
+    print!("{text}");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join("evidence.jsonl"), text).expect("written");
+}
