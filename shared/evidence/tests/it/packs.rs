@@ -23,7 +23,9 @@ fn trust() -> Trust {
 /// The SHA-256 of the RFC 8785 form.
 fn hash(document: &Value) -> String {
     let digest = Sha256::digest(serde_json_canonicalizer::to_vec(document).unwrap());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .iter()
+        .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 /// A file about the payment of the vectors, with these provider's objects.
@@ -100,11 +102,11 @@ fn objects_of_providers_have_the_signer_that_the_official_package_finds() {
     for vector in vectors()["vectors"].as_array().unwrap() {
         let kind: ProviderObject = serde_json::from_value(vector["kind"].clone()).unwrap();
         let signed = kind.verify(&vector["object"]).unwrap();
-        let signer = vector["signer"].as_str().unwrap().to_owned();
+        let who = vector["signer"].as_str().unwrap().to_owned();
         let expected = match vector["object"]["format"].as_str().unwrap() {
-            "eip712" => ProviderSigner::Address(signer),
-            _ if signer.starts_with("did:web") => ProviderSigner::Unknown(signer),
-            _ => ProviderSigner::Key(signer),
+            "eip712" => ProviderSigner::Address(who),
+            _ if who.starts_with("did:web") => ProviderSigner::Unknown(who),
+            _ => ProviderSigner::Key(who),
         };
         assert_eq!(signed.signer, expected, "{}", vector["name"]);
         assert_eq!(signed.payload["resourceUrl"], vectors()["url"]);
@@ -169,7 +171,9 @@ async fn a_file_of_evidence_passes_each_step() {
     }
 }
 
-/// What is changed in a file, and the step that finds it.
+/// The step that finds a change of a file, and the change.
+type Change<'a> = (&'a str, &'a dyn Fn(&mut Value));
+
 #[tokio::test]
 async fn a_changed_file_of_evidence_is_refused() {
     let provider = json!({"offers": [object("an offer by the payee")], "receipt": object("a receipt by the payee")});
@@ -179,16 +183,16 @@ async fn a_changed_file_of_evidence_is_refused() {
         file["decision"] = file["receipt"].take();
         file["receipt"] = decision;
     };
-    let changes: [(&str, &dyn Fn(&mut Value)); 6] = [
+    let cases: [Change<'_>; 6] = [
         ("decision hashes: failed", &|file| {
-            file["inputs"]["agent"]["status"] = json!("frozen")
+            file["inputs"]["agent"]["status"] = json!("frozen");
         }),
         ("decision statement: failed", &|file| {
             file["decision"]["statement"] = file["receipt"]["statement"].clone();
         }),
         ("receipt statement: failed", &swapped),
         ("receipt statement: failed", &|file| {
-            file["receipt"]["proof"] = json!("no proof")
+            file["receipt"]["proof"] = json!("no proof");
         }),
         ("provider offer: failed", &|file| {
             file["provider"]["offers"][0]["payload"]["amount"] = json!("10001");
@@ -197,7 +201,7 @@ async fn a_changed_file_of_evidence_is_refused() {
             file["provider"]["receipt"]["payload"]["transaction"] = json!("0x00");
         }),
     ];
-    for (step, change) in changes {
+    for (step, change) in cases {
         let mut changed = file.clone();
         change(&mut changed);
         let report = verified(&changed);
