@@ -3,7 +3,9 @@
 pub mod flaw;
 pub mod law;
 pub mod ledger;
+pub mod payout;
 pub mod reserve;
+pub mod settle;
 pub mod world;
 
 /// A property for each law: no reachable state breaks it. Every state has the laws that it, or a step to it, breaks.

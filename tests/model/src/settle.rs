@@ -1,0 +1,778 @@
+//! Proofs, runs of reconcile and the chain.
+//!
+//! The chain is a tree of blocks with their payments, which is there from the beginning; each endpoint sees it up to a
+//! head of its own, which only goes to blocks that are not lower. So endpoints lag, differ and reorganize. A block below
+//! a head is final for that endpoint, so finality is wrong whenever the endpoint changes to the other fork: what the
+//! protocol must repair. Runs look at any settlement at any time, a superset of what is due, marked or in a block that is
+//! looked at again.
+
+use crate::{
+    flaw::Flaw,
+    law::{Broken, Law},
+    ledger::{
+        Answer, Block, Charge, Entry, Height, Ledger, Limit, Place, Reservation, Role, Scope, SettlementId,
+        State as Paid, Tick, Tx, Write,
+    },
+    world::World,
+};
+use stateright::{Model, Property};
+use std::collections::BTreeSet;
+
+/// A transaction and the settlements that it pays, in the order of its transfers.
+pub type Pays = (Tx, &'static [SettlementId]);
+
+/// A model: the tree, and who acts.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// Its name.
+    pub name: &'static str,
+    /// The number of settlements, which are reserved at the beginning.
+    pub settlements: u8,
+    /// The transactions that may be mined.
+    pub payments: Vec<Pays>,
+    /// The length of each of the two forks.
+    pub depth: Height,
+    /// The first number of a block in which nothing can be paid any more: `validBefore`.
+    pub ends: Height,
+    /// The proofs of agents: a settlement and a transaction.
+    pub proofs: Vec<(SettlementId, Tx)>,
+    /// The number of runs of reconcile.
+    pub runs: u8,
+    /// Whether the second endpoint leaves out what was paid.
+    pub liar: bool,
+    /// Whether a new payment is reserved and old entries are evicted meanwhile.
+    pub spends: bool,
+    /// The last time.
+    pub ticks: Tick,
+    /// How many answers are lost and processes killed.
+    pub faults: u8,
+    /// Whether the forks differ: only the first has payments.
+    pub fork: bool,
+    /// Whether claim and confirmation are made at once, as a trace replays them.
+    pub whole: bool,
+    /// The planted error.
+    pub flaw: Option<Flaw>,
+}
+
+/// The blocks: for each its parent and its transactions. Block 0 is the first of both forks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tree {
+    depth: Height,
+    /// The transactions of each fork, by height from 1 on.
+    forks: [Vec<Vec<Tx>>; 2],
+}
+
+impl Tree {
+    /// The height of a block.
+    pub fn height(&self, block: Block) -> Height {
+        if block == 0 { 0 } else { (block - 1) % self.depth + 1 }
+    }
+
+    /// The block of this height that is the given block, or one before it.
+    fn ancestor(&self, block: Block, height: Height) -> Option<Block> {
+        let of = self.height(block);
+        if height > of {
+            None
+        } else if height == 0 {
+            Some(0)
+        } else {
+            Some(block - (of - height))
+        }
+    }
+
+    /// Whether a block is another, or comes after it.
+    fn has(&self, block: Block, other: Block) -> bool {
+        self.ancestor(block, self.height(other)) == Some(other)
+    }
+
+    fn transactions(&self, block: Block) -> &[Tx] {
+        if block == 0 {
+            return &[];
+        }
+        let fork = usize::from((block - 1) / self.depth);
+        &self.forks[fork][usize::from(self.height(block)) - 1]
+    }
+
+    /// The block up to `head` that has this transaction.
+    fn block_of(&self, head: Block, wanted: Tx) -> Option<Block> {
+        let up_to = (1..=self.height(head)).filter_map(|height| self.ancestor(head, height));
+        let mut found = up_to.filter(|block| self.transactions(*block).contains(&wanted));
+        found.next()
+    }
+
+    /// All blocks but the first.
+    fn blocks(&self) -> std::ops::RangeInclusive<Block> {
+        1..=self.depth * 2
+    }
+}
+
+/// What a process knows of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Read {
+    id: SettlementId,
+    state: Paid,
+    counted_at: Tick,
+}
+
+/// A settlement on which a process works. A run has its final block, and the claim that it removes at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Task {
+    read: Read,
+    at: Option<Block>,
+    remove: Option<(Place, Block)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    Idle,
+    /// A proof has read its settlement.
+    Known(Read),
+    /// A proof has found the transaction in a block.
+    Mined(Read, Block),
+    /// A run has a final block.
+    Final(Block),
+    /// A run has read a settlement, maybe for a claim in a block that is gone.
+    Looked(Block, Read, Option<(Place, Block)>),
+    /// A write is on its way: a confirmation by this transaction in this block, or a release from these windows.
+    Writing(Task, Option<(Tx, Block)>, Vec<Scope>),
+    Done,
+}
+
+/// A state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    /// The shared part.
+    pub world: World,
+    tree: Tree,
+    heads: [Block; 2],
+    /// The blocks that an endpoint has seen as final.
+    seen: BTreeSet<Block>,
+    /// The highest block that is deep: every later view has it. The first one at the beginning.
+    deep: Block,
+    processes: Vec<Step>,
+    resent: u32,
+    faults: u8,
+    /// Whether the new payment and the eviction were sent.
+    spent: (bool, bool),
+    decisions: u8,
+    /// Whether a payment was confirmed after its release.
+    late: bool,
+}
+
+impl State {
+    /// Whether an endpoint's head may become a block: one that is not lower, on the same side of what is deep.
+    fn may_see(&self, head: Block, next: Block) -> bool {
+        self.tree.height(next) >= self.tree.height(head) && self.tree.has(next, self.deep)
+    }
+
+    /// Whether a block may be taken for deep, `WATCH_CONFIRMATIONS` below the final one, when a claim of a settlement at
+    /// its height is looked at again: every endpoint has it, and nothing that began on another fork is under way. The
+    /// guarantees end where this does not hold.
+    fn is_deep(&self, process: u8, block: Block, of: SettlementId) -> bool {
+        let agree = |other: Block| self.tree.has(other, block) || self.tree.height(other) < self.tree.height(block);
+        let heads = self.heads.iter().all(|head| agree(*head));
+        let others = (0_u8..).zip(&self.processes).filter(|(other, _)| *other != process);
+        let calls = others.into_iter().all(|(_, step)| match step {
+            Step::Mined(_, at) | Step::Final(at) | Step::Looked(at, ..) => agree(*at),
+            Step::Writing(task, by, _) => task.at.is_none_or(agree) && by.is_none_or(|(_, at)| agree(at)),
+            Step::Idle | Step::Known(_) | Step::Done => true,
+        });
+        let lost = self
+            .world
+            .flights
+            .iter()
+            .filter(|flight| !flight.awaited)
+            .all(|flight| match &flight.write {
+                Write::Claim { settlement, .. }
+                | Write::Confirm { settlement, .. }
+                | Write::ConfirmReleased { settlement, .. }
+                | Write::Move { settlement, .. } => *settlement != of,
+                _ => true,
+            });
+        heads && calls && lost
+    }
+}
+
+/// A step of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Time passes.
+    Tick,
+    /// A process reads its settlement; a run reads this one.
+    Look(u8, SettlementId),
+    /// A run looks at this claim, whose block is gone.
+    Watch(u8, Place),
+    /// A process asks an endpoint, whose head is this block by now.
+    Ask(u8, u8, Block),
+    /// A run decides.
+    Decide(u8),
+    /// A write is made.
+    Land(usize),
+    /// A process's answer is lost, and it sends the same write again.
+    Lose(u8),
+    /// A process is killed.
+    Kill(u8),
+    /// Somebody reserves a new payment, or reconcile evicts expired entries.
+    Spend,
+    /// Reconcile evicts expired entries.
+    Evict,
+}
+
+/// The sender of the new payment and of the eviction.
+const OTHERS: u8 = 50;
+/// The new payment.
+const NEW: SettlementId = 60;
+
+impl Settle {
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    fn is_proof(&self, process: u8) -> bool {
+        usize::from(process) < self.proofs.len()
+    }
+
+    /// The index of a settlement's transfer in a transaction.
+    fn log(&self, tx: Tx, settlement: SettlementId) -> Option<u8> {
+        let (_, pays) = self.payments.iter().find(|(of, _)| *of == tx)?;
+        let log = pays.iter().position(|of| *of == settlement)?;
+        u8::try_from(log).ok()
+    }
+
+    /// The transaction that pays a settlement up to a block, and its block.
+    fn paid(&self, tree: &Tree, settlement: SettlementId, up_to: Block) -> Option<(Tx, Block)> {
+        let paying = self.payments.iter().filter(|(_, pays)| pays.contains(&settlement));
+        let mut found = paying.filter_map(|(tx, _)| Some((*tx, tree.block_of(up_to, *tx)?)));
+        found.next()
+    }
+
+    /// Whether an endpoint shows that a settlement is paid up to a block.
+    fn shows(&self, tree: &Tree, endpoint: u8, settlement: SettlementId, up_to: Block) -> Option<(Tx, Block)> {
+        if self.liar && endpoint == 1 {
+            return None;
+        }
+        self.paid(tree, settlement, up_to)
+    }
+
+    /// The state and the time of the settlement of a process's write, as the process has read them; the index of its
+    /// transfer in a transaction; and whether the process is a run.
+    pub fn judged(&self, state: &State, process: u8, tx: Tx) -> Option<(Paid, Tick, u8, bool)> {
+        let Some(Step::Writing(Task { read, .. }, ..)) = state.processes.get(usize::from(process)) else {
+            return None;
+        };
+        let log = self.log(tx, read.id).unwrap_or(0);
+        Some((read.state, read.counted_at, log, !self.is_proof(process)))
+    }
+
+    fn read(state: &State, id: SettlementId) -> Option<Read> {
+        let of = state.world.ledger.settlements.get(&id)?;
+        Some(Read {
+            id,
+            state: of.state,
+            counted_at: of.counted_at,
+        })
+    }
+
+    /// Sends a write of a process, and waits. `goes_on` is whether it belongs to the same call of the store as the write
+    /// before.
+    fn send(&self, state: &mut State, process: u8, step: Step, write: Write, goes_on: bool) {
+        state.processes[usize::from(process)] = step;
+        state.resent &= !(1 << process);
+        state.world.send(process, write);
+        let mine = |flight: &crate::world::Flight| flight.by == process && flight.awaited;
+        if let Some(index) = state
+            .world
+            .flights
+            .iter()
+            .position(mine)
+            .filter(|_| self.whole && goes_on)
+        {
+            self.land(state, index);
+        }
+    }
+
+    /// Claims a transaction, the first write of a confirmation; or, where another settlement has claimed it, the
+    /// settlement's own transfer.
+    fn claim(&self, state: &mut State, process: u8, task: Task, by: (Tx, Block), beside: bool) {
+        let (tx, block) = by;
+        let settlement = task.read.id;
+        if self.has(Flaw::ConfirmsWithoutClaim) {
+            return self.confirm(state, process, task, by);
+        }
+        let log = if beside { self.log(tx, settlement) } else { None };
+        let place = (state.tree.height(block), tx, log);
+        let write = Write::Claim {
+            settlement,
+            place,
+            block,
+        };
+        self.send(state, process, Step::Writing(task, Some(by), Vec::new()), write, beside);
+    }
+
+    /// The second write of a confirmation, by the state in which the settlement was read.
+    fn confirm(&self, state: &mut State, process: u8, task: Task, by: (Tx, Block)) {
+        let (settlement, tx, block) = (task.read.id, by.0, state.tree.height(by.1));
+        let ledger = &state.world.ledger;
+        let write = match task.read.state {
+            Paid::Authorized => Write::Confirm { settlement, tx, block },
+            // The transaction is in another block.
+            Paid::Confirmed { .. } => Write::Move { settlement, tx, block },
+            Paid::Expired if self.has(Flaw::ConfirmIgnoresState) => Write::Confirm { settlement, tx, block },
+            Paid::Expired => {
+                let of = &ledger.settlements[&settlement];
+                let horizons = of.scopes.iter().filter_map(|scope| {
+                    let window = ledger.windows.get(scope)?;
+                    Some(window.horizon? + scope.length())
+                });
+                let counted_at = if self.has(Flaw::LateEntryIgnoresHorizon) {
+                    of.at
+                } else {
+                    horizons.fold(state.world.now, Tick::max)
+                };
+                Write::ConfirmReleased {
+                    settlement,
+                    tx,
+                    block,
+                    counted_at,
+                    scopes: of.scopes.clone(),
+                }
+            }
+        };
+        self.send(state, process, Step::Writing(task, Some(by), Vec::new()), write, true);
+    }
+
+    /// A run decides on a settlement, as `purser_domain::reconcile` does, and writes.
+    fn decide(&self, state: &mut State, process: u8, task: Task) {
+        let Task { read, at, remove } = task;
+        let at = at.unwrap_or_default();
+        let height = state.tree.height(at);
+        let shown = self.shows(&state.tree, process % 2, read.id, at);
+        // Both endpoints must lead to the same release or revert.
+        let witnessed = self.has(Flaw::ReleaseAsksOneEndpoint)
+            || (0..2).all(|witness| self.shows(&state.tree, witness, read.id, at) == shown);
+        match (shown, read.state) {
+            (Some(by), Paid::Authorized | Paid::Expired) => self.claim(state, process, task, by, false),
+            (Some(by), Paid::Confirmed { tx, block }) if tx == by.0 => {
+                if block == state.tree.height(by.1) && remove.is_none() {
+                    state.processes[usize::from(process)] = Step::Done;
+                } else {
+                    self.claim(state, process, task, by, false);
+                }
+            }
+            (Some(_), Paid::Confirmed { tx, .. }) if witnessed => self.revert(state, process, task, tx),
+            (None, Paid::Confirmed { tx, block }) if witnessed && height >= block => {
+                self.revert(state, process, task, tx);
+            }
+            (None, Paid::Authorized) if witnessed && (height >= self.ends || self.has(Flaw::ReleaseByClock)) => {
+                let scopes = state.world.ledger.settlements[&read.id].scopes.clone();
+                self.release(state, process, task, scopes, false);
+            }
+            _ => state.processes[usize::from(process)] = Step::Done,
+        }
+    }
+
+    fn revert(&self, state: &mut State, process: u8, task: Task, tx: Tx) {
+        let (settlement, decision) = (task.read.id, state.decisions);
+        state.decisions += 1;
+        let write = Write::Revert {
+            settlement,
+            tx,
+            decision,
+        };
+        self.send(state, process, Step::Writing(task, None, Vec::new()), write, false);
+    }
+
+    fn release(&self, state: &mut State, process: u8, task: Task, scopes: Vec<Scope>, goes_on: bool) {
+        // A final block at or past the end in which the payment is unused, and no block after it has it.
+        let (tree, at) = (&state.tree, task.at.unwrap_or_default());
+        let mut after = tree.blocks().filter(|block| tree.has(*block, at));
+        let never = after.all(|block| self.paid(tree, task.read.id, block).is_none());
+        let is_past = tree.height(at) >= self.ends;
+        state.world.broken.unless(never && is_past, Law::Unpayable);
+        let write = Write::Release {
+            settlement: task.read.id,
+            counted_at: task.read.counted_at,
+            scopes: scopes.clone(),
+        };
+        self.send(state, process, Step::Writing(task, None, scopes), write, goes_on);
+    }
+
+    /// A write is made, and its process goes on.
+    fn land(&self, state: &mut State, index: usize) {
+        let (flight, answer) = state.world.land(index, self.flaw);
+        let is_done = answer == Answer::Done;
+        if is_done && matches!(flight.write, Write::ConfirmReleased { .. }) {
+            state.late = true;
+        }
+        if !flight.awaited || flight.by >= OTHERS {
+            return;
+        }
+        let process = flight.by;
+        let Step::Writing(task, by, scopes) = state.processes[usize::from(process)].clone() else {
+            return;
+        };
+        state.processes[usize::from(process)] = Step::Done;
+        let refused = |role: Role| matches!(&answer, Answer::Refused(roles) if roles.contains(&role));
+        let mut ends = false;
+        match (flight.write, by) {
+            (Write::Claim { .. }, Some(by)) if is_done => self.confirm(state, process, task, by),
+            (Write::Claim { place: (.., None), .. }, Some(by)) if !self.is_proof(process) => {
+                self.claim(state, process, task, by, true);
+            }
+            (Write::Confirm { .. } | Write::ConfirmReleased { .. }, Some(by)) if !is_done => {
+                // Another process was first, or the chosen time is too early: by the stored state again.
+                let read = Self::read(state, task.read.id).filter(|read| !matches!(read.state, Paid::Confirmed { .. }));
+                if let Some(read) = read {
+                    self.confirm(state, process, Task { read, ..task }, by);
+                }
+            }
+            (Write::Revert { .. }, _) if is_done || refused(Role::Decision) => {
+                // It is a hold now, and decided on as one.
+                let state_now = Paid::Authorized;
+                let read = Read {
+                    state: state_now,
+                    ..task.read
+                };
+                self.decide(state, process, Task { read, ..task });
+                ends = state.processes[usize::from(process)] == Step::Done;
+            }
+            (Write::Release { .. }, _) if is_done => ends = true,
+            (Write::Release { .. }, _) if !refused(Role::Settlement) => {
+                // The entry was evicted: that window stays as it is.
+                let kept = scopes
+                    .into_iter()
+                    .filter(|scope| !refused(Role::Entry(*scope)))
+                    .collect();
+                self.release(state, process, task, kept, true);
+            }
+            (Write::Move { .. }, _) => ends = true,
+            _ => {}
+        }
+        // A claim is removed when its settlement no longer depends on it.
+        if let Some((place, block)) = task.remove.filter(|_| ends) {
+            state.world.send(OTHERS, Write::RemoveClaim { place, block });
+        }
+    }
+}
+
+impl Model for Settle {
+    type State = State;
+    type Action = Action;
+
+    /// One state for each way in which the payments are mined.
+    fn init_states(&self) -> Vec<State> {
+        let mut ledger = Ledger::new(Some(Limit {
+            version: 1,
+            cap: 4,
+            asks: false,
+        }));
+        for id in 0..self.settlements {
+            let paid = reservation(id, 0, Vec::new(), None);
+            ledger.apply(&Write::Reserve(paid), None);
+        }
+        let mut forks: Vec<Vec<Vec<Tx>>> = vec![vec![Vec::new(); usize::from(self.depth)]];
+        for (tx, pays) in &self.payments {
+            let mut more = Vec::new();
+            for fork in &forks {
+                let is_paid = |id: &SettlementId| fork.iter().flatten().any(|tx| self.log(*tx, *id).is_some());
+                if pays.iter().any(is_paid) {
+                    continue;
+                }
+                // An authorization is used before its end, once on a chain.
+                for height in 1..self.ends.min(self.depth + 1) {
+                    let mut fork = fork.clone();
+                    fork[usize::from(height) - 1].push(*tx);
+                    more.push(fork);
+                }
+            }
+            forks.extend(more);
+        }
+        let mut states = Vec::new();
+        let without = usize::from(self.fork);
+        for (first, one) in forks.iter().enumerate().skip(without) {
+            // The forks are alike.
+            let others = if self.fork { 1 } else { first + 1 };
+            for other in &forks[..others] {
+                let tree = Tree {
+                    depth: self.depth,
+                    forks: [one.clone(), other.clone()],
+                };
+                states.push(State {
+                    world: World::new(ledger.clone()),
+                    tree,
+                    heads: [0, 0],
+                    seen: BTreeSet::new(),
+                    deep: 0,
+                    processes: vec![Step::Idle; self.proofs.len() + usize::from(self.runs)],
+                    resent: 0,
+                    faults: self.faults,
+                    spent: (false, false),
+                    decisions: 0,
+                    late: false,
+                });
+            }
+        }
+        states
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.world.now < self.ticks {
+            actions.push(Action::Tick);
+        }
+        // A head that nobody asks about makes no difference, so heads change when somebody asks.
+        let asks: Vec<(u8, Block)> = (0..)
+            .zip(state.heads)
+            .flat_map(|(endpoint, head)| {
+                let next = state.tree.blocks().filter(move |block| state.may_see(head, *block));
+                next.map(move |block| (endpoint, block))
+            })
+            .collect();
+        for (process, step) in (0_u8..).zip(&state.processes) {
+            let is_proof = self.is_proof(process);
+            match step {
+                Step::Idle if is_proof => actions.push(Action::Look(process, self.proofs[usize::from(process)].0)),
+                Step::Idle => {
+                    let own = asks.iter().filter(|(endpoint, _)| *endpoint == process % 2);
+                    actions.extend(own.map(|(endpoint, block)| Action::Ask(process, *endpoint, *block)));
+                }
+                Step::Known(_) | Step::Mined(..) => {
+                    actions.extend(
+                        asks.iter()
+                            .map(|(endpoint, block)| Action::Ask(process, *endpoint, *block)),
+                    );
+                }
+                Step::Final(block) => {
+                    actions.extend((0..self.settlements).map(|id| Action::Look(process, id)));
+                    let gone = state.world.ledger.claims.iter().filter(|((height, ..), (by, of))| {
+                        let canonical = state.tree.ancestor(*block, *height);
+                        canonical.is_some_and(|canonical| canonical != *of && state.is_deep(process, canonical, *by))
+                    });
+                    actions.extend(gone.map(|(place, _)| Action::Watch(process, *place)));
+                }
+                Step::Looked(..) => actions.push(Action::Decide(process)),
+                Step::Writing(..) if state.faults > 0 => {
+                    if state.resent & (1 << process) == 0 {
+                        actions.push(Action::Lose(process));
+                    }
+                    actions.push(Action::Kill(process));
+                }
+                Step::Writing(..) | Step::Done => {}
+            }
+        }
+        actions.extend((0..state.world.flights.len()).map(Action::Land));
+        if self.spends && !state.spent.0 {
+            actions.push(Action::Spend);
+        }
+        if self.spends && !state.spent.1 && state.world.now >= Scope::Day.length() {
+            actions.push(Action::Evict);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Tick => state.world.now += 1,
+            Action::Look(process, id) => {
+                let read = Self::read(&state, id)?;
+                let step = match state.processes[usize::from(process)] {
+                    Step::Final(block) => Step::Looked(block, read, None),
+                    _ => Step::Known(read),
+                };
+                state.processes[usize::from(process)] = step;
+            }
+            Action::Watch(process, place) => {
+                let Step::Final(block) = state.processes[usize::from(process)] else {
+                    return None;
+                };
+                let (id, gone) = *state.world.ledger.claims.get(&place)?;
+                state.deep = state.deep.max(state.tree.ancestor(block, place.0)?);
+                let read = Self::read(&state, id)?;
+                let rests = read.state
+                    == Paid::Confirmed {
+                        tx: place.1,
+                        block: place.0,
+                    };
+                state.processes[usize::from(process)] = if rests {
+                    Step::Looked(block, read, Some((place, gone)))
+                } else {
+                    // Nothing depends on the claim.
+                    let remove = Write::RemoveClaim { place, block: gone };
+                    state.world.send(OTHERS, remove);
+                    Step::Done
+                };
+            }
+            Action::Ask(process, endpoint, head) => {
+                state.heads[usize::from(endpoint)] = head;
+                let height = state.tree.height(head);
+                let below = (0..height).filter_map(|height| state.tree.ancestor(head, height));
+                let below: Vec<Block> = below.collect();
+                state.seen.extend(below);
+                let step = match state.processes[usize::from(process)].clone() {
+                    Step::Idle => match height.checked_sub(1) {
+                        Some(below) => Step::Final(state.tree.ancestor(head, below)?),
+                        None => return None,
+                    },
+                    Step::Known(read) => {
+                        let tx = self.proofs[usize::from(process)].1;
+                        match state.tree.block_of(head, tx) {
+                            Some(block) => Step::Mined(read, block),
+                            None => Step::Done,
+                        }
+                    }
+                    Step::Mined(read, block) => {
+                        let tx = self.proofs[usize::from(process)].1;
+                        let number = state.tree.height(block);
+                        let is_deep = number < height || (self.has(Flaw::ConfirmsAtTheHead) && number <= height);
+                        let stands = state.tree.ancestor(head, number) == Some(block) || self.has(Flaw::FinalByNumber);
+                        let matches = self.log(tx, read.id).is_some() || self.has(Flaw::MatchesWithoutNonce);
+                        if is_deep && stands && matches {
+                            let task = Task {
+                                read,
+                                at: None,
+                                remove: None,
+                            };
+                            self.claim(&mut state, process, task, (tx, block), false);
+                            state.world.broken = state.world.broken.and(self.broken(&state));
+                            return Some(state);
+                        }
+                        Step::Done
+                    }
+                    _ => return None,
+                };
+                state.processes[usize::from(process)] = step;
+            }
+            Action::Decide(process) => {
+                let Step::Looked(block, read, remove) = state.processes[usize::from(process)] else {
+                    return None;
+                };
+                let at = Some(block);
+                self.decide(&mut state, process, Task { read, at, remove });
+            }
+            Action::Land(index) => self.land(&mut state, index),
+            Action::Lose(process) => {
+                state.faults -= 1;
+                state.resent |= 1 << process;
+                let write = state.world.give_up(process)?;
+                state.world.send(process, write);
+            }
+            Action::Kill(process) => {
+                state.faults -= 1;
+                state.world.give_up(process);
+                state.processes[usize::from(process)] = Step::Done;
+            }
+            Action::Spend => {
+                state.spent.0 = true;
+                let window = &state.world.ledger.windows[&Scope::Day];
+                let now = window
+                    .horizon
+                    .map_or(state.world.now, |h| state.world.now.max(h + Scope::Day.length()));
+                let expired = window
+                    .entries
+                    .iter()
+                    .filter(|entry| entry.at <= now - Scope::Day.length());
+                let evict: Vec<Entry> = expired.copied().collect();
+                let cleared = window.horizon;
+                let paid = reservation(NEW, now, evict, cleared);
+                state.world.send(OTHERS, Write::Reserve(paid));
+            }
+            Action::Evict => {
+                state.spent.1 = true;
+                let window = &state.world.ledger.windows[&Scope::Day];
+                let cut = state.world.now - Scope::Day.length();
+                let evict: Vec<Entry> = window.entries.iter().filter(|entry| entry.at <= cut).copied().collect();
+                if evict.is_empty() {
+                    return None;
+                }
+                let write = Write::Evict {
+                    scope: Scope::Day,
+                    stamp: window.stamp,
+                    cleared: window.horizon,
+                    evict,
+                };
+                state.world.send(OTHERS, write);
+            }
+        }
+        state.world.broken = state.world.broken.and(self.broken(&state));
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = laws();
+        properties.push(Property::sometimes("a payment is confirmed", |_, state: &State| {
+            let mut all = state.world.ledger.settlements.values();
+            all.any(|of| matches!(of.state, Paid::Confirmed { .. }))
+        }));
+        if self.depth > self.ends {
+            properties.push(Property::sometimes("a payment is released", |_, state: &State| {
+                state
+                    .world
+                    .ledger
+                    .settlements
+                    .values()
+                    .any(|of| of.state == Paid::Expired)
+            }));
+        }
+        if self.depth > self.ends && self.runs > 1 && !self.liar {
+            properties.push(Property::sometimes(
+                "a payment is confirmed after its release",
+                |_, state: &State| state.late,
+            ));
+            properties.push(Property::sometimes("a confirmation is reverted", |_, state: &State| {
+                !state.world.ledger.reverts.is_empty()
+            }));
+        }
+        properties
+    }
+}
+
+crate::laws!(Totals, Cap, Horizon, Paid, Unpayable, OneProof, Revert, Moves, Claims);
+
+impl Settle {
+    /// The laws that a state breaks.
+    fn broken(&self, state: &State) -> Broken {
+        let mut broken = Broken::default();
+        let (ledger, tree) = (&state.world.ledger, &state.tree);
+        for (id, of) in &ledger.settlements {
+            if *id >= self.settlements {
+                continue;
+            }
+            match of.state {
+                Paid::Confirmed { tx, block } => {
+                    let has_it = |seen: &Block| tree.height(*seen) == block && tree.transactions(*seen).contains(&tx);
+                    broken.unless(state.seen.iter().any(has_it), Law::Paid);
+                    broken.unless(self.log(tx, *id).is_some(), Law::OneProof);
+                    let claims = ledger.claims.range((block, tx, None)..=(block, tx, Some(u8::MAX)));
+                    broken.unless(claims.into_iter().any(|(_, (by, _))| by == id), Law::Claims);
+                }
+                Paid::Expired => {
+                    let shows = |seen: &Block| tree.height(*seen) >= self.ends && self.paid(tree, *id, *seen).is_none();
+                    broken.unless(state.seen.iter().any(shows), Law::Unpayable);
+                }
+                Paid::Authorized => {}
+            }
+        }
+        broken
+    }
+}
+
+/// A payment of two in the day window, as it was judged.
+fn reservation(id: SettlementId, at: Tick, evict: Vec<Entry>, cleared: Option<Tick>) -> Reservation {
+    let charge = Charge {
+        scope: Scope::Day,
+        stamp: 1,
+        cap: 4,
+        horizon: at - Scope::Day.length(),
+        evict,
+        cleared,
+    };
+    Reservation {
+        id,
+        key: id,
+        request: id,
+        approval: None,
+        amount: 2,
+        at,
+        agent: 1,
+        charges: vec![charge],
+    }
+}
