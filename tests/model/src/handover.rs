@@ -1,0 +1,342 @@
+//! A handover beside withdrawn and repeated offers, edits, questions and rulings.
+//!
+//! Acceptance is `accept_handover` of `functions/people/src/handovers/operations.rs`; a ruling reads the agent, then the
+//! approval, and moves it to the owner that it has read, as `own_approval` of
+//! `functions/people/src/approvals/operations.rs` does.
+
+use crate::{
+    flaw::Flaw,
+    law::{Broken, Law},
+    ledger::{Agent, Answer, Decided, Ledger, Offer, Person, Request, Tick, Write},
+    world::World,
+};
+use stateright::{Model, Property};
+use std::collections::BTreeSet;
+
+/// An act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    /// Operators offer the agent to a person, until this time.
+    Offer(Person, Tick),
+    /// Operators take the offer back.
+    TakeBack,
+    /// A person accepts.
+    Accept(Person),
+    /// A person freezes the agent.
+    Freeze(Person),
+    /// A person approves the first question of a request.
+    Approve(Person, Request),
+    /// The agent asks.
+    Ask(Request),
+}
+
+/// A model.
+#[derive(Clone, Debug)]
+pub struct Handover {
+    /// Its name.
+    pub name: &'static str,
+    /// The acts.
+    pub acts: Vec<Act>,
+    /// Whether one question waits from the beginning.
+    pub asked: bool,
+    /// The last time.
+    pub ticks: Tick,
+    /// How many processes are killed.
+    pub faults: u8,
+    /// The planted error.
+    pub flaw: Option<Flaw>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    Idle,
+    /// An acceptance has read the offer.
+    Offered(Option<Offer>),
+    /// A ruling or a question has read the agent.
+    Agent(Agent),
+    /// An acceptance moves the questions that it has found: those that are left, and all.
+    Moving(Vec<(Request, u8)>, Vec<(Request, u8)>),
+    Writing,
+    Done,
+}
+
+/// A state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    /// The shared part.
+    pub world: World,
+    acts: Vec<(Step, u8)>,
+    /// The owner at the beginning of each act.
+    began: Vec<Person>,
+    faults: u8,
+    /// The questions that an answered acceptance has found, and its person.
+    moved: Option<(Person, BTreeSet<(Request, u8)>)>,
+}
+
+/// A step of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Time passes.
+    Tick,
+    /// An act goes on.
+    Go(u8),
+    /// A write is made.
+    Land(usize),
+    /// A process is killed.
+    Kill(u8),
+}
+
+impl Handover {
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    fn go(&self, state: &mut State, index: usize) {
+        let process = u8::try_from(index).unwrap_or(0);
+        let (step, attempt) = state.acts[index].clone();
+        let (ledger, now) = (&state.world.ledger, state.world.now);
+        let agent = ledger.agent.clone();
+        if step == Step::Idle && attempt == 0 {
+            state.began[index] = agent.owner;
+        }
+        let (next, write) = match (step, self.acts[index]) {
+            (Step::Idle, Act::Offer(to, ends)) => (Step::Writing, Some(Write::Offer { to, at: now, ends })),
+            (Step::Idle, Act::TakeBack) => (Step::Writing, Some(Write::TakeBack)),
+            (Step::Idle, Act::Accept(_)) => (Step::Offered(ledger.offer), None),
+            (Step::Offered(_), Act::Accept(person)) if agent.owner == person => {
+                // Their own questions: what is in the set.
+                let found: Vec<(Request, u8)> = ledger.approvals.keys().copied().collect();
+                (Step::Moving(found.clone(), found), None)
+            }
+            (Step::Offered(offer), Act::Accept(person)) => {
+                let open =
+                    offer.filter(|offer| offer.to == person && (now < offer.ends || self.has(Flaw::OfferHasNoEnd)));
+                match open {
+                    Some(offer) => {
+                        state.world.broken.unless(now < offer.ends, Law::Handover);
+                        let write = Write::HandOver {
+                            old: agent,
+                            to: person,
+                            at: offer.at,
+                        };
+                        (Step::Writing, Some(write))
+                    }
+                    None => (Step::Done, None),
+                }
+            }
+            (Step::Moving(mut left, found), Act::Accept(person)) => {
+                let next = if self.has(Flaw::AcceptSkipsApprovals) {
+                    None
+                } else {
+                    left.pop()
+                };
+                match next {
+                    Some(approval) => {
+                        let old = ledger.approvals[&approval].owner;
+                        let write = (old != person).then_some(Write::MoveApproval {
+                            approval,
+                            old,
+                            new: person,
+                        });
+                        // The answer to a move changes nothing.
+                        (Step::Moving(left, found), write)
+                    }
+                    None => {
+                        state.moved = Some((person, found.into_iter().collect()));
+                        (Step::Done, None)
+                    }
+                }
+            }
+            (Step::Idle, Act::Freeze(person)) => {
+                if agent.owner == person {
+                    let write = Write::EditAgent {
+                        old: agent.version,
+                        frozen: true,
+                        budget: None,
+                    };
+                    (Step::Writing, Some(write))
+                } else {
+                    (Step::Done, None)
+                }
+            }
+            (Step::Idle, Act::Approve(person, _)) => {
+                if agent.owner == person || self.has(Flaw::AnybodyRules) {
+                    (Step::Agent(agent), None)
+                } else {
+                    (Step::Done, None)
+                }
+            }
+            (Step::Agent(known), Act::Approve(person, request)) => match ledger.approvals.get(&(request, 0)) {
+                None => (Step::Done, None),
+                Some(approval) if approval.owner != known.owner => {
+                    let write = Write::MoveApproval {
+                        approval: (request, 0),
+                        old: approval.owner,
+                        new: known.owner,
+                    };
+                    (Step::Agent(known), Some(write))
+                }
+                Some(_) => {
+                    let write = Write::Rule {
+                        approval: (request, 0),
+                        by: person,
+                        at: now,
+                        ruling: Decided::Approve,
+                    };
+                    (Step::Writing, Some(write))
+                }
+            },
+            (Step::Idle, Act::Ask(_)) => (Step::Agent(agent), None),
+            (Step::Agent(known), Act::Ask(request)) => {
+                let write = Write::Escalate {
+                    key: process,
+                    request,
+                    number: 0,
+                    new: Some((known.owner, 10)),
+                };
+                (Step::Writing, Some(write))
+            }
+            (step, _) => (step, None),
+        };
+        state.acts[index] = (next, attempt);
+        if let Some(write) = write {
+            state.world.send(process, write);
+        }
+    }
+
+    fn land(&self, state: &mut State, index: usize) {
+        let before = state.world.ledger.clone();
+        let (flight, answer) = state.world.land(index, self.flaw);
+        let process = usize::from(flight.by);
+        let is_done = answer == Answer::Done;
+        if is_done {
+            let holds = match (&flight.write, self.acts[process]) {
+                (Write::HandOver { to, at, .. }, _) => {
+                    let stood = before.offer.is_some_and(|offer| offer.to == *to && offer.at == *at);
+                    stood && state.world.ledger.offer.is_none()
+                }
+                // An edit by the owner of the time, and a ruling by the owner since it began.
+                (Write::EditAgent { .. }, Act::Freeze(person)) => person == before.agent.owner,
+                (Write::Rule { by, .. }, Act::Approve(..)) => {
+                    state.began[process] == *by
+                        && !state.moved.as_ref().is_some_and(|(_, found)| {
+                            found.contains(&(self.request(process), 0)) && before.agent.owner != *by
+                        })
+                }
+                _ => true,
+            };
+            state.world.broken.unless(holds, Law::Handover);
+            let grows =
+                before.agent == state.world.ledger.agent || before.agent.version < state.world.ledger.agent.version;
+            state.world.broken.unless(grows, Law::Handover);
+        }
+        if !flight.awaited {
+            return;
+        }
+        let (step, attempt) = state.acts[process].clone();
+        state.acts[process] = match (flight.write, step) {
+            (Write::HandOver { .. }, _) if attempt < 2 => (Step::Idle, attempt + 1),
+            (Write::MoveApproval { .. }, step) => {
+                // A ruling whose move was refused goes on and is refused itself.
+                (step, attempt)
+            }
+            _ => (Step::Done, attempt),
+        };
+    }
+
+    fn request(&self, process: usize) -> Request {
+        match self.acts[process] {
+            Act::Approve(_, request) | Act::Ask(request) => request,
+            _ => 0,
+        }
+    }
+}
+
+impl Model for Handover {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let mut ledger = Ledger::new(None);
+        if self.asked {
+            let ask = Write::Escalate {
+                key: 40,
+                request: 1,
+                number: 0,
+                new: Some((0, 10)),
+            };
+            ledger.apply(&ask, None);
+        }
+        vec![State {
+            world: World::new(ledger),
+            acts: vec![(Step::Idle, 0); self.acts.len()],
+            began: vec![0; self.acts.len()],
+            faults: self.faults,
+            moved: None,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.world.now < self.ticks {
+            actions.push(Action::Tick);
+        }
+        for (index, (step, _)) in (0_u8..).zip(&state.acts) {
+            let waits = state
+                .world
+                .flights
+                .iter()
+                .any(|flight| flight.by == index && flight.awaited);
+            if *step != Step::Done && *step != Step::Writing && !waits {
+                actions.push(Action::Go(index));
+            }
+            if state.faults > 0 && waits {
+                actions.push(Action::Kill(index));
+            }
+        }
+        actions.extend((0..state.world.flights.len()).map(Action::Land));
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Tick => state.world.now += 1,
+            Action::Go(index) => self.go(&mut state, usize::from(index)),
+            Action::Land(index) => self.land(&mut state, index),
+            Action::Kill(index) => {
+                state.faults -= 1;
+                state.world.give_up(index);
+                state.acts[usize::from(index)].0 = Step::Done;
+            }
+        }
+        state.world.broken = state.world.broken.and(broken(&state));
+        (state != *last).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = laws();
+        properties.extend([
+            Property::sometimes("an acceptance is answered", |_, state: &State| state.moved.is_some()),
+            Property::sometimes("every act ends", |_, state: &State| {
+                state.acts.iter().all(|(step, _)| *step == Step::Done)
+            }),
+        ]);
+        properties
+    }
+}
+
+crate::laws!(Handover, Approval);
+
+/// The questions that an answered acceptance has found are the new owner's.
+fn broken(state: &State) -> Broken {
+    let mut broken = Broken::default();
+    let ledger = &state.world.ledger;
+    if let Some((person, found)) = &state.moved
+        && ledger.agent.owner == *person
+    {
+        let theirs = found
+            .iter()
+            .all(|id| ledger.approvals.get(id).is_some_and(|of| of.owner == *person));
+        broken.unless(theirs, Law::Handover);
+    }
+    broken
+}

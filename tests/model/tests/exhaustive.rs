@@ -1,0 +1,280 @@
+//! Every state of every model within its bounds, and the planted errors that they must find.
+
+use purser_model::{
+    Checked, check,
+    flaw::Flaw,
+    law::Law,
+    scenarios::{self, Bound},
+};
+use std::{collections::BTreeSet, time::Instant};
+
+fn every_state(bound: Bound) {
+    macro_rules! check_each {
+        ($($models:ident),+) => {$(
+            for model in scenarios::$models(bound) {
+                let (name, started) = (model.name, Instant::now());
+                let Checked { states, problems } = check(model, None);
+                println!("{}: {name}: {states} states in {:?}", stringify!($models), started.elapsed());
+                for (law, path) in &problems {
+                    println!("{law}: {path}");
+                }
+                assert!(problems.is_empty(), "{name}");
+            }
+        )+};
+    }
+    check_each!(reserves, settles, payouts, handovers, usages, fairnesses);
+}
+
+#[test]
+fn no_reachable_state_breaks_a_law() {
+    every_state(Bound::Small);
+}
+
+/// `make test-all` runs it.
+#[test]
+#[ignore = "it takes minutes"]
+fn no_state_of_large_models_breaks_a_law() {
+    every_state(Bound::Large);
+}
+
+/// Each planted error, the law that finds it, and the model in which it does.
+const PLANTED: &[(Flaw, Law, &str)] = &[
+    (
+        Flaw::ReserveIgnoresPolicyStamp,
+        Law::Stamps,
+        "payments for one place, and a lower cap",
+    ),
+    (
+        Flaw::ReserveIgnoresAgentStamp,
+        Law::Stamps,
+        "the first payments at a service, and edits",
+    ),
+    (Flaw::ReserveIgnoresHorizon, Law::Horizon, "a budget beside the day"),
+    (
+        Flaw::ReserveIgnoresRoom,
+        Law::Cap,
+        "payments for one place, and a lower cap",
+    ),
+    (
+        Flaw::EvictsWhatIsGone,
+        Law::Totals,
+        "entries that expire, and clocks that differ",
+    ),
+    (
+        Flaw::KeyIsOverwritten,
+        Law::OneSettlement,
+        "payouts at once, and a repetition",
+    ),
+    (
+        Flaw::ApprovalIsUsedTwice,
+        Law::Approval,
+        "a question, its approval, and those who use it",
+    ),
+    (
+        Flaw::ApprovalHasNoEnd,
+        Law::Approval,
+        "a question, its approval, and those who use it",
+    ),
+    (
+        Flaw::RulingIgnoresState,
+        Law::Approval,
+        "a question, its approval, and those who use it",
+    ),
+    (
+        Flaw::AnybodyRules,
+        Law::Approval,
+        "an acceptance beside an edit and a ruling",
+    ),
+    (
+        Flaw::DefaultIgnoresAgent,
+        Law::Stamps,
+        "the first payments at a service, and edits",
+    ),
+    (Flaw::EvictionLowersHorizon, Law::Evictable, "a budget beside the day"),
+    (
+        Flaw::EditStampsNothing,
+        Law::Stamps,
+        "payments for one place, and a lower cap",
+    ),
+    (
+        Flaw::EditSkipsFence,
+        Law::Stamps,
+        "the first payments at a service, and edits",
+    ),
+    (
+        Flaw::RepeatedEditSkipsFence,
+        Law::Stamps,
+        "the first payments at a service, and edits",
+    ),
+    (
+        Flaw::SignsBeforeReserve,
+        Law::OneSettlement,
+        "payments for one place, and a lower cap",
+    ),
+    (
+        Flaw::RepetitionDecidesAnew,
+        Law::LateCommit,
+        "repetitions of a key, with lost answers",
+    ),
+    (
+        Flaw::FreezeIsNotRead,
+        Law::Freeze,
+        "a repeated freeze, and one by operators",
+    ),
+    (Flaw::ReleaseIgnoresState, Law::Moves, "a proof beside two runs"),
+    (
+        Flaw::ReleaseIgnoresCountedAt,
+        Law::Totals,
+        "a release that arrives late",
+    ),
+    (Flaw::ReleaseKeepsTotal, Law::Totals, "a proof beside two runs"),
+    (Flaw::ReleaseByClock, Law::Unpayable, "a proof beside two runs"),
+    (
+        Flaw::ReleaseAsksOneEndpoint,
+        Law::Unpayable,
+        "an endpoint that leaves out what was paid",
+    ),
+    (Flaw::ConfirmIgnoresState, Law::Moves, "a proof beside two runs"),
+    (Flaw::ConfirmsAtTheHead, Law::Paid, "a proof beside two runs"),
+    (Flaw::ConfirmsWithoutClaim, Law::Claims, "a proof beside two runs"),
+    (Flaw::FinalByNumber, Law::Paid, "a proof beside two runs"),
+    (
+        Flaw::MatchesWithoutNonce,
+        Law::OneProof,
+        "a transaction that pays two settlements",
+    ),
+    (
+        Flaw::ClaimIsOverwritten,
+        Law::Claims,
+        "a transaction that pays two settlements",
+    ),
+    (
+        Flaw::LateEntryIgnoresHorizon,
+        Law::Horizon,
+        "windows under a release and a late confirmation",
+    ),
+    (Flaw::RevertReleases, Law::Revert, "a proof beside two runs"),
+    (Flaw::RevertLeavesIndex, Law::Revert, "a proof beside two runs"),
+    (
+        Flaw::PayoutIgnoresVersion,
+        Law::Payout,
+        "payouts at once, and a repetition",
+    ),
+    (Flaw::PayoutIgnoresWait, Law::Payout, "payouts beside a new address"),
+    (
+        Flaw::PayoutIgnoresLatest,
+        Law::Payout,
+        "payouts at once, and a repetition",
+    ),
+    (
+        Flaw::PayoutIgnoresPerson,
+        Law::Payout,
+        "payouts beside a handover and a freeze",
+    ),
+    (
+        Flaw::HandoverIgnoresAgent,
+        Law::Handover,
+        "an acceptance beside an edit and a ruling",
+    ),
+    (
+        Flaw::HandoverIgnoresOffer,
+        Law::Handover,
+        "offers that replace each other",
+    ),
+    (
+        Flaw::OfferHasNoEnd,
+        Law::Handover,
+        "an acceptance beside an edit and a ruling",
+    ),
+    (
+        Flaw::MoveIgnoresAgent,
+        Law::Handover,
+        "an acceptance beside an edit and a ruling",
+    ),
+    (
+        Flaw::AcceptSkipsApprovals,
+        Law::Handover,
+        "an acceptance beside an edit and a ruling",
+    ),
+    (
+        Flaw::EntryIgnoresSequence,
+        Law::Usage,
+        "records that are doubled, repeated and cut off",
+    ),
+    (
+        Flaw::SumsIgnoreSequence,
+        Law::Usage,
+        "records that are doubled, repeated and cut off",
+    ),
+    (
+        Flaw::UndecidedStaysFirst,
+        Law::Liveness,
+        "a tenant whose holds can't be decided",
+    ),
+    (Flaw::NoTurns, Law::Liveness, "a tenant whose holds can't be decided"),
+];
+
+/// Whether the model of this name, with this error, breaks this law.
+fn is_found(flaw: Flaw, law: Law, name: &str) -> bool {
+    macro_rules! look {
+        ($($models:ident, $module:ident, $model:ident;)+) => {$(
+            if purser_model::$module::LAWS.contains(&law) {
+                let models = [Bound::Small, Bound::Large].map(scenarios::$models).concat();
+                if let Some(model) = models.into_iter().find(|model| model.name == name) {
+                    let flaw = Some(flaw);
+                    let checked = check(purser_model::$module::$model { flaw, ..model }, Some(law));
+                    if checked.problems.iter().any(|(words, _)| *words == law.words()) {
+                        return true;
+                    }
+                }
+            }
+        )+};
+    }
+    look!(
+        reserves, reserve, Reserve;
+        settles, settle, Settle;
+        payouts, payout, Payout;
+        handovers, handover, Handover;
+        usages, usage, Usage;
+        fairnesses, fairness, Fairness;
+    );
+    false
+}
+
+#[test]
+fn every_planted_error_breaks_its_law() {
+    let planted: BTreeSet<Flaw> = PLANTED.iter().map(|(flaw, ..)| *flaw).collect();
+    assert_eq!(planted.len(), Flaw::ALL.len(), "an error without a row");
+    let missed: Vec<_> = PLANTED
+        .iter()
+        .filter(|(flaw, law, name)| !is_found(*flaw, *law, name))
+        .collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// Each transition names the function that implements it, and that function is there.
+#[test]
+fn every_transition_names_its_function() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let named = purser_model::ledger::IMPLEMENTATIONS.iter();
+    let named = named.chain(&purser_model::usage::IMPLEMENTATIONS);
+    let named = named.chain(&purser_model::fairness::IMPLEMENTATIONS);
+    for (name, file, function) in named {
+        let source = std::fs::read_to_string(format!("{root}/{file}")).unwrap();
+        assert!(
+            source.contains(&format!("fn {function}(")),
+            "{name}: {file} has no {function}"
+        );
+    }
+    // `Write::name` has an arm for each transition.
+    let source = include_str!("../src/ledger.rs");
+    let names = source
+        .lines()
+        .filter_map(|line| line.trim().split_once("=> \"")?.1.strip_suffix("\","));
+    let names: BTreeSet<&str> = names.collect();
+    let known: BTreeSet<&str> = purser_model::ledger::IMPLEMENTATIONS
+        .iter()
+        .map(|(name, ..)| *name)
+        .collect();
+    assert_eq!(names, known);
+}
