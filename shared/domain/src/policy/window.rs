@@ -131,6 +131,9 @@ pub struct Charge<'a> {
     pub evict: &'a [Entry],
     /// The sum of `evict`.
     pub evicted: Amount,
+    /// The horizon of the window, as it was read. An eviction never lowers it: an entry can be older, if a worker whose
+    /// clock was far behind added it while another evicted what it had read.
+    pub cleared: Timestamp,
 }
 
 impl Charge<'_> {
@@ -243,6 +246,7 @@ impl Window {
             horizon: at.before(self.length),
             evict,
             evicted: sum(evict),
+            cleared: self.horizon,
         }
     }
 }

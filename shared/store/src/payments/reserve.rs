@@ -67,7 +67,7 @@ impl Ledger {
             for charge in grant.charges() {
                 // The next read shows whether the eviction succeeded.
                 let _evicted = self
-                    .evict(charge.scope, charge.length, charge.stamp, charge.evict)
+                    .evict(charge.scope, charge.length, charge.stamp, charge.evict, charge.cleared)
                     .await?;
             }
             backoff.wait().await?;

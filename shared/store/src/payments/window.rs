@@ -223,7 +223,13 @@ impl Ledger {
             return Ok(Cleared::Outdated);
         }
         if !self
-            .evict(window.scope, window.length, window.stamp, current.expired(at))
+            .evict(
+                window.scope,
+                window.length,
+                window.stamp,
+                current.expired(at),
+                current.horizon,
+            )
             .await?
         {
             return Ok(Cleared::Superseded);
@@ -237,28 +243,30 @@ impl Ledger {
 
     /// Evicts up to [`DRAIN`] of these entries of a window and writes nothing else. Returns `false` if a concurrent
     /// write prevents it. The entries have expired under this version of the policy or rule; under another version,
-    /// with another length, they may still count.
+    /// with another length, they may still count. `cleared` is the horizon that was read.
     pub(crate) async fn evict(
         &self,
         scope: WindowScope,
         length: Duration,
         stamp: u64,
         expired: &[Entry],
+        cleared: Timestamp,
     ) -> Result<bool> {
         let expired = expired.get(..DRAIN.into()).unwrap_or(expired);
         let Some(newest) = expired.last() else {
             return Ok(true);
         };
+        let cleared = newest.at.max(cleared);
         let mut transaction = Transaction::new();
         let delta = expired.iter().map(|entry| entry.amount).fold(0, add).saturating_neg();
         let update = self
             .update(&Key::window(scope))
-            .update_expression("SET #horizon = :newest ADD #total :delta, ver :one")
-            .condition_expression("(attribute_not_exists(#horizon) OR #horizon <= :newest) AND pver = :stamp")
+            .update_expression("SET #horizon = :cleared ADD #total :delta, ver :one")
+            .condition_expression("(attribute_not_exists(#horizon) OR #horizon <= :cleared) AND pver = :stamp")
             .expression_attribute_names("#total", "total")
             .expression_attribute_names("#horizon", horizon_name(length))
             .expression_attribute_values(":delta", delta.write())
-            .expression_attribute_values(":newest", newest.at.write())
+            .expression_attribute_values(":cleared", cleared.write())
             .expression_attribute_values(":stamp", stamp.write())
             .expression_attribute_values(":one", 1_u32.write());
         transaction.update(Role::Totals, update)?;
@@ -297,9 +305,9 @@ impl Ledger {
         // A write that evicts advances the horizon. Writes that don't leave it unchanged, so they commute.
         let update = match charge.evict.last() {
             Some(newest) => update
-                .update_expression("SET #horizon = :newest ADD #total :delta, ver :one")
-                .condition_expression(format!("{STAMPS} AND {NOT_CLEARED} :newest) AND {ROOM}"))
-                .expression_attribute_values(":newest", newest.at.write()),
+                .update_expression("SET #horizon = :cleared ADD #total :delta, ver :one")
+                .condition_expression(format!("{STAMPS} AND {NOT_CLEARED} :cleared) AND {ROOM}"))
+                .expression_attribute_values(":cleared", newest.at.max(charge.cleared).write()),
             None => update
                 .update_expression("ADD #total :delta, ver :one")
                 .condition_expression(format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND {ROOM}"))
