@@ -14,7 +14,7 @@ use crate::{
     people::agent::write_agent,
     transact::{Transaction, TransactionOutcome},
 };
-use aws_sdk_dynamodb::types::builders::DeleteBuilder;
+use aws_sdk_dynamodb::types::{ConditionCheck, builders::DeleteBuilder};
 use purser_domain::{Agent, AgentId, Approval, Handover, PersonId, Result};
 
 /// The result of handing an agent over.
@@ -133,7 +133,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Moves an approval to its agent's owner, unless it has moved since it was read.
+    /// Moves an approval to its agent's owner, unless it has moved, or the agent has changed hands, since they were
+    /// read. A request of an earlier owner that is still under way must not take the approval back.
     pub async fn move_approval(&self, approval: &Approval, owner: &str) -> Result<()> {
         if approval.owner == owner {
             return Ok(());
@@ -148,6 +149,13 @@ impl Ledger {
         // The update is a transaction, like every write of an approval by `people`.
         let mut transaction = Transaction::new();
         transaction.update(Role::Approval, update)?;
+        let check = ConditionCheck::builder()
+            .table_name(&*self.table)
+            .set_key(Some(Key::agent(approval.agent).attributes()))
+            .condition_expression("#owner = :new")
+            .expression_attribute_names("#owner", "owner")
+            .expression_attribute_values(":new", owner.to_owned().write());
+        transaction.check(Role::Agent, check)?;
         let _moved = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }

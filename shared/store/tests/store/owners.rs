@@ -330,7 +330,11 @@ async fn approvals_move_to_the_agents_new_owner() {
             .unwrap()
             .is_empty()
     );
-    // A decision of the old owner that was in progress.
+    // A request of the old owner that was in progress, and has read the agent before the handover. (Found by
+    // `tests/model`.)
+    let approval = ledger.approval(id).await.unwrap().unwrap();
+    ledger.move_approval(&approval, sample::OWNER).await.unwrap();
+    assert_eq!(ledger.approval(id).await.unwrap().unwrap().owner, handed.owner);
     let late = sample::ruling(at(1));
     let row = sample::audit();
     let late = ledger.resolve_approval(id, ApprovalDecision::Approve, &late, &row);
