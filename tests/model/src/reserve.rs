@@ -631,6 +631,7 @@ impl Model for Reserve {
                 budget: Some(cap),
             };
             ledger.apply(&write, None);
+            ledger.apply(&Write::Fence { agent: 2 }, None);
         }
         let stamp = self.policy.map_or(0, |policy| policy.version);
         for (number, (at, amount)) in self.paid.iter().enumerate() {
