@@ -743,26 +743,6 @@ fn both_audit_logs_document_every_kind() {
     }
 }
 
-/// The guarantees name tests; a guarantee without its test does not count.
-#[test]
-fn every_test_that_the_guarantees_name_is_there() {
-    let sources: String = written_files()
-        .iter()
-        .filter(|file| file.extension().is_some_and(|kind| kind == "rs"))
-        .map(|file| fs::read_to_string(file).unwrap())
-        .collect();
-    let page = text_of("docs/guarantees.md");
-    let words = page.split('`').skip(1).step_by(2);
-    // A test's name is a sentence and has many words; nothing else in backticks does.
-    let named: BTreeSet<&str> = words.filter(|word| word.matches('_').count() > 3).collect();
-    let missing: Vec<&&str> = named
-        .iter()
-        .filter(|name| !sources.contains(&format!("fn {name}(")))
-        .collect();
-    assert!(missing.is_empty(), "{missing:#?}");
-    assert!(named.len() > 20, "only {} tests are named", named.len());
-}
-
 #[test]
 fn operation_ids_are_unique_and_links_resolve() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
