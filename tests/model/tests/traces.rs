@@ -733,6 +733,9 @@ fn offer(to: u8, tick: Tick, ends: Tick) -> Handover {
     }
 }
 
+/// The writes that an action makes without a flight, from the states before and after it.
+type Direct<M> = fn(&<M as Model>::State, &<M as Model>::Action, &<M as Model>::State) -> Vec<Write>;
+
 /// What an action is to a replay.
 enum Kind {
     /// The write at this place is made.
@@ -743,7 +746,7 @@ enum Kind {
     Other,
 }
 
-/// Replays a random path of a model. `direct` has the writes that an action makes without a flight.
+/// Replays a random path of a model, and returns the number of its writes.
 #[expect(clippy::too_many_arguments, reason = "each is what one model has of its own")]
 async fn replay<M: Model>(
     model: &M,
@@ -753,7 +756,7 @@ async fn replay<M: Model>(
     kind: fn(&M::Action) -> Kind,
     call: impl Fn(u8) -> Option<Call>,
     judged: impl Fn(&M::State, &Flight) -> Option<(State, Tick, u8, bool)>,
-    direct: fn(&M::State, &M::Action, &M::State) -> Vec<Write>,
+    direct: Direct<M>,
 ) -> usize
 where
     M::Action: std::fmt::Debug + Clone,
