@@ -1,5 +1,7 @@
 //! The command-line arguments.
 
+use crate::exit::Failure;
+use crate::output::agreed;
 use clap::{Parser, Subcommand};
 use purser_client::Usdc;
 use uuid::Uuid;
@@ -166,6 +168,13 @@ pub(crate) struct Consent {
     /// Only show the differences.
     #[arg(long, conflicts_with = "yes")]
     pub(crate) dry_run: bool,
+}
+
+impl Consent {
+    /// Returns whether the differences are to be written; asks the person at the terminal if no option decides.
+    pub(crate) fn is_given(&self, question: &str) -> Result<bool, Failure> {
+        Ok(!self.dry_run && (self.yes || agreed(question)?))
+    }
 }
 
 #[derive(Debug, clap::Args)]

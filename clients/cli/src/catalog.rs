@@ -12,13 +12,13 @@ use crate::output::Output;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// The maximum number of files, and the maximum length of one. A service has up to 192 KiB of text.
 const MOST_FILES: usize = 2_000;
-const MOST_BYTES: u64 = 1024 * 1024;
+const MOST_MEBIBYTES: u32 = 1;
 
 /// The desired state of a service.
 pub(crate) struct Wanted {
@@ -119,13 +119,7 @@ fn read(path: &Path) -> Result<Vec<Read>, Failure> {
 }
 
 fn read_one(path: &Path) -> Result<Read, Vec<String>> {
-    let mut text = String::new();
-    let opened = fs::File::open(path).map_err(|error| vec![error.to_string()])?;
-    let length = opened.take(MOST_BYTES.saturating_add(1)).read_to_string(&mut text);
-    let length = length.map_err(|error| vec![error.to_string()])?;
-    if u64::try_from(length).unwrap_or(u64::MAX) > MOST_BYTES {
-        return Err(vec!["it is longer than 1 MiB".to_owned()]);
-    }
+    let text = text_of(path, MOST_MEBIBYTES).map_err(|problem| vec![problem])?;
     let mut entry: Value = serde_json::from_str(&text).map_err(|error| vec![format!("it is no JSON: {error}")])?;
     let id = entry.as_object_mut().and_then(|members| members.remove("id"));
     let mut wrong = problems(&entry);
@@ -147,6 +141,19 @@ fn read_one(path: &Path) -> Result<Read, Vec<String>> {
             Err(wrong)
         }
     }
+}
+
+/// Reads a text file of at most `most` MiB, or returns its problem.
+pub(crate) fn text_of(path: &Path, most: u32) -> Result<String, String> {
+    let most_bytes = u64::from(most).saturating_mul(1024 * 1024);
+    let mut text = String::new();
+    let opened = fs::File::open(path).map_err(|error| error.to_string())?;
+    let length = opened.take(most_bytes.saturating_add(1)).read_to_string(&mut text);
+    let length = length.map_err(|error| error.to_string())?;
+    if u64::try_from(length).unwrap_or(u64::MAX) > most_bytes {
+        return Err(format!("it is longer than {most} MiB"));
+    }
+    Ok(text)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
@@ -182,7 +189,7 @@ async fn write(
             "changes": changes.iter().map(Change::as_json).collect::<Vec<_>>(), "written": false,
         }));
     }
-    let is_allowed = !changed.is_empty() && !consent.dry_run && (consent.yes || agreed(changed.len())?);
+    let is_allowed = !changed.is_empty() && consent.is_given(&format!("Write {} services?", changed.len()))?;
     let (mut written, mut refused) = (0_usize, Vec::new());
     if is_allowed {
         for ((wanted, _), told) in changed.iter().zip(&mut told) {
@@ -236,19 +243,6 @@ fn is_about_the_entry(failure: &Failure) -> bool {
     failure
         .refusal()
         .is_some_and(|refusal| matches!(refusal.status, 400 | 409 | 412 | 413 | 422 | 428))
-}
-
-/// Asks the person at the terminal for consent.
-fn agreed(services: usize) -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() {
-        let what = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
-        return Err(Failure::Words(what.to_owned()));
-    }
-    crate::output::ask(&format!("Write {services} services? [y/N] "));
-    let mut line = String::new();
-    let read = io::stdin().lock().take(16).read_line(&mut line);
-    read.map_err(|error| Failure::Words(format!("standard input can't be read: {error}")))?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
 async fn export(operator: &Operator, folder: &Path, output: &Output) -> Result<Exit, Failure> {

@@ -1,6 +1,7 @@
 //! Credentials, from the environment or from a file that only its owner can read.
 
 use purser_client::{AgentKey, AgentKeyError, Purser, PurserUrlError};
+use reqwest::header::HeaderValue;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -52,6 +53,24 @@ pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
 /// Returns a client of the public catalog, without a key.
 pub(crate) fn catalog(url: &str) -> Result<Purser, CredentialError> {
     Ok(Purser::without_key(url)?)
+}
+
+/// Returns an environment variable that is not empty.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a program of its own, which reads its few settings where they are used"
+)]
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// Returns the value of a header that consists of a scheme and a credential; `None` if the credential is not one line
+/// of printable ASCII of at most `most` bytes.
+pub(crate) fn header_of(credential: &str, scheme: &str, most: usize) -> Option<HeaderValue> {
+    let credential = credential.trim();
+    let is_one = (1..=most).contains(&credential.len()) && credential.bytes().all(|byte| byte.is_ascii_graphic());
+    let text = Zeroizing::new(format!("{scheme}{credential}"));
+    HeaderValue::from_str(&text).ok().filter(|_| is_one)
 }
 
 /// Reads a credential from standard input.

@@ -9,7 +9,9 @@
 //! - `output.rs`, `payment.rs`, `exit.rs`: the output and the exit codes.
 //! - `catalog.rs`: the commands of operators, with `bazaar.rs` (a Bazaar's listing), `entry.rs` (catalog entries and
 //!   their differences), `operator.rs` (the internal API) and `signature.rs` (AWS Signature Version 4).
+//! - `api.rs`: calls of a JSON API with a credential.
 
+mod api;
 mod args;
 mod bazaar;
 mod catalog;

@@ -5,7 +5,7 @@
 
 use crate::exit::Failure;
 use serde_json::Value;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 
 /// The format and colour of the output.
 #[derive(Debug)]
@@ -75,10 +75,18 @@ impl Output {
     }
 }
 
-/// Prints a question to the person at the terminal.
-pub(crate) fn ask(question: &str) {
+/// Asks the person at the terminal a question, and returns whether the answer is yes.
+pub(crate) fn agreed(question: &str) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        let what = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
+        return Err(Failure::Words(what.to_owned()));
+    }
     let mut to = io::stderr();
-    let _ = write!(to, "{question}").and_then(|()| to.flush());
+    let _ = write!(to, "{question} [y/N] ").and_then(|()| to.flush());
+    let mut line = String::new();
+    let read = io::stdin().lock().take(16).read_line(&mut line);
+    read.map_err(|error| Failure::Words(format!("standard input can't be read: {error}")))?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
 /// Replaces control characters, and those that change the direction of text, with spaces.

@@ -1,0 +1,165 @@
+//! A JSON API of Purser, called with one credential, which is sent in a header.
+
+use crate::credentials::CredentialError;
+use crate::exit::Failure;
+use crate::signature::Signer;
+use purser_client::{ApiError, Purser, PurserUrlError, Refusal};
+use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH, RETRY_AFTER};
+use reqwest::{Client, Method};
+use serde_json::Value;
+use std::time::{Duration, SystemTime};
+use url::{Host, Url};
+
+/// The timeout of one call.
+const TIMEOUT: Duration = Duration::from_secs(35);
+/// The longest answer that is read, in bytes: the list of 2,000 services.
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
+/// The maximum number of attempts of a call that was throttled or temporarily unavailable.
+const ATTEMPTS: u32 = 6;
+/// The longest pause between attempts: one minute, the window of the rate limit.
+const MAX_PAUSE: Duration = Duration::from_secs(61);
+
+/// One call.
+#[derive(Clone, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    /// The segments of the path.
+    pub(crate) path: &'a [&'a str],
+    pub(crate) query: &'a [(&'a str, &'a str)],
+    /// The version of the edited object, for `If-Match`.
+    pub(crate) over: Option<u64>,
+    pub(crate) body: Option<&'a Value>,
+}
+
+impl<'a> Call<'a> {
+    /// A GET without parameters.
+    pub(crate) const fn get(path: &'a [&'a str]) -> Self {
+        Self {
+            method: Method::GET,
+            path,
+            query: &[],
+            over: None,
+            body: None,
+        }
+    }
+}
+
+/// A client of the API at one address.
+#[derive(Debug)]
+pub(crate) struct Api {
+    http: Client,
+    base: Url,
+    header: HeaderName,
+    credential: HeaderValue,
+    signer: Option<Signer>,
+}
+
+impl Api {
+    /// Creates a client that sends the credential in this header.
+    pub(crate) fn new(url: &str, header: HeaderName, mut credential: HeaderValue) -> Result<Self, Failure> {
+        // The same addresses are accepted as for an agent key.
+        Purser::without_key(url).map_err(CredentialError::Url)?;
+        let base = Url::parse(url).map_err(|_| CredentialError::Url(PurserUrlError::Url))?;
+        credential.set_sensitive(true);
+        // Redirects are not followed: they would send the credential to another address.
+        let http = Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(TIMEOUT)
+            .build()
+            .map_err(|error| CredentialError::Url(PurserUrlError::Client(error)))?;
+        Ok(Self {
+            http,
+            base,
+            header,
+            credential,
+            signer: None,
+        })
+    }
+
+    /// Signs the requests if the environment has AWS credentials, except to this machine.
+    pub(crate) fn signed(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let is_here = match self.base.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        };
+        if !is_here {
+            self.signer = Signer::of(variable, &self.base)?;
+        }
+        Ok(self)
+    }
+
+    /// Sends a request, and retries it if it was throttled or the API is temporarily unavailable.
+    pub(crate) async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
+        let mut attempts_left = ATTEMPTS;
+        loop {
+            attempts_left = attempts_left.saturating_sub(1);
+            match self.once(&call).await {
+                Err(Failure::Api(ApiError::Refused(refusal)))
+                    if matches!(refusal.status, 429 | 503) && attempts_left > 0 =>
+                {
+                    let pause = refusal.retry_after.unwrap_or(Duration::from_secs(1));
+                    if pause > MAX_PAUSE {
+                        return Err(ApiError::Refused(refusal).into());
+                    }
+                    tokio::time::sleep(pause).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn once(&self, call: &Call<'_>) -> Result<Value, Failure> {
+        let mut url = self.base.clone();
+        url.path_segments_mut()
+            .map_err(|()| CredentialError::Url(PurserUrlError::Url))?
+            .pop_if_empty()
+            .extend(call.path);
+        if !call.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(call.query);
+        }
+        let body = call.body.map(Value::to_string).unwrap_or_default();
+        let mut request = self.http.request(call.method.clone(), url.clone());
+        if let Some(signer) = &self.signer {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a program of its own, whose clock is the machine's"
+            )]
+            let now = SystemTime::now();
+            request = request.headers(signer.headers(call.method.as_str(), &url, body.as_bytes(), now)?);
+        }
+        request = request.header(self.header.clone(), self.credential.clone());
+        if let Some(version) = call.over {
+            request = request.header(IF_MATCH, format!("\"{version}\""));
+        }
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json").body(body);
+        }
+        let unreachable = |error: reqwest::Error| ApiError::Unreachable(error.without_url());
+        let mut response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let retry_after = response.headers().get(RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
+            if bytes.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
+                return Err(ApiError::Unreadable("it is longer than 64 MiB").into());
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            let refusal = Refusal::read(status.as_u16(), retry_after.map(Duration::from_secs), &bytes);
+            return Err(ApiError::from(refusal).into());
+        }
+        serde_json::from_slice(&bytes).map_err(|_| ApiError::Unreadable("it is no JSON").into())
+    }
+}
+
+/// Moves a list out of an answer.
+pub(crate) fn list_of(mut answer: Value, name: &str, what: &'static str) -> Result<Vec<Value>, Failure> {
+    match answer.get_mut(name) {
+        Some(Value::Array(list)) => Ok(std::mem::take(list)),
+        _ => Err(ApiError::Unreadable(what).into()),
+    }
+}
