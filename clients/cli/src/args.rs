@@ -24,7 +24,7 @@ pub(crate) struct Args {
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 failed; 2 wrong words; 3 blocked, nothing was paid; 4 a person has to approve it, nothing was paid; \
 5 a payment was sent and may have been taken, and the provider's answer is an error or was lost: do not pay again, see \
-`purser receipt ID`; 6 not verified; 7 the document or the trust file is unreadable.
+`purser receipt ID`; 6 not verified; 7 the document or the trust file is unreadable; 8 `policy apply --dry-run` found differences.
 The agent key is read from PURSER_KEY, else from what `purser login` has stored.";
 
 #[derive(Debug, Subcommand)]
@@ -89,6 +89,10 @@ pub(crate) enum Command {
     /// login --operator`. If the gateway requires AWS signatures, also needs AWS credentials in the environment.
     #[command(subcommand)]
     Catalog(Catalog),
+    /// Keep the policies and rules of your agents in a file, as a person. Needs the ID token of a sign-in in
+    /// `PURSER_SESSION_TOKEN`.
+    #[command(subcommand)]
+    Policy(Policy),
 }
 
 /// A document, and what is trusted.
@@ -175,6 +179,25 @@ impl Consent {
     pub(crate) fn is_given(&self, question: &str) -> Result<bool, Failure> {
         Ok(!self.dry_run && (self.yes || agreed(question)?))
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// Print the policies and rules of your agents, in the form that `apply` reads: YAML, or JSON with `--json`.
+    Export {
+        /// Export only these agents, by id or name.
+        #[arg(long = "agent", value_name = "AGENT")]
+        agents: Vec<String>,
+    },
+    /// Write the policies and rules of a file to your agents. Shows what differs first; agents, services, members and
+    /// rules that the file doesn't name stay unchanged.
+    Apply {
+        /// The file, in YAML or JSON.
+        #[arg(short = 'f', long = "file", value_name = "FILE")]
+        file: std::path::PathBuf,
+        #[command(flatten)]
+        consent: Consent,
+    },
 }
 
 #[derive(Debug, clap::Args)]

@@ -25,6 +25,10 @@ pub(crate) enum CredentialError {
     NoToken,
     #[error("an operator's token is one line of printable ASCII, 256 characters at most")]
     Token,
+    #[error("there is no session of a person: set PURSER_SESSION_TOKEN to the ID token of a sign-in")]
+    NoSession,
+    #[error("a session token is one line of printable ASCII, 8,192 characters at most")]
+    Session,
     #[error(transparent)]
     Key(#[from] AgentKeyError),
     #[error(transparent)]

@@ -24,6 +24,8 @@ pub(crate) enum Exit {
     NotVerified = 6,
     /// The document, or the trust file, of a verification is unreadable.
     Unreadable = 7,
+    /// The agents differ from the policies, and nothing was to be written.
+    Different = 8,
 }
 
 impl From<Exit> for ExitCode {
@@ -36,6 +38,7 @@ impl From<Exit> for ExitCode {
             Exit::AfterPayment => 5,
             Exit::NotVerified => 6,
             Exit::Unreadable => 7,
+            Exit::Different => 8,
         })
     }
 }
@@ -121,6 +124,13 @@ impl Failure {
             Self::Api(ApiError::Refused(refusal)) if refusal.slug == Slug::InvalidAgentKey => {
                 Some("Check PURSER_KEY, or store one with `purser login`.")
             }
+            Self::Api(ApiError::Refused(refusal)) => match refusal.slug.as_str() {
+                "invalid_session" | "recent_sign_in_required" => {
+                    Some("Sign in again, put the new ID token into PURSER_SESSION_TOKEN, and repeat the command.")
+                }
+                "version_conflict" => Some("It was changed after it was read: repeat the command."),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -194,5 +204,7 @@ const fn slug(error: &PayError) -> &'static str {
 
 /// Returns whether the policy blocks the call, as opposed to an error that the caller can fix.
 fn is_block(refusal: &Refusal) -> bool {
-    matches!(refusal.status, 402 | 403) && refusal.slug != Slug::KeyNotAllowed
+    let is_about_the_caller = refusal.slug == Slug::KeyNotAllowed
+        || matches!(refusal.slug.as_str(), "not_entitled" | "recent_sign_in_required");
+    matches!(refusal.status, 402 | 403) && !is_about_the_caller
 }

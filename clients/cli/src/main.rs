@@ -9,6 +9,8 @@
 //! - `output.rs`, `payment.rs`, `exit.rs`: the output and the exit codes.
 //! - `catalog.rs`: the commands of operators, with `bazaar.rs` (a Bazaar's listing), `entry.rs` (catalog entries and
 //!   their differences), `operator.rs` (the internal API) and `signature.rs` (AWS Signature Version 4).
+//! - `policy.rs`: the commands of people, with `policy_file.rs` (the file of policies), `policy_plan.rs` (what differs),
+//!   `rule.rs` (rules and their differences) and `person.rs` (the people's API).
 //! - `api.rs`: calls of a JSON API with a credential.
 
 mod api;
@@ -27,6 +29,11 @@ mod operator;
 mod output;
 mod pay;
 mod payment;
+mod person;
+mod policy;
+mod policy_file;
+mod policy_plan;
+mod rule;
 mod show;
 mod signature;
 mod verify;
@@ -58,6 +65,7 @@ async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Login(_) => login::login(url()?, output).await,
         Command::Logout(credential) => login::logout(&credential, output),
         Command::Catalog(command) => catalog::run(&operator::Operator::new(url()?)?, command, output).await,
+        Command::Policy(command) => policy::run(&person::Person::new(url()?)?, command, output).await,
         Command::Pay(pay) => pay::pay(&credentials::purser(url()?)?, pay, output).await,
         Command::Check(check) => pay::check(&credentials::purser(url()?)?, check, output).await,
         Command::Approval(approval) => show::approval(&credentials::purser(url()?)?, approval, output).await,

@@ -1,0 +1,92 @@
+//! A client of the people's API, with a session of a person.
+//!
+//! The session is read from the environment and never stored: it lasts hours, and an edit that widens needs a recent
+//! one.
+
+use crate::api::{Api, Call, list_of};
+use crate::credentials::{CredentialError, header_of, variable};
+use crate::exit::Failure;
+use purser_client::ApiError;
+use reqwest::Method;
+use reqwest::header::AUTHORIZATION;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+/// The longest session token, in bytes (`shared/api/src/auth/session.rs`).
+const MOST_TOKEN_BYTES: usize = 8 * 1024;
+
+/// The people's API.
+#[derive(Debug)]
+pub(crate) struct Person(Api);
+
+/// A conditional write.
+#[derive(Clone, Debug)]
+pub(crate) struct Write<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a [&'a str],
+    /// The version that was read; zero for none.
+    pub(crate) over: u64,
+    pub(crate) body: Option<&'a Value>,
+}
+
+impl Person {
+    /// Creates a client with the environment's session token.
+    pub(crate) fn new(url: &str) -> Result<Self, Failure> {
+        let token = Zeroizing::new(variable("PURSER_SESSION_TOKEN").ok_or(CredentialError::NoSession)?);
+        let header = header_of(&token, "Bearer ", MOST_TOKEN_BYTES).ok_or(CredentialError::Session)?;
+        Ok(Self(Api::new(url, AUTHORIZATION, header)?))
+    }
+
+    /// Returns all agents of the person, without archived ones.
+    pub(crate) async fn agents(&self) -> Result<Vec<Value>, Failure> {
+        let (mut agents, mut cursor) = (Vec::new(), None::<String>);
+        loop {
+            let mut query = vec![("limit", "100")];
+            query.extend(cursor.iter().map(|cursor| ("cursor", cursor.as_str())));
+            let call = Call {
+                query: &query,
+                ..Call::get(&["agents"])
+            };
+            let answer = self.0.call(call).await?;
+            let next = answer.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
+            agents.extend(list_of(answer, "agents", "its list of agents")?);
+            if next.is_none() {
+                return Ok(agents);
+            }
+            if next == cursor {
+                return Err(ApiError::Unreadable("a list that does not end").into());
+            }
+            cursor = next;
+        }
+    }
+
+    /// Returns the agent's records of services, disabled ones included.
+    pub(crate) async fn services(&self, agent: &str) -> Result<Vec<Value>, Failure> {
+        let answer = self.0.call(Call::get(&["agents", agent, "services"])).await?;
+        list_of(answer, "services", "its list of services")
+    }
+
+    /// Returns the agent's rules, and the agent's version.
+    pub(crate) async fn rules(&self, agent: &str) -> Result<(u64, Vec<Value>), Failure> {
+        let answer = self.0.call(Call::get(&["agents", agent, "rules"])).await?;
+        let version = version_of(&answer)?;
+        Ok((version, list_of(answer, "rules", "its list of rules")?))
+    }
+
+    /// Sends a write, and returns the version after it.
+    pub(crate) async fn write(&self, write: Write<'_>) -> Result<u64, Failure> {
+        let call = Call {
+            method: write.method,
+            over: Some(write.over),
+            body: write.body,
+            ..Call::get(write.path)
+        };
+        version_of(&self.0.call(call).await?)
+    }
+}
+
+/// Returns the version of an answer, to be sent with the next edit.
+fn version_of(answer: &Value) -> Result<u64, Failure> {
+    let version = answer.get("version").and_then(Value::as_u64);
+    version.ok_or_else(|| ApiError::Unreadable("an answer without a version").into())
+}

@@ -1,0 +1,328 @@
+//! The people's commands for policies that are kept in a file. `apply` shows its edits before it writes them.
+//!
+//! Each write is conditional on the version that was read. The first refusal stops the command; it can be repeated,
+//! because an edit that is already written is no difference. Agents, services, members and rules that the file doesn't
+//! name stay unchanged.
+
+use crate::args::{Consent, Policy as Command};
+use crate::catalog::text_of;
+use crate::entry::Change;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::person::{Person, Write as Request};
+use crate::policy_file::{Document, Key, Limits, Policy, Selector, parse};
+use crate::policy_plan::{Agent, Edit, Plan, State, Write, name_of, plan, policies_of, unknown_agents};
+use crate::rule::{RuleEdit, rule_of};
+use purser_client::ApiError;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// The maximum length of a file: an export of 1,000 agents that all differ has 3 MB.
+const MOST_MEBIBYTES: u32 = 16;
+
+pub(crate) async fn run(person: &Person, command: Command, output: &Output) -> Result<Exit, Failure> {
+    match command {
+        Command::Export { agents } => export(person, &agents, output).await,
+        Command::Apply { file, consent } => apply(person, &file, &consent, output).await,
+    }
+}
+
+async fn agents(person: &Person) -> Result<Vec<Agent>, Failure> {
+    let answers = person.agents().await?;
+    let agents: Option<Vec<Agent>> = answers.iter().map(Agent::of).collect();
+    agents.ok_or_else(|| ApiError::Unreadable("its list of agents").into())
+}
+
+/// Prints the present state as a file: a policy for each set of agents with equal records and rules.
+async fn export(person: &Person, only: &[String], output: &Output) -> Result<Exit, Failure> {
+    let mut agents = agents(person).await?;
+    let is_named = |agent: &Agent, name: &String| agent.id.eq_ignore_ascii_case(name) || agent.name == *name;
+    let unknown = only
+        .iter()
+        .filter(|name| !agents.iter().any(|agent| is_named(agent, name)));
+    let problems: Vec<String> = unknown.cloned().collect();
+    if !problems.is_empty() {
+        let what = "there are no such agents, and none is exported".to_owned();
+        return Err(Failure::Problems { what, problems });
+    }
+    agents.retain(|agent| only.is_empty() || only.iter().any(|name| is_named(agent, name)));
+    let mut policies: Vec<Policy> = Vec::new();
+    let mut same: BTreeMap<String, usize> = BTreeMap::new();
+    for agent in agents {
+        let services = person.services(&agent.id).await?;
+        let (_, rules) = person.rules(&agent.id).await?;
+        let policy = policy_of(agent, &services, &rules);
+        let state = json!([policy.services, policy.rules]).to_string();
+        let at = *same.entry(state).or_insert(policies.len());
+        match (policies.get_mut(at).map(|other| &mut other.agents), policy.agents) {
+            (Some(Selector::Ids(ids)), Selector::Ids(more)) => ids.extend(more),
+            (_, agents) => policies.push(Policy { agents, ..policy }),
+        }
+    }
+    let mut names = BTreeSet::new();
+    for policy in &mut policies {
+        if let Selector::Ids(ids) = &policy.agents {
+            // The name of the first agent; the id tells apart agents of one name.
+            let id = ids.first().cloned().unwrap_or_default();
+            if !names.insert(policy.name.clone()) {
+                policy.name = format!("{} ({id})", policy.name);
+            }
+        }
+    }
+    let document = Document::of(&policies);
+    let json = serde_json::to_value(&document).unwrap_or_default();
+    let text = serde_yaml_ng::to_string(&document).map_err(|error| Failure::Words(error.to_string()))?;
+    output.answer(&json, || text.lines().map(str::to_owned).collect());
+    Ok(Exit::Done)
+}
+
+/// Returns the policy that describes an agent's state.
+fn policy_of(agent: Agent, services: &[Value], rules: &[Value]) -> Policy {
+    let limits = |record: &Value| {
+        let stored = record.get("policy").and_then(Value::as_object);
+        let mut limits: Limits = stored.cloned().unwrap_or_default();
+        limits.insert("enabled".to_owned(), record.get("enabled").cloned().unwrap_or_default());
+        limits
+    };
+    let services = services.iter();
+    Policy {
+        name: agent.name,
+        agents: Selector::Ids([agent.id].into()),
+        services: services
+            .map(|record| (Key::Service(name_of(record).to_owned()), limits(record)))
+            .collect(),
+        rules: Some(rules.iter().map(rule_of).collect()),
+    }
+}
+
+/// An agent with edits.
+struct Differing {
+    agent: Agent,
+    /// The policies that it follows.
+    policies: Vec<String>,
+    edits: Vec<Edit>,
+    /// The agent's version, if its rules are edited.
+    version: u64,
+    /// The number of edits that are written.
+    written: usize,
+    /// The refusal of the edit after these.
+    error: Option<Value>,
+}
+
+async fn apply(person: &Person, file: &Path, consent: &Consent, output: &Output) -> Result<Exit, Failure> {
+    let wrong = |problems: Vec<String>| Failure::Problems {
+        what: format!("nothing is changed, for {} can't be applied", file.display()),
+        problems,
+    };
+    let policies = text_of(file, MOST_MEBIBYTES).map_err(|problem| wrong(vec![problem]))?;
+    let policies = parse(&policies).map_err(wrong)?;
+    let agents = agents(person).await?;
+    let mut problems: BTreeSet<String> = unknown_agents(&policies, &agents).into_iter().collect();
+    let (mut differing, mut matched, mut overrides) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
+    for agent in agents {
+        let followed = policies_of(&agent, &policies);
+        if followed.is_empty() {
+            continue;
+        }
+        let state = state_of(person, &agent, &followed).await?;
+        let plan: Plan = plan(&followed, &state);
+        matched.extend(plan.matched);
+        matched.extend(followed.iter().map(|policy| (policy.name.clone(), String::new())));
+        problems.extend(plan.problems);
+        for (pair, at) in plan.overrides {
+            let (all, agents): &mut (BTreeSet<String>, usize) = overrides.entry(pair).or_default();
+            all.extend(at);
+            *agents = agents.saturating_add(1);
+        }
+        if !plan.edits.is_empty() {
+            differing.push(Differing {
+                policies: followed.iter().map(|policy| policy.name.clone()).collect(),
+                agent,
+                edits: plan.edits,
+                version: state.rules.map_or(0, |(version, _)| version),
+                written: 0,
+                error: None,
+            });
+        }
+    }
+    if !problems.is_empty() {
+        return Err(wrong(problems.into_iter().collect()));
+    }
+    let notes = notes(&policies, &matched);
+    show(output, &differing, &overrides, &notes);
+    let differences = differing.iter().map(|one| one.edits.len()).sum();
+    let is_allowed = differences > 0 && consent.is_given(&format!("Write {differences} edits?"))?;
+    let mut refused = None;
+    if is_allowed {
+        for one in &mut differing {
+            if let Err(failure) = write(person, one).await {
+                one.error = Some(failure.as_json());
+                refused = Some(failure);
+                break;
+            }
+        }
+    }
+    let written: usize = differing.iter().map(|one| one.written).sum();
+    let overrides: Vec<Value> = overrides
+        .iter()
+        .map(|((by, of), (at, agents))| json!({"by": by, "of": of, "at": at, "agents": agents}))
+        .collect();
+    let answer = json!({
+        "agents": differing.iter().map(as_json).collect::<Vec<_>>(), "overrides": overrides, "notes": notes,
+        "differences": differences, "written": written,
+    });
+    output.answer(&answer, || {
+        vec![match (differences, is_allowed) {
+            (0, _) => "No difference.".to_owned(),
+            (_, false) => format!("{differences} edits are to be made; nothing is written."),
+            (_, true) => format!("{written} of {differences} edits are written."),
+        }]
+    });
+    match refused {
+        Some(failure) => Err(stopped(&failure, &differing, written, differences)),
+        None if consent.dry_run && differences > 0 => Ok(Exit::Different),
+        None => Ok(Exit::Done),
+    }
+}
+
+/// Reads what the policies are about.
+async fn state_of(person: &Person, agent: &Agent, policies: &[&Policy]) -> Result<State, Failure> {
+    let has_services = policies.iter().any(|policy| !policy.services.is_empty());
+    let has_rules = policies.iter().any(|policy| policy.rules.is_some());
+    let services = if has_services {
+        person.services(&agent.id).await?
+    } else {
+        vec![]
+    };
+    let rules = if has_rules {
+        Some(person.rules(&agent.id).await?)
+    } else {
+        None
+    };
+    Ok(State { services, rules })
+}
+
+/// Returns remarks about policies without agents, and keys that name no service of any agent: they may be typos.
+fn notes(policies: &[Policy], matched: &BTreeSet<(String, String)>) -> Vec<String> {
+    let mut notes = Vec::new();
+    for policy in policies {
+        let is_matched = |key: String| matched.contains(&(policy.name.clone(), key));
+        if !is_matched(String::new()) {
+            notes.push(format!("{}: no agent follows this policy", policy.name));
+            continue;
+        }
+        let keys = policy.services.keys().map(ToString::to_string);
+        let of_none = keys.filter(|key| !is_matched(key.clone()));
+        notes.extend(of_none.map(|key| format!("{}: {key} names no service of its agents", policy.name)));
+    }
+    notes
+}
+
+/// The services and `rules` on which one policy overrides another, and the number of agents.
+type Overrides = BTreeMap<(String, String), (BTreeSet<String>, usize)>;
+
+/// Shows the edits to people, before they are written.
+fn show(output: &Output, differing: &[Differing], overrides: &Overrides, notes: &[String]) {
+    for ((by, of), (at, agents)) in overrides {
+        let at = at.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        output.say(&format!("{by} overrides {of} for {agents} agents: {at}"));
+    }
+    for note in notes {
+        output.say(note);
+    }
+    for Differing {
+        agent, policies, edits, ..
+    } in differing
+    {
+        output.say(&format!("{} ({}) by {}", agent.name, agent.id, policies.join(", ")));
+        for edit in edits {
+            let widens = if edit.may_widen { "  (may widen)" } else { "" };
+            for change in &edit.changes {
+                output.say(&format!("  {change}{widens}"));
+            }
+        }
+    }
+}
+
+fn as_json(one: &Differing) -> Value {
+    let edits = one.edits.iter().enumerate().map(|(index, edit)| {
+        let is_refused = index == one.written;
+        let changes: Vec<Value> = edit.changes.iter().map(Change::as_json).collect();
+        let mut told = json!({
+            "at": edit.at, "by": edit.by, "may_widen": edit.may_widen, "changes": changes,
+            "written": index < one.written,
+        });
+        if let (Some(error), Value::Object(told)) = (one.error.as_ref().filter(|_| is_refused), &mut told) {
+            told.insert("error".to_owned(), error.clone());
+        }
+        told
+    });
+    json!({
+        "agent_id": one.agent.id, "name": one.agent.name, "policies": one.policies,
+        "edits": edits.collect::<Vec<_>>(),
+    })
+}
+
+/// Writes the edits of one agent in order, up to the first refusal.
+async fn write(person: &Person, one: &mut Differing) -> Result<(), Failure> {
+    let id = one.agent.id.as_str();
+    for edit in &one.edits {
+        let (method, path, over, body) = match &edit.write {
+            Write::Enable(body) => (Method::POST, vec!["services"], 0, Some(body)),
+            Write::Edit { service, over, body } => (Method::PATCH, vec!["services", service], *over, Some(body)),
+            Write::Rule(RuleEdit::Add { to }) => (Method::POST, vec!["rules"], one.version, Some(to)),
+            Write::Rule(RuleEdit::Replace { id, to, .. }) => (Method::PUT, vec!["rules", id], one.version, Some(to)),
+            Write::Rule(RuleEdit::Remove { id, .. }) => (Method::DELETE, vec!["rules", id], one.version, None),
+        };
+        let path = [vec!["agents", id], path].concat();
+        let request = Request {
+            method,
+            path: &path,
+            over,
+            body,
+        };
+        let version = person.write(request).await?;
+        if matches!(edit.write, Write::Rule(_)) {
+            one.version = version;
+        }
+        one.written = one.written.saturating_add(1);
+    }
+    Ok(())
+}
+
+/// The failure of a command that a refusal stopped: what is written, and what is not.
+fn stopped(failure: &Failure, differing: &[Differing], written: usize, differences: usize) -> Failure {
+    let mut problems = Vec::new();
+    let named = |one: &Differing| format!("{} ({})", one.agent.name, one.agent.id);
+    let places = |edits: &[Edit]| {
+        let places = edits.iter().map(|edit| edit.at.as_str());
+        places.collect::<Vec<_>>().join(", ")
+    };
+    for one in differing {
+        let done = one.edits.get(..one.written).unwrap_or_default();
+        let left = one.edits.get(one.written..).unwrap_or_default();
+        if !done.is_empty() {
+            problems.push(format!("written: {}: {}", named(one), places(done)));
+        }
+        if one.error.is_some() {
+            let at = left.first().map(|edit| edit.at.as_str()).unwrap_or_default();
+            let what = if matches!(failure, Failure::Api(ApiError::Refused(_))) {
+                "refused"
+            } else {
+                "not known whether it is written"
+            };
+            problems.push(format!("{what}: {}: {at}: {failure}", named(one)));
+            problems.extend(failure.lines());
+            let rest = left.get(1..).unwrap_or_default();
+            if !rest.is_empty() {
+                problems.push(format!("not written: {}: {}", named(one), places(rest)));
+            }
+        } else if !left.is_empty() {
+            problems.push(format!("not written: {}: {}", named(one), places(left)));
+        }
+    }
+    let what = format!("{written} of {differences} edits are written; the first refusal stopped the command");
+    Failure::Problems { what, problems }
+}

@@ -1,0 +1,298 @@
+//! The file of policies: named policies, each with the agents that follow it, limits for their services, and rules.
+//!
+//! Members that this version does not know are refused, except in limits and rules, which Purser validates: a typo must
+//! not become a limit that does not hold.
+
+use crate::rule::{kind_of, rule_of};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The version of the form.
+const VERSION: u64 = 1;
+
+/// A named policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Policy {
+    pub(crate) name: String,
+    pub(crate) agents: Selector,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) services: BTreeMap<Key, Limits>,
+    /// The rules that the agents have afterwards; `None` if they keep theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rules: Option<Vec<Value>>,
+}
+
+/// The members of a service's policy to set, and `enabled`.
+pub(crate) type Limits = Map<String, Value>;
+
+/// The agents that follow a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Selector {
+    /// All agents.
+    All,
+    Ids(BTreeSet<String>),
+    Names(BTreeSet<String>),
+    /// Agents with all of these labels.
+    Labels(BTreeMap<String, String>),
+}
+
+/// An object with one member. A derived implementation would write YAML's tags.
+impl Serialize for Selector {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(Some(1))?;
+        match self {
+            Self::All => map.serialize_entry("all", &true)?,
+            Self::Ids(ids) => map.serialize_entry("ids", ids)?,
+            Self::Names(names) => map.serialize_entry("names", names)?,
+            Self::Labels(labels) => map.serialize_entry("labels", labels)?,
+        }
+        map.end()
+    }
+}
+
+/// The services that limits are for. The order is the precedence: the first key that names a service wins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// The service of this slug or id.
+    Service(String),
+    /// Every enabled service of this category.
+    Category(String),
+    /// Every enabled service.
+    Every,
+}
+
+impl Key {
+    fn parse(text: &str) -> Self {
+        match (text, text.strip_prefix("category:")) {
+            ("*", _) => Self::Every,
+            (_, Some(category)) => Self::Category(category.to_owned()),
+            (slug, None) => Self::Service(slug.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(slug) => f.write_str(slug),
+            Self::Category(category) => write!(f, "category:{category}"),
+            Self::Every => f.write_str("*"),
+        }
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// The document, for writing it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document<'a> {
+    version: u64,
+    policies: &'a [Policy],
+}
+
+impl<'a> Document<'a> {
+    pub(crate) const fn of(policies: &'a [Policy]) -> Self {
+        Self {
+            version: VERSION,
+            policies,
+        }
+    }
+}
+
+/// Parses a file in YAML or JSON, or returns all its problems.
+pub(crate) fn parse(text: &str) -> Result<Vec<Policy>, Vec<String>> {
+    // JSON's escapes of characters beyond the Basic Multilingual Plane are no YAML, so JSON is tried first. Both
+    // refuse a member that occurs twice, which a reader might overlook.
+    let document: serde_yaml_ng::Value = serde_json::from_str(text)
+        .or_else(|_| serde_yaml_ng::from_str(text))
+        .map_err(|error| vec![format!("it is neither YAML nor JSON: {error}")])?;
+    let document = serde_json::to_value(document).map_err(|error| vec![format!("it has no JSON form: {error}")])?;
+    let mut read = Reader::default();
+    let policies = read.document(&document);
+    if read.problems.is_empty() {
+        Ok(policies)
+    } else {
+        Err(read.problems)
+    }
+}
+
+/// Reads the document, and collects its problems as `path: problem`.
+#[derive(Default)]
+struct Reader {
+    problems: Vec<String>,
+}
+
+impl Reader {
+    fn wrong(&mut self, at: &str, problem: &str) {
+        self.problems.push(format!("{at}: {problem}"));
+    }
+
+    /// The members of an object whose names are all known.
+    fn members<'a>(&mut self, at: &str, value: &'a Value, known: &[&str]) -> Option<&'a Map<String, Value>> {
+        let Some(members) = value.as_object() else {
+            self.wrong(at, "must be a mapping");
+            return None;
+        };
+        for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
+            self.wrong(&format!("{at}/{name}"), "is no member; there are ");
+            if let Some(problem) = self.problems.last_mut() {
+                problem.push_str(&known.join(", "));
+            }
+        }
+        Some(members)
+    }
+
+    fn text(&mut self, at: &str, value: &Value) -> String {
+        match value.as_str().filter(|text| !text.trim().is_empty()) {
+            Some(text) => text.to_owned(),
+            None => {
+                self.wrong(at, "must be a text: put it into quotation marks if it is one");
+                String::new()
+            }
+        }
+    }
+
+    fn document(&mut self, document: &Value) -> Vec<Policy> {
+        let Some(members) = self.members("", document, &["version", "policies"]) else {
+            return vec![];
+        };
+        if members.get("version") != Some(&json!(VERSION)) {
+            self.wrong("/version", "must be 1");
+        }
+        let Some(list) = members.get("policies").and_then(Value::as_array) else {
+            self.wrong("/policies", "must be a list");
+            return vec![];
+        };
+        let (mut policies, mut names) = (Vec::new(), BTreeSet::new());
+        for (index, policy) in list.iter().enumerate() {
+            let at = format!("/policies/{index}");
+            let Some(policy) = self.policy(&at, policy) else {
+                continue;
+            };
+            if !names.insert(policy.name.clone()) {
+                self.wrong(&format!("{at}/name"), "is the name of another policy, too");
+            }
+            policies.push(policy);
+        }
+        policies
+    }
+
+    fn policy(&mut self, at: &str, policy: &Value) -> Option<Policy> {
+        let members = self.members(at, policy, &["name", "agents", "services", "rules"])?;
+        let name = members.get("name").unwrap_or(&Value::Null);
+        let name = self.text(&format!("{at}/name"), name);
+        let agents = members.get("agents").unwrap_or(&Value::Null);
+        let agents = self.selector(&format!("{at}/agents"), agents);
+        let services = match members.get("services") {
+            None => BTreeMap::new(),
+            Some(services) => self.services(&format!("{at}/services"), services),
+        };
+        let rules = members
+            .get("rules")
+            .map(|rules| self.rules(&format!("{at}/rules"), rules));
+        Some(Policy {
+            name,
+            agents: agents?,
+            services,
+            rules,
+        })
+    }
+
+    fn selector(&mut self, at: &str, selector: &Value) -> Option<Selector> {
+        let members = self.members(at, selector, &["all", "ids", "names", "labels"])?;
+        let mut one = members.iter();
+        let (Some((name, value)), None) = (one.next(), one.next()) else {
+            self.wrong(at, "must have one member of all, ids, names, labels");
+            return None;
+        };
+        let at = format!("{at}/{name}");
+        match (name.as_str(), value) {
+            ("all", Value::Bool(true)) => Some(Selector::All),
+            ("ids", Value::Array(ids)) if !ids.is_empty() => {
+                let ids = ids.iter().map(|id| self.text(&at, id).to_ascii_lowercase());
+                Some(Selector::Ids(ids.collect()))
+            }
+            ("names", Value::Array(names)) if !names.is_empty() => {
+                Some(Selector::Names(names.iter().map(|name| self.text(&at, name)).collect()))
+            }
+            ("labels", Value::Object(labels)) if !labels.is_empty() => {
+                let mut pair =
+                    |(key, value): (&String, &Value)| (key.clone(), self.text(&format!("{at}/{key}"), value));
+                Some(Selector::Labels(labels.iter().map(&mut pair).collect()))
+            }
+            ("all", _) => {
+                self.wrong(&at, "must be true");
+                None
+            }
+            _ => {
+                self.wrong(&at, "must name at least one");
+                None
+            }
+        }
+    }
+
+    fn services(&mut self, at: &str, services: &Value) -> BTreeMap<Key, Limits> {
+        let Some(services) = services.as_object() else {
+            self.wrong(at, "must be a mapping");
+            return BTreeMap::new();
+        };
+        let mut read = BTreeMap::new();
+        for (name, limits) in services {
+            let at = format!("{at}/{name}");
+            let Some(limits) = limits.as_object() else {
+                self.wrong(&at, "must be a mapping");
+                continue;
+            };
+            let key = Key::parse(name);
+            for (name, value) in limits {
+                if let Some(problem) = problem_of(&key, name, value) {
+                    self.wrong(&format!("{at}/{name}"), problem);
+                }
+            }
+            read.insert(key, limits.clone());
+        }
+        read
+    }
+
+    fn rules(&mut self, at: &str, rules: &Value) -> Vec<Value> {
+        let Some(rules) = rules.as_array() else {
+            self.wrong(at, "must be a list");
+            return vec![];
+        };
+        for (index, rule) in rules.iter().enumerate() {
+            let at = format!("{at}/{index}");
+            if kind_of(rule).is_empty() {
+                self.wrong(&at, "must be a mapping with a kind");
+            }
+            for (name, value) in rule.as_object().into_iter().flatten() {
+                if (name.ends_with("_units") || name.ends_with("_seconds")) && !(value.is_u64() || value.is_null()) {
+                    self.wrong(&format!("{at}/{name}"), WHOLE);
+                }
+            }
+        }
+        rules.iter().map(rule_of).collect()
+    }
+}
+
+const WHOLE: &str = "must be a whole number without a sign, separators or a fraction";
+
+/// Returns the problem of a member of a service's limits that Purser would not report, or would read otherwise.
+fn problem_of(key: &Key, name: &str, value: &Value) -> Option<&'static str> {
+    match (name, value) {
+        ("enabled", Value::Bool(true)) if !matches!(key, Key::Service(_)) => {
+            Some("can be true only for one service: the other keys are for enabled services")
+        }
+        ("enabled", Value::Bool(_)) => None,
+        ("enabled", _) => Some("must be true or false"),
+        (_, Value::Null) if name != "enabled_operations" => Some("must have a value: leave it out to leave it alone"),
+        (_, value) if name.ends_with("_units") && !value.is_u64() => Some(WHOLE),
+        _ => None,
+    }
+}

@@ -1,0 +1,129 @@
+//! Rules as JSON values, so that kinds which this version does not know are exported and applied as well.
+//!
+//! Two rules are equal if they have the same members. A null member counts as absent, the order of texts in a list does
+//! not matter, and neither does the case of a wallet's address. What the API reports beside the rule (its id, its
+//! version, its use) is no part of it.
+
+use serde_json::{Map, Value};
+use std::cmp::Reverse;
+
+/// A rule of an agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) rule: Value,
+}
+
+/// One edit that makes an agent's rules the wanted ones.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum RuleEdit {
+    Add { to: Value },
+    Replace { id: String, from: Value, to: Value },
+    Remove { id: String, from: Value },
+}
+
+impl RuleEdit {
+    /// Returns the kind of the rule.
+    pub(crate) fn kind(&self) -> &str {
+        let (Self::Add { to: rule } | Self::Replace { to: rule, .. } | Self::Remove { from: rule, .. }) = self;
+        kind_of(rule)
+    }
+
+    /// Returns whether the edit may allow what was refused before. Only Purser decides on that
+    /// (`shared/domain/src/policy/widening.rs`): this is a remark for the reader, which may be wrong in one direction.
+    pub(crate) fn may_widen(&self) -> bool {
+        match self {
+            Self::Add { .. } => false,
+            Self::Remove { .. } => true,
+            Self::Replace { from, to, .. } => {
+                let units = |rule: &Value, name: &str| rule.get(name).and_then(Value::as_u64);
+                let is_budget = kind_of(from) == "budget_limit";
+                let is_lower = units(to, "limit_units") <= units(from, "limit_units");
+                let is_longer = units(to, "window_seconds") >= units(from, "window_seconds");
+                !(is_budget && is_lower && is_longer)
+            }
+        }
+    }
+}
+
+/// Returns the rule in an answer, without what the API reports beside it and without null members.
+pub(crate) fn rule_of(answer: &Value) -> Value {
+    let is_report = |name: &str| {
+        matches!(name, "rule_id" | "rule_version") || name.starts_with("used") || name.starts_with("remaining")
+    };
+    let members = answer.as_object().into_iter().flatten();
+    members
+        .filter(|(name, value)| !is_report(name) && !value.is_null())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+/// Returns the kind of a rule.
+pub(crate) fn kind_of(rule: &Value) -> &str {
+    rule.get("kind").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the edits between the stored rules and the wanted ones. A wanted rule replaces the most similar rule of its
+/// kind that nobody wants, because a removed rule would always widen.
+pub(crate) fn edits(stored: &[Stored<'_>], wanted: &[Value]) -> Vec<RuleEdit> {
+    let mut stored: Vec<(&Stored<'_>, Value)> = stored.iter().map(|one| (one, normal(&one.rule))).collect();
+    let mut missing = Vec::new();
+    for rule in wanted {
+        let is = normal(rule);
+        match stored.iter().position(|(_, other)| *other == is) {
+            Some(at) => drop(stored.remove(at)),
+            None => missing.push((rule, is)),
+        }
+    }
+    let mut edits = Vec::new();
+    for (rule, is) in missing {
+        let alike = stored.iter().enumerate();
+        let alike = alike.filter(|(_, (_, other))| kind_of(other) == kind_of(&is));
+        let nearest = alike.max_by_key(|(at, (_, other))| (shared(other, &is), Reverse(*at)));
+        edits.push(match nearest.map(|(at, _)| at) {
+            Some(at) => {
+                let (Stored { id, rule: from }, _) = stored.remove(at);
+                RuleEdit::Replace {
+                    id: (*id).to_owned(),
+                    from: from.clone(),
+                    to: rule.clone(),
+                }
+            }
+            None => RuleEdit::Add { to: rule.clone() },
+        });
+    }
+    edits.extend(stored.into_iter().map(|(one, _)| RuleEdit::Remove {
+        id: one.id.to_owned(),
+        from: one.rule.clone(),
+    }));
+    edits
+}
+
+/// Returns the number of members that two rules share.
+fn shared(one: &Value, other: &Value) -> usize {
+    let members = one.as_object().into_iter().flatten();
+    members.filter(|(name, value)| other.get(name) == Some(value)).count()
+}
+
+/// Returns the form in which equal rules are the same value.
+fn normal(rule: &Value) -> Value {
+    let mut rule = rule_of(rule);
+    // An empty list of vendors is stored as if it was absent.
+    let is_allowlist = kind_of(&rule) == "vendor_allowlist";
+    if let Value::Object(members) = &mut rule {
+        members.retain(|_, value| !(is_allowlist && value.as_array().is_some_and(Vec::is_empty)));
+        for list in members.values_mut().filter_map(Value::as_array_mut) {
+            for text in list.iter_mut() {
+                match text {
+                    Value::String(address) if address.starts_with("0x") => address.make_ascii_lowercase(),
+                    _ => {}
+                }
+            }
+            if list.iter().all(Value::is_string) {
+                list.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+            }
+        }
+    }
+    rule
+}
