@@ -296,3 +296,137 @@ fn problem_of(key: &Key, name: &str, value: &Value) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+version: 1
+policies:
+  - name: research
+    agents: {labels: {team: research, stage: "1"}}
+    services:
+      "*": {max_per_day_units: 3}
+      category:ai: {max_per_day_units: 2, enabled: false}
+      lab-search: {max_per_day_units: 1, enabled_operations: null, enabled: true}
+    rules:
+      - {kind: budget_limit, limit_units: 5, window_seconds: 3600, used_units: 1}
+  - {name: all, agents: {all: true}}
+"#;
+
+    #[test]
+    fn a_file_is_yaml_or_json() {
+        let policies = parse(GOOD).unwrap();
+        let research = &policies[0];
+        let labels = [("stage", "1"), ("team", "research")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(research.agents, Selector::Labels(labels.into()));
+        let keys: Vec<String> = research.services.keys().map(ToString::to_string).collect();
+        assert_eq!(keys, ["lab-search", "category:ai", "*"]);
+        let rule = json!({"kind": "budget_limit", "limit_units": 5, "window_seconds": 3_600});
+        assert_eq!(research.rules, Some(vec![rule]));
+        assert_eq!((&policies[1].agents, &policies[1].rules), (&Selector::All, &None));
+
+        // What is written can be read.
+        let document = Document::of(&policies);
+        for text in [
+            serde_yaml_ng::to_string(&document).unwrap(),
+            serde_json::to_string(&document).unwrap(),
+        ] {
+            assert_eq!(parse(&text).unwrap(), policies, "{text}");
+        }
+        // JSON's escape of a character that takes two.
+        let escaped = r#"{"version": 1, "policies": [{"name": "\ud83d\ude00", "agents": {"all": true}}]}"#;
+        assert_eq!(parse(escaped).unwrap()[0].name, "\u{1f600}");
+    }
+
+    #[test]
+    fn all_problems_of_a_file_are_reported() {
+        let policy = |text: &str| format!("version: 1\npolicies:\n- {{name: a, agents: {{all: true}}, {text}}}");
+        let agents = |text: &str| format!("version: 1\npolicies:\n- {{name: a, agents: {text}}}");
+        let rows = [
+            ("[", "neither YAML nor JSON"),
+            ("version: 1\nversion: 1\npolicies: []", "duplicate"),
+            (r#"{"version": 1, "policies": [], "policies": []}"#, "duplicate"),
+            ("[]", ": must be a mapping"),
+            ("version: 2\npolicies: []", "/version: must be 1"),
+            ("version: 1", "/policies: must be a list"),
+            (
+                "version: 1\npolicies: [{agents: {all: true}}]",
+                "/policies/0/name: must be a text",
+            ),
+            (
+                "version: 1\npolicies: [{name: a}]",
+                "/policies/0/agents: must be a mapping",
+            ),
+            (&agents("{}"), "/policies/0/agents: must have one member"),
+            (
+                &agents("{all: true, ids: [a]}"),
+                "/policies/0/agents: must have one member",
+            ),
+            (&agents("{all: false}"), "/policies/0/agents/all: must be true"),
+            (
+                &agents("{labels: {}}"),
+                "/policies/0/agents/labels: must name at least one",
+            ),
+            (
+                &agents("{labels: {team: 7}}"),
+                "/policies/0/agents/labels/team: must be a text",
+            ),
+            (
+                &agents("{label: {team: a}}"),
+                "/policies/0/agents/label: is no member; there are all, ids",
+            ),
+            (&policy("service: {}"), "/policies/0/service: is no member"),
+            (&policy("services: []"), "/policies/0/services: must be a mapping"),
+            (&policy("services: {a: 5}"), "/policies/0/services/a: must be a mapping"),
+            (
+                &policy("services: {a: {max_per_day_units: 1_000}}"),
+                "/a/max_per_day_units: must be a whole number",
+            ),
+            (
+                &policy("services: {a: {max_per_day_units: 1e3}}"),
+                "/a/max_per_day_units: must be a whole number",
+            ),
+            (
+                &policy("services: {a: {max_per_day_units: -1}}"),
+                "/a/max_per_day_units: must be a whole number",
+            ),
+            (
+                &policy("services: {a: {max_per_day_units: null}}"),
+                "/a/max_per_day_units: must have a value",
+            ),
+            (
+                &policy("services: {a: {enabled: 1}}"),
+                "/a/enabled: must be true or false",
+            ),
+            (
+                &policy("services: {'*': {enabled: true}}"),
+                "/*/enabled: can be true only for one service",
+            ),
+            (&policy("rules: {}"), "/policies/0/rules: must be a list"),
+            (
+                &policy("rules: [{categories: [ai]}]"),
+                "/policies/0/rules/0: must be a mapping with a kind",
+            ),
+            (
+                &policy("rules: [{kind: x, limit_units: 1.5}]"),
+                "/rules/0/limit_units: must be a whole number",
+            ),
+        ];
+        for (text, problem) in rows {
+            let told = parse(text).unwrap_err();
+            assert!(
+                told.iter().any(|one| one.contains(problem)),
+                "{text}: {problem}: {told:?}"
+            );
+        }
+        let twice = "version: 1\npolicies: [{name: a, agents: {all: true}}, {name: a, agents: {all: true}}, {x: 1}]";
+        let told = parse(twice).unwrap_err();
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(
+            told[0].starts_with("/policies/1/name: is the name of another"),
+            "{told:?}"
+        );
+    }
+}

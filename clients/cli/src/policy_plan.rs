@@ -341,3 +341,226 @@ fn stored_domain(text: &str) -> String {
     }
     text.split('.').map(ascii).collect::<Vec<_>>().join(".")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy_file::parse;
+
+    const UNLIMITED: u64 = 9_007_199_254_740_991;
+
+    fn record(slug: &str, category: &str, enabled: bool) -> Value {
+        json!({
+            "service_id": format!("id-of-{slug}"), "slug": slug, "category": category, "enabled": enabled, "version": 3,
+            "policy": {
+                "max_per_call_units": UNLIMITED, "max_per_day_units": 50, "require_approval_above_units": 5,
+                "enabled_operations": null, "allowed_domains": ["*"],
+            },
+        })
+    }
+
+    fn state(rules: &[Value]) -> State {
+        let mut gone = record("x", "x", true);
+        gone["slug"] = Value::Null;
+        gone["category"] = Value::Null;
+        State {
+            services: vec![
+                record("a", "ai", true),
+                record("b", "ai", true),
+                record("c", "data", true),
+                record("off", "ai", false),
+                gone,
+            ],
+            rules: Some((7, rules.to_vec())),
+        }
+    }
+
+    fn agent(id: &str, name: &str, labels: &Value) -> Agent {
+        Agent::of(&json!({"agent_id": id, "name": name, "labels": labels})).unwrap()
+    }
+
+    fn policies(services: &[&str]) -> Vec<Policy> {
+        let names = ["first", "second", "third"].iter().zip(services);
+        let all = names.map(|(name, body)| format!("- {{name: {name}, agents: {{all: true}}, {body}}}\n"));
+        parse(&format!("version: 1\npolicies:\n{}", all.collect::<String>())).unwrap()
+    }
+
+    fn planned(services: &[&str], state: &State) -> Plan {
+        let policies = policies(services);
+        plan(&policies.iter().collect::<Vec<_>>(), state)
+    }
+
+    /// The changes as text, each with its policy.
+    fn told(plan: &Plan) -> Vec<String> {
+        let edits = plan.edits.iter();
+        edits
+            .flat_map(|edit| {
+                let widens = if edit.may_widen { " widens" } else { "" };
+                edit.changes
+                    .iter()
+                    .map(move |change| format!("{} by {}{widens}", change, edit.by))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn agents_follow_policies_by_id_name_or_all_of_its_labels() {
+        let agent = agent("id-1", "buyer", &json!({"team": "research", "stage": "1"}));
+        let rows = [
+            ("{all: true}", true),
+            ("{ids: [ID-1]}", true),
+            ("{ids: [id-2]}", false),
+            ("{names: [other, buyer]}", true),
+            ("{names: [buy]}", false),
+            ("{labels: {team: research}}", true),
+            ("{labels: {team: research, stage: '1'}}", true),
+            ("{labels: {team: research, stage: '2'}}", false),
+            ("{labels: {owner: research}}", false),
+        ];
+        for (selector, follows) in rows {
+            let policies = parse(&format!("version: 1\npolicies: [{{name: a, agents: {selector}}}]")).unwrap();
+            assert_eq!(policies_of(&agent, &policies).len(), usize::from(follows), "{selector}");
+        }
+        let policies = parse(
+            "version: 1\npolicies: [{name: a, agents: {ids: [id-1, id-2]}}, {name: b, agents: {names: [buyer, x]}}]",
+        );
+        let unknown = unknown_agents(&policies.unwrap(), &[agent]);
+        assert_eq!(unknown, ["a: there is no agent id-2", "b: there is no agent x"]);
+    }
+
+    /// A service that is disabled, or that the agent never had, is meant only by its own name.
+    #[test]
+    fn the_most_specific_key_decides_on_a_service() {
+        let services = "services: {
+            a: {max_per_day_units: 1}, category:ai: {max_per_day_units: 2, max_per_call_units: 2},
+            '*': {max_per_day_units: 3}, never: {max_per_day_units: 4}}";
+        let plan = planned(&[services], &state(&[]));
+        let expected = [
+            "a max_per_day_units: 50 -> 1 by first".to_owned(),
+            format!("b max_per_call_units: {UNLIMITED} -> 2 by first"),
+            "b max_per_day_units: 50 -> 2 by first".to_owned(),
+            "c max_per_day_units: 50 -> 3 by first".to_owned(),
+            "id-of-x max_per_day_units: 50 -> 3 by first".to_owned(),
+        ];
+        assert_eq!(told(&plan), expected);
+        let keys: Vec<&str> = plan.matched.iter().map(|(_, key)| key.as_str()).collect();
+        assert_eq!(keys, ["*", "a", "category:ai"]);
+        let body = json!({"max_per_call_units": 2, "max_per_day_units": 2});
+        let expected = Write::Edit {
+            service: "id-of-b".to_owned(),
+            over: 3,
+            body,
+        };
+        assert_eq!(plan.edits[1].write, expected);
+        let by_id = planned(
+            &["services: {off: {max_per_day_units: 1}, id-of-x: {max_per_day_units: 2}}"],
+            &state(&[]),
+        );
+        assert_eq!(
+            told(&by_id),
+            [
+                "id-of-x max_per_day_units: 50 -> 2 by first",
+                "off max_per_day_units: 50 -> 1 by first"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_last_policy_overrides_a_service_and_the_rules() {
+        let rule = |units: u64| format!("rules: [{{kind: budget_limit, limit_units: {units}, window_seconds: 3600}}]");
+        let plan = planned(
+            &[
+                &format!(
+                    "services: {{a: {{max_per_call_units: 1}}, c: {{max_per_day_units: 1}}}}, {}",
+                    rule(1)
+                ),
+                &format!("services: {{category:ai: {{max_per_day_units: 2}}}}, {}", rule(2)),
+                "services: {b: {}}",
+            ],
+            &state(&[]),
+        );
+        let expected = [
+            "a max_per_day_units: 50 -> 2 by second",
+            "c max_per_day_units: 50 -> 1 by first",
+            "rule budget_limit: null -> {\"kind\":\"budget_limit\",\"limit_units\":2,\"window_seconds\":3600} by second",
+        ];
+        assert_eq!(told(&plan), expected);
+        let of = |one: &str, other: &str| plan.overrides[&(one.to_owned(), other.to_owned())].clone();
+        assert_eq!(of("second", "first"), ["a", "rules"].map(str::to_owned).into());
+        assert_eq!(of("third", "second"), ["b"].map(str::to_owned).into());
+        assert_eq!(plan.overrides.len(), 2);
+    }
+
+    #[test]
+    fn equal_values_are_no_difference_however_they_are_spelled() {
+        let mut state = state(&[]);
+        state.services[0]["policy"]["allowed_domains"] = json!(["a.example", "xn--bcher-kva.example", "*.b.example"]);
+        state.services[0]["policy"]["enabled_operations"] = json!(["x.y", "x.z"]);
+        let same = "services: {a: {allowed_domains: ['*.B.example', A.example., bücher.example],
+            enabled_operations: [x.z, x.y], max_per_day_units: 50, enabled: true}}";
+        assert_eq!(told(&planned(&[same], &state)), [""; 0]);
+    }
+
+    #[test]
+    fn services_are_enabled_only_by_name() {
+        let services = "services: {off: {enabled: true}, never: {enabled: true, max_per_day_units: 4}}";
+        let plan = planned(&[services], &state(&[]));
+        let expected = [
+            "off enabled: false -> true by first widens",
+            "never enabled: null -> true by first widens",
+            "never max_per_day_units: null -> 4 by first widens",
+        ];
+        assert_eq!(told(&plan), expected);
+        let body = json!({"service_id": "never", "max_per_day_units": 4});
+        assert_eq!(plan.edits[1].write, Write::Enable(body));
+        let others_off = planned(&["services: {a: {}, '*': {enabled: false}}"], &state(&[]));
+        let expected = ["b", "c", "id-of-x"].map(|name| format!("{name} enabled: true -> false by first"));
+        assert_eq!(told(&others_off), expected);
+    }
+
+    #[test]
+    fn edits_that_may_widen_are_marked() {
+        let mut state = state(&[json!({"kind": "approval_required", "rule_id": "r", "rule_version": 1})]);
+        state.services[0]["policy"]["allowed_domains"] = json!(["a.example", "b.example"]);
+        state.services[0]["policy"]["enabled_operations"] = json!(["x.y", "x.z"]);
+        let rows = [
+            ("services: {a: {max_per_day_units: 49}}", false),
+            ("services: {a: {max_per_day_units: 51}}", true),
+            ("services: {a: {require_approval_above_units: 0}}", false),
+            (
+                "services: {a: {require_approval_above_units: 6, max_per_day_units: 1}}",
+                true,
+            ),
+            ("services: {a: {allowed_domains: [a.example]}}", false),
+            ("services: {a: {allowed_domains: [c.example]}}", true),
+            ("services: {a: {enabled_operations: [x.y]}}", false),
+            ("services: {a: {enabled_operations: null}}", true),
+            (
+                "services: {b: {enabled_operations: [x.y], allowed_domains: [a.example]}}",
+                false,
+            ),
+            (
+                "rules: [{kind: approval_required}, {kind: category_block, categories: [ai]}]",
+                false,
+            ),
+            ("rules: []", true),
+        ];
+        for (body, widens) in rows {
+            let plan = planned(&[body], &state);
+            assert_eq!(plan.edits.len(), 1, "{body}");
+            assert_eq!(plan.edits[0].may_widen, widens, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_misspelled_limit_is_a_problem() {
+        let plan = planned(&["services: {'*': {max_per_dya_units: 1}}"], &state(&[]));
+        assert!(plan.edits.is_empty());
+        let problems: Vec<&String> = plan.problems.iter().collect();
+        assert!(
+            matches!(&problems[..], [one] if one.starts_with("first: max_per_dya_units is no member")
+                && one.contains("max_per_day_units")),
+            "{problems:?}"
+        );
+    }
+}

@@ -127,3 +127,106 @@ fn normal(rule: &Value) -> Value {
     }
     rule
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn stored(rules: &[Value]) -> Vec<Stored<'static>> {
+        let ids = ["a", "b", "c", "d"];
+        let rules = ids.into_iter().zip(rules);
+        rules
+            .map(|(id, rule)| Stored {
+                id,
+                rule: rule_of(rule),
+            })
+            .collect()
+    }
+
+    fn budget(units: u64, seconds: u64) -> Value {
+        json!({"kind": "budget_limit", "limit_units": units, "window_seconds": seconds})
+    }
+
+    /// The answer of the API has more members, nulls, and another spelling.
+    #[test]
+    fn equal_rules_are_no_difference() {
+        let unknown = json!({"kind": "moon_phase", "phase": {"from": 1}, "days": ["mon", "tue"]});
+        let answers = [
+            json!({"kind": "budget_limit", "limit_units": 7, "window_seconds": 3_600, "rule_id": "a", "rule_version": 2,
+                   "used_units": 1, "remaining_units": 6}),
+            json!({"kind": "vendor_allowlist", "services": ["b", "a"], "wallets": ["0xAb"]}),
+            json!({"kind": "approval_required", "services": null, "categories": ["ai"], "above_units": null}),
+            json!({"kind": "moon_phase", "phase": {"from": 1}, "days": ["tue", "mon"], "used": 3, "remaining": 4}),
+        ];
+        let wanted = [
+            unknown,
+            json!({"kind": "approval_required", "categories": ["ai"]}),
+            json!({"kind": "vendor_allowlist", "services": ["a", "b"], "wallets": ["0xaB"]}),
+            budget(7, 3_600),
+        ];
+        assert_eq!(edits(&stored(&answers), &wanted), []);
+        let empty = json!({"kind": "vendor_allowlist", "services": ["a"], "wallets": []});
+        let bare = json!({"kind": "vendor_allowlist", "services": ["a"]});
+        assert_eq!(edits(&stored(&[empty]), &[bare]), []);
+    }
+
+    #[test]
+    fn a_rule_replaces_the_most_similar_one_of_its_kind() {
+        let block = json!({"kind": "category_block", "categories": ["ai"]});
+        let asks = json!({"kind": "approval_required"});
+        let before = stored(&[budget(9, 86_400), budget(5, 3_600), block.clone()]);
+        let told = edits(&before, &[budget(4, 3_600), asks.clone(), budget(9, 86_400)]);
+        let expected = [
+            RuleEdit::Replace {
+                id: "b".to_owned(),
+                from: budget(5, 3_600),
+                to: budget(4, 3_600),
+            },
+            RuleEdit::Add { to: asks },
+            RuleEdit::Remove {
+                id: "c".to_owned(),
+                from: block,
+            },
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(
+            told.iter().map(RuleEdit::may_widen).collect::<Vec<_>>(),
+            [false, false, true]
+        );
+        // Each stored rule stands for one wanted rule.
+        assert_eq!(
+            edits(&stored(&[budget(1, 3_600)]), &[budget(1, 3_600), budget(1, 3_600)]).len(),
+            1
+        );
+        let nearest = edits(&stored(&[budget(9, 86_400), budget(5, 3_600)]), &[budget(4, 3_600)]);
+        assert!(matches!(&nearest[..], [RuleEdit::Replace { id, .. }, RuleEdit::Remove { .. }] if id == "b"));
+    }
+
+    #[test]
+    fn only_a_stricter_budget_does_not_widen_by_replacement() {
+        let rows = [
+            (budget(5, 3_600), budget(5, 7_200), false),
+            (budget(5, 3_600), budget(6, 3_600), true),
+            (budget(5, 3_600), budget(4, 3_599), true),
+            (
+                json!({"kind": "moon_phase"}),
+                json!({"kind": "moon_phase", "x": 1}),
+                true,
+            ),
+        ];
+        for (from, to, widens) in rows {
+            let id = String::new();
+            assert_eq!(
+                RuleEdit::Replace {
+                    id,
+                    from,
+                    to: to.clone()
+                }
+                .may_widen(),
+                widens,
+                "{to}"
+            );
+        }
+    }
+}

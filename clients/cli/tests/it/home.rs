@@ -9,6 +9,8 @@ use tokio::process::Command;
 
 /// The variable of an operator's token.
 pub(crate) const TOKEN: &str = "PURSER_OPERATOR_TOKEN";
+/// The variable of a person's session.
+pub(crate) const SESSION: &str = "PURSER_SESSION_TOKEN";
 
 /// A home directory, removed on drop.
 pub(crate) struct Home {
@@ -142,7 +144,10 @@ impl Home {
             assert!(!both.contains(secret), "the key is told");
         }
         for (name, token) in &self.more {
-            assert!(*name != TOKEN || !both.contains(token), "the token is told");
+            assert!(
+                ![TOKEN, SESSION].contains(name) || !both.contains(token),
+                "the token is told"
+            );
         }
         // The placeholder of a key's form is allowed.
         let both = both.replace("gak_sec_<secret>", "");

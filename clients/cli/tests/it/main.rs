@@ -13,4 +13,5 @@ mod agent;
 mod home;
 mod import;
 mod operator;
+mod policy;
 mod verify;
