@@ -55,9 +55,7 @@ impl World {
                 };
                 Some((rule.id, window(scope, length, rule.version, at)))
             }
-            RuleKind::CategoryBlock { .. } | RuleKind::VendorAllowlist { .. } | RuleKind::ApprovalRequired { .. } => {
-                None
-            }
+            _ => None,
         });
         Self {
             catalog: Catalog::new((0..count).map(service_of).collect()),

@@ -10,11 +10,12 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use purser_api::{
-    Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, seconds, versioned,
+    Failure, IfMatch, Listed, Member as _, Place, Problems, SessionToken, VersionTag, json_body, seconds, versioned,
 };
 use purser_domain::{
-    Address, Agent, Amount, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN, Catalog, Category, Duration, Error, Problem, RuleId,
-    RuleKind, ServiceSlug, Vendor,
+    Address, Agent, Amount, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN, COUNT_MAX, COUNT_WINDOW_MIN, Catalog, Category,
+    Duration, Error, INTERVAL_MIN, LimitAction, MEDIAN_MIN, PERCENT_MAX, Problem, RuleId, RuleKind, Schedule,
+    ServiceSlug, TimeOfDay, UsualPrice, Vendor, Weekday, ZoneName,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -81,6 +82,76 @@ pub(crate) enum RuleSays {
         #[schema(required)]
         above_units: Option<u64>,
     },
+    /// The most payments that may be made within every window of this length.
+    CountLimit {
+        /// Payments to these services; null for all services.
+        #[schema(required)]
+        services: Option<Vec<String>>,
+        /// The maximum number of payments.
+        count: u32,
+        /// The length of the window, in seconds.
+        window_seconds: u64,
+        /// The number of payments that count at this time.
+        used: u64,
+        /// The number of further payments.
+        remaining: u64,
+    },
+    /// The shortest time between two payments.
+    MinimumInterval {
+        /// Payments to these services; null for all services.
+        #[schema(required)]
+        services: Option<Vec<String>>,
+        /// The interval, in seconds.
+        interval_seconds: u64,
+    },
+    /// The same call is not paid again within a time.
+    DuplicateGuard {
+        /// Payments to these services; null for all services.
+        #[schema(required)]
+        services: Option<Vec<String>>,
+        /// The time from the last authorization of the call, in seconds.
+        within_seconds: u64,
+        /// `block` or `ask`.
+        #[schema(value_type = String, example = "block")]
+        action: &'static str,
+    },
+    /// A person must approve the first payment to each payee at a service.
+    NewPayee {
+        /// Payments to these services; null for all services.
+        #[schema(required)]
+        services: Option<Vec<String>>,
+    },
+    /// A price further above the usual one is refused, or a person must approve it.
+    PriceAboveUsual {
+        /// Payments to these services; null for all services.
+        #[schema(required)]
+        services: Option<Vec<String>>,
+        /// The percentage by which a price may exceed the usual one.
+        percent: u32,
+        /// The usual price: `catalog` or `median`.
+        #[schema(value_type = String, example = "catalog")]
+        over: &'static str,
+        /// The number of an operation's last paid prices whose median is the usual one; null for `catalog`.
+        #[schema(required)]
+        of: Option<u8>,
+        /// `block` or `ask`.
+        #[schema(value_type = String, example = "ask")]
+        action: &'static str,
+    },
+    /// The times at which payments are allowed.
+    Schedule {
+        /// Payments to these services; null for all services.
+        #[schema(required)]
+        services: Option<Vec<String>>,
+        /// The name of an IANA time zone.
+        time_zone: String,
+        /// The days on which a period starts.
+        days: Vec<&'static str>,
+        /// The start of the period.
+        from: String,
+        /// The end of the period, on the next day if it is before the start.
+        to: String,
+    },
 }
 
 impl RuleView {
@@ -121,6 +192,55 @@ impl RuleView {
                 services: services.as_deref().map(slugs),
                 categories: categories.as_deref().map(names),
                 above_units: above.map(Amount::units),
+            },
+            RuleKind::CountLimit {
+                services,
+                count,
+                window,
+            } => {
+                let used = used.map_or(0, |used| used.amount.units());
+                RuleSays::CountLimit {
+                    services: services.as_deref().map(slugs),
+                    count: *count,
+                    window_seconds: window.secs(),
+                    used,
+                    remaining: u64::from(*count).saturating_sub(used),
+                }
+            }
+            RuleKind::MinimumInterval { services, interval } => RuleSays::MinimumInterval {
+                services: services.as_deref().map(slugs),
+                interval_seconds: interval.secs(),
+            },
+            RuleKind::DuplicateGuard {
+                services,
+                within,
+                action,
+            } => RuleSays::DuplicateGuard {
+                services: services.as_deref().map(slugs),
+                within_seconds: within.secs(),
+                action: action.name(),
+            },
+            RuleKind::NewPayee { services } => RuleSays::NewPayee {
+                services: services.as_deref().map(slugs),
+            },
+            RuleKind::PriceAboveUsual {
+                services,
+                percent,
+                over,
+                action,
+            } => RuleSays::PriceAboveUsual {
+                services: services.as_deref().map(slugs),
+                percent: *percent,
+                over: over.name(),
+                of: over.prices(),
+                action: action.name(),
+            },
+            RuleKind::Schedule { services, schedule } => RuleSays::Schedule {
+                services: services.as_deref().map(slugs),
+                time_zone: schedule.zone.to_string(),
+                days: schedule.days.iter().map(|day| day.name()).collect(),
+                from: schedule.from.to_string(),
+                to: schedule.to.to_string(),
             },
         };
         Self {
@@ -168,7 +288,7 @@ pub(crate) struct RemovedRule {
 }
 
 purser_api::body! {
-    /// A rule. At most 50 for an agent, ten of them budgets.
+    /// A rule. At most 50 for an agent, ten of them budgets, count limits and minimum intervals.
     pub(crate) enum RuleBody by kind {
         /// Payments in these categories are blocked.
         CategoryBlock = "category_block" {
@@ -198,7 +318,168 @@ purser_api::body! {
             /// Payments above this amount.
             above_units: Option<Amount>,
         }
+        /// The most payments that may be made within every window of this length.
+        CountLimit = "count_limit" {
+            /// Payments to these services, by slug; absent for all services.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            count: Count,
+            /// From one minute to 31 days.
+            window_seconds: CountWindow,
+        }
+        /// The shortest time between two payments.
+        MinimumInterval = "minimum_interval" {
+            /// Payments to these services, by slug; absent for all services.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            /// From one second to 31 days.
+            interval_seconds: Interval,
+        }
+        /// The same call of a service is not paid again within a time: the same operation, amount, method, URL, body
+        /// hash and target.
+        DuplicateGuard = "duplicate_guard" {
+            /// Payments to these services, by slug; absent for all services.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            /// From one second to 31 days.
+            within_seconds: Interval,
+            action: Action,
+        }
+        /// A person must approve the first payment to each payee at a service.
+        NewPayee = "new_payee" {
+            /// Payments to these services, by slug; absent for all services.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+        }
+        /// A price further above the usual one of its operation is refused, or a person must approve it.
+        PriceAboveUsual = "price_above_usual" {
+            /// Payments to these services, by slug; absent for all services.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            percent: Percent,
+            over: Over,
+            /// For the median: the number of last paid prices. Nothing is compared before so many were paid.
+            of: Option<Prices>,
+            action: Action,
+        }
+        /// Payments are allowed on these days, at these times of a time zone's clock.
+        Schedule = "schedule" {
+            /// Payments to these services, by slug; absent for all services.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            time_zone: Zone,
+            /// The days on which a period starts.
+            days: Vec<Day> = {"minItems": 1, "maxItems": 7, "uniqueItems": true},
+            /// The start of the period.
+            from: ClockTime,
+            /// The end of the period, on the next day if it is before the start.
+            to: ClockTime,
+        }
     }
+}
+
+purser_api::field! {
+    /// The maximum number of payments.
+    pub(crate) struct Count(u32):
+    |value| whole_number(value, 1, COUNT_MAX),
+    json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": COUNT_MAX})
+}
+
+purser_api::field! {
+    /// The time for which an authorization counts against a number of payments.
+    pub(crate) struct CountWindow(Duration):
+    |value| length(value, COUNT_WINDOW_MIN),
+    length_schema(COUNT_WINDOW_MIN)
+}
+
+purser_api::field! {
+    /// A time between two payments.
+    pub(crate) struct Interval(Duration):
+    |value| length(value, INTERVAL_MIN),
+    length_schema(INTERVAL_MIN)
+}
+
+purser_api::field! {
+    /// What happens to a payment beyond the limit.
+    pub(crate) struct Action(LimitAction):
+    |value| value.as_str().and_then(LimitAction::from_name).ok_or_else(LimitAction::choices),
+    json!({"type": "string", "pattern": "^(block|ask)$", "example": "ask"})
+}
+
+purser_api::field! {
+    /// The percentage by which a price may exceed the usual one.
+    pub(crate) struct Percent(u32):
+    |value| whole_number(value, 0, PERCENT_MAX),
+    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": PERCENT_MAX, "example": 20})
+}
+
+purser_api::field! {
+    /// The usual price: the operation's price in the catalog, or the median of its last paid prices.
+    pub(crate) struct Over(String):
+    |value| {
+        let name = value.as_str().filter(|name| [UsualPrice::CATALOG, UsualPrice::MEDIAN].contains(name));
+        name.map(str::to_owned).ok_or_else(|| "must be one of: catalog, median".to_owned())
+    },
+    json!({"type": "string", "pattern": "^(catalog|median)$", "example": "catalog"})
+}
+
+purser_api::field! {
+    /// A number of prices.
+    pub(crate) struct Prices(u32):
+    |value| whole_number(value, MEDIAN_MIN.into(), MOST_PRICES),
+    json!({"type": "integer", "format": "int32", "minimum": MEDIAN_MIN, "maximum": MOST_PRICES})
+}
+
+purser_api::field! {
+    /// The name of an IANA time zone.
+    pub(crate) struct Zone(ZoneName):
+    |value| {
+        let zone = value.as_str().and_then(ZoneName::parse);
+        zone.ok_or_else(|| "must be the name of an IANA time zone, such as `Europe/Berlin`".to_owned())
+    },
+    json!({"type": "string", "pattern": "^[A-Za-z0-9+_-]+(/[A-Za-z0-9+_-]+)*$", "maxLength": 64, "example": "Europe/Berlin"})
+}
+
+purser_api::field! {
+    /// A day of the week.
+    pub(crate) struct Day(Weekday):
+    |value| value.as_str().and_then(Weekday::from_name).ok_or_else(Weekday::choices),
+    json!({"type": "string", "pattern": "^(monday|tuesday|wednesday|thursday|friday|saturday|sunday)$"})
+}
+
+impl Listed for Day {
+    const NAME: &'static str = "Weekday";
+
+    fn entry() -> Value {
+        json!({"description": "A day of the week.", "example": "monday"})
+    }
+}
+
+purser_api::field! {
+    /// A time of the clock.
+    pub(crate) struct ClockTime(TimeOfDay):
+    |value| {
+        let time = value.as_str().and_then(TimeOfDay::parse);
+        time.ok_or_else(|| "must be a time from `00:00` to `24:00`".to_owned())
+    },
+    json!({"type": "string", "pattern": "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$", "example": "09:00"})
+}
+
+/// The maximum number of prices of a median: `MOST_RECENT_PRICES` of the domain.
+const MOST_PRICES: u32 = 9;
+
+fn whole_number(value: &Value, least: u32, most: u32) -> Result<u32, String> {
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let number = number.filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
+}
+
+fn length(value: &Value, least: Duration) -> Result<Duration, String> {
+    let length = seconds(value).ok_or("must be a whole number of seconds")?;
+    RuleKind::check_length(length, least).map(|()| length)
+}
+
+fn length_schema(least: Duration) -> Value {
+    json!({
+        "type": "integer",
+        "format": "int32",
+        "minimum": least.secs(),
+        "maximum": BUDGET_WINDOW_MAX.secs(),
+    })
 }
 
 purser_api::field! {
@@ -216,9 +497,12 @@ purser_api::field! {
     })
 }
 
-impl From<RuleBody> for RuleKind {
-    fn from(body: RuleBody) -> Self {
-        match body {
+/// The rule of a body; the error has a problem of members that don't fit together.
+impl TryFrom<RuleBody> for RuleKind {
+    type Error = Problem;
+
+    fn try_from(body: RuleBody) -> Result<Self, Problem> {
+        Ok(match body {
             RuleBody::CategoryBlock { categories } => Self::CategoryBlock { categories },
             RuleBody::VendorAllowlist { services, wallets } => {
                 let services = services.into_iter().flatten().map(Vendor::Service);
@@ -239,14 +523,80 @@ impl From<RuleBody> for RuleKind {
                 categories,
                 above,
             },
-        }
+            RuleBody::CountLimit {
+                services,
+                count: Count(count),
+                window_seconds: CountWindow(window),
+            } => Self::CountLimit {
+                services,
+                count,
+                window,
+            },
+            RuleBody::MinimumInterval {
+                services,
+                interval_seconds: Interval(interval),
+            } => Self::MinimumInterval { services, interval },
+            RuleBody::DuplicateGuard {
+                services,
+                within_seconds: Interval(within),
+                action: Action(action),
+            } => Self::DuplicateGuard {
+                services,
+                within,
+                action,
+            },
+            RuleBody::NewPayee { services } => Self::NewPayee { services },
+            RuleBody::PriceAboveUsual {
+                services,
+                percent: Percent(percent),
+                over: Over(over),
+                of,
+                action: Action(action),
+            } => {
+                let prices = of.and_then(|Prices(prices)| u8::try_from(prices).ok());
+                let over = UsualPrice::from_name(&over, prices);
+                let wrong = || Problem::at("/of", "must be given for the median, and only for it");
+                Self::PriceAboveUsual {
+                    services,
+                    percent,
+                    over: over.ok_or_else(wrong)?,
+                    action,
+                }
+            }
+            RuleBody::Schedule {
+                services,
+                time_zone: Zone(zone),
+                days,
+                from: ClockTime(from),
+                to: ClockTime(to),
+            } => Self::Schedule {
+                services,
+                schedule: Schedule {
+                    zone,
+                    days: days.into_iter().map(|Day(day)| day).collect(),
+                    from,
+                    to,
+                },
+            },
+        })
     }
 }
 
 /// Parses and validates a rule. A member that can't be parsed is not checked further.
 pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
     let mut problems = Problems::default();
-    let rule = RuleBody::read(body, Place::Body, &mut problems).map(RuleKind::from);
+    let rule = RuleBody::read(body, Place::Body, &mut problems).map(RuleKind::try_from);
+    let rule = match rule {
+        Some(Ok(rule)) => Some(rule),
+        Some(Err(problem)) => {
+            // A number of prices that could not be read has a problem already.
+            if !problems.are_at(&problem.path) {
+                problems.extend([problem]);
+            }
+            None
+        }
+        None => None,
+    };
     let was_read = !["/services", "/wallets"].iter().any(|path| problems.are_at(path));
     let checked = rule.and_then(|rule| {
         let checked = CheckedRule::check(rule, catalog);

@@ -1,4 +1,4 @@
-//! Rules: list them with the use of budgets, add, replace and remove them.
+//! Rules: list them with the use of budgets and count limits, add, replace and remove them.
 
 use crate::agents::owned::Owned;
 use crate::state::People;
@@ -12,7 +12,7 @@ use purser_domain::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleUsage {
     pub(crate) rule: Rule,
-    /// The amount used of a budget; `None` for other rules.
+    /// The amount or the number of payments used of a rule that counts them; `None` for other rules.
     pub(crate) used: Option<Spend>,
 }
 
@@ -40,11 +40,12 @@ impl People {
     /// The agent's rules, in the order in which they were added.
     pub(crate) async fn rules(&self, owned: &Owned) -> Result<Vec<RuleUsage>> {
         let agent = owned.agent();
-        let budgets = agent.budgets().map(|budget| (budget.scope(agent.id), budget.length));
-        let spends = self.spends(&budgets.collect::<Vec<_>>()).await?;
+        let counting = agent.counting_rules();
+        let counting = counting.map(|counting| (counting.scope(agent.id), counting.length));
+        let spends = self.spends(&counting.collect::<Vec<_>>()).await?;
         let scope = |rule| WindowScope::Budget { agent: agent.id, rule };
         let usages = agent.rules.iter().map(|rule| RuleUsage {
-            used: rule.kind.budget().map(|_| spends.of(scope(rule.id))),
+            used: rule.kind.counts().map(|_| spends.of(scope(rule.id))),
             rule: rule.clone(),
         });
         Ok(usages.collect())
@@ -92,7 +93,10 @@ fn refused(refusal: RuleRefusal) -> Error {
             Problem::at("", message)
         }
         RuleRefusal::TooManyBudgets => {
-            let message = format!("an agent has at most {} budgets; remove one first", Agent::MOST_BUDGETS);
+            let message = format!(
+                "an agent has at most {} budgets, count limits and minimum intervals together; remove one first",
+                Agent::MOST_BUDGETS
+            );
             Problem::at("", message)
         }
         RuleRefusal::OtherKind => Problem::at("/kind", "must be the rule's own; remove the rule and add another"),

@@ -1,20 +1,24 @@
-//! The rules on an agent's page: four kinds, each shown as a sentence and edited in place.
+//! The rules on an agent's page, each shown as a sentence and edited in place.
 
 use crate::agents::contents::AgentPage;
 use crate::history;
 use crate::rules::api::parse_rule;
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::ui::bar::bar;
+use crate::ui::datetime::whole_units;
 use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, RuleForm, set};
 use crate::ui::layout::{Button, Layout, version_input};
 use crate::ui::money::spent;
 use crate::ui::phrases;
 use maud::{Markup, html};
-use purser_domain::{Amount, Catalog, Category, Duration, RuleKind, Service, ServiceSlug, Vendor};
+use purser_domain::{
+    Amount, BUDGET_WINDOW_MAX, COUNT_MAX, Catalog, Category, Duration, LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind,
+    Service, ServiceSlug, UsualPrice, Vendor, Weekday, ZoneName,
+};
 use serde_json::json;
 
 /// The members of a rule's body, each with its form field and label.
-const FIELDS: [FieldOf; 7] = [
+const FIELDS: [FieldOf; 18] = [
     ("categories", "category", "Categories"),
     ("limit_units", "limit", "Budget"),
     ("window_seconds", "window", "Within"),
@@ -22,6 +26,17 @@ const FIELDS: [FieldOf; 7] = [
     ("services", "service", "Services"),
     ("wallets", "vendors", "Wallets"),
     ("", "vendors", "Vendors"),
+    ("count", "count", "Payments"),
+    ("interval_seconds", "interval", "Time"),
+    ("within_seconds", "within", "Within"),
+    ("action", "action", "Then"),
+    ("percent", "percent", "Percent"),
+    ("over", "over", "Compared with"),
+    ("of", "of", "Prices"),
+    ("time_zone", "zone", "Time zone"),
+    ("days", "day", "Days"),
+    ("from", "from", "From"),
+    ("to", "to", "To"),
 ];
 
 /// Parses a rule; if it returns `None`, the form has at least one problem.
@@ -48,12 +63,74 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
                 "" => None,
                 _ => form.dollars("above", "Above"),
             };
-            let chosen = |field| Some(form.distinct_words(field)).filter(|chosen| !chosen.is_empty());
-            json!({"services": chosen("service"), "categories": chosen("category"), "above_units": above.map(Amount::units)})
+            json!({
+                "services": chosen(form, "service"),
+                "categories": chosen(form, "category"),
+                "above_units": above.map(Amount::units),
+            })
         }
+        RuleForm::CountLimit => {
+            let window = read_length(form, "window", "Within");
+            let count = form.number("count", "Payments", 1, COUNT_MAX);
+            json!({"services": chosen(form, "service"), "count": count, "window_seconds": window})
+        }
+        RuleForm::MinimumInterval => {
+            let interval = read_length(form, "interval", "Time");
+            json!({"services": chosen(form, "service"), "interval_seconds": interval})
+        }
+        RuleForm::DuplicateGuard => {
+            let within = read_length(form, "within", "Within");
+            json!({"services": chosen(form, "service"), "within_seconds": within, "action": form.text("action")})
+        }
+        RuleForm::NewPayee => json!({"services": chosen(form, "service")}),
+        RuleForm::PriceAboveUsual => {
+            let percent = form.number("percent", "Percent", 0, PERCENT_MAX);
+            let over = form.text("over").to_owned();
+            // The number of prices is only used for the median.
+            let of = if over == UsualPrice::MEDIAN {
+                form.number("of", "Prices", MEDIAN_MIN.into(), 9)
+            } else {
+                None
+            };
+            json!({
+                "services": chosen(form, "service"),
+                "percent": percent,
+                "over": over,
+                "of": of,
+                "action": form.text("action"),
+            })
+        }
+        RuleForm::Schedule => json!({
+            "services": chosen(form, "service"),
+            "time_zone": form.text("zone"),
+            "days": form.distinct_words("day"),
+            "from": form.text("from"),
+            "to": form.text("to"),
+        }),
     };
     set(&mut body, "kind", kind.name());
     form.parsed(parse_rule(&body, catalog), &fields)
+}
+
+/// The chosen options of a field; `None` if there are none.
+fn chosen<'a>(form: &'a Form, field: &str) -> Option<Vec<&'a str>> {
+    Some(form.distinct_words(field)).filter(|chosen| !chosen.is_empty())
+}
+
+/// The units of a length of time, each with its seconds.
+const UNITS: [(&str, u32); 4] = [("seconds", 1), ("minutes", 60), ("hours", 3_600), ("days", 86_400)];
+
+/// A length of time in seconds, from a number and its unit.
+fn read_length(form: &mut Form, field: &str, label: &str) -> Option<u32> {
+    let unit_field = format!("{field}_unit");
+    let unit = UNITS.iter().find(|(name, _)| *name == form.text(&unit_field));
+    let Some((_, unit)) = unit else {
+        form.wrong(&unit_field, format!("{label}: choose a unit."));
+        return None;
+    };
+    let most = u32::try_from(BUDGET_WINDOW_MAX.secs()).unwrap_or(u32::MAX);
+    let count = form.number(field, label, 1, most.checked_div(*unit)?)?;
+    count.checked_mul(*unit)
 }
 
 fn read_window(form: &mut Form) -> Option<Duration> {
@@ -91,6 +168,12 @@ const fn form_of(kind: &RuleKind) -> RuleForm {
         RuleKind::VendorAllowlist { .. } => RuleForm::VendorAllowlist,
         RuleKind::BudgetLimit { .. } => RuleForm::BudgetLimit,
         RuleKind::ApprovalRequired { .. } => RuleForm::ApprovalRequired,
+        RuleKind::CountLimit { .. } => RuleForm::CountLimit,
+        RuleKind::MinimumInterval { .. } => RuleForm::MinimumInterval,
+        RuleKind::DuplicateGuard { .. } => RuleForm::DuplicateGuard,
+        RuleKind::NewPayee { .. } => RuleForm::NewPayee,
+        RuleKind::PriceAboveUsual { .. } => RuleForm::PriceAboveUsual,
+        RuleKind::Schedule { .. } => RuleForm::Schedule,
     }
 }
 
@@ -100,6 +183,12 @@ const fn title(kind: RuleForm) -> &'static str {
         RuleForm::VendorAllowlist => "Allow only some vendors",
         RuleForm::BudgetLimit => "Budget",
         RuleForm::ApprovalRequired => "Ask a person",
+        RuleForm::CountLimit => "Number of payments",
+        RuleForm::MinimumInterval => "Time between payments",
+        RuleForm::DuplicateGuard => "Same call again",
+        RuleForm::NewPayee => "New payee",
+        RuleForm::PriceAboveUsual => "Unusual price",
+        RuleForm::Schedule => "Days and hours",
     }
 }
 
@@ -118,6 +207,9 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                             (bar(used.amount, Amount::ZERO, *limit))
                             span.figures { (spent(used)) " used" }
                         }
+                    }
+                    @if let (RuleKind::CountLimit { count, .. }, Some(used)) = (&rule.kind, usage.used) {
+                        span.panel-spend { span.figures { (used.amount.units()) " of " (count) " used" } }
                     }
                     span.edit aria-hidden="true" { "Edit" }
                 }
@@ -187,6 +279,138 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
         }
         RuleForm::BudgetLimit => budget_inputs(inputs, present),
         RuleForm::ApprovalRequired => approval_inputs(inputs, page, present),
+        RuleForm::CountLimit
+        | RuleForm::MinimumInterval
+        | RuleForm::DuplicateGuard
+        | RuleForm::NewPayee
+        | RuleForm::PriceAboveUsual
+        | RuleForm::Schedule => html! {
+            (limit_inputs(inputs, kind, present))
+            (scope_inputs(inputs, page, present))
+        },
+    }
+}
+
+/// The inputs of a limit, except the services to which it applies.
+fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>) -> Markup {
+    let minutes = |minutes: u32| Duration::from_secs_u32(minutes.saturating_mul(60));
+    match kind {
+        RuleForm::CountLimit => {
+            let (count, window) = match present {
+                Some(RuleKind::CountLimit { count, window, .. }) => (*count, *window),
+                _ => (10, minutes(60)),
+            };
+            html! { div.caps {
+                (inputs.number("count", "Payments", count.into()))
+                (length_inputs(inputs, "window", "Within any", window))
+            } }
+        }
+        RuleForm::MinimumInterval => {
+            let interval = match present {
+                Some(RuleKind::MinimumInterval { interval, .. }) => *interval,
+                _ => minutes(1),
+            };
+            html! { div.caps { (length_inputs(inputs, "interval", "Time between two payments", interval)) } }
+        }
+        RuleForm::DuplicateGuard => {
+            let (within, action) = match present {
+                Some(RuleKind::DuplicateGuard { within, action, .. }) => (*within, *action),
+                _ => (minutes(10), LimitAction::Ask),
+            };
+            html! {
+                div.caps { (length_inputs(inputs, "within", "Same call again within", within)) }
+                (action_inputs(inputs, action))
+            }
+        }
+        RuleForm::PriceAboveUsual => {
+            let (percent, over, action) = match present {
+                Some(RuleKind::PriceAboveUsual {
+                    percent, over, action, ..
+                }) => (*percent, *over, *action),
+                _ => (20, UsualPrice::Catalog, LimitAction::Ask),
+            };
+            let bases = [
+                (UsualPrice::CATALOG, "The catalog’s price"),
+                (UsualPrice::MEDIAN, "The median of the operation’s last prices"),
+            ];
+            html! {
+                div.caps { (inputs.number("percent", "Percent above", percent.into())) }
+                (inputs.radios("over", "Compared with", &bases, over.name()))
+                div.caps { (inputs.number("of", "Number of last prices, 3 to 9", over.prices().unwrap_or(5).into())) }
+                (action_inputs(inputs, action))
+            }
+        }
+        RuleForm::Schedule => {
+            let (zone, days, from, to) = match present {
+                Some(RuleKind::Schedule { schedule, .. }) => (
+                    schedule.zone.to_string(),
+                    schedule.days.clone(),
+                    schedule.from.to_string(),
+                    schedule.to.to_string(),
+                ),
+                _ => (
+                    ZoneName::UTC.to_string(),
+                    Weekday::ALL.to_vec(),
+                    "08:00".to_owned(),
+                    "18:00".to_owned(),
+                ),
+            };
+            let day = |day: &Weekday| BoxOption {
+                value: day.name().to_owned(),
+                label: day.name().to_owned(),
+                present: days.contains(day),
+            };
+            let options: Vec<BoxOption> = Weekday::ALL.iter().map(day).collect();
+            html! {
+                (inputs.boxes("day", "Pay only on", "The days on which the period starts.", &options))
+                div.caps {
+                    (inputs.line("from", "From", &from, 5))
+                    (inputs.line("to", "To, on the next day if earlier", &to, 5))
+                    (inputs.line("zone", "Time zone, such as Europe/Berlin", &zone, 64))
+                }
+            }
+        }
+        RuleForm::CategoryBlock
+        | RuleForm::VendorAllowlist
+        | RuleForm::BudgetLimit
+        | RuleForm::ApprovalRequired
+        | RuleForm::NewPayee => html! {},
+    }
+}
+
+fn length_inputs(inputs: &Inputs<'_>, field: &str, label: &str, present: Duration) -> Markup {
+    let (count, unit) = whole_units(present);
+    let units = UNITS.map(|(name, _)| (name.to_owned(), name.to_owned()));
+    html! {
+        (inputs.number(field, label, count))
+        (inputs.choice(&format!("{field}_unit"), "Unit", &units, &format!("{unit}s")))
+    }
+}
+
+fn action_inputs(inputs: &Inputs<'_>, present: LimitAction) -> Markup {
+    let options = [
+        (LimitAction::Ask.name(), "Ask a person"),
+        (LimitAction::Block.name(), "Refuse"),
+    ];
+    inputs.radios("action", "Then", &options, present.name())
+}
+
+/// The services to which a limit applies.
+fn scope_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&RuleKind>) -> Markup {
+    let services = present.and_then(RuleKind::services).unwrap_or_default();
+    html! {
+        (inputs.boxes("service", "Only at these services", "None chosen: at any service.", &service_options(page, services)))
+        (gone_services(page, services))
+    }
+}
+
+fn gone_services(page: &AgentPage<'_>, services: &[ServiceSlug]) -> Markup {
+    let gone = services.iter().map(ServiceSlug::as_str);
+    let gone: Vec<&str> = gone.filter(|slug| page.catalog.by_reference(slug).is_none()).collect();
+    html! {
+        @if !gone.is_empty() {
+            p.warning { "No longer in the catalog, and removed when you save: " code { (gone.join(", ")) } "." }
+        }
     }
 }
 
@@ -224,17 +448,10 @@ fn approval_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&R
         ),
         _ => (&[][..], &[][..], None),
     };
-    let gone = services
-        .iter()
-        .map(ServiceSlug::as_str)
-        .filter(|slug| page.catalog.by_reference(slug).is_none());
-    let gone: Vec<&str> = gone.collect();
     html! {
         (inputs.dollars("above", "Payments above", "Empty: every payment, at any price.", above))
         (inputs.boxes("service", "Only to these services", "None chosen: to any service.", &service_options(page, services)))
-        @if !gone.is_empty() {
-            p.warning { "No longer in the catalog, and removed when you save: " code { (gone.join(", ")) } "." }
-        }
+        (gone_services(page, services))
         (inputs.boxes("category", "Only in these categories", "None chosen: in any category.", &categories(chosen)))
     }
 }
@@ -280,8 +497,8 @@ fn vendor(vendor: &Vendor) -> String {
 pub(crate) mod tests {
     use super::*;
     use purser_domain::{
-        Availability, BUDGET_WINDOW_MAX, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Service,
-        ServiceId, TrustStatus, Url,
+        Availability, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Schedule, Service, ServiceId,
+        TimeOfDay, TrustStatus, Url,
     };
     use uuid::Uuid;
 
@@ -335,7 +552,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_four_kinds_are_read() {
+    fn every_kind_is_read() {
         let wallet = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
         let slug = |text| ServiceSlug::parse(text).unwrap();
         let amount = |units| Amount::from_units(units).unwrap();
@@ -385,6 +602,61 @@ pub(crate) mod tests {
                     above: Some(amount(2_000_000)),
                 },
             ),
+            (
+                "kind=count_limit&count=10&window=90&window_unit=minutes&service=lab-weather".to_owned(),
+                RuleKind::CountLimit {
+                    services: Some(vec![slug("lab-weather")]),
+                    count: 10,
+                    window: Duration::from_secs_u32(5_400),
+                },
+            ),
+            (
+                "kind=minimum_interval&interval=30&interval_unit=seconds".to_owned(),
+                RuleKind::MinimumInterval {
+                    services: None,
+                    interval: Duration::from_secs_u32(30),
+                },
+            ),
+            (
+                "kind=duplicate_guard&within=31&within_unit=days&action=block".to_owned(),
+                RuleKind::DuplicateGuard {
+                    services: None,
+                    within: BUDGET_WINDOW_MAX,
+                    action: LimitAction::Block,
+                },
+            ),
+            ("kind=new_payee".to_owned(), RuleKind::NewPayee { services: None }),
+            (
+                // The number of prices is shown, and not used for the catalog's price.
+                "kind=price_above_usual&percent=20&over=catalog&of=5&action=ask".to_owned(),
+                RuleKind::PriceAboveUsual {
+                    services: None,
+                    percent: 20,
+                    over: UsualPrice::Catalog,
+                    action: LimitAction::Ask,
+                },
+            ),
+            (
+                "kind=price_above_usual&percent=20&over=median&of=5&action=ask".to_owned(),
+                RuleKind::PriceAboveUsual {
+                    services: None,
+                    percent: 20,
+                    over: UsualPrice::Median(5),
+                    action: LimitAction::Ask,
+                },
+            ),
+            (
+                "kind=schedule&zone=Asia%2FTokyo&day=monday&day=sunday&from=08:00&to=18:00".to_owned(),
+                RuleKind::Schedule {
+                    services: None,
+                    schedule: Schedule {
+                        zone: ZoneName::parse("Asia/Tokyo").unwrap(),
+                        days: vec![Weekday::Monday, Weekday::Sunday],
+                        from: TimeOfDay::parse("08:00").unwrap(),
+                        to: TimeOfDay::parse("18:00").unwrap(),
+                    },
+                },
+            ),
         ];
         for (body, rule) in rows {
             assert_eq!(read(&body), Ok(rule), "{body}");
@@ -393,7 +665,7 @@ pub(crate) mod tests {
 
     #[test]
     fn all_rule_form_problems_are_reported_together() {
-        let rows: [(&str, &[&str]); 10] = [
+        let rows: [(&str, &[&str]); 15] = [
             ("", &[""]),
             ("kind=vendor_allowlist&vendors=mistyped", &["vendors"]),
             ("kind=approval_required&service=mistyped", &["service"]),
@@ -410,6 +682,20 @@ pub(crate) mod tests {
                 "kind=approval_required&above=1,5&service=A+b&category=x",
                 &["above", "category", "service"],
             ),
+            (
+                "kind=count_limit&count=0&window=32&window_unit=days",
+                &["window", "count"],
+            ),
+            (
+                "kind=minimum_interval&interval=1&interval_unit=weeks",
+                &["interval_unit"],
+            ),
+            ("kind=duplicate_guard&within=1&within_unit=hours&action=", &["action"]),
+            (
+                "kind=price_above_usual&percent=-1&over=median&of=2&action=ask",
+                &["percent", "of"],
+            ),
+            ("kind=schedule&zone=Berlin&from=8&to=24:01", &["from", "zone", "to"]),
         ];
         for (body, fields) in rows {
             assert_eq!(read(body).unwrap_err(), fields, "{body}");

@@ -22,14 +22,18 @@ pub(crate) fn both(at: Timestamp, now: Timestamp) -> Markup {
 
 /// A duration in the largest unit that divides it, such as `7 days` or `36 hours`.
 pub(crate) fn length(duration: Duration) -> String {
-    let secs = duration.secs();
-    let (count, unit) = match secs {
+    let (count, unit) = whole_units(duration);
+    counted(count, unit)
+}
+
+/// A duration as a number of its largest whole unit, in the singular.
+pub(crate) fn whole_units(duration: Duration) -> (u64, &'static str) {
+    match duration.secs() {
         secs if secs >= 86_400 && secs.is_multiple_of(86_400) => (secs / 86_400, "day"),
         secs if secs >= 3_600 && secs.is_multiple_of(3_600) => (secs / 3_600, "hour"),
         secs if secs.is_multiple_of(60) => (secs / 60, "minute"),
         secs => (secs, "second"),
-    };
-    counted(count, unit)
+    }
 }
 
 /// The distance of `at` from `now`, rounded down to one unit. The script writes the same text.

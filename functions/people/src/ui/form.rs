@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use purser_api::Precondition;
 use purser_domain::{
     Address, Agent, AgentName, Amount, Duration, Error, ErrorKind, KeyId, LabelFilter, LabelKey, LabelValue, Labels,
-    PayoutAmount, Problem, RuleId, ServiceId, parse_address,
+    PayoutAmount, Problem, RuleId, RuleKind, ServiceId, parse_address,
 };
 use serde_json::Value;
 use std::fmt;
@@ -49,29 +49,47 @@ pub(crate) enum FormName {
     Operator(OperatorFormName),
 }
 
-/// The four kinds of rule, as forms.
+/// The kinds of rule, as forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleForm {
     CategoryBlock,
     VendorAllowlist,
     BudgetLimit,
     ApprovalRequired,
+    CountLimit,
+    MinimumInterval,
+    DuplicateGuard,
+    NewPayee,
+    PriceAboveUsual,
+    Schedule,
 }
 
 impl RuleForm {
-    pub(crate) const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::BudgetLimit,
         Self::ApprovalRequired,
         Self::CategoryBlock,
         Self::VendorAllowlist,
+        Self::CountLimit,
+        Self::MinimumInterval,
+        Self::DuplicateGuard,
+        Self::NewPayee,
+        Self::PriceAboveUsual,
+        Self::Schedule,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::CategoryBlock => "category_block",
-            Self::VendorAllowlist => "vendor_allowlist",
-            Self::BudgetLimit => "budget_limit",
-            Self::ApprovalRequired => "approval_required",
+            Self::CategoryBlock => RuleKind::CATEGORY_BLOCK,
+            Self::VendorAllowlist => RuleKind::VENDOR_ALLOWLIST,
+            Self::BudgetLimit => RuleKind::BUDGET_LIMIT,
+            Self::ApprovalRequired => RuleKind::APPROVAL_REQUIRED,
+            Self::CountLimit => RuleKind::COUNT_LIMIT,
+            Self::MinimumInterval => RuleKind::MINIMUM_INTERVAL,
+            Self::DuplicateGuard => RuleKind::DUPLICATE_GUARD,
+            Self::NewPayee => RuleKind::NEW_PAYEE,
+            Self::PriceAboveUsual => RuleKind::PRICE_ABOVE_USUAL,
+            Self::Schedule => RuleKind::SCHEDULE,
         }
     }
 

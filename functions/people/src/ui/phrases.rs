@@ -6,8 +6,8 @@ use crate::ui::money::{dollars, money};
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LoggedRefusal, PayoutRefusal,
-    Rule, RuleKind, ServiceSlug, Vendor,
+    Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LimitAction, LoggedRefusal,
+    PayoutRefusal, Rule, RuleKind, ServiceSlug, UsualPrice, Vendor,
 };
 
 /// A sentence that explains why a payment was refused or escalated.
@@ -178,6 +178,47 @@ pub(crate) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
             @if let Some(categories) = categories { " in " (list(categories.iter().copied().map(category))) }
             "."
         },
+        RuleKind::CountLimit { count, window, .. } => html! {
+            "Makes at most " (count) @if *count == 1 { " payment" } @else { " payments" }
+            " in any " (length(*window)) (scope(kind, catalog)) "."
+        },
+        RuleKind::MinimumInterval { interval, .. } => {
+            html! { "Waits " (length(*interval)) " after each payment" (scope(kind, catalog)) "." }
+        }
+        RuleKind::DuplicateGuard { within, action, .. } => html! {
+            (verb(*action)) " the same call again within " (length(*within)) (scope(kind, catalog)) "."
+        },
+        RuleKind::NewPayee { .. } => html! {
+            (verb(LimitAction::Ask)) " the first payment to each payee of a service" (scope(kind, catalog)) "."
+        },
+        RuleKind::PriceAboveUsual {
+            percent, over, action, ..
+        } => html! {
+            (verb(*action)) " a price more than " (percent) "% above "
+            @match over {
+                UsualPrice::Catalog => "the catalog’s",
+                UsualPrice::Median(count) => { "the median of an operation’s last " (count) },
+            }
+            (scope(kind, catalog)) "."
+        },
+        RuleKind::Schedule { schedule, .. } => html! {
+            "Pays only on " (list(schedule.days.iter().map(|day| html! { (day.name()) })))
+            " from " (schedule.from) " to " (schedule.to) " (" (schedule.zone) ")" (scope(kind, catalog)) "."
+        },
+    }
+}
+
+const fn verb(action: LimitAction) -> &'static str {
+    match action {
+        LimitAction::Block => "Refuses",
+        LimitAction::Ask => "Requires approval of",
+    }
+}
+
+/// The services to which a limit applies.
+fn scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
+    html! {
+        @if let Some(services) = kind.services() { ", at " (list(services.iter().map(|slug| service(slug, catalog)))) }
     }
 }
 

@@ -4,8 +4,8 @@
 //! so that one place determines the content of the log. No list contains a key's digest.
 
 use crate::{
-    Agent, AgentKey, CatalogPayment, Category, EnabledService, Operation, PayoutGrant, PayoutRecord, Rule, RuleKind,
-    Service, Vendor,
+    Agent, AgentKey, CatalogPayment, EnabledService, Operation, PayoutGrant, PayoutRecord, Rule, Service,
+    evidence::inputs::rule_terms,
 };
 use serde_json::{Map, Value, json};
 
@@ -78,10 +78,6 @@ fn texts<T: ToString>(items: &[T]) -> Value {
     items.iter().map(ToString::to_string).collect()
 }
 
-fn names(categories: &[Category]) -> Value {
-    categories.iter().map(|category| category.name()).collect()
-}
-
 impl Agent {
     /// An agent's members in the audit log. A key has the members that its owner can see.
     pub fn audit_members(&self) -> Members {
@@ -117,28 +113,11 @@ fn key_value(key: &AgentKey) -> Value {
 }
 
 fn rule_value(rule: &Rule) -> Value {
-    let kind = rule.kind.name();
-    match &rule.kind {
-        RuleKind::CategoryBlock { categories } => json!({"kind": kind, "categories": names(categories)}),
-        RuleKind::VendorAllowlist { vendors } => json!({
-            "kind": kind,
-            "services": vendors.iter().filter_map(Vendor::service).map(ToString::to_string).collect::<Vec<_>>(),
-            "wallets": vendors.iter().filter_map(Vendor::wallet).map(|wallet| wallet.to_string()).collect::<Vec<_>>(),
-        }),
-        RuleKind::BudgetLimit { limit, window } => {
-            json!({"kind": kind, "limit_units": limit.units(), "window_seconds": window.secs()})
-        }
-        RuleKind::ApprovalRequired {
-            services,
-            categories,
-            above,
-        } => json!({
-            "kind": kind,
-            "services": services.as_deref().map(texts),
-            "categories": categories.as_deref().map(names),
-            "above_units": above.map(crate::Amount::units),
-        }),
+    let mut value = rule_terms(&rule.kind);
+    if let Some(members) = value.as_object_mut() {
+        members.insert("kind".to_owned(), rule.kind.name().into());
     }
+    value
 }
 
 impl EnabledService {

@@ -81,7 +81,12 @@ fn agent(agent: &Agent) -> Value {
     })
 }
 
-fn rule_terms(kind: &RuleKind) -> Value {
+/// The members of a rule's terms, without its kind.
+pub(crate) fn rule_terms(kind: &RuleKind) -> Value {
+    let slugs = |services: &Option<Vec<crate::ServiceSlug>>| {
+        let services = services.as_ref();
+        json!(services.map(|slugs| slugs.iter().map(ToString::to_string).collect::<Vec<_>>()))
+    };
     match kind {
         RuleKind::CategoryBlock { categories } => {
             json!({"categories": categories.iter().map(|category| category.name()).collect::<Vec<_>>()})
@@ -102,9 +107,42 @@ fn rule_terms(kind: &RuleKind) -> Value {
             categories,
             above,
         } => json!({
-            "services": services.as_ref().map(|slugs| slugs.iter().map(ToString::to_string).collect::<Vec<_>>()),
+            "services": slugs(services),
             "categories": categories.as_ref().map(|all| all.iter().map(|one| one.name()).collect::<Vec<_>>()),
             "above_units": units(*above),
+        }),
+        RuleKind::CountLimit {
+            services,
+            count,
+            window,
+        } => json!({"services": slugs(services), "count": count, "window_seconds": window.secs()}),
+        RuleKind::MinimumInterval { services, interval } => {
+            json!({"services": slugs(services), "interval_seconds": interval.secs()})
+        }
+        RuleKind::DuplicateGuard {
+            services,
+            within,
+            action,
+        } => json!({"services": slugs(services), "within_seconds": within.secs(), "action": action.name()}),
+        RuleKind::NewPayee { services } => json!({"services": slugs(services)}),
+        RuleKind::PriceAboveUsual {
+            services,
+            percent,
+            over,
+            action,
+        } => json!({
+            "services": slugs(services),
+            "percent": percent,
+            "over": over.name(),
+            "of": over.prices(),
+            "action": action.name(),
+        }),
+        RuleKind::Schedule { services, schedule } => json!({
+            "services": slugs(services),
+            "time_zone": schedule.zone.to_string(),
+            "days": schedule.days.iter().map(|day| day.name()).collect::<Vec<_>>(),
+            "from": schedule.from.to_string(),
+            "to": schedule.to.to_string(),
         }),
     }
 }

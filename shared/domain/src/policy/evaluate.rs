@@ -856,7 +856,15 @@ fn is_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool 
             Vendor::Service(slug) => *slug == service.slug,
             Vendor::Wallet(wallet) => Some(*wallet) == pay_to,
         }),
-        RuleKind::CategoryBlock { .. } | RuleKind::BudgetLimit { .. } | RuleKind::ApprovalRequired { .. } => true,
+        RuleKind::CategoryBlock { .. }
+        | RuleKind::BudgetLimit { .. }
+        | RuleKind::ApprovalRequired { .. }
+        | RuleKind::CountLimit { .. }
+        | RuleKind::MinimumInterval { .. }
+        | RuleKind::DuplicateGuard { .. }
+        | RuleKind::NewPayee { .. }
+        | RuleKind::PriceAboveUsual { .. }
+        | RuleKind::Schedule { .. } => true,
     })
 }
 

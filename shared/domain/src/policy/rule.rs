@@ -1,7 +1,8 @@
 //! Rules of an agent across all its services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
 use crate::{
-    Address, Agent, AgentId, Amount, Catalog, Category, Duration, Problem, RuleId, ServiceSlug, Window, WindowScope,
+    Address, Agent, AgentId, Amount, Catalog, Category, Duration, MOST_RECENT_PRICES, Problem, RuleId, Schedule,
+    ServiceSlug, Window, WindowScope, catalog::service::named,
 };
 
 /// One rule of an agent.
@@ -9,7 +10,7 @@ use crate::{
 pub struct Rule {
     /// The rule's UUID.
     pub id: RuleId,
-    /// The number of edits of this rule; a budget's reservations are conditional on it.
+    /// The number of edits of this rule; if it counts payments, reservations are conditional on it.
     pub version: u64,
     /// The rule's terms.
     pub kind: RuleKind,
@@ -44,26 +45,162 @@ pub enum RuleKind {
         /// Payments above this amount.
         above: Option<Amount>,
     },
+    /// At most `count` payments in every window of length `window`.
+    CountLimit {
+        /// Payments to these services; `None` for all services, as in the following kinds.
+        services: Option<Vec<ServiceSlug>>,
+        /// The maximum number of payments: 1 to [`COUNT_MAX`].
+        count: u32,
+        /// The time for which an authorization counts: [`COUNT_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        window: Duration,
+    },
+    /// No payment within `interval` after another.
+    MinimumInterval {
+        /// Payments to these services.
+        services: Option<Vec<ServiceSlug>>,
+        /// The time between two authorizations: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
+        interval: Duration,
+    },
+    /// The same call of a service is not paid again within a time ([`crate::CallDigest`]).
+    DuplicateGuard {
+        /// Payments to these services.
+        services: Option<Vec<ServiceSlug>>,
+        /// The time from the last authorization of the same call: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
+        within: Duration,
+        /// What happens to a repeated call.
+        action: LimitAction,
+    },
+    /// A payment needs an approval if its payee was not paid before by the agent at this service.
+    NewPayee {
+        /// Payments to these services.
+        services: Option<Vec<ServiceSlug>>,
+    },
+    /// A price more than `percent` percent above the usual price of its operation is refused or needs an approval.
+    PriceAboveUsual {
+        /// Payments to these services.
+        services: Option<Vec<ServiceSlug>>,
+        /// The percentage that a price may exceed the usual one by: 0 to [`PERCENT_MAX`].
+        percent: u32,
+        /// The usual price.
+        over: UsualPrice,
+        /// What happens to a higher price.
+        action: LimitAction,
+    },
+    /// Payments are only allowed at some times.
+    Schedule {
+        /// Payments to these services.
+        services: Option<Vec<ServiceSlug>>,
+        /// The times.
+        schedule: Schedule,
+    },
 }
+
+named! {
+    /// What happens to a payment beyond a limit.
+    LimitAction {
+        /// It is refused.
+        Block = "block",
+        /// It needs an approval.
+        Ask = "ask",
+    }
+}
+
+/// The price with which a price is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsualPrice {
+    /// The operation's price in the catalog.
+    Catalog,
+    /// The median of this number of the operation's last paid prices: [`MEDIAN_MIN`] to [`MOST_RECENT_PRICES`]. Nothing
+    /// is compared until so many were paid.
+    Median(u8),
+}
+
+impl UsualPrice {
+    /// The name of [`UsualPrice::Catalog`].
+    pub const CATALOG: &str = "catalog";
+    /// The name of [`UsualPrice::Median`].
+    pub const MEDIAN: &str = "median";
+
+    /// The name, in the API and in storage.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Catalog => Self::CATALOG,
+            Self::Median(_) => Self::MEDIAN,
+        }
+    }
+
+    /// The number of prices of a median.
+    pub const fn prices(self) -> Option<u8> {
+        match self {
+            Self::Catalog => None,
+            Self::Median(prices) => Some(prices),
+        }
+    }
+
+    /// The usual price with this name and number of prices, which only a median has.
+    pub fn from_name(name: &str, prices: Option<u8>) -> Option<Self> {
+        match (name, prices) {
+            (Self::CATALOG, None) => Some(Self::Catalog),
+            (Self::MEDIAN, Some(prices)) => Some(Self::Median(prices)),
+            _ => None,
+        }
+    }
+}
+
+/// The smallest number of prices of a median.
+pub const MEDIAN_MIN: u8 = 3;
+
+/// The maximum percentage above the usual price.
+pub const PERCENT_MAX: u32 = 10_000;
+
+/// The maximum number of payments of a count limit.
+pub const COUNT_MAX: u32 = 1_000_000;
+
+/// The shortest window of a count limit: one minute.
+pub const COUNT_WINDOW_MIN: Duration = Duration::from_secs_u32(60);
+
+/// The shortest interval between two payments, and the shortest time of a duplicate guard: one second.
+pub const INTERVAL_MIN: Duration = Duration::from_secs_u32(1);
 
 /// The shortest window of a budget: one hour.
 pub const BUDGET_WINDOW_MIN: Duration = Duration::from_secs_u32(3_600);
 
-/// The longest window of a budget: 31 days.
+/// The longest window of a rule: 31 days.
 pub const BUDGET_WINDOW_MAX: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// A rule that is a budget.
+/// What a rule counts in its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget<'a> {
+pub enum Counted {
+    /// The payments' amounts.
+    Amounts,
+    /// The payments: each adds one unit to the window.
+    Payments,
+}
+
+impl Counted {
+    /// The number of units that a payment of `amount` adds to the window.
+    pub const fn of(self, amount: Amount) -> Amount {
+        match self {
+            Self::Amounts => amount,
+            Self::Payments => Amount::ONE,
+        }
+    }
+}
+
+/// A rule that counts payments in a window of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountingRule<'a> {
     /// The rule.
     pub rule: &'a Rule,
-    /// The maximum amount.
+    /// What it counts.
+    pub counted: Counted,
+    /// The most that its window may contain, in units of what it counts.
     pub limit: Amount,
     /// The length of its window.
     pub length: Duration,
 }
 
-impl Budget<'_> {
+impl CountingRule<'_> {
     /// The scope of its window.
     pub const fn scope(&self, agent: AgentId) -> WindowScope {
         WindowScope::Budget {
@@ -72,10 +209,15 @@ impl Budget<'_> {
         }
     }
 
-    /// The budget's window among those that were read; if it is missing, nothing may be spent.
+    /// The rule's window among those that were read; if it is missing, nothing may be paid.
     pub fn window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
         let (_, window) = windows.iter().find(|(rule, _)| *rule == self.rule.id)?;
         Some(window)
+    }
+
+    /// Whether payments to this service are counted.
+    pub fn applies_to(&self, service: &ServiceSlug) -> bool {
+        self.rule.kind.applies_to(service)
     }
 }
 
@@ -119,6 +261,18 @@ impl RuleKind {
     pub const BUDGET_LIMIT: &str = "budget_limit";
     /// The name of [`RuleKind::ApprovalRequired`].
     pub const APPROVAL_REQUIRED: &str = "approval_required";
+    /// The name of [`RuleKind::CountLimit`].
+    pub const COUNT_LIMIT: &str = "count_limit";
+    /// The name of [`RuleKind::MinimumInterval`].
+    pub const MINIMUM_INTERVAL: &str = "minimum_interval";
+    /// The name of [`RuleKind::DuplicateGuard`].
+    pub const DUPLICATE_GUARD: &str = "duplicate_guard";
+    /// The name of [`RuleKind::NewPayee`].
+    pub const NEW_PAYEE: &str = "new_payee";
+    /// The name of [`RuleKind::PriceAboveUsual`].
+    pub const PRICE_ABOVE_USUAL: &str = "price_above_usual";
+    /// The name of [`RuleKind::Schedule`].
+    pub const SCHEDULE: &str = "schedule";
 
     /// The name of the kind, in the API and in storage.
     pub const fn name(&self) -> &'static str {
@@ -127,24 +281,65 @@ impl RuleKind {
             Self::VendorAllowlist { .. } => Self::VENDOR_ALLOWLIST,
             Self::BudgetLimit { .. } => Self::BUDGET_LIMIT,
             Self::ApprovalRequired { .. } => Self::APPROVAL_REQUIRED,
+            Self::CountLimit { .. } => Self::COUNT_LIMIT,
+            Self::MinimumInterval { .. } => Self::MINIMUM_INTERVAL,
+            Self::DuplicateGuard { .. } => Self::DUPLICATE_GUARD,
+            Self::NewPayee { .. } => Self::NEW_PAYEE,
+            Self::PriceAboveUsual { .. } => Self::PRICE_ABOVE_USUAL,
+            Self::Schedule { .. } => Self::SCHEDULE,
         }
     }
 
-    /// The limit and the window, if the rule is a budget.
-    pub const fn budget(&self) -> Option<(Amount, Duration)> {
+    /// What the rule counts, its limit and the length of its window, if it counts payments.
+    pub fn counts(&self) -> Option<(Counted, Amount, Duration)> {
         match *self {
-            Self::BudgetLimit { limit, window } => Some((limit, window)),
-            Self::CategoryBlock { .. } | Self::VendorAllowlist { .. } | Self::ApprovalRequired { .. } => None,
+            Self::BudgetLimit { limit, window } => Some((Counted::Amounts, limit, window)),
+            Self::CountLimit { count, window, .. } => {
+                // Any `u32` is an amount.
+                let limit = Amount::from_units(count.into()).unwrap_or(Amount::ZERO);
+                Some((Counted::Payments, limit, window))
+            }
+            Self::MinimumInterval { interval, .. } => Some((Counted::Payments, Amount::ONE, interval)),
+            Self::CategoryBlock { .. }
+            | Self::VendorAllowlist { .. }
+            | Self::ApprovalRequired { .. }
+            | Self::DuplicateGuard { .. }
+            | Self::NewPayee { .. }
+            | Self::PriceAboveUsual { .. }
+            | Self::Schedule { .. } => None,
         }
+    }
+
+    /// The services to whose payments the rule applies; `None` for all services, or if its kind has no such condition.
+    pub fn services(&self) -> Option<&[ServiceSlug]> {
+        match self {
+            Self::CategoryBlock { .. } | Self::VendorAllowlist { .. } | Self::BudgetLimit { .. } => None,
+            Self::ApprovalRequired { services, .. }
+            | Self::CountLimit { services, .. }
+            | Self::MinimumInterval { services, .. }
+            | Self::DuplicateGuard { services, .. }
+            | Self::NewPayee { services }
+            | Self::PriceAboveUsual { services, .. }
+            | Self::Schedule { services, .. } => services.as_deref(),
+        }
+    }
+
+    /// Whether the rule applies to payments to this service.
+    pub fn applies_to(&self, service: &ServiceSlug) -> bool {
+        self.services().is_none_or(|services| services.contains(service))
     }
 
     /// Checks that a budget may have a window of this length; else the error describes the valid lengths.
     pub fn check_window(window: Duration) -> Result<(), String> {
-        let (least, most) = (BUDGET_WINDOW_MIN, BUDGET_WINDOW_MAX);
-        if (least..=most).contains(&window) {
+        Self::check_length(window, BUDGET_WINDOW_MIN)
+    }
+
+    /// Checks a length from `least` to [`BUDGET_WINDOW_MAX`]; else the error describes the valid lengths.
+    pub fn check_length(length: Duration, least: Duration) -> Result<(), String> {
+        if (least..=BUDGET_WINDOW_MAX).contains(&length) {
             return Ok(());
         }
-        let (least, most) = (least.secs(), most.secs());
+        let (least, most) = (least.secs(), BUDGET_WINDOW_MAX.secs());
         Err(format!("must be a whole number of seconds from {least} to {most}"))
     }
 
@@ -199,7 +394,60 @@ impl RuleKind {
                 }
                 problems
             }
+            Self::CountLimit { .. }
+            | Self::MinimumInterval { .. }
+            | Self::DuplicateGuard { .. }
+            | Self::NewPayee { .. }
+            | Self::PriceAboveUsual { .. }
+            | Self::Schedule { .. } => {
+                let mut problems = self.problems_of_numbers();
+                if let Some(services) = self.services() {
+                    problems.extend(listed("/services", services, at_least_one, Self::MOST_NAMED, unknown));
+                }
+                problems
+            }
         }
+    }
+
+    /// The problems of the numbers and times of a limit.
+    fn problems_of_numbers(&self) -> Vec<Problem> {
+        let range = |path, number: u64, least: u64, most: u64| {
+            let wrong = !(least..=most).contains(&number);
+            wrong.then(|| Problem::at(path, format!("must be a whole number from {least} to {most}")))
+        };
+        let length = |path, length, least| {
+            let wrong = Self::check_length(length, least).err();
+            wrong.map(|message| Problem::at(path, message))
+        };
+        let problems = match self {
+            Self::CountLimit { count, window, .. } => [
+                range("/count", (*count).into(), 1, COUNT_MAX.into()),
+                length("/window_seconds", *window, COUNT_WINDOW_MIN),
+            ],
+            Self::MinimumInterval { interval, .. } => [length("/interval_seconds", *interval, INTERVAL_MIN), None],
+            Self::DuplicateGuard { within, .. } => [length("/within_seconds", *within, INTERVAL_MIN), None],
+            Self::PriceAboveUsual { percent, over, .. } => {
+                let most = u64::try_from(MOST_RECENT_PRICES).unwrap_or(u64::MAX);
+                let of = match over {
+                    UsualPrice::Catalog => None,
+                    UsualPrice::Median(count) => range("/of", (*count).into(), MEDIAN_MIN.into(), most),
+                };
+                [range("/percent", (*percent).into(), 0, PERCENT_MAX.into()), of]
+            }
+            Self::Schedule { schedule, .. } => {
+                let days = listed("/days", &schedule.days, at_least_one, 7, |_| None);
+                let is_empty = schedule.from == schedule.to || schedule.from == crate::TimeOfDay::END;
+                let empty =
+                    is_empty.then(|| Problem::at("/to", "must be another time than `from`, which is before 24:00"));
+                return days.into_iter().chain(empty).collect();
+            }
+            Self::CategoryBlock { .. }
+            | Self::VendorAllowlist { .. }
+            | Self::BudgetLimit { .. }
+            | Self::ApprovalRequired { .. }
+            | Self::NewPayee { .. } => [None, None],
+        };
+        problems.into_iter().flatten().collect()
     }
 }
 
@@ -245,24 +493,35 @@ pub enum RuleRefusal {
     Unknown,
     /// The agent already has [`Agent::MOST_RULES`] rules.
     TooMany,
-    /// The agent already has [`Agent::MOST_BUDGETS`] budgets.
+    /// The agent already has [`Agent::MOST_BUDGETS`] rules that count payments.
     TooManyBudgets,
-    /// The rule has another kind. A budget's count is stored for its rule, so the kind of a rule can't change.
+    /// The rule has another kind. A rule's count is stored for it, so the kind of a rule can't change.
     OtherKind,
 }
 
 impl Agent {
     /// The maximum number of an agent's rules.
     pub const MOST_RULES: usize = 50;
-    /// The maximum number of an agent's budgets: each adds one window to the transaction of every authorization.
+    /// The maximum number of an agent's rules that count payments: budgets, count limits and minimum intervals. Each
+    /// adds one window to the transaction of every authorization.
     pub const MOST_BUDGETS: usize = 10;
 
-    /// The agent's budgets, in the order in which they were added.
-    pub fn budgets(&self) -> impl Iterator<Item = Budget<'_>> {
+    /// The agent's rules that count payments, in the order in which they were added.
+    pub fn counting_rules(&self) -> impl Iterator<Item = CountingRule<'_>> {
         self.rules.iter().filter_map(|rule| {
-            let (limit, length) = rule.kind.budget()?;
-            Some(Budget { rule, limit, length })
+            let (counted, limit, length) = rule.kind.counts()?;
+            Some(CountingRule {
+                rule,
+                counted,
+                limit,
+                length,
+            })
         })
+    }
+
+    /// The agent's budgets, in the order in which they were added.
+    pub fn budgets(&self) -> impl Iterator<Item = CountingRule<'_>> {
+        self.counting_rules().filter(|rule| rule.counted == Counted::Amounts)
     }
 
     /// The agent with one more rule. A rule whose id already exists was added by an attempt whose answer was lost, and
@@ -274,7 +533,7 @@ impl Agent {
         if self.rules.len() >= Self::MOST_RULES {
             return Err(RuleRefusal::TooMany);
         }
-        if kind.budget().is_some() && self.budgets().count() >= Self::MOST_BUDGETS {
+        if kind.counts().is_some() && self.counting_rules().count() >= Self::MOST_BUDGETS {
             return Err(RuleRefusal::TooManyBudgets);
         }
         self.rules.push(Rule { id, version: 1, kind });

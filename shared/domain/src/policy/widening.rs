@@ -4,7 +4,7 @@
 //! An edit that can't be classified counts as widening. Deliberately elsewhere: whether an edit narrows
 //! (`shared/store/src/people/agent.rs`), which decides what is stamped.
 
-use crate::{Agent, AgentKey, Amount, DomainPattern, EnabledService, RuleKind, SpendPolicy};
+use crate::{Agent, AgentKey, Amount, DomainPattern, EnabledService, LimitAction, RuleKind, SpendPolicy};
 
 impl Agent {
     /// Whether this version may allow what `before` refused: it is unfrozen, has a new key or a key with another scope,
@@ -48,6 +48,7 @@ impl SpendPolicy {
 impl RuleKind {
     /// Whether it refuses, or requires an approval for, every payment that `before` did.
     fn is_as_strict_as(&self, before: &Self) -> bool {
+        let covers_services = holds_for_all_of(before.services(), self.services());
         match (before, self) {
             (Self::CategoryBlock { categories: before }, Self::CategoryBlock { categories: now }) => {
                 before.iter().all(|category| now.contains(category))
@@ -63,30 +64,76 @@ impl RuleKind {
                 },
             ) => limit_now <= limit && window_now >= window,
             (
+                Self::ApprovalRequired { categories, above, .. },
                 Self::ApprovalRequired {
-                    services,
-                    categories,
-                    above,
-                },
-                Self::ApprovalRequired {
-                    services: services_now,
                     categories: categories_now,
                     above: above_now,
+                    ..
                 },
             ) => {
-                holds_for_all_of(services.as_deref(), services_now.as_deref())
+                covers_services
                     && holds_for_all_of(categories.as_deref(), categories_now.as_deref())
                     && asks_from(*above_now) <= asks_from(*above)
+            }
+            (
+                Self::CountLimit { count, window, .. },
+                Self::CountLimit {
+                    count: count_now,
+                    window: window_now,
+                    ..
+                },
+            ) => covers_services && count_now <= count && window_now >= window,
+            (
+                Self::MinimumInterval { interval, .. },
+                Self::MinimumInterval {
+                    interval: interval_now, ..
+                },
+            ) => covers_services && interval_now >= interval,
+            (
+                Self::DuplicateGuard { within, action, .. },
+                Self::DuplicateGuard {
+                    within: within_now,
+                    action: action_now,
+                    ..
+                },
+            ) => covers_services && within_now >= within && action_now.is_as_strict_as(*action),
+            (Self::NewPayee { .. }, Self::NewPayee { .. }) => covers_services,
+            (
+                Self::PriceAboveUsual {
+                    percent, over, action, ..
+                },
+                Self::PriceAboveUsual {
+                    percent: percent_now,
+                    over: over_now,
+                    action: action_now,
+                    ..
+                },
+            ) => covers_services && over_now == over && percent_now <= percent && action_now.is_as_strict_as(*action),
+            (Self::Schedule { schedule, .. }, Self::Schedule { schedule: now, .. }) => {
+                covers_services && schedule.covers(now)
             }
             // An edit can't change a rule's kind.
             (
                 Self::CategoryBlock { .. }
                 | Self::VendorAllowlist { .. }
                 | Self::BudgetLimit { .. }
-                | Self::ApprovalRequired { .. },
+                | Self::ApprovalRequired { .. }
+                | Self::CountLimit { .. }
+                | Self::MinimumInterval { .. }
+                | Self::DuplicateGuard { .. }
+                | Self::NewPayee { .. }
+                | Self::PriceAboveUsual { .. }
+                | Self::Schedule { .. },
                 _,
             ) => false,
         }
+    }
+}
+
+impl LimitAction {
+    /// Whether it refuses or asks wherever `before` refused, or asked.
+    const fn is_as_strict_as(self, before: Self) -> bool {
+        matches!((before, self), (Self::Ask, _) | (Self::Block, Self::Block))
     }
 }
 
@@ -112,7 +159,7 @@ mod tests {
     use super::*;
     use crate::{
         Address, AgentId, AgentStatus, Category, Duration, KeyId, KeyScope, OperationSlug, Rule, RuleId, SecretDigest,
-        ServiceId, ServiceSlug, Timestamp, Vendor, Wallet,
+        ServiceId, ServiceSlug, Timestamp, UsualPrice, Vendor, Wallet,
     };
     use uuid::Uuid;
 
@@ -206,6 +253,41 @@ mod tests {
             categories: None,
             above: above.map(units),
         };
+        let scope = |slugs: &[&str]| slugs.iter().map(|slug| ServiceSlug::parse(slug).unwrap()).collect();
+        let count = |count, hours: u32, services: Option<&[&str]>| RuleKind::CountLimit {
+            services: services.map(scope),
+            count,
+            window: Duration::from_secs_u32(hours * 3_600),
+        };
+        let interval = |secs| RuleKind::MinimumInterval {
+            services: None,
+            interval: Duration::from_secs_u32(secs),
+        };
+        let guard = |secs, action| RuleKind::DuplicateGuard {
+            services: None,
+            within: Duration::from_secs_u32(secs),
+            action,
+        };
+        let payee = |services: Option<&[&str]>| RuleKind::NewPayee {
+            services: services.map(scope),
+        };
+        let price = |percent, over, action| RuleKind::PriceAboveUsual {
+            services: None,
+            percent,
+            over,
+            action,
+        };
+        let schedule = |from, to| RuleKind::Schedule {
+            services: None,
+            schedule: crate::Schedule {
+                zone: crate::ZoneName::UTC,
+                days: crate::Weekday::ALL.to_vec(),
+                from: crate::TimeOfDay::parse(from).unwrap(),
+                to: crate::TimeOfDay::parse(to).unwrap(),
+            },
+        };
+        let (block, ask) = (LimitAction::Block, LimitAction::Ask);
+        let (listed, median) = (UsualPrice::Catalog, UsualPrice::Median(3));
         let (search, data) = (Category::Search, Category::Data);
         let rows = [
             (blocks(&[search]), blocks(&[search, data]), false),
@@ -223,6 +305,25 @@ mod tests {
             (asks(Some(&["a"]), None), asks(Some(&["a", "b"]), None), false),
             (asks(Some(&["a", "b"]), None), asks(Some(&["b"]), None), true),
             (asks(None, None), asks(Some(&["b"]), None), true),
+            (count(5, 1, Some(&["a"])), count(4, 2, None), false),
+            (count(5, 1, None), count(6, 1, None), true),
+            (count(5, 2, None), count(5, 1, None), true),
+            (count(5, 1, None), count(5, 1, Some(&["a"])), true),
+            (interval(5), interval(6), false),
+            (interval(5), interval(4), true),
+            (guard(5, ask), guard(6, block), false),
+            (guard(5, block), guard(5, ask), true),
+            (guard(5, block), guard(4, block), true),
+            (payee(Some(&["a"])), payee(Some(&["a", "b"])), false),
+            (payee(None), payee(Some(&["a"])), true),
+            (price(20, listed, ask), price(10, listed, block), false),
+            (price(20, listed, ask), price(21, listed, ask), true),
+            (price(20, listed, block), price(20, listed, ask), true),
+            (price(20, listed, ask), price(20, median, ask), true),
+            (price(20, median, ask), price(20, UsualPrice::Median(4), ask), true),
+            (schedule("08:00", "18:00"), schedule("09:00", "17:00"), false),
+            (schedule("08:00", "18:00"), schedule("18:00", "08:00"), true),
+            (schedule("08:00", "18:00"), schedule("08:00", "18:01"), true),
         ];
         for (before, now, widens) in rows {
             let of = |kind: &RuleKind| agent(AgentStatus::Active, vec![], vec![kind.clone()]);

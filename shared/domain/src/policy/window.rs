@@ -22,7 +22,7 @@ pub enum WindowScope {
         /// The service.
         service: ServiceId,
     },
-    /// A `budget_limit` rule: one agent across all services, for the rule's length.
+    /// A rule that counts amounts or payments ([`crate::CountingRule`]): one agent, for the rule's length.
     Budget {
         /// The agent.
         agent: AgentId,
@@ -32,7 +32,7 @@ pub enum WindowScope {
 }
 
 impl WindowScope {
-    /// The rule, if the window is a budget's.
+    /// The rule, if the window is a rule's.
     pub const fn budget(self) -> Option<RuleId> {
         match self {
             Self::Budget { rule, .. } => Some(rule),

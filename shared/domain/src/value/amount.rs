@@ -15,6 +15,8 @@ pub struct Amount(u64);
 impl Amount {
     /// Zero.
     pub const ZERO: Self = Self(0);
+    /// One unit.
+    pub const ONE: Self = Self(1);
 
     /// 2^53 - 1 units, about nine billion dollars: the largest integer that every JSON parser reads exactly.
     pub const MAX: Self = Self(9_007_199_254_740_991);

@@ -5,12 +5,12 @@
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, Ciphertext, DecisionResult, DeliveryId,
-    DomainPattern, Duration, Endpoint, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue, Labels,
-    MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid,
-    OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug,
-    SettlementId, SourceNetwork, Timestamp, TransactionId, TrustStatus, TxHash, Url, WalletAttestation, WebhookId,
-    WebhookSecretId, X402Version,
+    Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, Ciphertext, DecisionResult,
+    DeliveryId, DomainPattern, Duration, Endpoint, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue,
+    Labels, LimitAction, MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug,
+    OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId,
+    ServiceSlug, SettlementId, SourceNetwork, TimeOfDay, Timestamp, TransactionId, TrustStatus, TxHash, Url,
+    WalletAttestation, WebhookId, WebhookSecretId, Weekday, X402Version, ZoneName,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -113,6 +113,10 @@ written_as_text! {
     Address, |address| format!("{address:#x}"), |text| text.strip_prefix("0x")?.parse().ok();
     Network, |network| network.name().to_owned(), Self::from_name;
     Category, |category| category.name().to_owned(), Self::from_name;
+    LimitAction, |action| action.name().to_owned(), Self::from_name;
+    Weekday, |day| day.name().to_owned(), Self::from_name;
+    TimeOfDay, ToString::to_string, Self::parse;
+    ZoneName, ToString::to_string, Self::parse;
     TrustStatus, |status| status.name().to_owned(), Self::from_name;
     Permission, |permission| permission.name().to_owned(), Self::from_name;
     SourceNetwork, ToString::to_string, |text| Self::parse(text).ok();

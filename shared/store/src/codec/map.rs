@@ -4,9 +4,9 @@ use crate::codec::attribute::{Attribute, read_text, text};
 use crate::codec::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, Amount, Answer, AskingRule, AttestedCall, AttestedPayee, Availability, CallDescription, CatalogPayment,
-    CatalogPrice, KeyScope, NextPricing, Operation, OperationUuid, Probe, ProviderRequest, Quote, Rule, RuleKind,
-    Vendor, Wallet, WalletKey,
+    AgentKey, Amount, Answer, AskingRule, AttestedCall, AttestedPayee, Availability, CallDescription,
+    CatalogPayment, CatalogPrice, KeyScope, NextPricing, Operation, OperationUuid, Probe, ProviderRequest, Quote, Rule,
+    RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
 };
 
 /// Types that are stored as a map.
@@ -229,10 +229,48 @@ fn write_rule(rule: &Rule) -> Draft {
             .with_optional("services", services.as_ref())
             .with_optional("categories", categories.as_ref())
             .with_optional("above", above.as_ref()),
+        RuleKind::CountLimit {
+            services,
+            count,
+            window,
+        } => draft
+            .with_optional("services", services.as_ref())
+            .with("count", count)
+            .with("window", window),
+        RuleKind::MinimumInterval { services, interval } => draft
+            .with_optional("services", services.as_ref())
+            .with("interval", interval),
+        RuleKind::DuplicateGuard {
+            services,
+            within,
+            action,
+        } => draft
+            .with_optional("services", services.as_ref())
+            .with("within", within)
+            .with("action", action),
+        RuleKind::NewPayee { services } => draft.with_optional("services", services.as_ref()),
+        RuleKind::PriceAboveUsual {
+            services,
+            percent,
+            over,
+            action,
+        } => draft
+            .with_optional("services", services.as_ref())
+            .with("percent", percent)
+            .with_value("over", text(over.name()))
+            .with_optional("of", over.prices().map(u32::from).as_ref())
+            .with("action", action),
+        RuleKind::Schedule { services, schedule } => draft
+            .with_optional("services", services.as_ref())
+            .with("zone", &schedule.zone)
+            .with("days", &schedule.days)
+            .with("from", &schedule.from)
+            .with("to", &schedule.to),
     }
 }
 
 fn read_rule(map: &Item) -> Option<Rule> {
+    let services = || optional_member(map, "services");
     let kind = match read_text(map.get("kind")?)? {
         RuleKind::CATEGORY_BLOCK => RuleKind::CategoryBlock {
             categories: member(map, "categories")?,
@@ -245,9 +283,43 @@ fn read_rule(map: &Item) -> Option<Rule> {
             window: member(map, "window")?,
         },
         RuleKind::APPROVAL_REQUIRED => RuleKind::ApprovalRequired {
-            services: optional_member(map, "services")?,
+            services: services()?,
             categories: optional_member(map, "categories")?,
             above: optional_member(map, "above")?,
+        },
+        RuleKind::COUNT_LIMIT => RuleKind::CountLimit {
+            services: services()?,
+            count: member(map, "count")?,
+            window: member(map, "window")?,
+        },
+        RuleKind::MINIMUM_INTERVAL => RuleKind::MinimumInterval {
+            services: services()?,
+            interval: member(map, "interval")?,
+        },
+        RuleKind::DUPLICATE_GUARD => RuleKind::DuplicateGuard {
+            services: services()?,
+            within: member(map, "within")?,
+            action: member(map, "action")?,
+        },
+        RuleKind::NEW_PAYEE => RuleKind::NewPayee { services: services()? },
+        RuleKind::PRICE_ABOVE_USUAL => {
+            let prices = optional_member::<u32>(map, "of")?;
+            let prices = prices.map(u8::try_from).transpose().ok()?;
+            RuleKind::PriceAboveUsual {
+                services: services()?,
+                percent: member(map, "percent")?,
+                over: UsualPrice::from_name(read_text(map.get("over")?)?, prices)?,
+                action: member(map, "action")?,
+            }
+        }
+        RuleKind::SCHEDULE => RuleKind::Schedule {
+            services: services()?,
+            schedule: Schedule {
+                zone: member(map, "zone")?,
+                days: member(map, "days")?,
+                from: member(map, "from")?,
+                to: member(map, "to")?,
+            },
         },
         _ => return None,
     };
