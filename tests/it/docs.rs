@@ -4,8 +4,8 @@
 use purser_api::Failure;
 use purser_chain::Pending;
 use purser_domain::{
-    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, Category, CheckName, ErrorKind, Fingerprint, Freeze,
-    KeyLack, Mismatch, NoTransaction, PayoutRefusal, Reason, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug,
+    Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, Category, CheckName, Duration, ErrorKind, Fingerprint,
+    Freeze, KeyLack, Mismatch, NoTransaction, PayoutRefusal, Reason, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug,
     SettlementId, Timestamp, TransactionId, Unpayable,
 };
 use purser_testkit::Template;
@@ -244,7 +244,12 @@ fn row_of(block: &Block) -> String {
     match block {
         Block::Category(_) => "category_block:<category>".to_owned(),
         Block::Vendor(_) => "vendor_allowlist:<service>".to_owned(),
-        Block::Budget { .. } => "budget_limit:<rule id>".to_owned(),
+        Block::Budget { .. }
+        | Block::Schedule { .. }
+        | Block::Count { .. }
+        | Block::Interval { .. }
+        | Block::Duplicate { .. }
+        | Block::PriceAboveUsual { .. } => format!("{}:<rule id>", block.rule()),
         Block::AgentFrozen(_)
         | Block::Unpayable(_)
         | Block::PayeeNotInCatalog
@@ -275,6 +280,30 @@ fn every_block() -> Vec<Block> {
             limit: amount,
             used: amount,
             retry_at: RetryAt::Never,
+        },
+        Block::Schedule {
+            rule: RuleId::from_uuid(Uuid::nil()),
+            retry_at: RetryAt::Never,
+        },
+        Block::Count {
+            rule: RuleId::from_uuid(Uuid::nil()),
+            count: amount,
+            used: amount,
+            retry_at: RetryAt::Never,
+        },
+        Block::Interval {
+            rule: RuleId::from_uuid(Uuid::nil()),
+            interval: Duration::DAY,
+            retry_at: RetryAt::Never,
+        },
+        Block::Duplicate {
+            rule: RuleId::from_uuid(Uuid::nil()),
+            within: Duration::DAY,
+            retry_at: now,
+        },
+        Block::PriceAboveUsual {
+            rule: RuleId::from_uuid(Uuid::nil()),
+            most: amount,
         },
         Block::ApprovalRejected,
         Block::ApprovalExpired,

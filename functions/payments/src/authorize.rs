@@ -25,8 +25,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{AgentCredentials, AuthorizeRequest, Failure, REQUIREMENT};
 use purser_domain::{
-    Agent, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, NoncePrefix, PaymentTerms, Purchase,
-    Purpose, Result, SettlementId, Terms, Timestamp, TransactionId,
+    Agent, CatalogMatch, Counted, Decision, Duration, Error, Eviction, Facts, Grant, NoncePrefix, PaymentTerms,
+    Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId,
 };
 use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Edition, Reserved};
 use serde_json::value::RawValue;
@@ -232,7 +232,8 @@ impl Authorizing<'_> {
                 offer_index: offer.index(),
                 policy_version: grant.policy_version(),
                 inputs: Some(grant.inputs()),
-                budgets: grant.charges().filter_map(|charge| charge.scope.budget()).collect(),
+                budgets: grant.counted(Counted::Amounts).collect(),
+                counts: grant.counted(Counted::Payments).collect(),
                 approval: grant.approval(),
                 checks: grant.checks().to_vec(),
             }),

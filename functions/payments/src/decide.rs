@@ -43,6 +43,7 @@ impl Payments {
             enabled: service_state.enabled.as_ref(),
             day: &service_state.day,
             budgets: &service_state.budgets,
+            recent: &service_state.recent,
             frozen_by_operators,
             approval: None,
             balance: None,

@@ -212,7 +212,15 @@ pub(crate) fn window_to_read_on<'a>(denial: &Denial, service_state: &'a mut Serv
 fn refusing_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
     match reason {
         Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),
-        Reason::PolicyBlocked(Block::Budget { rule, retry_at, .. }) => {
+        Reason::PolicyBlocked(Block::Duplicate { retry_at, .. }) => {
+            Some((&mut service_state.day, RetryAt::At(*retry_at)))
+        }
+        Reason::PolicyBlocked(Block::PriceAboveUsual { .. }) => Some((&mut service_state.day, RetryAt::Never)),
+        Reason::PolicyBlocked(
+            Block::Budget { rule, retry_at, .. }
+            | Block::Count { rule, retry_at, .. }
+            | Block::Interval { rule, retry_at, .. },
+        ) => {
             let budget = service_state.budgets.iter_mut().find(|(id, _)| id == rule);
             budget.map(|(_, window)| (window, *retry_at))
         }

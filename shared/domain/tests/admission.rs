@@ -109,6 +109,7 @@ impl Given {
             enabled: self.enabled.as_ref(),
             day: &self.day,
             budgets: &self.budgets,
+            recent: RecentPayments::NONE,
             frozen_by_operators: self.frozen_by_operators,
             approval: self.approval,
             balance: self.balance,
@@ -706,7 +707,8 @@ fn every_check_is_reported_once_in_order() {
             Decision::NeedsTarget => panic!("no target is needed"),
         };
         let names: Vec<CheckName> = checks.iter().map(|check| check.name).collect();
-        assert_eq!(names, CheckName::ALL);
+        let always: Vec<CheckName> = CheckName::ALL.iter().copied().filter(|name| name.is_always_made()).collect();
+        assert_eq!(names, always);
     }
 }
 

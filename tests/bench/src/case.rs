@@ -2,7 +2,7 @@
 
 use crate::world::{NETWORK, World, authorize_body};
 use purser_api::AuthorizeRequest;
-use purser_domain::{ApprovalId, CatalogMatch, Eviction, Facts, Intent};
+use purser_domain::{ApprovalId, CatalogMatch, Eviction, Facts, Intent, RecentPayments};
 
 /// A case to decide.
 #[derive(Clone, Debug)]
@@ -46,6 +46,7 @@ impl Case {
             enabled: self.world.enabled.as_ref(),
             day: &self.world.day,
             budgets: &self.world.budgets,
+            recent: RecentPayments::NONE,
             frozen_by_operators: None,
             approval,
             balance: Some(self.world.balance),

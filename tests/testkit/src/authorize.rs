@@ -3,9 +3,10 @@
 
 use crate::sample;
 use purser_domain::{
-    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, B256, CallDescription, Decision, DecisionRecord, Denial,
-    Duration, Eviction, Facts, Fingerprint, Freeze, Grant, Intent, Network, NoncePrefix, Purchase, Purpose, Reason,
-    RetryAt, Service, ServiceId, SettlementId, Terms, Timestamp, TransactionId, Window, evaluate, recorded_time,
+    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Counted, Decision,
+    DecisionRecord, Denial, Duration, Eviction, Facts, Fingerprint, Freeze, Grant, Intent, Network, NoncePrefix,
+    Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId, Terms, Timestamp, TransactionId,
+    Window, evaluate, recorded_time,
 };
 use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, Escalated, IdempotencyRecord, Ledger, Reserved, ServiceState,
@@ -78,7 +79,7 @@ impl Request {
     fn purchase(&self) -> (Intent, Service) {
         (
             sample::intent(self.amount, &self.body),
-            sample::service(self.service, "lab"),
+            sample::service(self.service, sample::service_slug().as_str()),
         )
     }
 }
@@ -213,6 +214,7 @@ fn decide<'a>(
         enabled: service_state.enabled.as_ref(),
         day: &service_state.day,
         budgets: &service_state.budgets,
+        recent: &service_state.recent,
         frozen_by_operators,
         approval: request.approval,
         balance: None,
@@ -244,11 +246,19 @@ fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Tim
             offer_index: intent.offer.index(),
             policy_version: service_state.enabled.as_ref().unwrap().version,
             inputs: None,
-            budgets: service_state.budgets.iter().map(|(rule, _)| *rule).collect(),
+            budgets: counted(agent, Counted::Amounts),
+            counts: counted(agent, Counted::Payments),
             approval: request.approval,
             checks: Vec::new(),
         }),
     }
+}
+
+/// The agent's rules that count a payment of any service in this way.
+fn counted(agent: &Agent, counted: Counted) -> Vec<RuleId> {
+    let rules = agent.counting_rules();
+    let rules = rules.filter(|rule| rule.counted == counted && rule.applies_to(&sample::service_slug()));
+    rules.map(|rule| rule.rule.id).collect()
 }
 
 fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
@@ -300,7 +310,11 @@ async fn refused(
         Reason::DailyLimit {
             spend_today, retry_at, ..
         } => (spend_today, retry_at),
-        Reason::PolicyBlocked(purser_domain::Block::Budget { used, retry_at, .. }) => (used, retry_at),
+        Reason::PolicyBlocked(Block::Budget { used, retry_at, .. } | Block::Count { used, retry_at, .. }) => {
+            (used, retry_at)
+        }
+        Reason::PolicyBlocked(Block::Interval { retry_at, .. }) => (Amount::ONE, retry_at),
+        Reason::PolicyBlocked(Block::Duplicate { retry_at, .. }) => (Amount::ONE, RetryAt::At(retry_at)),
         _ => panic!("no other refusal rests on windows"),
     };
     let cap = service_state.enabled.as_ref().unwrap().policy.max_per_day;

@@ -165,6 +165,11 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
+/// The slug of the service to pay.
+pub fn service_slug() -> ServiceSlug {
+    ServiceSlug::parse("lab").unwrap()
+}
+
 /// A policy in its first version, with this daily cap and approval threshold.
 pub fn enabled(service: ServiceId, max_per_day: u64, require_approval_above: u64) -> EnabledService {
     EnabledService {

@@ -6,8 +6,8 @@ use crate::ui::money::{dollars, money};
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LimitAction, LoggedRefusal,
-    PayoutRefusal, Rule, RuleKind, ServiceSlug, UsualPrice, Vendor,
+    Amount, AskingKind, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LimitAction,
+    LoggedRefusal, PayoutRefusal, Rule, RuleKind, ServiceSlug, UsualPrice, Vendor,
 };
 
 /// A sentence that explains why a payment was refused or escalated.
@@ -89,6 +89,18 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
                 None => "Budget for all services exceeded",
             }
         },
+        ("schedule", _) => html! { "A rule allows payments only at other times." },
+        ("count_limit", _) => html! {
+            @match number_of(refusal, CheckName::Count) {
+                Some(count) => { "A rule allows " (count) " payments within a time, and all were used." },
+                None => "A rule’s number of payments was used up.",
+            }
+        },
+        ("minimum_interval", _) => html! { "The last payment was too short a time ago for a rule." },
+        ("duplicate_guard", _) => html! { "The same call was paid a short time ago, and a rule forbids to repeat it." },
+        ("price_above_usual", _) => {
+            html! { "The price is further above the usual one than a rule allows." }
+        }
         ("approval_rejected", _) => html! { "A person rejected it." },
         ("approval_expired", _) => html! { "Its approval had expired." },
         ("too_many_open_approvals", _) => {
@@ -97,6 +109,12 @@ fn blocked(refusal: &LoggedRefusal) -> Markup {
         ("approval_request_mismatch", _) => html! { "Its approval was given for another request." },
         _ => html! { code { (refusal.reason) } },
     }
+}
+
+/// The limit of a check, if it is a number of payments.
+fn number_of(refusal: &LoggedRefusal, name: CheckName) -> Option<u64> {
+    let check = refusal.checks.iter().find(|check| check.name == name)?;
+    check.limit.map(Amount::units)
 }
 
 /// The condition that a check verifies.
@@ -110,7 +128,13 @@ const fn check_name(name: CheckName) -> &'static str {
         CheckName::PerCall => "Within the limit per call",
         CheckName::Category => "Category is not blocked",
         CheckName::Vendor => "Vendor is allowed, payee is known",
+        CheckName::Schedule => "Within the allowed times",
         CheckName::Budget => "Every budget has room",
+        CheckName::Count => "Number of payments has room",
+        CheckName::Interval => "Last payment is long enough ago",
+        CheckName::Duplicate => "Not the same call again",
+        CheckName::Price => "Price is not above the usual one",
+        CheckName::Payee => "Payee was paid before",
         CheckName::Day => "Daily limit has room",
         CheckName::Approval => "No approval required",
         CheckName::Balance => "Wallet can pay",
@@ -142,12 +166,31 @@ pub(crate) fn checks(checks: &[Check]) -> Markup {
                         th scope="row" {
                             span.sign aria-hidden="true" { (sign) } (check_name(check.name)) span.sr { ": " (text) }
                         }
-                        td.num { @if let Some(limit) = check.limit { (crate::ui::money::cap(limit)) } }
-                        td.num { @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (money(used)) } }
+                        td.num { @if let Some(limit) = check.limit { (limit_of(check.name, limit)) } }
+                        td.num {
+                            @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (used_of(check.name, used)) }
+                        }
                     }
                 }
             }
         }
+    }
+}
+
+/// The limit of a check in its unit.
+fn limit_of(name: CheckName, limit: Amount) -> Markup {
+    match name {
+        CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_of(name, limit),
+        _ => crate::ui::money::cap(limit),
+    }
+}
+
+/// The used part of a check's limit in its unit.
+fn used_of(name: CheckName, used: Amount) -> Markup {
+    match name {
+        CheckName::Count | CheckName::Interval => html! { (used.units()) },
+        CheckName::Duplicate => html! { (used.units()) " s" },
+        _ => money(used),
     }
 }
 
@@ -224,10 +267,15 @@ fn scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
 
 /// The reason why a payment requires a person's approval, in a few words.
 pub(crate) fn asked_briefly(asking: Option<AskingRule>, threshold: Amount) -> Markup {
-    match asking {
-        None => html! { "Over the " (money(threshold)) " approval threshold" },
-        Some(AskingRule { above, .. }) if above.is_zero() => html! { "Approval rule for every payment" },
-        Some(AskingRule { above, .. }) => html! { "Over the " (money(above)) " of an approval rule" },
+    let Some(AskingRule { above, kind, .. }) = asking else {
+        return html! { "Over the " (money(threshold)) " approval threshold" };
+    };
+    match kind {
+        AskingKind::ApprovalRequired if above.is_zero() => html! { "Approval rule for every payment" },
+        AskingKind::ApprovalRequired => html! { "Over the " (money(above)) " of an approval rule" },
+        AskingKind::DuplicateGuard => html! { "The same call again" },
+        AskingKind::PriceAboveUsual => html! { "Over the usual price, at most " (money(above)) },
+        AskingKind::NewPayee => html! { "The first payment to this payee" },
     }
 }
 
@@ -239,7 +287,7 @@ pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
     let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
     match refusal.error.as_str() {
         "service_not_enabled" => Some(format!("{page}#services")),
-        "approval_required" if refusal.rule == "approval_required" => Some(format!("{page}#rules")),
+        "approval_required" if AskingKind::from_name(&refusal.rule).is_some() => Some(format!("{page}#rules")),
         "operation_not_enabled_for_agent"
         | "domain_not_allowed"
         | "amount_exceeds_per_call_limit"
@@ -247,7 +295,11 @@ pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
         | "approval_required" => service(),
         "insufficient_usdc_balance" => Some(format!("{page}#wallet")),
         "policy_blocked" => match (rule, detail) {
-            ("category_block" | "vendor_allowlist" | "budget_limit", _) => Some(format!("{page}#rules")),
+            (
+                "category_block" | "vendor_allowlist" | "budget_limit" | "schedule" | "count_limit"
+                | "minimum_interval" | "duplicate_guard" | "price_above_usual",
+                _,
+            ) => Some(format!("{page}#rules")),
             ("agent_frozen", "") => Some(page),
             _ => None,
         },
@@ -257,7 +309,7 @@ pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
 
 /// A sentence that explains why a payment requires a person's approval.
 pub(crate) fn asked(asking: Option<AskingRule>, threshold: Amount, rules: &[Rule], catalog: &Catalog) -> Markup {
-    let Some(AskingRule { id, above }) = asking else {
+    let Some(AskingRule { id, above, .. }) = asking else {
         return html! { "Over the " (money(threshold)) " approval threshold of this service." };
     };
     let Some(found) = rules.iter().find(|rule| rule.id == id) else {
@@ -345,6 +397,8 @@ mod tests {
             ("approval_required", "", "approval_required", Some("#rules")),
             ("policy_blocked", "category_block:finance", "", Some("#rules")),
             ("policy_blocked", "budget_limit", "", Some("#rules")),
+            ("policy_blocked", "schedule:1", "", Some("#rules")),
+            ("approval_required", "", "new_payee", Some("#rules")),
             ("policy_blocked", "agent_frozen", "", Some("")),
             ("policy_blocked", "agent_frozen:owner", "", None),
             ("policy_blocked", "catalog_price", "", None),
@@ -363,16 +417,20 @@ mod tests {
     fn a_question_is_explained_in_a_few_words() {
         let units = |units| Amount::from_units(units).unwrap();
         let id = RuleId::from_uuid(Uuid::nil());
-        let asking = |above| {
+        let asking_of = |above, kind| {
             Some(AskingRule {
                 id,
                 above: units(above),
+                kind,
             })
         };
+        let asking = |above| asking_of(above, AskingKind::ApprovalRequired);
         for (rule, expected) in [
             (None, "Over the $0.005 approval threshold"),
             (asking(2_000_000), "Over the $2.00 of an approval rule"),
             (asking(0), "Approval rule for every payment"),
+            (asking_of(0, AskingKind::DuplicateGuard), "The same call again"),
+            (asking_of(0, AskingKind::NewPayee), "The first payment to this payee"),
         ] {
             let told = asked_briefly(rule, units(5_000)).into_string();
             let words: String = told

@@ -493,6 +493,23 @@ fn blocked(block: &Block) -> String {
         Block::Budget { limit, used, .. } => {
             format!("{used} units of a budget of {limit} are used; this call would exceed it")
         }
+        Block::Schedule { .. } => "a rule allows payments only at other times".to_owned(),
+        Block::Count { count, used, .. } => {
+            format!("{used} of {count} payments that a rule allows within a time were authorized")
+        }
+        Block::Interval { interval, .. } => {
+            format!(
+                "a rule allows no payment within {} seconds after another",
+                interval.secs()
+            )
+        }
+        Block::Duplicate { within, .. } => format!(
+            "the same call was paid less than {} seconds ago; to get the stored payment, repeat its `idempotency_key`",
+            within.secs()
+        ),
+        Block::PriceAboveUsual { most, .. } => {
+            format!("the price is above the usual one; a rule allows at most {most} units")
+        }
         Block::ApprovalRejected => "the approval was rejected".to_owned(),
         Block::ApprovalExpired => {
             "the approval has expired; ask again with a new `idempotency_key` and without `approval_id`".to_owned()

@@ -198,7 +198,7 @@ mod tests {
     use axum::response::Html;
     use http_body_util::BodyExt as _;
     use purser_domain::{
-        Amount, ApprovalId, ApprovalStatus, AskingRule, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
+        Amount, ApprovalId, ApprovalStatus, AskingKind, AskingRule, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
         Freeze, KeyLack, NoTransaction, OperationSlug, PayoutRefusal, Problem, Refusal, RetryAt, RuleId, ServiceId,
         ServiceSlug, SettlementId, Timestamp, TransactionId, UnlistedCall, Unpayable,
     };
@@ -374,6 +374,7 @@ mod tests {
             escalation(Some(AskingRule {
                 id: RuleId::from_uuid(ONE),
                 above: units(7),
+                kind: AskingKind::ApprovalRequired,
             })),
             Reason::InsufficientBalance {
                 balance: units(250_000),

@@ -4,7 +4,8 @@ use purser_domain::{Amount, Check, CheckOutcome, Reason, Refusal, RetryAt};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// One check, with its numbers if it has any.
+/// One check, with its numbers if it has any: in micro-units, except of `count_limit` and `minimum_interval` (payments)
+/// and `duplicate_guard` (seconds: the rule's time, and the time since the last authorization of the call).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Check)]
 pub struct CheckView {
@@ -16,7 +17,7 @@ pub struct CheckView {
     pub outcome: &'static str,
     /// Whether the check passed; null if that is unknown.
     pub passed: Option<bool>,
-    /// The limit, in micro-units.
+    /// The limit.
     pub limit: Option<u64>,
     /// The used part of the limit, not including this call.
     pub used: Option<u64>,
@@ -64,8 +65,9 @@ pub struct DecisionView {
     pub rule_triggered: &'static str,
     /// The duration of the decision.
     pub latency_ms: u64,
-    /// The earliest time at which the same call fits into the budget or daily limit (null if it never fits), or at
-    /// which a payee that is new in the catalog may be paid. Absent for other reasons.
+    /// The earliest time at which the same call fits into the budget, count or daily limit (null if it never fits), is
+    /// allowed by a schedule or as a repetition, or at which a payee that is new in the catalog may be paid. Absent for
+    /// other reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,

@@ -1,6 +1,6 @@
 //! The JSON of the used and remaining parts of an agent's limits: in its policy, and in a preflight.
 
-use purser_domain::{Agent, Amount, RuleId, Timestamp, Window};
+use purser_domain::{Agent, Amount, Counted, RuleId, Timestamp, Window};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -14,6 +14,32 @@ pub struct SpendView {
     pub remaining_today_units: u64,
     /// The agent's budgets, which count over all its services, in the order in which they were added.
     pub budgets: Vec<BudgetView>,
+    /// The agent's rules that count payments, in the order in which they were added. Absent without such rules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<CountView>,
+}
+
+/// A `count_limit` or `minimum_interval` rule, with its used and remaining payments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = CountedPayments)]
+pub struct CountView {
+    /// The rule.
+    #[schema(value_type = Uuid)]
+    pub rule_id: String,
+    /// `count_limit` or `minimum_interval`.
+    #[schema(value_type = String, example = "count_limit")]
+    pub kind: &'static str,
+    /// The slugs of the services whose payments count; null for all services.
+    #[schema(required)]
+    pub services: Option<Vec<String>>,
+    /// The maximum number of payments within the window: 1 for a `minimum_interval`.
+    pub count: u64,
+    /// The length of the window, in seconds.
+    pub window_seconds: u64,
+    /// The number of payments that count now.
+    pub used: u64,
+    /// The number of further payments.
+    pub remaining: u64,
 }
 
 /// A `budget_limit` rule, with its used and remaining amounts.
@@ -34,10 +60,10 @@ pub struct BudgetView {
 }
 
 impl SpendView {
-    /// The remaining parts of `max_per_day` and of the agent's budgets at `at`, from windows that hide no expired
+    /// The remaining parts of `max_per_day` and of the agent's rules that count payments at `at`, from windows that hide no expired
     /// entry then.
     pub fn at(at: Timestamp, agent: &Agent, max_per_day: Amount, day: &Window, budgets: &[(RuleId, Window)]) -> Self {
-        let budgets = agent.budgets().filter_map(|budget| {
+        let budgets_left = agent.budgets().filter_map(|budget| {
             let window = budget.window(budgets)?;
             Some(BudgetView {
                 rule_id: budget.rule.id.to_string(),
@@ -47,10 +73,25 @@ impl SpendView {
                 remaining_units: window.remaining(budget.limit, at).units(),
             })
         });
+        let counts = agent.counting_rules().filter(|rule| rule.counted == Counted::Payments);
+        let counts = counts.filter_map(|counting| {
+            let window = counting.window(budgets)?;
+            let services = counting.rule.kind.services();
+            Some(CountView {
+                rule_id: counting.rule.id.to_string(),
+                kind: counting.rule.kind.name(),
+                services: services.map(|slugs| slugs.iter().map(ToString::to_string).collect()),
+                count: counting.limit.units(),
+                window_seconds: counting.length.secs(),
+                used: window.live(at).units(),
+                remaining: window.remaining(counting.limit, at).units(),
+            })
+        });
         Self {
             spend_today_units: day.live(at).units(),
             remaining_today_units: day.remaining(max_per_day, at).units(),
-            budgets: budgets.collect(),
+            budgets: budgets_left.collect(),
+            counts: counts.collect(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One event as a sentence for a person, and the page that it links to. A link never performs an action.
 
-use crate::{AgentId, Approval, Event, EventKind, EventSubject, OperationSlug, Rule, ServiceId};
+use crate::{AgentId, Approval, AskingKind, Event, EventKind, EventSubject, OperationSlug, Rule, ServiceId};
 use std::collections::BTreeMap;
 
 /// The current names of agents, services and operations, and the reasons of approvals.
@@ -18,13 +18,20 @@ pub struct NoticeNames {
 
 /// The reason why a payment needs this approval, as on the pages. `rules` are the agent's.
 pub fn why_asked(approval: &Approval, rules: &[Rule]) -> String {
-    match approval.rule {
-        None => format!("Over the {} approval threshold.", approval.threshold.to_dollars()),
-        Some(asking) if !rules.iter().any(|rule| rule.id == asking.id) => {
-            "An approval rule that was removed since.".to_owned()
+    let Some(asking) = approval.rule else {
+        return format!("Over the {} approval threshold.", approval.threshold.to_dollars());
+    };
+    if !rules.iter().any(|rule| rule.id == asking.id) {
+        return "An approval rule that was removed since.".to_owned();
+    }
+    match asking.kind {
+        AskingKind::ApprovalRequired if asking.above.is_zero() => "Approval rule for every payment.".to_owned(),
+        AskingKind::ApprovalRequired => format!("Over the {} of an approval rule.", asking.above.to_dollars()),
+        AskingKind::DuplicateGuard => "The same call again.".to_owned(),
+        AskingKind::PriceAboveUsual => {
+            format!("Over the usual price, at most {}.", asking.above.to_dollars())
         }
-        Some(asking) if asking.above.is_zero() => "Approval rule for every payment.".to_owned(),
-        Some(asking) => format!("Over the {} of an approval rule.", asking.above.to_dollars()),
+        AskingKind::NewPayee => "The first payment to this payee.".to_owned(),
     }
 }
 
@@ -426,7 +433,10 @@ mod tests {
                 above: None,
             },
         };
-        let asking = |above| Some(crate::AskingRule { id, above });
+        let asking = |above| {
+            let kind = AskingKind::ApprovalRequired;
+            Some(crate::AskingRule { id, above, kind })
+        };
         let rules = std::slice::from_ref(&rule);
         for (rule, rules, expected) in [
             (None, rules, "Over the $5.00 approval threshold."),

@@ -1,7 +1,7 @@
 //! The decision: may this agent make this payment now?
 //!
 //! [`evaluate`] is a pure function of the [`Facts`]. It runs every check in the order of `docs/errors.md` §4: identity,
-//! scope, price, budgets, approval, funds, so that cheap checks and permanent refusals come first. It keeps the result
+//! scope, price, times and budgets, approval, funds, so that cheap checks and permanent refusals come first. It keeps the result
 //! of each check, so that a refused agent sees every failed check in one answer. The first failed check determines the
 //! answer. An approval waives only the approval check: caps, scopes and freezes still apply.
 //!
@@ -12,11 +12,13 @@
 //! are checked before (`functions/payments`), and the reservation, which is conditional on the versions of the facts
 //! (`shared/store`).
 
+use super::limits;
 use crate::{
-    Address, Agent, AgentId, Amount, ApprovalId, CallDescription, Category, Charge, DecisionResult, DomainPattern,
-    ENGINE_VERSION, EnabledService, Eviction, Freeze, InputVersions, Intent, Network, NextPricing, Operation,
-    OperationSlug, Payable, ProviderRequest, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug,
-    SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window, catalog::service::named,
+    Address, Agent, AgentId, Amount, ApprovalId, CallDescription, Category, Charge, Counted, DecisionResult,
+    DomainPattern, Duration, ENGINE_VERSION, EnabledService, Eviction, Freeze, InputVersions, Intent, LimitAction,
+    Network, NextPricing, Operation, OperationSlug, Payable, ProviderRequest, RecentPayments, RecentUpdate, RetryAt,
+    Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Target, Timestamp, Unpayable, Vendor, Window,
+    catalog::service::named,
 };
 
 /// The facts of a decision.
@@ -38,8 +40,10 @@ pub struct Facts<'a> {
     pub enabled: Option<&'a EnabledService>,
     /// The day's window of the agent and service.
     pub day: &'a Window,
-    /// The window of each of the agent's `budget_limit` rules.
+    /// The window of each of the agent's rules that count payments.
     pub budgets: &'a [(RuleId, Window)],
+    /// The agent's recent payments to the service, as far as its rules need them.
+    pub recent: &'a RecentPayments,
     /// The operators' freeze that applies to the agent: [`crate::Freezes::of`].
     pub frozen_by_operators: Option<Freeze>,
     /// The approval that the request names, if it is approved and for this request.
@@ -182,9 +186,17 @@ impl<'a> Grant<'a> {
     pub const fn approval(&self) -> Option<ApprovalId> {
         self.facts.approval
     }
+    /// What the reservation remembers of the payment; `None` if no rule needs it.
+    pub fn remembered(&self) -> Option<RecentUpdate> {
+        limits::remembered(&self.facts, self.operation)
+    }
+    /// The rules that count the payment in this way, in the order of [`Grant::charges`].
+    pub fn counted(&self, counted: Counted) -> impl Iterator<Item = RuleId> + use<'a> {
+        limits::counted(self.facts, counted)
+    }
     /// Every check, in order.
-    pub const fn checks(&self) -> &[Check] {
-        &self.checks
+    pub fn checks(&self) -> &[Check] {
+        self.checks.made()
     }
 }
 
@@ -209,11 +221,18 @@ impl Denial {
         matches!(self.reason, Reason::ApprovalRequired { .. })
     }
 
-    /// Whether the answer depends on a window's amounts, so that it is only valid if the window is unchanged.
+    /// Whether the answer depends on a window's content, so that it is only valid if the window is unchanged.
     pub const fn rests_on_windows(&self) -> bool {
         matches!(
             self.reason,
-            Reason::DailyLimit { .. } | Reason::PolicyBlocked(Block::Budget { .. })
+            Reason::DailyLimit { .. }
+                | Reason::PolicyBlocked(
+                    Block::Budget { .. }
+                        | Block::Count { .. }
+                        | Block::Interval { .. }
+                        | Block::Duplicate { .. }
+                        | Block::PriceAboveUsual { .. }
+                )
         )
     }
 }
@@ -368,13 +387,29 @@ impl UnlistedCall {
     }
 }
 
-/// A rule of kind `approval_required` that requires an approval for a payment.
+/// A rule that requires an approval for a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskingRule {
     /// The rule.
     pub id: RuleId,
-    /// The amount above which it requires an approval.
+    /// The amount above which it requires an approval; zero if it does not depend on the amount.
     pub above: Amount,
+    /// The kind of the rule.
+    pub kind: AskingKind,
+}
+
+named! {
+    /// The kinds of rules that require an approval.
+    AskingKind {
+        /// [`RuleKind::ApprovalRequired`].
+        ApprovalRequired = RuleKind::APPROVAL_REQUIRED,
+        /// [`RuleKind::DuplicateGuard`].
+        DuplicateGuard = RuleKind::DUPLICATE_GUARD,
+        /// [`RuleKind::PriceAboveUsual`].
+        PriceAboveUsual = RuleKind::PRICE_ABOVE_USUAL,
+        /// [`RuleKind::NewPayee`].
+        NewPayee = RuleKind::NEW_PAYEE,
+    }
 }
 
 /// The reason for a `policy_blocked` answer: its `decision.reason` and `decision.rule_triggered`.
@@ -413,6 +448,49 @@ pub enum Block {
         /// The time at which the same call fits.
         retry_at: RetryAt,
     },
+    /// The time is outside a rule's schedule.
+    Schedule {
+        /// The rule.
+        rule: RuleId,
+        /// The next time at which all schedules allow it.
+        retry_at: RetryAt,
+    },
+    /// A rule's number of payments is used up.
+    Count {
+        /// The rule.
+        rule: RuleId,
+        /// The maximum number of payments.
+        count: Amount,
+        /// The number of payments that count now.
+        used: Amount,
+        /// The time at which the same call fits.
+        retry_at: RetryAt,
+    },
+    /// The last payment was too short a time ago.
+    Interval {
+        /// The rule.
+        rule: RuleId,
+        /// The time between two payments.
+        interval: Duration,
+        /// The time at which the same call fits.
+        retry_at: RetryAt,
+    },
+    /// The same call was paid a short time ago.
+    Duplicate {
+        /// The rule.
+        rule: RuleId,
+        /// The time within which the call is not repeated.
+        within: Duration,
+        /// The time from which it may be repeated.
+        retry_at: Timestamp,
+    },
+    /// The price is too far above the usual one.
+    PriceAboveUsual {
+        /// The rule.
+        rule: RuleId,
+        /// The highest price that it allows.
+        most: Amount,
+    },
     /// A person rejected the approval.
     ApprovalRejected,
     /// The approval was not used in time.
@@ -438,7 +516,12 @@ impl Block {
             Self::PayeeTooYoung { .. } => "catalog_payee:pay_to_not_yet_accepted".to_owned(),
             Self::PayeeIsPayer => "catalog_payee:pay_to_is_own_wallet".to_owned(),
             Self::PriceAboveCatalog { .. } => "catalog_price:price_above_catalog_maximum".to_owned(),
-            Self::Budget { rule, .. } => format!("budget_limit:{rule}"),
+            Self::Budget { rule, .. }
+            | Self::Schedule { rule, .. }
+            | Self::Count { rule, .. }
+            | Self::Interval { rule, .. }
+            | Self::Duplicate { rule, .. }
+            | Self::PriceAboveUsual { rule, .. } => format!("{}:{rule}", self.rule()),
             Self::ApprovalRejected => "approval_rejected".to_owned(),
             Self::ApprovalExpired => "approval_expired".to_owned(),
             Self::ApprovalMismatch => "approval_request_mismatch".to_owned(),
@@ -456,6 +539,11 @@ impl Block {
             Self::PayeeNotInCatalog | Self::PayeeTooYoung { .. } | Self::PayeeIsPayer => "catalog_payee",
             Self::PriceAboveCatalog { .. } => "catalog_price",
             Self::Budget { .. } => RuleKind::BUDGET_LIMIT,
+            Self::Schedule { .. } => RuleKind::SCHEDULE,
+            Self::Count { .. } => RuleKind::COUNT_LIMIT,
+            Self::Interval { .. } => RuleKind::MINIMUM_INTERVAL,
+            Self::Duplicate { .. } => RuleKind::DUPLICATE_GUARD,
+            Self::PriceAboveUsual { .. } => RuleKind::PRICE_ABOVE_USUAL,
             Self::ApprovalRejected | Self::ApprovalExpired | Self::ApprovalMismatch | Self::TooManyApprovals { .. } => {
                 RuleKind::APPROVAL_REQUIRED
             }
@@ -498,7 +586,7 @@ impl Reason {
             Self::PolicyBlocked(block) => block.rule(),
             Self::DailyLimit { .. } => "max_per_day_units",
             Self::ApprovalRequired { rule: None, .. } => "require_approval_above_units",
-            Self::ApprovalRequired { rule: Some(_), .. } => RuleKind::APPROVAL_REQUIRED,
+            Self::ApprovalRequired { rule: Some(rule), .. } => rule.kind.name(),
             Self::InsufficientBalance { .. } => "usdc_balance",
         }
     }
@@ -506,8 +594,16 @@ impl Reason {
     /// The time at which the same call fits; `None` for refusals that don't end with time.
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
-            Self::DailyLimit { retry_at, .. } | Self::PolicyBlocked(Block::Budget { retry_at, .. }) => Some(*retry_at),
-            Self::PolicyBlocked(Block::PayeeTooYoung { retry_at }) => Some(RetryAt::At(*retry_at)),
+            Self::DailyLimit { retry_at, .. }
+            | Self::PolicyBlocked(
+                Block::Budget { retry_at, .. }
+                | Block::Schedule { retry_at, .. }
+                | Block::Count { retry_at, .. }
+                | Block::Interval { retry_at, .. },
+            ) => Some(*retry_at),
+            Self::PolicyBlocked(Block::PayeeTooYoung { retry_at } | Block::Duplicate { retry_at, .. }) => {
+                Some(RetryAt::At(*retry_at))
+            }
             Self::ServiceNotEnabled { .. }
             | Self::OperationNotEnabled { .. }
             | Self::DomainNotAllowed { .. }
@@ -554,10 +650,23 @@ named! {
         Category = RuleKind::CATEGORY_BLOCK,
         /// The vendor is allowed, and the payee and the price match the catalog.
         Vendor = RuleKind::VENDOR_ALLOWLIST,
+        /// The time is within every schedule. Like the checks of the other rules about how an agent pays, it is only
+        /// made if the agent has such a rule.
+        Schedule = RuleKind::SCHEDULE,
         /// The amount fits every budget.
         Budget = RuleKind::BUDGET_LIMIT,
+        /// Another payment fits every count limit.
+        Count = RuleKind::COUNT_LIMIT,
+        /// The last payment is long enough ago.
+        Interval = RuleKind::MINIMUM_INTERVAL,
         /// The amount fits the day's window.
         Day = "max_per_day_units",
+        /// The same call was not paid a short time ago.
+        Duplicate = RuleKind::DUPLICATE_GUARD,
+        /// The price is not too far above the usual one.
+        Price = RuleKind::PRICE_ABOVE_USUAL,
+        /// The payee was paid before.
+        Payee = RuleKind::NEW_PAYEE,
         /// No approval is needed.
         Approval = "approval",
         /// The wallet's balance is sufficient.
@@ -577,7 +686,29 @@ named! {
     }
 }
 
-/// One check's result, with its numbers if it has any.
+impl CheckName {
+    /// Whether every evaluation makes this check, and not only one with a rule of its kind.
+    pub const fn is_always_made(self) -> bool {
+        match self {
+            Self::Schedule | Self::Count | Self::Interval | Self::Duplicate | Self::Price | Self::Payee => false,
+            Self::ServiceEnabled
+            | Self::AgentActive
+            | Self::OperationEnabled
+            | Self::Domain
+            | Self::MaxPayment
+            | Self::PerCall
+            | Self::Category
+            | Self::Vendor
+            | Self::Budget
+            | Self::Day
+            | Self::Approval
+            | Self::Balance => true,
+        }
+    }
+}
+
+/// One check's result, with its numbers if it has any: micro-units, except of the checks that count payments
+/// (`count_limit`, `minimum_interval`) or seconds (`duplicate_guard`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The check.
@@ -592,12 +723,36 @@ pub struct Check {
     pub remaining: Option<Amount>,
 }
 
-/// All checks, in the order of [`CheckName::ALL`].
-type Checks = [Check; CheckName::ALL.len()];
+/// The checks of one decision, in the order of [`CheckName::ALL`]. They need no allocation.
+#[derive(Clone, Copy, Debug)]
+struct Checks {
+    checks: [Check; CheckName::ALL.len()],
+    /// The number of checks that were made; the others are at the end, without meaning.
+    count: usize,
+}
+
+impl Checks {
+    /// The checks that were made.
+    fn of(checks: &[Option<Check>; CheckName::ALL.len()]) -> Self {
+        let mut made = Self {
+            checks: [Check::unknown(CheckName::ServiceEnabled); CheckName::ALL.len()],
+            count: 0,
+        };
+        for (place, check) in made.checks.iter_mut().zip(checks.iter().flatten()) {
+            *place = *check;
+            made.count = made.count.saturating_add(1);
+        }
+        made
+    }
+
+    fn made(&self) -> &[Check] {
+        self.checks.get(..self.count).unwrap_or_default()
+    }
+}
 
 /// Makes the decision; see the module's documentation.
 pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
-    let mut failure = FirstFailure { first: None };
+    let mut failure = FirstFailure::default();
     let amount = facts.intent.offer.amount();
     let call = CallFacts::from(facts);
     let policy = enabled(&call).map(|enabled| &enabled.policy);
@@ -615,14 +770,21 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
 
     let category = category(&mut failure, &call);
     let vendor = vendor(&mut failure, facts);
+    let schedule = limits::schedule(&mut failure, facts);
     let budget = budget(&mut failure, facts);
+    let count = limits::count(&mut failure, facts);
+    let interval = limits::interval(&mut failure, facts);
 
     let day = policy.map(|policy| (policy.max_per_day, facts.day.live(facts.at)));
     let day = failure.compare(CheckName::Day, amount, day, |max_per_day, spend_today| {
         let retry_at = facts.day.fits(amount, max_per_day, facts.at);
         daily_limit(facts, spend_today, max_per_day, retry_at).into()
     });
+    let duplicate = limits::duplicate(&mut failure, facts);
+    let price = limits::price(&mut failure, facts);
+    let payee = limits::payee(&mut failure, facts);
     let approval = approval(&mut failure, facts, policy);
+    failure.escalate(facts, policy);
     let balance = facts.balance.map(|balance| (balance, Amount::ZERO));
     let balance = failure.compare(CheckName::Balance, amount, balance, |balance, _| {
         let (required, wallet) = (amount, facts.agent.wallet.address);
@@ -634,27 +796,33 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
         .into()
     });
 
-    let checks = [
-        service_enabled,
-        agent_active,
-        operation,
-        domain,
-        max_payment,
-        per_call,
-        category,
-        vendor,
-        budget,
-        day,
-        approval,
-        balance,
-    ];
+    let checks = Checks::of(&[
+        Some(service_enabled),
+        Some(agent_active),
+        Some(operation),
+        Some(domain),
+        Some(max_payment),
+        Some(per_call),
+        Some(category),
+        Some(vendor),
+        schedule,
+        Some(budget),
+        count,
+        interval,
+        Some(day),
+        duplicate,
+        price,
+        payee,
+        Some(approval),
+        Some(balance),
+    ]);
     decide(failure, &checks, facts)
 }
 
 /// Decides whether an agent may make a call without a payment. It makes the checks of [`evaluate`] that need neither an
 /// amount nor an offer's payee, in the same order.
 pub fn evaluate_unpaid(call: &CallFacts<'_>) -> UnpaidDecision {
-    let mut failure = FirstFailure { first: None };
+    let mut failure = FirstFailure::default();
     let [service_enabled, agent_active, operation, domain] = first_checks(&mut failure, call);
     let category = category(&mut failure, call);
     // An operation without a payment has no payee.
@@ -698,7 +866,7 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
     let refuse = |reason| {
         Decision::Refuse(Denial {
             reason,
-            checks: checks.to_vec(),
+            checks: checks.made().to_vec(),
             policy_version: facts.enabled.map(|enabled| enabled.version),
             inputs: Some(facts.input_versions()),
             at: facts.at,
@@ -729,22 +897,23 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
     })
 }
 
-/// The charge that a payment adds to each window, the day's first; `None` for a budget whose window is missing from the
+/// The charge that a payment adds to each window, the day's first; `None` for a rule whose window is missing from the
 /// facts.
 fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
-    let charge =
-        move |window: &'a Window, cap| window.charge(facts.intent.offer.amount(), cap, facts.at, facts.eviction);
+    let amount = facts.intent.offer.amount();
+    let charge = move |window: &'a Window, counted: Counted, cap| {
+        window.charge(counted.of(amount), cap, facts.at, facts.eviction)
+    };
     // The day's write is conditional on the version of the policy that was read, not on the version stored with the
     // window.
     let day = Charge {
         stamp: enabled.version,
-        ..charge(facts.day, enabled.policy.max_per_day)
+        ..charge(facts.day, Counted::Amounts, enabled.policy.max_per_day)
     };
-    let budgets = facts.agent.budgets().map(move |budget| {
-        let window = budget.window(facts.budgets)?;
-        Some(charge(window, budget.limit))
-    });
-    std::iter::once(Some(day)).chain(budgets)
+    let rules = facts.agent.counting_rules();
+    let rules = rules.filter(move |rule| rule.applies_to(&facts.service.slug));
+    let rules = rules.map(move |rule| Some(charge(rule.window(facts.budgets)?, rule.counted, rule.limit)));
+    std::iter::once(Some(day)).chain(rules)
 }
 
 fn service_not_enabled(service: &Service) -> Reason {
@@ -899,10 +1068,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
 /// Check 9: the budgets. The check reports the numbers of the budget with the least left.
 fn budget(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let amount = facts.intent.offer.amount();
-    let budgets = facts.agent.budgets();
-    let tightest = budgets
-        .filter_map(|budget| Some((budget, budget.window(facts.budgets)?)))
-        .min_by_key(|(budget, window)| window.remaining(budget.limit, facts.at));
+    let tightest = limits::tightest(facts, |kind| matches!(kind, RuleKind::BudgetLimit { .. }));
     let Some((budget, window)) = tightest else {
         return Check::passed(CheckName::Budget);
     };
@@ -968,10 +1134,14 @@ fn asking_rule(rule: &Rule, facts: &Facts<'_>) -> Option<AskingRule> {
         .as_ref()
         .is_none_or(|listed| categories(&facts.into()).any(|category| listed.contains(&category)));
     let above = above.unwrap_or(Amount::ZERO);
-    (service && category && facts.intent.offer.amount() > above).then_some(AskingRule { id: rule.id, above })
+    (service && category && facts.intent.offer.amount() > above).then_some(AskingRule {
+        id: rule.id,
+        above,
+        kind: AskingKind::ApprovalRequired,
+    })
 }
 
-enum Finding {
+pub(super) enum Finding {
     Reason(Reason),
     TargetMissing,
 }
@@ -999,23 +1169,26 @@ impl Check {
         }
     }
 
-    const fn passed(name: CheckName) -> Self {
+    pub(super) const fn passed(name: CheckName) -> Self {
         Self::without_numbers(name, CheckOutcome::Passed)
     }
 
-    const fn unknown(name: CheckName) -> Self {
+    pub(super) const fn unknown(name: CheckName) -> Self {
         Self::without_numbers(name, CheckOutcome::Unknown)
     }
 }
 
 /// The first failure of the checks so far. Only its reason is built, since building one may copy.
-struct FirstFailure {
+#[derive(Default)]
+pub(super) struct FirstFailure {
     first: Option<Finding>,
+    /// The first rule about how an agent pays that asks a person.
+    asking: Option<AskingRule>,
 }
 
 impl FirstFailure {
     /// Records whether a check passed.
-    fn note(&mut self, name: CheckName, holds: bool, finding: impl FnOnce() -> Finding) -> Check {
+    pub(super) fn note(&mut self, name: CheckName, holds: bool, finding: impl FnOnce() -> Finding) -> Check {
         if holds {
             return Check::passed(name);
         }
@@ -1025,8 +1198,45 @@ impl FirstFailure {
         Check::without_numbers(name, CheckOutcome::Failed)
     }
 
+    /// Records a payment beyond a limit: as a refusal, or as a question to a person.
+    pub(super) fn limit(
+        &mut self,
+        name: CheckName,
+        action: LimitAction,
+        facts: &Facts<'_>,
+        asking: AskingRule,
+        block: impl FnOnce() -> Block,
+    ) -> Check {
+        match action {
+            LimitAction::Block => self.note(name, false, || block().into()),
+            LimitAction::Ask => self.ask(name, facts, asking),
+        }
+    }
+
+    /// Records a question to a person, which an approval answers.
+    pub(super) fn ask(&mut self, name: CheckName, facts: &Facts<'_>, asking: AskingRule) -> Check {
+        if facts.approval.is_some() {
+            return Check::without_numbers(name, CheckOutcome::Waived);
+        }
+        self.asking.get_or_insert(asking);
+        Check::without_numbers(name, CheckOutcome::Failed)
+    }
+
+    /// Asks the person, if a rule requires it and nothing has failed before.
+    fn escalate(&mut self, facts: &Facts<'_>, policy: Option<&SpendPolicy>) {
+        if let (None, Some(rule)) = (&self.first, self.asking) {
+            let reason = Reason::ApprovalRequired {
+                approval: None,
+                amount: facts.intent.offer.amount(),
+                threshold: policy.map_or(Amount::MAX, |policy| policy.require_approval_above),
+                rule: Some(rule),
+            };
+            self.first = Some(reason.into());
+        }
+    }
+
     /// Records whether `amount` fits into the rest of `(limit, used)`; unknown without a limit.
-    fn compare(
+    pub(super) fn compare(
         &mut self,
         name: CheckName,
         amount: Amount,

@@ -2,22 +2,26 @@
 //!
 //! The agent's record with its rules, the policy and the catalog entry are read in the versions of the decision. The
 //! amounts are those that its checks recorded: the used part of each limit, the balance, and the request's own limit. Of
-//! several budgets a check records the one with the least left; the others had at least as much left, so they are
-//! replayed as unused.
+//! several budgets, count limits or intervals a check records the one with the least left; the others had at least as
+//! much left, so they are replayed as unused. What was remembered of recent payments is derived in the same way: a
+//! repeated call has the recorded age, a payee is known unless its check failed, and of several rules about an
+//! operation's median price, the one with the recorded limit is replayed with the median that results in it.
 //!
 //! Three facts have no version, and are derived from the checks: an operators' freeze, where the agent's status failed
 //! although its own record is active; the catalog's delay of a new payee, where the vendor failed and everything else
-//! about it passes; and the use of an approval, where that check was waived. So a replay shows that the engine judges
+//! about it passes; and the use of an approval, where a check was waived. So a replay shows that the engine judges
 //! these facts as before. It doesn't show that there was such a freeze, delay or approval: freezes are in the audit log,
 //! and an approval names its settlement.
 //!
 //! `retry_at` is not replayed, since the entries of the windows are not recorded.
 
+use super::limits;
 use crate::{
-    ALLOWED_REASON, Agent, Amount, ApprovalId, Block, CallDescription, Check, CheckName, CheckOutcome, Decision,
-    DecisionResult, Duration, EnabledService, Eviction, Facts, Fingerprint, Freeze, InputVersions, Intent,
-    LoggedRefusal, Network, Offer, OperationSlug, Purpose, Reason, RuleId, Service, Settlement, Target, Timestamp,
-    Window, WindowScope, evaluate,
+    ALLOWED_REASON, Agent, Amount, ApprovalId, Block, CallDescription, CallDigest, Check, CheckName, CheckOutcome,
+    CountingRule, Decision, DecisionResult, Duration, EnabledService, Eviction, Facts, Fingerprint, Freeze,
+    InputVersions, Intent, LimitAction, LoggedRefusal, Network, Offer, OperationDigest, OperationSlug, PaidPrices,
+    PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId, RuleKind, Service, Settlement, Target, Timestamp,
+    UsualPrice, Window, WindowScope, evaluate,
 };
 
 /// A purchase's decision, as it was recorded.
@@ -90,6 +94,11 @@ impl RecordedDecision {
         self.checks.iter().find(|check| check.name == name)
     }
 
+    /// Whether the reason names this rule.
+    fn names(&self, rule: RuleId) -> bool {
+        self.reason.ends_with(&rule.to_string())
+    }
+
     fn has_failed(&self, name: CheckName) -> bool {
         self.check(name)
             .is_some_and(|check| check.outcome == CheckOutcome::Failed)
@@ -142,6 +151,7 @@ impl Replay {
             service,
             enabled,
         } = *inputs;
+        let agent = &agent_of(decision, agent, service);
         let intent = intent_of(decision);
         let called = |operation: &&crate::Operation| {
             let request = &decision.call.request;
@@ -160,7 +170,8 @@ impl Replay {
             service: service.id,
         };
         let day = window(day, Duration::DAY, used(CheckName::Day));
-        let budgets = budgets_of(decision, agent);
+        let budgets = budgets_of(decision, agent, service);
+        let recent = recent_of(decision, agent, service, &intent);
         let evaluated = evaluate(&Facts {
             agent,
             intent: &intent,
@@ -171,10 +182,12 @@ impl Replay {
             enabled,
             day: &day,
             budgets: &budgets,
+            recent: &recent,
             frozen_by_operators: freeze_of(decision, agent),
             approval: decision
-                .check(CheckName::Approval)
-                .filter(|check| check.outcome == CheckOutcome::Waived)
+                .checks
+                .iter()
+                .find(|check| check.outcome == CheckOutcome::Waived)
                 .map(|_| ApprovalId::of(agent.id, &intent.fingerprint, 0)),
             balance: decision.check(CheckName::Balance).and_then(|check| check.limit),
             at: decision.at,
@@ -281,28 +294,107 @@ fn freeze_of(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze> {
     }
 }
 
-/// The windows of the agent's budgets. The recorded numbers are those of the budget with the recorded limit: of several
-/// with this limit, of the one that the reason names, else of the first.
-fn budgets_of(decision: &RecordedDecision, agent: &Agent) -> Vec<(RuleId, Window)> {
-    let recorded = decision
-        .check(CheckName::Budget)
-        .and_then(|check| check.limit.zip(check.used));
-    let is_named = |rule: RuleId| decision.reason.ends_with(&rule.to_string());
-    let alike = || {
-        agent
-            .budgets()
-            .filter(|budget| recorded.is_some_and(|(limit, _)| limit == budget.limit))
+/// The windows of the agent's rules that count payments. The recorded numbers of a kind are those of the rule with the
+/// recorded limit: of several with this limit, of the one that the reason names, else of the first.
+fn budgets_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Window)> {
+    let check_of = |rule: &CountingRule<'_>| match rule.rule.kind {
+        RuleKind::CountLimit { .. } => CheckName::Count,
+        RuleKind::MinimumInterval { .. } => CheckName::Interval,
+        _ => CheckName::Budget,
     };
-    let tightest = alike()
-        .find(|budget| is_named(budget.rule.id))
-        .or_else(|| alike().next())
-        .map(|budget| budget.rule.id);
-    let windows = agent.budgets().map(|budget| {
-        let used = recorded.filter(|_| tightest == Some(budget.rule.id));
+    let recorded = |name| {
+        let check = decision.check(name);
+        check.and_then(|check| check.limit.zip(check.used))
+    };
+    let tightest = |name| {
+        let alike = || {
+            let rules = agent.counting_rules();
+            rules.filter(move |rule| {
+                check_of(rule) == name
+                    && rule.applies_to(&service.slug)
+                    && recorded(name).is_some_and(|(limit, _)| limit == rule.limit)
+            })
+        };
+        let named = alike().find(|rule| decision.names(rule.rule.id));
+        named.or_else(|| alike().next()).map(|rule| rule.rule.id)
+    };
+    let windows = agent.counting_rules().map(|rule| {
+        let name = check_of(&rule);
+        let used = recorded(name).filter(|_| tightest(name) == Some(rule.rule.id));
         let used = used.map_or(Amount::ZERO, |(_, used)| used);
-        (budget.rule.id, window(budget.scope(agent.id), budget.length, used))
+        (rule.rule.id, window(rule.scope(agent.id), rule.length, used))
     });
     windows.collect()
+}
+
+/// The rule about an operation's median price that has the recorded limit, and the median that results in this limit. Of
+/// several rules with the limit, the recorded one is the one that the reason names, else one that asks.
+fn median_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Option<(RuleId, u8, Amount)> {
+    let most = decision.check(CheckName::Price)?.limit?;
+    let operation = decision.operation.as_ref();
+    let mut operations = service.operations.iter();
+    let operation = operations.find(|listed| Some(&listed.slug) == operation)?;
+    let with_limit = |rule: &Rule| match rule.kind {
+        RuleKind::PriceAboveUsual {
+            percent, over, action, ..
+        } if rule.kind.applies_to(&service.slug) => {
+            let median = match over {
+                UsualPrice::Catalog => {
+                    (limits::highest_price(operation.price(decision.at), percent) == most).then_some(None)?
+                }
+                UsualPrice::Median(prices) => Some((prices, limits::usual_price_of(most, percent)?)),
+            };
+            Some((rule.id, action, median))
+        }
+        _ => None,
+    };
+    let alike = || agent.rules.iter().filter_map(with_limit);
+    let recorded = alike().find(|(rule, ..)| decision.names(*rule));
+    let recorded = recorded.or_else(|| alike().find(|(_, action, _)| *action == LimitAction::Ask));
+    let (rule, _, median) = recorded.or_else(|| alike().next())?;
+    median.map(|(prices, median)| (rule, prices, median))
+}
+
+/// The agent's record without the rules about median prices whose median is not recorded.
+fn agent_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Agent {
+    let recorded = median_of(decision, agent, service).map(|(rule, ..)| rule);
+    let mut agent = agent.clone();
+    agent.rules.retain(|rule| match rule.kind {
+        RuleKind::PriceAboveUsual {
+            over: UsualPrice::Median(_),
+            ..
+        } => recorded.is_none_or(|recorded| recorded == rule.id),
+        _ => true,
+    });
+    agent
+}
+
+/// What was remembered of the agent's recent payments to the service, as far as it is recorded.
+fn recent_of(decision: &RecordedDecision, agent: &Agent, service: &Service, intent: &Intent) -> RecentPayments {
+    let mut recent = RecentPayments::default();
+    if let Some(check) = decision.check(CheckName::Payee)
+        && check.outcome == CheckOutcome::Passed
+    {
+        recent.payees.push((PayeePrefix::of(decision.pay_to), decision.at));
+    }
+    let Some(operation) = &decision.operation else {
+        return recent;
+    };
+    let age = decision.check(CheckName::Duplicate).and_then(|check| check.used);
+    let age = age.and_then(|age| u32::try_from(age.units()).ok());
+    if let Some(age) = age.map(Duration::from_secs_u32) {
+        recent
+            .calls
+            .push((CallDigest::of(intent, operation), decision.at.before(age)));
+    }
+    if let Some((_, prices, median)) = median_of(decision, agent, service) {
+        let paid = PaidPrices {
+            at: decision.at,
+            prices: vec![median; prices.into()],
+        };
+        recent.prices.push((OperationDigest::of(operation), paid));
+    }
+    recent
 }
 
 fn window(scope: WindowScope, length: Duration, used: Amount) -> Window {

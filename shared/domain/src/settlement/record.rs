@@ -2,9 +2,9 @@
 //! is a settlement too: it is signed, held, found on chain and ended like a purchase, but counts in no window.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, B256, Check, Fingerprint, InputVersions, KeyId, Network, OperationSlug,
-    PersonId, RuleId, ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TransferGone, TxHash, Unusable,
-    WindowScope, X402Version, catalog::service::named,
+    Address, AgentId, Amount, ApprovalId, B256, Check, Counted, Fingerprint, InputVersions, KeyId, Network,
+    OperationSlug, PersonId, RuleId, ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TransferGone, TxHash,
+    Unusable, WindowScope, X402Version, catalog::service::named,
 };
 
 /// The record of one settlement: its terms and its state.
@@ -100,6 +100,8 @@ pub struct Purchase {
     pub inputs: Option<InputVersions>,
     /// The budgets that it counts against, besides the day's window.
     pub budgets: Vec<RuleId>,
+    /// The other rules in whose windows it counts, as one payment.
+    pub counts: Vec<RuleId>,
     /// The approval that it used.
     pub approval: Option<ApprovalId>,
     /// Every check of the decision, in order: an allowed payment has no other audit row.
@@ -122,16 +124,20 @@ impl Terms {
         }
     }
 
-    /// The windows in which it counts.
-    pub fn windows(&self) -> Vec<WindowScope> {
+    /// The windows in which it counts, each with the amount that it adds.
+    pub fn windows(&self) -> Vec<(WindowScope, Amount)> {
         let Some(purchase) = self.purchase() else {
             return Vec::new();
         };
         let (agent, service) = (self.agent, purchase.service);
-        let budgets = purchase.budgets.iter();
-        let budgets = budgets.map(|rule| WindowScope::Budget { agent, rule: *rule });
-        std::iter::once(WindowScope::Day { agent, service })
-            .chain(budgets)
+        let budgets = purchase.budgets.iter().map(|rule| (rule, Counted::Amounts));
+        let counts = purchase.counts.iter().map(|rule| (rule, Counted::Payments));
+        let rules = budgets.chain(counts).map(|(rule, counted)| {
+            let scope = WindowScope::Budget { agent, rule: *rule };
+            (scope, counted.of(self.amount))
+        });
+        std::iter::once((WindowScope::Day { agent, service }, self.amount))
+            .chain(rules)
             .collect()
     }
 }

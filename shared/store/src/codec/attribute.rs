@@ -5,7 +5,7 @@
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Amount, ApprovalId, B256, Category, Ciphertext, DecisionResult,
+    Address, AgentId, AgentStatus, Amount, ApprovalId, AskingKind, B256, Category, Ciphertext, DecisionResult,
     DeliveryId, DomainPattern, Duration, Endpoint, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue,
     Labels, LimitAction, MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug,
     OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId,
@@ -113,6 +113,7 @@ written_as_text! {
     Address, |address| format!("{address:#x}"), |text| text.strip_prefix("0x")?.parse().ok();
     Network, |network| network.name().to_owned(), Self::from_name;
     Category, |category| category.name().to_owned(), Self::from_name;
+    AskingKind, |kind| kind.name().to_owned(), Self::from_name;
     LimitAction, |action| action.name().to_owned(), Self::from_name;
     Weekday, |day| day.name().to_owned(), Self::from_name;
     TimeOfDay, ToString::to_string, Self::parse;

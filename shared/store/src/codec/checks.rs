@@ -1,4 +1,4 @@
-//! A decision's checks, encoded as one short binary attribute, so that all twelve fit into a settlement's 1 KB.
+//! A decision's checks, encoded as one short binary attribute, so that all of them fit into a settlement's 1 KB.
 //!
 //! Each check consists of its code, a byte with the outcome and flags for the numbers that follow, and these numbers as
 //! LEB128. Codes never change, because stored rows contain them.
@@ -81,6 +81,12 @@ const fn name_code(name: CheckName) -> u8 {
         CheckName::Day => 10,
         CheckName::Approval => 11,
         CheckName::Balance => 12,
+        CheckName::Schedule => 13,
+        CheckName::Count => 14,
+        CheckName::Interval => 15,
+        CheckName::Duplicate => 16,
+        CheckName::Price => 17,
+        CheckName::Payee => 18,
     }
 }
 
@@ -94,7 +100,7 @@ const fn outcome_code(outcome: CheckOutcome) -> u8 {
 }
 
 /// Writes seven bits per byte, lowest first; the high bit is set if more bytes follow.
-fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();
         number >>= 7;
@@ -105,7 +111,7 @@ fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     // An amount is below 2^53, which fits into eight groups of seven bits.
     for group in 0..8_u32 {

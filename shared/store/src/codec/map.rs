@@ -4,7 +4,7 @@ use crate::codec::attribute::{Attribute, read_text, text};
 use crate::codec::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, Amount, Answer, AskingRule, AttestedCall, AttestedPayee, Availability, CallDescription,
+    AgentKey, Amount, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability, CallDescription,
     CatalogPayment, CatalogPrice, KeyScope, NextPricing, Operation, OperationUuid, Probe, ProviderRequest, Quote, Rule,
     RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
 };
@@ -28,6 +28,8 @@ written_as_map! {
     AgentKey, write_key, read_key;
 
     Rule, write_rule, read_rule;
+
+    AskingRule, write_asking, read_asking;
 
     Vendor,
     |vendor| match vendor {
@@ -71,8 +73,6 @@ macro_rules! written_as_fields {
     )*};
 }
 written_as_fields! {
-    AskingRule { id: "id", above: "above", }
-
     AttestedCall { operation: "id", method: "method", endpoint: "endpoint", payees: "payees", }
 
     AttestedPayee { network: "network", pay_to: "pay_to", most: "most", is_next: "next", | from: "from", }
@@ -209,6 +209,23 @@ fn read_key(map: &Item) -> Option<AgentKey> {
             networks: optional_member(map, "nets")?,
             expires_at: optional_member(map, "expires")?,
         },
+    })
+}
+
+/// The kind is absent where it is [`AskingKind::ApprovalRequired`].
+fn write_asking(asking: &AskingRule) -> Draft {
+    let kind = Some(&asking.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
+    Draft::nested()
+        .with("id", &asking.id)
+        .with("above", &asking.above)
+        .with_optional("kind", kind)
+}
+
+fn read_asking(map: &Item) -> Option<AskingRule> {
+    Some(AskingRule {
+        id: member(map, "id")?,
+        above: member(map, "above")?,
+        kind: optional_member(map, "kind")?.unwrap_or(AskingKind::ApprovalRequired),
     })
 }
 

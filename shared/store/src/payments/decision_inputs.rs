@@ -15,8 +15,8 @@ use crate::{
     payments::window::PagesLeft,
 };
 use purser_domain::{
-    Agent, AgentId, Approval, ApprovalId, Duration, EnabledService, Error, Fingerprint, Freeze, Freezes, PresentedKey,
-    Result, RuleId, ServiceId, Timestamp, Window, WindowScope,
+    Agent, AgentId, Approval, ApprovalId, EnabledService, Error, Fingerprint, Freeze, Freezes, PresentedKey,
+    RecentPayments, Result, RuleId, ServiceId, Timestamp, Window, WindowScope,
 };
 
 /// The items to read in addition to the calling agent's record.
@@ -54,8 +54,10 @@ pub struct ServiceState {
     pub is_unwritten: bool,
     /// The day window; empty if nothing was ever authorized.
     pub day: Window,
-    /// The window of each of the agent's budgets.
+    /// The window of each of the agent's rules that count payments.
     pub budgets: Vec<(RuleId, Window)>,
+    /// The agent's recent payments to the service, as far as its rules needed them.
+    pub recent: RecentPayments,
 }
 
 /// The caller for whom decision inputs are read.
@@ -100,8 +102,8 @@ impl ServiceState {
 }
 
 impl Ledger {
-    /// Reads the inputs and the agent, if it exists: 5 read units, 6 with an approval, and one more for each budget;
-    /// budgets need a second round trip. If an unverified caller's key is not a valid key of the agent, budgets are not
+    /// Reads the inputs and the agent, if it exists: 5 read units, 6 with an approval, and one more for each rule that
+    /// counts payments, which need a second round trip. If an unverified caller's key is not a valid key of the agent, budgets are not
     /// read, so that a wrong secret causes the same work as an agent that does not exist.
     pub async fn decision_inputs(
         &self,
@@ -170,7 +172,7 @@ impl Ledger {
     async fn service_state(
         &self,
         policy: Option<EnabledService>,
-        mut day: Window,
+        (mut day, recent): (Window, RecentPayments),
         agent: Option<&Agent>,
     ) -> Result<Option<ServiceState>> {
         // Policy and window are stored together. If neither is, a default may apply, and the window begins at its
@@ -195,6 +197,7 @@ impl Ledger {
             is_unwritten,
             day,
             budgets,
+            recent,
         }))
     }
 
@@ -233,19 +236,19 @@ impl Ledger {
         })
     }
 
-    async fn day(&self, agent: AgentId, ask: &DecisionKeys) -> Result<Option<Window>> {
+    async fn day(&self, agent: AgentId, ask: &DecisionKeys) -> Result<Option<(Window, RecentPayments)>> {
         let Some(service) = ask.service else { return Ok(None) };
         let scope = WindowScope::Day { agent, service };
-        self.head(scope, Duration::DAY).await.map(Some)
+        self.day_head(scope).await.map(Some)
     }
 
-    /// The windows of the agent's budgets, read concurrently; `None` if one does not have its rule's stamp.
+    /// The windows of the agent's rules that count payments, read concurrently; `None` if one does not have its rule's stamp.
     async fn budgets(&self, agent: Option<&Agent>) -> Result<Option<Vec<(RuleId, Window)>>> {
         let mut reads = tokio::task::JoinSet::new();
         let Some(agent) = agent else {
             return Ok(Some(Vec::new()));
         };
-        for budget in agent.budgets() {
+        for budget in agent.counting_rules() {
             let (scope, length) = (budget.scope(agent.id), budget.length);
             let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
             reads.spawn(async move { ledger.head(scope, length).await.map(|window| (id, version, window)) });

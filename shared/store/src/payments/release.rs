@@ -18,7 +18,7 @@ use crate::{
     payments::window::add,
     transact::{Transaction, TransactionOutcome},
 };
-use purser_domain::{Error, Result, Settlement, Unusable, WindowScope};
+use purser_domain::{Amount, Error, Result, Settlement, Unusable, WindowScope};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -52,7 +52,7 @@ impl Ledger {
                 return Ok(Moved::Superseded(self.read_settlement(agent, item)?));
             }
             let before = counted_in.len();
-            counted_in.retain(|scope| !refusal.names(Role::Entry(*scope)));
+            counted_in.retain(|(scope, _)| !refusal.names(Role::Entry(*scope)));
             if refusal.names(Role::Settlement) || counted_in.len() == before {
                 let words = Fault::new("there is no such settlement, or a total is less than its entries");
                 return Err(Error::internal(RELEASING, words));
@@ -60,7 +60,7 @@ impl Ledger {
         }
     }
 
-    fn giving_back(&self, settlement: &Settlement, counted_in: &[WindowScope]) -> Result<Transaction<Role>> {
+    fn giving_back(&self, settlement: &Settlement, counted_in: &[(WindowScope, Amount)]) -> Result<Transaction<Role>> {
         let terms = &settlement.terms;
         // `ct` may be absent if it equals the time of the authorization.
         let same_entries = if settlement.counted_at == terms.authorized_at {
@@ -77,7 +77,7 @@ impl Ledger {
             .expression_attribute_values(":counted", settlement.counted_at.write());
         let mut transaction = Transaction::new();
         transaction.update(Role::Settlement, update)?;
-        for scope in counted_in {
+        for (scope, amount) in counted_in {
             let entry = Key::entry(*scope, settlement.counted_at, terms.id);
             transaction.delete_existing(Role::Entry(*scope), &self.table, entry.attributes())?;
             let update = self
@@ -85,7 +85,7 @@ impl Ledger {
                 .update_expression("SET #total = #total - :amount, ver = ver + :one")
                 .condition_expression("#total >= :amount")
                 .expression_attribute_names("#total", "total")
-                .expression_attribute_values(":amount", add(0, terms.amount).write())
+                .expression_attribute_values(":amount", add(0, *amount).write())
                 .expression_attribute_values(":one", 1_u32.write());
             transaction.update(Role::Totals, update)?;
         }

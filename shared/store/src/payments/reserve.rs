@@ -48,7 +48,7 @@ enum Role {
 
 impl Ledger {
     /// Reserves a granted payment: 9 write units, plus 2 for each evicted entry, 2 for an approval, and 4 for each
-    /// budget.
+    /// rule that counts it; and up to 2 where rules need recent payments, whose totals may exceed 1 KB.
     ///
     /// If several conditions failed, the first of these determines the result: the approval was used, the idempotency
     /// key was used, any other. A transaction that only conflicted with others is sent again after a pause; after four
@@ -88,8 +88,12 @@ impl Ledger {
 
     fn reservation(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> Result<Transaction<Role>> {
         let mut transaction = Transaction::new();
+        let remembered = grant.remembered();
         for charge in grant.charges() {
-            self.charge(&mut transaction, Role::Basis, &charge, grant.agent_version(), terms)?;
+            // The day's window remembers the payment.
+            let remembered = remembered.as_ref().filter(|_| charge.scope.budget().is_none());
+            let version = grant.agent_version();
+            self.charge(&mut transaction, Role::Basis, &charge, version, terms, remembered)?;
         }
         transaction.put(Role::Basis, self.put_new(write_settlement(terms)))?;
         transaction.put(Role::Key, self.bind_key(grant, terms, fingerprint))?;

@@ -25,7 +25,7 @@ use aws_sdk_dynamodb::{
     types::{ReturnValuesOnConditionCheckFailure, builders::UpdateBuilder},
 };
 use purser_domain::{
-    Agent, AgentId, B256, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState, Terms,
+    Agent, AgentId, Amount, B256, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState, Terms,
     Timestamp, Transfer, TxHash, WindowScope,
 };
 
@@ -377,47 +377,50 @@ impl Ledger {
     ) -> Result<Timestamp> {
         let mut at = now;
         let mut windows = Vec::new();
-        for (scope, length) in self.windows_of(terms).await? {
+        for (scope, length, amount) in self.windows_of(terms).await? {
             let Some(item) = self.get(&Key::window(scope)).await? else {
                 continue;
             };
             at = at.max(self.read_horizon(&item, length)?.after(length));
-            windows.push((scope, length));
+            windows.push((scope, length, amount));
         }
-        for (scope, length) in windows {
+        for (scope, length, amount) in windows {
             let update = self
                 .update(&Key::window(scope))
                 .update_expression("ADD #total :amount, ver :one")
                 .condition_expression("attribute_not_exists(#horizon) OR #horizon <= :horizon")
                 .expression_attribute_names("#total", "total")
                 .expression_attribute_names("#horizon", horizon_name(length))
-                .expression_attribute_values(":amount", add(0, terms.amount).write())
+                .expression_attribute_values(":amount", add(0, amount).write())
                 .expression_attribute_values(":horizon", at.before(length).write())
                 .expression_attribute_values(":one", 1_u32.write());
             transaction.update(Role::Window, update)?;
-            let entry = write_entry(scope, at, terms.id, terms.amount);
+            let entry = write_entry(scope, at, terms.id, amount);
             transaction.put(Role::Window, self.put_new(entry))?;
         }
         Ok(at)
     }
 
-    /// The windows that a payment counts in, each with its current length.
-    async fn windows_of(&self, terms: &Terms) -> Result<Vec<(WindowScope, Duration)>> {
-        let Some(purchase) = terms.purchase() else {
-            return Ok(Vec::new());
+    /// The windows that a payment counts in, each with its current length and the amount that the payment adds.
+    async fn windows_of(&self, terms: &Terms) -> Result<Vec<(WindowScope, Duration, Amount)>> {
+        let windows = terms.windows();
+        let agent = if windows.iter().any(|(scope, _)| scope.budget().is_some()) {
+            self.agent(terms.agent).await?
+        } else {
+            None
         };
-        let (agent, service) = (terms.agent, purchase.service);
-        let mut windows = vec![(WindowScope::Day { agent, service }, Duration::DAY)];
-        if purchase.budgets.is_empty() {
-            return Ok(windows);
-        }
-        if let Some(agent) = self.agent(agent).await? {
-            let budgets = agent
-                .budgets()
-                .filter(|budget| purchase.budgets.contains(&budget.rule.id));
-            windows.extend(budgets.map(|budget| (budget.scope(agent.id), budget.length)));
-        }
-        Ok(windows)
+        // A window whose rule was removed is unused.
+        let length = |scope: WindowScope| match scope {
+            WindowScope::Day { .. } => Some(Duration::DAY),
+            WindowScope::Budget { rule, .. } => {
+                let mut rules = agent.iter().flat_map(Agent::counting_rules);
+                rules.find(|counting| counting.rule.id == rule).map(|rule| rule.length)
+            }
+        };
+        let windows = windows.into_iter();
+        Ok(windows
+            .filter_map(|(scope, amount)| Some((scope, length(scope)?, amount)))
+            .collect())
     }
 }
 

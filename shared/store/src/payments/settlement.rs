@@ -141,6 +141,7 @@ fn read_purpose(row: Row<'_>) -> Result<Purpose> {
             policy_version: row.get("pver")?,
             inputs: row.get_optional("inv")?,
             budgets: row.get_optional("budgets")?.unwrap_or_default(),
+            counts: row.get_optional("counts")?.unwrap_or_default(),
             approval: row.get_optional("apid")?,
             checks: row.get::<Checks>("checks")?.0,
         })),
@@ -174,6 +175,7 @@ pub(crate) fn write_settlement(terms: &Terms) -> Item {
             .with("pver", &purchase.policy_version)
             .with_optional("inv", purchase.inputs.as_ref())
             .with_optional("budgets", Some(&purchase.budgets).filter(|budgets| !budgets.is_empty()))
+            .with_optional("counts", Some(&purchase.counts).filter(|counts| !counts.is_empty()))
             .with_optional("apid", purchase.approval.as_ref())
             .with("checks", &Checks(purchase.checks.clone())),
         Purpose::Payout(payout) => row.with_value("kind", text(PAYOUT)).with("by", &payout.by),

@@ -3,7 +3,8 @@
 //! Invariants: `total` is the sum of the existing entries; every write that adds, evicts or releases an entry changes
 //! `total` and `ver` in the same transaction. The horizon is the time of the newest entry that was evicted because it
 //! was older than the length of the window; no entry that old is ever added again. `pver` and `aver` bind every charge
-//! to the versions of the policy and of the agent's record. Entries must not expire by TTL, because `total` would not
+//! to the versions of the policy and of the agent's record. The totals of a day's window also remember recent payments
+//! (`recent.rs`). Entries must not expire by TTL, because `total` would not
 //! be lowered.
 //!
 //! The function `people` writes the stamps `pver` and `aver`; `payments` and `reconcile` write everything else. Their
@@ -17,11 +18,13 @@ use crate::{
     codec::key::{self, Key},
     codec::ledger::Ledger,
     payments::idempotency::IdempotencyRecord,
+    payments::recent,
     transact::{Sent, Transaction, update_once_free},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
-    Amount, Charge, Duration, Entry, Error, Fingerprint, Result, SettlementId, Terms, Timestamp, Window, WindowScope,
+    Amount, Charge, Duration, Entry, Error, Fingerprint, RecentPayments, RecentUpdate, Result, SettlementId, Terms,
+    Timestamp, Window, WindowScope,
 };
 use std::sync::{
     Arc,
@@ -92,18 +95,30 @@ impl Ledger {
         self.head_with(scope, length, OLDEST).await
     }
 
+    /// As [`Ledger::head`] of a day's window, with the recent payments to the service.
+    pub(crate) async fn day_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
+        self.head_of(scope, Duration::DAY, OLDEST).await
+    }
+
     async fn head_with(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Window> {
+        let (window, _) = self.head_of(scope, length, oldest).await?;
+        Ok(window)
+    }
+
+    async fn head_of(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<(Window, RecentPayments)> {
         // One more item for the totals, which are before the entries.
         let (items, complete) = self.partition(scope, None, oldest.saturating_add(1)).await?;
         let mut window = empty(scope, length, complete);
+        let mut payments = RecentPayments::default();
         for item in &items {
             if key::sort_key(item) == key::WINDOW {
                 self.read_totals(item, &mut window)?;
+                payments = recent::read(self.row(item), item)?;
             } else {
                 window.oldest.push(self.read_entry(item)?);
             }
         }
-        Ok(window)
+        Ok((window, payments))
     }
 
     fn read_totals(&self, item: &Item, window: &mut Window) -> Result<()> {
@@ -280,7 +295,8 @@ impl Ledger {
         }
     }
 
-    /// Adds a charge to a reservation: the totals with all their conditions, the entry, and the evictions.
+    /// Adds a charge to a reservation: the totals with all their conditions, the entry, and the evictions. The day's
+    /// totals may also remember the payment.
     pub(crate) fn charge<R: Copy + PartialEq>(
         &self,
         transaction: &mut Transaction<R>,
@@ -288,6 +304,7 @@ impl Ledger {
         charge: &Charge<'_>,
         agent_version: u64,
         terms: &Terms,
+        remembered: Option<&RecentUpdate>,
     ) -> Result<()> {
         let delta = add(0, charge.amount).saturating_sub(add(0, charge.evicted));
         // A condition can't do arithmetic: `total + delta <= cap` is written as `total <= cap - delta`. A missing total
@@ -303,15 +320,30 @@ impl Ledger {
             .expression_attribute_values(":agent", agent_version.write())
             .expression_attribute_values(":one", 1_u32.write());
         // A write that evicts advances the horizon. Writes that don't leave it unchanged, so they commute.
-        let update = match charge.evict.last() {
-            Some(newest) => update
-                .update_expression("SET #horizon = :cleared ADD #total :delta, ver :one")
-                .condition_expression(format!("{STAMPS} AND {NOT_CLEARED} :cleared) AND {ROOM}"))
-                .expression_attribute_values(":cleared", newest.at.max(charge.cleared).write()),
-            None => update
-                .update_expression("ADD #total :delta, ver :one")
-                .condition_expression(format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND {ROOM}"))
-                .expression_attribute_values(":horizon", charge.horizon.write()),
+        let (set, condition, update) = match charge.evict.last() {
+            Some(newest) => (
+                "#horizon = :cleared",
+                format!("{STAMPS} AND {NOT_CLEARED} :cleared) AND {ROOM}"),
+                update.expression_attribute_values(":cleared", newest.at.max(charge.cleared).write()),
+            ),
+            None => (
+                "",
+                format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND {ROOM}"),
+                update.expression_attribute_values(":horizon", charge.horizon.write()),
+            ),
+        };
+        let update = match remembered {
+            None => {
+                let set = if set.is_empty() {
+                    String::new()
+                } else {
+                    format!("SET {set} ")
+                };
+                update
+                    .update_expression(format!("{set}ADD #total :delta, ver :one"))
+                    .condition_expression(condition)
+            }
+            Some(remembered) => recent::remember(update, remembered, set, condition),
         };
         transaction.update(role, update)?;
         transaction.put(

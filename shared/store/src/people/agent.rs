@@ -1,7 +1,7 @@
 //! An agent's record: one item with its identity, keys, status and rules, so that one read authenticates the caller and
 //! returns the current rules.
 //!
-//! A rule of kind `budget_limit` also has a window. Its totals are written in the same transaction as the rule, so that
+//! A rule that counts payments also has a window. Its totals are written in the same transaction as the rule, so that
 //! a charge is conditional on the rule's version, as on a policy's. A removed rule's window stays, unused.
 
 use crate::{
@@ -82,7 +82,7 @@ impl Ledger {
     /// After a narrowing edit has returned, nothing is authorized on an earlier version, not even by a decision in
     /// progress, because the edit is stamped on the windows that every authorization writes.
     ///
-    /// A changed budget is enforced from this write on. The entries in its window still count. Payments authorized
+    /// A changed counting rule is enforced from this write on. The entries in its window still count. Payments authorized
     /// before the rule existed, or evicted from a shorter window, do not.
     ///
     /// An edit that is already stored adds no row to the audit log.
@@ -151,9 +151,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Creates or stamps the window of every budget that is new or changed.
+    /// Creates or stamps the window of every counting rule that is new or changed.
     fn stamp_budgets(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
-        for budget in agent.budgets() {
+        for budget in agent.counting_rules() {
             let rule = budget.rule;
             let before = old.iter().find(|before| before.id == rule.id);
             if before.is_some_and(|before| before.version == rule.version) {

@@ -58,15 +58,15 @@ impl Ledger {
         Ok(requests.collect())
     }
 
-    /// The window of a request, for [`Ledger::clear_expired`]; `None` for a budget whose rule was removed.
+    /// The window of a request, for [`Ledger::clear_expired`]; `None` for a rule that was removed.
     ///
-    /// The stamp of a budget's window is set to its rule's version, so that nothing is evicted by an outdated length.
+    /// The stamp of a rule's window is set to its version, so that nothing is evicted by an outdated length.
     pub async fn window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
         let (length, stamp) = match scope {
             WindowScope::Day { .. } => (Duration::DAY, None),
             WindowScope::Budget { agent, rule } => {
                 let agent = self.agent(agent).await?;
-                let budget = agent.iter().flat_map(purser_domain::Agent::budgets);
+                let budget = agent.iter().flat_map(purser_domain::Agent::counting_rules);
                 let budget = budget.filter(|budget| budget.rule.id == rule).last();
                 match budget {
                     Some(budget) => (budget.length, Some(budget.rule.version)),

@@ -1,0 +1,265 @@
+//! The checks of the rules about how an agent pays: schedules, counts, intervals, duplicates, prices and payees.
+//!
+//! Each kind has one check, which is only made if the agent has such a rule for the service. So the checks of other
+//! agents, and of decisions before these kinds existed, are unchanged. A rule that blocks fails in its check's place. A
+//! rule that asks fails its check too, but the question comes after all blocks, so that no person is asked about a
+//! payment that is refused anyway ([`FirstFailure::escalate`]).
+//!
+//! The numbers of these checks are in their own unit, and replay needs them: payments of a count limit or an interval,
+//! seconds of a duplicate, micro-units of a price.
+
+use super::evaluate::{AskingKind, AskingRule, Block, Check, CheckName, Facts, FirstFailure};
+use crate::{
+    Amount, CallDigest, CallMark, Counted, CountingRule, Duration, LimitAction, Operation, OperationDigest,
+    PayeePrefix, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp, UsualPrice, Window,
+};
+
+/// The agent's rules that apply to payments to the service.
+fn rules<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Rule> + use<'a> {
+    let slug = &facts.service.slug;
+    facts.agent.rules.iter().filter(|rule| rule.kind.applies_to(slug))
+}
+
+/// The check of the times at which payments are allowed.
+pub(super) fn schedule(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
+    let mut schedules = schedules(facts).peekable();
+    schedules.peek()?;
+    let closed = schedules.find(|(_, schedule)| !schedule.is_open(facts.at));
+    Some(match closed {
+        None => Check::passed(CheckName::Schedule),
+        Some((rule, _)) => failure.note(CheckName::Schedule, false, || {
+            let retry_at = next_opening(facts);
+            Block::Schedule { rule, retry_at }.into()
+        }),
+    })
+}
+
+fn schedules<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (RuleId, &'a Schedule)> + use<'a> {
+    rules(facts).filter_map(|rule| match &rule.kind {
+        RuleKind::Schedule { schedule, .. } => Some((rule.id, schedule)),
+        _ => None,
+    })
+}
+
+/// The first time at which all schedules allow the payment.
+fn next_opening(facts: &Facts<'_>) -> RetryAt {
+    /// The maximum number of times that the schedules are gone through; then the result is a lower bound.
+    const ROUNDS: u8 = 32;
+    let mut at = facts.at;
+    for _ in 0..ROUNDS {
+        let next = schedules(facts).try_fold(at, |at, (_, schedule)| schedule.opens_at(at));
+        match next {
+            None => return RetryAt::Never,
+            Some(next) if next == at => return RetryAt::At(at),
+            Some(next) => at = next,
+        }
+    }
+    RetryAt::NotBefore(at)
+}
+
+/// The counting rule of a kind that has the least left, and its window.
+pub(super) fn tightest<'a>(
+    facts: &Facts<'a>,
+    is_of_kind: fn(&RuleKind) -> bool,
+) -> Option<(CountingRule<'a>, &'a Window)> {
+    let rules = facts.agent.counting_rules();
+    let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(&facts.service.slug));
+    rules
+        .filter_map(|rule| Some((rule, rule.window(facts.budgets)?)))
+        .min_by_key(|(rule, window)| window.remaining(rule.limit, facts.at))
+}
+
+/// The check of the number of payments within a time.
+pub(super) fn count(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
+    let (rule, window) = tightest(facts, |kind| matches!(kind, RuleKind::CountLimit { .. }))?;
+    let numbers = Some((rule.limit, window.live(facts.at)));
+    Some(failure.compare(CheckName::Count, Amount::ONE, numbers, |count, used| {
+        let retry_at = window.fits(Amount::ONE, count, facts.at);
+        let rule = rule.rule.id;
+        let block = Block::Count {
+            rule,
+            count,
+            used,
+            retry_at,
+        };
+        block.into()
+    }))
+}
+
+/// The check of the time since the last payment.
+pub(super) fn interval(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
+    let (rule, window) = tightest(facts, |kind| matches!(kind, RuleKind::MinimumInterval { .. }))?;
+    let numbers = Some((rule.limit, window.live(facts.at)));
+    Some(failure.compare(CheckName::Interval, Amount::ONE, numbers, |limit, _| {
+        let retry_at = window.fits(Amount::ONE, limit, facts.at);
+        let (rule, interval) = (rule.rule.id, rule.length);
+        let block = Block::Interval {
+            rule,
+            interval,
+            retry_at,
+        };
+        block.into()
+    }))
+}
+
+/// The check of repeated calls. A failed one has the guard's time and the age of the last authorization, in seconds.
+pub(super) fn duplicate(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
+    let mut guards = rules(facts)
+        .filter_map(|rule| match rule.kind {
+            RuleKind::DuplicateGuard { within, action, .. } => Some((rule.id, within, action)),
+            _ => None,
+        })
+        .peekable();
+    guards.peek()?;
+    let Some(operation) = facts.operation else {
+        return Some(Check::unknown(CheckName::Duplicate));
+    };
+    let last = facts.recent.last_call(CallDigest::of(facts.intent, &operation.slug));
+    let Some(last) = last else {
+        return Some(Check::passed(CheckName::Duplicate));
+    };
+    let age = facts.at.since(last);
+    let violated = guards
+        .filter(|(_, within, _)| age < *within)
+        .max_by_key(|(_, within, action)| (*action == LimitAction::Block, *within));
+    let Some((rule, within, action)) = violated else {
+        return Some(Check::passed(CheckName::Duplicate));
+    };
+    let block = || Block::Duplicate {
+        rule,
+        within,
+        retry_at: last.after(within),
+    };
+    let asking = AskingRule {
+        id: rule,
+        above: Amount::ZERO,
+        kind: AskingKind::DuplicateGuard,
+    };
+    Some(Check {
+        limit: seconds(within),
+        used: seconds(age),
+        ..failure.limit(CheckName::Duplicate, action, facts, asking, block)
+    })
+}
+
+fn seconds(length: Duration) -> Option<Amount> {
+    Amount::from_units(length.secs())
+}
+
+/// The check of prices above the usual one. It has the highest price that no rule blocks or asks about.
+pub(super) fn price(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
+    let mut limits = rules(facts)
+        .filter_map(|rule| match rule.kind {
+            RuleKind::PriceAboveUsual {
+                percent, over, action, ..
+            } => Some((rule.id, percent, over, action)),
+            _ => None,
+        })
+        .peekable();
+    limits.peek()?;
+    let Some(operation) = facts.operation else {
+        return Some(Check::unknown(CheckName::Price));
+    };
+    let amount = facts.intent.offer.amount();
+    let judged = limits.filter_map(|(rule, percent, over, action)| {
+        let most = highest_price(usual_price(facts, operation, over)?, percent);
+        Some((rule, most, action))
+    });
+    // A rule that blocks comes first, then one that asks.
+    let tightest = judged.min_by_key(|(_, most, action)| (amount <= *most, *action == LimitAction::Ask, *most));
+    let Some((rule, most, action)) = tightest else {
+        return Some(Check::passed(CheckName::Price));
+    };
+    let check = if amount <= most {
+        Check::passed(CheckName::Price)
+    } else {
+        let asking = AskingRule {
+            id: rule,
+            above: most,
+            kind: AskingKind::PriceAboveUsual,
+        };
+        failure.limit(CheckName::Price, action, facts, asking, || Block::PriceAboveUsual {
+            rule,
+            most,
+        })
+    };
+    Some(Check {
+        limit: Some(most),
+        ..check
+    })
+}
+
+fn usual_price(facts: &Facts<'_>, operation: &Operation, over: UsualPrice) -> Option<Amount> {
+    match over {
+        UsualPrice::Catalog => Some(operation.price(facts.at)),
+        UsualPrice::Median(count) => facts.recent.usual_price(OperationDigest::of(&operation.slug), count),
+    }
+}
+
+/// The highest price that is at most `percent` percent above the usual one, rounded down.
+pub(super) fn highest_price(usual: Amount, percent: u32) -> Amount {
+    let hundredths = u128::from(percent).saturating_add(100);
+    let most = u128::from(usual.units()).saturating_mul(hundredths) / 100;
+    let most = u64::try_from(most).ok().and_then(Amount::from_units);
+    most.unwrap_or(Amount::MAX)
+}
+
+/// The lowest usual price with this highest price; `None` if no usual price has it.
+pub(super) fn usual_price_of(most: Amount, percent: u32) -> Option<Amount> {
+    let hundredths = u128::from(percent).saturating_add(100);
+    let usual = u128::from(most.units()).saturating_mul(100).div_ceil(hundredths);
+    let usual = u64::try_from(usual).ok().and_then(Amount::from_units)?;
+    (highest_price(usual, percent) == most).then_some(usual)
+}
+
+/// The check of payees that were not paid before.
+pub(super) fn payee(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
+    let rule = rules(facts).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
+    if facts.recent.has_paid(PayeePrefix::of(facts.intent.offer.pay_to())) {
+        return Some(Check::passed(CheckName::Payee));
+    }
+    let asking = AskingRule {
+        id: rule.id,
+        above: Amount::ZERO,
+        kind: AskingKind::NewPayee,
+    };
+    Some(failure.ask(CheckName::Payee, facts, asking))
+}
+
+/// What the reservation of an allowed payment remembers; `None` if no rule needs it.
+pub(super) fn remembered(facts: &Facts<'_>, operation: &Operation) -> Option<RecentUpdate> {
+    let mut guarded = false;
+    let mut forbidden: Option<Duration> = None;
+    let mut payee = None;
+    let mut price = None;
+    for rule in rules(facts) {
+        match rule.kind {
+            RuleKind::DuplicateGuard { within, action, .. } => {
+                guarded = true;
+                // An approval waives the guards that ask.
+                if action == LimitAction::Block || facts.approval.is_none() {
+                    forbidden = forbidden.max(Some(within));
+                }
+            }
+            RuleKind::NewPayee { .. } => payee = Some(PayeePrefix::of(facts.intent.offer.pay_to())),
+            RuleKind::PriceAboveUsual {
+                over: UsualPrice::Median(_),
+                ..
+            } => price = Some((OperationDigest::of(&operation.slug), facts.intent.offer.amount())),
+            _ => {}
+        }
+    }
+    let call = guarded.then(|| CallMark {
+        call: CallDigest::of(facts.intent, &operation.slug),
+        not_after: forbidden.map(|within| Timestamp::before(facts.at, within)),
+    });
+    let is_needed = call.is_some() || payee.is_some() || price.is_some();
+    is_needed.then(|| facts.recent.update(facts.at, call, payee, price))
+}
+
+/// The rules that an allowed payment counts for.
+pub(super) fn counted(facts: Facts<'_>, counted: Counted) -> impl Iterator<Item = RuleId> + use<'_> {
+    let rules = facts.agent.counting_rules();
+    let rules = rules.filter(move |rule| rule.counted == counted && rule.applies_to(&facts.service.slug));
+    rules.map(|rule| rule.rule.id)
+}

@@ -1,0 +1,206 @@
+//! The recent payments of an agent to a service ([`RecentPayments`]), as a map in the totals of the day's window.
+//!
+//! Each call, payee and operation is a member of its own, so that concurrent payments don't overwrite each other's. Of
+//! two payments of the same call that race, the condition on the call's member refuses the second. The map is never
+//! removed, and it is only written for an agent whose rules need it.
+
+use crate::{
+    codec::attribute::{Attribute, Item},
+    codec::checks::{read_number, write_number},
+    codec::item::Row,
+};
+use aws_sdk_dynamodb::{
+    primitives::Blob,
+    types::{AttributeValue, builders::UpdateBuilder},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
+use purser_domain::{
+    Amount, CallDigest, CallMark, OperationDigest, PaidPrices, PayeePrefix, RecentKey, RecentPayments, RecentUpdate,
+    Result, Timestamp,
+};
+
+/// The attribute with the map.
+const RECENT: &str = "recent";
+
+/// The first letter of a member's name says what it is; the rest is the digest.
+fn member_name(key: RecentKey) -> String {
+    match key {
+        RecentKey::Call(CallDigest(bytes)) => format!("c{}", BASE64.encode(bytes)),
+        RecentKey::Payee(PayeePrefix(bytes)) => format!("p{}", BASE64.encode(bytes)),
+        RecentKey::Operation(OperationDigest(bytes)) => format!("o{}", BASE64.encode(bytes)),
+    }
+}
+
+fn parse_member_name(name: &str) -> Option<RecentKey> {
+    let mut letters = name.chars();
+    let kind = letters.next()?;
+    let bytes = BASE64.decode(letters.as_str()).ok()?;
+    match kind {
+        'c' => bytes.try_into().ok().map(CallDigest).map(RecentKey::Call),
+        'p' => bytes.try_into().ok().map(PayeePrefix).map(RecentKey::Payee),
+        'o' => bytes.try_into().ok().map(OperationDigest).map(RecentKey::Operation),
+        _ => None,
+    }
+}
+
+/// The time of the last payment, until the year 4253, and then its prices, oldest first, each as LEB128.
+impl Attribute for PaidPrices {
+    fn write(&self) -> AttributeValue {
+        let mut bytes = Vec::new();
+        write_number(&mut bytes, self.at.micros().unsigned_abs());
+        for price in &self.prices {
+            write_number(&mut bytes, price.units());
+        }
+        AttributeValue::B(Blob::new(bytes))
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let mut bytes = value.as_b().ok()?.as_ref();
+        let micros = i64::try_from(read_number(&mut bytes)?).ok()?;
+        let at = Timestamp::from_micros(micros)?;
+        let mut prices = Vec::new();
+        while !bytes.is_empty() {
+            prices.push(Amount::from_units(read_number(&mut bytes)?)?);
+        }
+        Some(Self { at, prices })
+    }
+}
+
+/// The recent payments in a window's totals.
+pub(crate) fn read(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
+    let Some(map) = totals.get(RECENT) else {
+        return Ok(RecentPayments::default());
+    };
+    let read = || {
+        let mut recent = RecentPayments {
+            is_stored: true,
+            ..RecentPayments::default()
+        };
+        for (name, value) in map.as_m().ok()? {
+            match parse_member_name(name)? {
+                RecentKey::Call(call) => recent.calls.push((call, Attribute::read(value)?)),
+                RecentKey::Payee(payee) => recent.payees.push((payee, Attribute::read(value)?)),
+                RecentKey::Operation(operation) => recent.prices.push((operation, Attribute::read(value)?)),
+            }
+        }
+        Some(recent)
+    };
+    read().ok_or_else(|| row.corrupt(RECENT))
+}
+
+/// The update of a day's totals that also remembers a payment. `set` is what it sets besides, and `condition` its
+/// condition.
+pub(crate) fn remember(
+    update: UpdateBuilder,
+    remembered: &RecentUpdate,
+    set: &'static str,
+    condition: String,
+) -> UpdateBuilder {
+    let mut members = Vec::new();
+    let paid = remembered.at.write();
+    if let Some(CallMark { call, .. }) = remembered.call {
+        members.push((":call", member_name(RecentKey::Call(call)), paid.clone()));
+    }
+    if let Some(payee) = remembered.payee {
+        members.push((":payee", member_name(RecentKey::Payee(payee)), paid));
+    }
+    if let Some((operation, prices)) = &remembered.prices {
+        let paid = PaidPrices {
+            at: remembered.at,
+            prices: prices.clone(),
+        };
+        members.push((":prices", member_name(RecentKey::Operation(*operation)), paid.write()));
+    }
+    let mut update = update.expression_attribute_names("#recent", RECENT);
+    let mut sets: Vec<String> = Some(set)
+        .filter(|set| !set.is_empty())
+        .map(str::to_owned)
+        .into_iter()
+        .collect();
+    let mut condition = condition;
+    if remembered.is_first {
+        let map = members.into_iter().map(|(_, name, value)| (name, value));
+        sets.push("#recent = :recent".to_owned());
+        condition.push_str(" AND attribute_not_exists(#recent)");
+        update = update.expression_attribute_values(":recent", AttributeValue::M(map.collect()));
+    } else {
+        for (place, name, value) in members {
+            let path = place.replace(':', "#");
+            sets.push(format!("#recent.{path} = {place}"));
+            update = update
+                .expression_attribute_names(path, name)
+                .expression_attribute_values(place, value);
+        }
+        if let Some(not_after) = remembered.call.and_then(|mark| mark.not_after) {
+            condition.push_str(" AND (attribute_not_exists(#recent.#call) OR #recent.#call <= :not_after)");
+            update = update.expression_attribute_values(":not_after", not_after.write());
+        }
+    }
+    let mut removed = Vec::new();
+    for (index, key) in remembered.forget.iter().enumerate() {
+        let path = format!("#old{index}");
+        removed.push(format!("#recent.{path}"));
+        update = update.expression_attribute_names(path, member_name(*key));
+    }
+    let (set, removed) = (sets.join(", "), removed.join(", "));
+    let remove = if removed.is_empty() { "" } else { " REMOVE " };
+    let expression = format!("SET {set}{remove}{removed} ADD #total :delta, ver :one");
+    update.update_expression(expression).condition_expression(condition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn member_names_return() {
+        for key in [
+            RecentKey::Call(CallDigest([0xff; 8])),
+            RecentKey::Payee(PayeePrefix([0; 12])),
+            RecentKey::Operation(OperationDigest([7; 8])),
+        ] {
+            assert_eq!(parse_member_name(&member_name(key)), Some(key));
+        }
+        for name in ["", "c", "x////////////", "c____", "pAAAAAAAAAAA", "ö"] {
+            assert_eq!(parse_member_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn prices_return_and_broken_ones_are_refused() {
+        let paid = PaidPrices {
+            at: Timestamp::parse("2026-11-21T01:09:00.000001Z").unwrap(),
+            prices: [0, 1, 300, Amount::MAX.units()]
+                .map(|units| Amount::from_units(units).unwrap())
+                .to_vec(),
+        };
+        assert_eq!(PaidPrices::read(&paid.write()), Some(paid));
+        for bytes in [&[][..], &[0x80], &[1, 0x80]] {
+            assert_eq!(
+                PaidPrices::read(&AttributeValue::B(Blob::new(bytes.to_vec()))),
+                None,
+                "{bytes:?}"
+            );
+        }
+    }
+
+    /// What a full map adds to the totals leaves them within two write units.
+    #[test]
+    fn a_full_map_takes_less_than_two_kilobytes() {
+        let at = Timestamp::parse("2026-11-21T01:09:00.000001Z").unwrap();
+        let price = Amount::from_units(99_999_999).unwrap();
+        let paid = PaidPrices {
+            at,
+            prices: vec![price; purser_domain::MOST_RECENT_PRICES],
+        };
+        let name = |key| member_name(key).len();
+        // A number takes a byte for each two digits and one more; a member of a map one more.
+        let time = 16_usize.div_ceil(2) + 2;
+        let calls = purser_domain::MOST_RECENT_CALLS * (name(RecentKey::Call(CallDigest([0; 8]))) + time);
+        let payees = purser_domain::MOST_RECENT_PAYEES * (name(RecentKey::Payee(PayeePrefix([0; 12]))) + time);
+        let ring = paid.write().as_b().unwrap().as_ref().len() + 1;
+        let rings =
+            purser_domain::MOST_PRICED_OPERATIONS * (name(RecentKey::Operation(OperationDigest([0; 8]))) + ring);
+        assert!(calls + payees + rings < 2_048 - 500, "{calls} {payees} {rings}");
+    }
+}
