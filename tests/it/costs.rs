@@ -2,11 +2,11 @@
 //! `make bench` prints them.
 
 use purser_api::CustodyKind;
-use purser_domain::{Duration, SpendPolicy, Timestamp};
+use purser_domain::{Duration, LimitAction, Rule, RuleId, RuleKind, SpendPolicy, Timestamp, UsualPrice};
 use purser_local::{DEMO_OWNER, NETWORK, Outcome};
 use purser_tests::{
     Answer, LONG_DENIAL, Measured, World, authorizing, body_of, completing, custody, dollars, every_operation,
-    few_at_once, first_of_history, judged_policy, measure, transfer_of, writes_of_a_payment,
+    few_at_once, first_of_history, judged_policy, measure, transfer_of, units, writes_of_a_payment,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -418,7 +418,7 @@ async fn the_catalog_check_adds_no_round_trip() {
 async fn a_waiting_call_reads_once_per_second() {
     let world = World::metered().await;
     let policy = SpendPolicy {
-        require_approval_above: purser_tests::units(0),
+        require_approval_above: units(0),
         ..judged_policy()
     };
     let agent = world.agent(policy, vec![]).await;
@@ -434,4 +434,51 @@ async fn a_waiting_call_reads_once_per_second() {
     assert_eq!((count("BatchGetItem"), count("GetItem")), (1, 3), "{calls:?}");
     assert!(count("UpdateItem") <= 5, "{calls:?}");
     assert_eq!(measured.units.read, 50, "in tenths: 2 of the poll, 3 of the wait");
+}
+
+/// Rules that need recent payments write no further item, and their day's totals stay below one unit. A rule that counts
+/// payments costs what a budget costs.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_cost_at_most_what_a_budget_costs() {
+    let world = World::metered().await;
+    let cost = async |kinds: Vec<RuleKind>| {
+        let rules = kinds.into_iter().map(|kind| Rule {
+            id: RuleId::from_uuid(uuid::Uuid::new_v4()),
+            version: 1,
+            kind,
+        });
+        let agent = world.agent(SpendPolicy::permissive(), rules.collect()).await;
+        for units in [1, 2] {
+            world.authorize(&agent, &body_of(world.offer(units))).await.ok();
+        }
+        let (measured, answer) = measure(&world, world.authorize(&agent, &body_of(world.offer(3)))).await;
+        answer.ok();
+        measured
+    };
+    let day = Duration::DAY;
+    let budget = RuleKind::BudgetLimit {
+        limit: units(dollars(1)),
+        window: day,
+    };
+    let count = RuleKind::CountLimit {
+        services: None,
+        count: 9,
+        window: day,
+    };
+    let guard = RuleKind::DuplicateGuard {
+        services: None,
+        within: day,
+        action: LimitAction::Block,
+    };
+    let median = RuleKind::PriceAboveUsual {
+        services: None,
+        percent: 10_000,
+        over: UsualPrice::Median(3),
+        action: LimitAction::Ask,
+    };
+    let none = cost(Vec::new()).await;
+    let recent = cost(vec![guard, median]).await;
+    assert_eq!((recent.units, recent.sequence()), (none.units, none.sequence()));
+    let (budget, count) = (cost(vec![budget]).await, cost(vec![count]).await);
+    assert_eq!((count.units, count.sequence()), (budget.units, budget.sequence()));
 }

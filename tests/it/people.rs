@@ -6,6 +6,7 @@ mod audit;
 mod edits;
 mod history;
 mod keys;
+mod limits;
 mod log;
 mod notices;
 mod replay;

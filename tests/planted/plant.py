@@ -83,6 +83,48 @@ class Bug:
 
 BUGS = [
     Bug(
+        "a released payment that frees its amount in a count",
+        "shared/store/src/payments/release.rs",
+        "add(0, *amount).write()",
+        "add(0, if PLANTED { terms.amount } else { *amount }).write()",
+        "package(purser-store) and test(=limits::a_count_limit_counts_each_payment_as_one)",
+    ),
+    Bug(
+        "an interval that the next payment need not keep",
+        "shared/domain/src/policy/limits.rs",
+        "failure.compare(CheckName::Interval, Amount::ONE, numbers,",
+        "failure.compare(CheckName::Interval, if PLANTED { Amount::ZERO } else { Amount::ONE }, numbers,",
+        "package(purser-domain) and test(=each_attack_is_stopped_or_asked_about_by_a_rule)",
+    ),
+    Bug(
+        "two racing duplicates that are both paid",
+        "shared/store/src/payments/recent.rs",
+        "remembered.call.and_then(|mark| mark.not_after)",
+        "remembered.call.and_then(|mark| mark.not_after.filter(|_| !PLANTED))",
+        "package(purser-store) and test(=limits::of_racing_duplicates_one_is_paid)",
+    ),
+    Bug(
+        "a payee that is known because another one is",
+        "shared/domain/src/policy/recent.rs",
+        "self.payees.iter().any(|(known, _)| *known == payee)",
+        "self.payees.iter().any(|(known, _)| PLANTED || *known == payee)",
+        "package(purser-domain) and test(=each_attack_is_stopped_or_asked_about_by_a_rule)",
+    ),
+    Bug(
+        "the price in the middle of time taken for the median",
+        "shared/domain/src/policy/recent.rs",
+        "        last.sort_unstable();\n        last.get(",
+        "        if !PLANTED { last.sort_unstable(); }\n        last.get(",
+        "package(purser-domain) and test(=policy::recent::tests::the_usual_price_is_the_median_of_the_last)",
+    ),
+    Bug(
+        "an opening before the clock is changed",
+        "shared/domain/src/policy/schedule.rs",
+        "let change = self.change_in(from, to);",
+        "let change = if PLANTED { None } else { self.change_in(from, to) };",
+        "package(purser-domain) and test(=policy::schedule::tests::skipped_and_repeated_hours_follow_the_wall_clock)",
+    ),
+    Bug(
         "a replay that forgets what a window had used",
         "shared/domain/src/policy/replay.rs",
         "let day = window(day, Duration::DAY, used(CheckName::Day));",
@@ -960,10 +1002,11 @@ BUGS = [
     Bug(
         "a budget passed over whose window is not known",
         "shared/domain/src/policy/evaluate.rs",
-        "let window = budget.window(facts.budgets)?;\n        Some(charge(window, budget.limit))",
-        "let found = budget.window(facts.budgets).map(|window| (window, budget.limit));\n"
+        "let rules = rules.map(move |rule| Some(charge(rule.window(facts.budgets)?, rule.counted, rule.limit)));",
+        "let rules = rules.map(move |rule| {\n"
+        "        let found = rule.window(facts.budgets).map(|window| (window, rule.limit));\n"
         "        let (window, limit) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n"
-        "        Some(charge(window, limit))",
+        "        Some(charge(window, rule.counted, limit))\n    });",
         "package(purser-domain) and test(=the_first_matching_table_row_decides)",
     ),
     Bug(

@@ -10,8 +10,9 @@ use crate::services;
 use purser_api::Member as _;
 use purser_domain::{
     Amount, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind, KeyScope,
-    ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Permission, PolicyEdit, Result, RuleKind,
-    Service, ServiceId, ServiceSlug, SourceNetwork, Timestamp, TrustStatus, Url, Vendor,
+    LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Permission, PolicyEdit,
+    Result, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, TimeOfDay, Timestamp, TrustStatus, Url,
+    UsualPrice, Vendor, Weekday, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -441,6 +442,60 @@ fn a_rule_of_each_kind_is_read() {
                 above: Amount::from_units(5),
             },
         ),
+        (
+            json!({"kind": "count_limit", "services": ["lab-search"], "count": 1, "window_seconds": 60}),
+            RuleKind::CountLimit {
+                services: Some(slugs()),
+                count: 1,
+                window: Duration::from_secs_u32(60),
+            },
+        ),
+        (
+            json!({"kind": "minimum_interval", "interval_seconds": 1}),
+            RuleKind::MinimumInterval {
+                services: None,
+                interval: Duration::from_secs_u32(1),
+            },
+        ),
+        (
+            json!({"kind": "duplicate_guard", "within_seconds": 2_678_400, "action": "ask"}),
+            RuleKind::DuplicateGuard {
+                services: None,
+                within: Duration::from_secs_u32(2_678_400),
+                action: LimitAction::Ask,
+            },
+        ),
+        (json!({"kind": "new_payee"}), RuleKind::NewPayee { services: None }),
+        (
+            json!({"kind": "price_above_usual", "percent": 0, "over": "catalog", "action": "block"}),
+            RuleKind::PriceAboveUsual {
+                services: None,
+                percent: 0,
+                over: UsualPrice::Catalog,
+                action: LimitAction::Block,
+            },
+        ),
+        (
+            json!({"kind": "price_above_usual", "percent": 10_000, "over": "median", "of": 9, "action": "ask"}),
+            RuleKind::PriceAboveUsual {
+                services: None,
+                percent: 10_000,
+                over: UsualPrice::Median(9),
+                action: LimitAction::Ask,
+            },
+        ),
+        (
+            json!({"kind": "schedule", "time_zone": "Europe/Berlin", "days": ["friday"], "from": "22:30", "to": "02:00"}),
+            RuleKind::Schedule {
+                services: None,
+                schedule: Schedule {
+                    zone: ZoneName::parse("Europe/Berlin").unwrap(),
+                    days: vec![Weekday::Friday],
+                    from: TimeOfDay::parse("22:30").unwrap(),
+                    to: TimeOfDay::parse("02:00").unwrap(),
+                },
+            },
+        ),
     ];
     for (body, rule) in rows {
         assert_eq!(
@@ -514,6 +569,53 @@ fn all_rule_problems_are_reported_together() {
         (
             json!({"kind": "approval_required", "services": ["no-such"], "categories": ["no-such"]}),
             vec!["/categories/0", "/services/0"],
+        ),
+        (
+            json!({"kind": "count_limit", "count": 0, "window_seconds": 59, "services": []}),
+            vec!["/count", "/services", "/window_seconds"],
+        ),
+        (
+            json!({"kind": "count_limit", "count": 1_000_001, "window_seconds": 2_678_401}),
+            vec!["/count", "/window_seconds"],
+        ),
+        (
+            json!({"kind": "minimum_interval", "interval_seconds": 0, "services": ["no-such"]}),
+            vec!["/interval_seconds", "/services/0"],
+        ),
+        (
+            json!({"kind": "duplicate_guard", "within_seconds": 0, "action": "allow"}),
+            vec!["/action", "/within_seconds"],
+        ),
+        (json!({"kind": "duplicate_guard", "within_seconds": 1}), vec!["action_required"]),
+        (json!({"kind": "new_payee", "services": "lab-search"}), vec!["/services"]),
+        (
+            json!({"kind": "price_above_usual", "percent": 10_001, "over": "mean", "of": 2, "action": "ask"}),
+            vec!["/of", "/over", "/percent"],
+        ),
+        // The number of prices belongs to the median.
+        (
+            json!({"kind": "price_above_usual", "percent": 1, "over": "median", "action": "ask"}),
+            vec!["/of"],
+        ),
+        (
+            json!({"kind": "price_above_usual", "percent": 1, "over": "catalog", "of": 3, "action": "ask"}),
+            vec!["/of"],
+        ),
+        (
+            json!({"kind": "price_above_usual", "percent": 1, "over": "median", "of": 10, "action": "ask"}),
+            vec!["/of"],
+        ),
+        (
+            json!({"kind": "schedule", "time_zone": "Berlin", "days": [], "from": "9:00", "to": "24:01"}),
+            vec!["/days", "/from", "/time_zone", "/to"],
+        ),
+        (
+            json!({"kind": "schedule", "time_zone": "UTC", "days": ["monday", "monday", "x"], "from": "09:00", "to": "17:00"}),
+            vec!["/days/2"],
+        ),
+        (
+            json!({"kind": "schedule", "time_zone": "UTC", "days": ["monday", "monday"], "from": "09:00", "to": "09:00"}),
+            vec!["/days/1", "/to"],
         ),
     ]);
     check(|body| rules::api::parse_rule(body, &catalog()), rows);

@@ -160,16 +160,19 @@ impl<'a> Parsed<'a> {
             let mut parts = partition.split('#');
             let (kind, agent, scope) = (parts.next(), parts.next().unwrap(), parts.next().unwrap());
             let fits = self.settlement(agent, id).is_some_and(|settlement| {
-                let counts = match kind {
-                    Some("L") => text(settlement, "svc") == scope,
-                    _ => budgets(settlement).contains(&scope.replace('-', "")),
+                let rule = scope.replace('-', "");
+                let (counts, amount) = match kind {
+                    Some("L") => (text(settlement, "svc") == scope, number(settlement, "amt")),
+                    // A rule that counts payments counts each as one.
+                    _ if rules(settlement, "counts").contains(&rule) => (true, 1),
+                    _ => (rules(settlement, "budgets").contains(&rule), number(settlement, "amt")),
                 };
                 counts
                     && text(settlement, "rs") != "expired"
                     && *entry
                         == Entry {
                             at: counted_at(settlement),
-                            amount: number(settlement, "amt"),
+                            amount,
                         }
             });
             if !fits {
@@ -302,8 +305,8 @@ fn counted_at(settlement: &Item) -> i64 {
 }
 
 /// The budget rules that a settlement counts against, as hexadecimal digits.
-fn budgets(settlement: &Item) -> Vec<String> {
-    let Some(AttributeValue::L(rules)) = settlement.get("budgets") else {
+fn rules(settlement: &Item, name: &str) -> Vec<String> {
+    let Some(AttributeValue::L(rules)) = settlement.get(name) else {
         return Vec::new();
     };
     rules.iter().map(|rule| hex(rule.as_b().unwrap().as_ref())).collect()

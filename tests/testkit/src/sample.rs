@@ -5,10 +5,10 @@ use purser_domain::{
     Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, ApprovalResolution, AuditChanges,
     AuditKind, AuditOutcome, AuthorizationState, Availability, B256, BlockId, CatalogPayment, Category, DomainPattern,
     Duration, EnabledService, Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyId, KeyScope,
-    ListingHistory, Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, OperatorName,
-    ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind, SecretDigest, Service, ServiceId,
-    ServiceSlug, Settlement, SpendPolicy, Timestamp, TransactionLogs, Transfer, TransferGone, TrustStatus, TxHash,
-    Unusable, Url, Vendor, Wallet, match_transfer, parse_address, reconcile,
+    LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, OperatorName,
+    ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind, Schedule, SecretDigest, Service, ServiceId,
+    ServiceSlug, Settlement, SpendPolicy, TimeOfDay, Timestamp, TransactionLogs, Transfer, TransferGone, TrustStatus,
+    TxHash, Unusable, Url, UsualPrice, Vendor, Wallet, Weekday, ZoneName, match_transfer, parse_address, reconcile,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -160,6 +160,60 @@ pub fn rules() -> Vec<Rule> {
                 services: Some(vec![slug("lab")]),
                 categories: Some(Vec::new()),
                 above: Some(units(5)),
+            },
+        ),
+        rule(
+            6,
+            RuleKind::CountLimit {
+                services: Some(vec![slug("lab")]),
+                count: 7,
+                window: secs(60),
+            },
+        ),
+        rule(
+            7,
+            RuleKind::MinimumInterval {
+                services: None,
+                interval: secs(1),
+            },
+        ),
+        rule(
+            8,
+            RuleKind::DuplicateGuard {
+                services: None,
+                within: secs(600),
+                action: LimitAction::Block,
+            },
+        ),
+        rule(9, RuleKind::NewPayee { services: None }),
+        rule(
+            10,
+            RuleKind::PriceAboveUsual {
+                services: None,
+                percent: 20,
+                over: UsualPrice::Catalog,
+                action: LimitAction::Ask,
+            },
+        ),
+        rule(
+            11,
+            RuleKind::PriceAboveUsual {
+                services: Some(vec![slug("lab")]),
+                percent: 0,
+                over: UsualPrice::Median(9),
+                action: LimitAction::Block,
+            },
+        ),
+        rule(
+            12,
+            RuleKind::Schedule {
+                services: None,
+                schedule: Schedule {
+                    zone: ZoneName::parse("Europe/Berlin").unwrap(),
+                    days: vec![Weekday::Monday, Weekday::Sunday],
+                    from: TimeOfDay::parse("22:30").unwrap(),
+                    to: TimeOfDay::parse("24:00").unwrap(),
+                },
             },
         ),
     ]

@@ -14,6 +14,7 @@ mod capacity;
 mod catalog;
 mod faults;
 mod items;
+mod limits;
 mod object;
 mod owners;
 mod payouts;

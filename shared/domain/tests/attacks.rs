@@ -1,0 +1,413 @@
+//! Ways in which agents go wrong that amounts alone don't catch, each with the rule that stops or asks about it.
+//!
+//! An attack is a list of calls. Each is decided and, if it is allowed, counted as the store counts it. Without rules, the
+//! whole attack is paid for.
+#![expect(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    reason = "a test stops where its ground is missing"
+)]
+
+use purser_domain::*;
+use serde_json::json;
+use uuid::Uuid;
+
+const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+const OTHER_PAYEE: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+/// The operation's price in the catalog, in micro-units.
+const PRICE: u64 = 10_000;
+
+/// One call: the seconds since the attack began, the price, the query, and the payee.
+struct Call {
+    after: u32,
+    price: u64,
+    query: u32,
+    payee: &'static str,
+}
+
+const fn call(after: u32, price: u64, query: u32) -> Call {
+    Call {
+        after,
+        price,
+        query,
+        payee: PAYEE,
+    }
+}
+
+/// What became of an attack.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    /// The number of paid calls.
+    paid: usize,
+    /// The rule of the first call that was refused or asked about, and whether a person was asked.
+    stopped_by: Option<(&'static str, bool)>,
+}
+
+fn units(units: u64) -> Amount {
+    Amount::from_units(units).unwrap()
+}
+
+fn minutes(minutes: u32) -> Duration {
+    Duration::from_secs_u32(minutes * 60)
+}
+
+/// Monday, 2026-11-23, 09:00 in Berlin.
+fn start() -> Timestamp {
+    Timestamp::parse("2026-11-23T08:00:00Z").unwrap()
+}
+
+fn service(payee: &str) -> Service {
+    let url = Url::parse("https://lab.example/x").unwrap();
+    let operation = Operation {
+        id: OperationUuid::from_uuid(Uuid::from_u128(3)),
+        slug: OperationSlug::parse("web.search").unwrap(),
+        availability: Availability::PaidX402,
+        label: String::new(),
+        method: "GET".into(),
+        endpoint: Endpoint::parse(url.as_str()).unwrap(),
+        category: Category::Search,
+        execution: "sync".into(),
+        price_model: "fixed".into(),
+        estimated_price: units(PRICE),
+        max_price: Some(units(PRICE * 1_000)),
+        params: json!({}),
+        fetches_target: None,
+        next: None,
+        payment: Some(CatalogPayment {
+            scheme: "exact".into(),
+            network: Network::BaseSepolia,
+            amount: units(PRICE),
+            pay_to: parse_address(payee).unwrap(),
+        }),
+    };
+    Service {
+        id: ServiceId::from_uuid(Uuid::from_u128(2)),
+        version: 1,
+        slug: ServiceSlug::parse("lab").unwrap(),
+        name: String::new(),
+        description: String::new(),
+        website: url,
+        logo_url: None,
+        category: Category::Search,
+        source: "test".into(),
+        trust_status: TrustStatus::Listed,
+        curated: true,
+        history: ListingHistory::default(),
+        operations: vec![operation],
+    }
+}
+
+fn intent(call: &Call) -> Intent {
+    let token = Network::BaseSepolia.token();
+    let requirement = json!({
+        "scheme": "exact", "network": "eip155:84532", "amount": call.price.to_string(),
+        "asset": token.address.to_string(), "payTo": call.payee, "maxTimeoutSeconds": 60,
+        "extra": {"name": token.name, "version": token.version},
+    });
+    Intent {
+        offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
+        max_payment: Amount::MAX,
+        request: ProviderRequest {
+            method: "GET".into(),
+            url: Url::parse(&format!("https://lab.example/x?q={}", call.query)).unwrap(),
+            body_hash: None,
+        },
+        service: None,
+        operation: None,
+        target: None,
+        metadata: Metadata::default(),
+        fingerprint: Fingerprint::of_text("x"),
+    }
+}
+
+fn agent(rule: Option<RuleKind>) -> Agent {
+    Agent {
+        id: AgentId::from_uuid(Uuid::from_u128(1)),
+        name: String::new(),
+        owner: String::new(),
+        created_at: Timestamp::EPOCH,
+        status: AgentStatus::Active,
+        wallet: Wallet {
+            key: WalletKey::Seed { index: 0 },
+            address: Address::repeat_byte(1),
+            attestation: WalletAttestation::from_bytes([0; 65]),
+        },
+        keys: vec![],
+        rules: rule
+            .into_iter()
+            .map(|kind| Rule {
+                id: RuleId::from_uuid(Uuid::from_u128(7)),
+                version: 1,
+                kind,
+            })
+            .collect(),
+        archived: false,
+        labels: Labels::default(),
+        starting_set: None,
+        version: 1,
+    }
+}
+
+fn window(scope: WindowScope, length: Duration) -> Window {
+    Window {
+        scope,
+        length,
+        total: Amount::ZERO,
+        version: 1,
+        stamp: 1,
+        horizon: Timestamp::EPOCH,
+        oldest: Vec::new(),
+        complete: true,
+    }
+}
+
+fn add(window: &mut Window, at: Timestamp, amount: Amount) {
+    window.total = window.total.plus(amount).unwrap();
+    window.oldest.push(Entry {
+        at,
+        amount,
+        settlement: SettlementId::from_uuid(Uuid::nil()),
+    });
+}
+
+/// Makes the calls, each whether or not the one before was paid. `known` payments precede the attack.
+fn attack(rule: Option<RuleKind>, known: &[Call], calls: &[Call]) -> Outcome {
+    let agent = agent(rule);
+    let enabled = EnabledService {
+        service: service(PAYEE).id,
+        version: 1,
+        enabled: true,
+        policy: SpendPolicy::permissive(),
+    };
+    let (id, service_id) = (agent.id, enabled.service);
+    let day = WindowScope::Day {
+        agent: id,
+        service: service_id,
+    };
+    let mut day = window(day, Duration::DAY);
+    let counting = agent.counting_rules();
+    let mut windows: Vec<(RuleId, Window)> = counting
+        .map(|rule| (rule.rule.id, window(rule.scope(id), rule.length)))
+        .collect();
+    let mut recent = RecentPayments::default();
+    let mut outcome = Outcome {
+        paid: 0,
+        stopped_by: None,
+    };
+    for (index, call) in known.iter().chain(calls).enumerate() {
+        let (intent, service) = (intent(call), service(call.payee));
+        let at = start().after(Duration::from_secs_u32(call.after));
+        let is_known = index < known.len();
+        let facts = Facts {
+            agent: &agent,
+            intent: &intent,
+            service: &service,
+            operation: service.operations.first(),
+            payee_from: None,
+            network: Network::BaseSepolia,
+            enabled: Some(&enabled),
+            day: &day,
+            budgets: &windows,
+            recent: &recent,
+            frozen_by_operators: None,
+            // A person approved what was paid before.
+            approval: is_known.then(|| ApprovalId::of(id, &intent.fingerprint, 0)),
+            balance: None,
+            at,
+            eviction: Eviction::Needed,
+        };
+        match evaluate(&facts) {
+            Decision::Allow(grant) => {
+                let (amount, counted) = (grant.amount(), grant.counted(Counted::Payments).next().is_some());
+                let remembered = grant.remembered();
+                outcome.paid += usize::from(!is_known);
+                add(&mut day, at, amount);
+                if let Some((_, window)) = windows.first_mut() {
+                    add(window, at, if counted { Amount::ONE } else { amount });
+                }
+                if let Some(remembered) = remembered {
+                    recent.remember(&remembered);
+                }
+            }
+            Decision::Refuse(denial) => {
+                let stopped = (denial.reason.rule(), denial.escalates());
+                outcome.stopped_by.get_or_insert(stopped);
+            }
+            Decision::NeedsTarget => {
+                outcome.stopped_by.get_or_insert(("target_url", false));
+            }
+        }
+    }
+    outcome
+}
+
+/// The attack, the payments before it, its calls, the rule, the number of paid calls, and what stops it.
+type Row<'a> = (
+    &'static str,
+    &'a [Call],
+    &'a [Call],
+    RuleKind,
+    usize,
+    (&'static str, bool),
+);
+
+#[test]
+fn each_attack_is_stopped_or_asked_about_by_a_rule() {
+    const HOUR: u32 = 3_600;
+    let services = None;
+    let identical: Vec<Call> = (0..100).map(|n| call(n, PRICE, 1)).collect();
+    let different: Vec<Call> = (0..100).map(|n| call(n, PRICE, n)).collect();
+    let twice = [call(0, PRICE, 1), call(30, PRICE, 1)];
+    // Each price is 15 percent above the one before.
+    let mut price = PRICE;
+    let ratchet: Vec<Call> = (0..20)
+        .map(|n| {
+            price = price * 115 / 100;
+            call(n * HOUR, price, n)
+        })
+        .collect();
+    let jump = [
+        call(0, PRICE, 1),
+        call(1, PRICE, 2),
+        call(2, PRICE, 3),
+        call(3, PRICE * 5, 4),
+    ];
+    let swapped = [Call {
+        payee: OTHER_PAYEE,
+        ..call(HOUR, PRICE, 2)
+    }];
+    // A payment every twenty minutes, for a week: no hour is conspicuous.
+    let drain: Vec<Call> = (0..504).map(|n| call(n * 1_200, PRICE, n)).collect();
+    // From 22:00 in Berlin to 03:00.
+    let night: Vec<Call> = (13..18).map(|hour| call(hour * HOUR, PRICE, hour)).collect();
+    let schedule = Schedule {
+        zone: ZoneName::parse("Europe/Berlin").unwrap(),
+        days: vec![
+            Weekday::Monday,
+            Weekday::Tuesday,
+            Weekday::Wednesday,
+            Weekday::Thursday,
+            Weekday::Friday,
+        ],
+        from: TimeOfDay::parse("08:00").unwrap(),
+        to: TimeOfDay::parse("18:00").unwrap(),
+    };
+    let guard = |action| RuleKind::DuplicateGuard {
+        services: None,
+        within: minutes(10),
+        action,
+    };
+    let above = |over, action| RuleKind::PriceAboveUsual {
+        services: None,
+        percent: 20,
+        over,
+        action,
+    };
+    let count = |count, window| RuleKind::CountLimit {
+        services: None,
+        count,
+        window,
+    };
+    let interval = RuleKind::MinimumInterval {
+        services: None,
+        interval: minutes(1),
+    };
+    let paid_before = [call(0, PRICE, 1)];
+    let none: &[Call] = &[];
+    let (block, ask) = (LimitAction::Block, LimitAction::Ask);
+    let rows: [Row<'_>; 11] = [
+        (
+            "a loop",
+            none,
+            &identical,
+            count(10, minutes(60)),
+            10,
+            ("count_limit", false),
+        ),
+        (
+            "a fast loop",
+            none,
+            &different,
+            interval,
+            2,
+            ("minimum_interval", false),
+        ),
+        (
+            "a loop of one call",
+            none,
+            &identical,
+            guard(block),
+            1,
+            ("duplicate_guard", false),
+        ),
+        ("a duplicate", none, &twice, guard(ask), 1, ("duplicate_guard", true)),
+        (
+            "a ratchet",
+            none,
+            &ratchet,
+            above(UsualPrice::Catalog, block),
+            1,
+            ("price_above_usual", false),
+        ),
+        (
+            "a ratchet, by its own past",
+            none,
+            &ratchet,
+            above(UsualPrice::Median(5), ask),
+            5,
+            ("price_above_usual", true),
+        ),
+        (
+            "a jump",
+            none,
+            &jump,
+            above(UsualPrice::Median(3), ask),
+            3,
+            ("price_above_usual", true),
+        ),
+        (
+            "a payee swap",
+            &paid_before,
+            &swapped,
+            RuleKind::NewPayee { services: None },
+            0,
+            ("new_payee", true),
+        ),
+        (
+            "a first payment",
+            none,
+            &paid_before,
+            RuleKind::NewPayee { services },
+            0,
+            ("new_payee", true),
+        ),
+        (
+            "a slow drain",
+            none,
+            &drain,
+            count(100, Duration::from_secs_u32(7 * 86_400)),
+            100,
+            ("count_limit", false),
+        ),
+        (
+            "spending at night",
+            none,
+            &night,
+            RuleKind::Schedule {
+                services: None,
+                schedule,
+            },
+            0,
+            ("schedule", false),
+        ),
+    ];
+    for (name, known, calls, rule, paid, stopped_by) in rows {
+        let without = attack(None, known, calls);
+        assert_eq!((without.paid, without.stopped_by), (calls.len(), None), "{name}");
+        let expected = Outcome {
+            paid,
+            stopped_by: Some(stopped_by),
+        };
+        assert_eq!(attack(Some(rule), known, calls), expected, "{name}");
+    }
+}

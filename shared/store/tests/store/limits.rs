@@ -1,0 +1,189 @@
+//! Rules about how an agent pays: counts in the windows of rules, and the recent payments in the day's window.
+
+use crate::{assert_sound, at_once, count};
+use purser_domain::{Duration, LimitAction, MOST_RECENT_CALLS, RetryAt, Rule, RuleKind, Timestamp, UsualPrice};
+use purser_store::{DecisionKeys, Ledger, Moved};
+use purser_testkit::{
+    Emulator,
+    authorize::{Answer, Request, authorize},
+    sample,
+};
+
+const MINUTE: Duration = Duration::from_secs_u32(60);
+
+fn rule(n: u128, kind: RuleKind) -> Rule {
+    Rule {
+        id: sample::rule_id(n),
+        version: 1,
+        kind,
+    }
+}
+
+fn guard(action: LimitAction) -> Rule {
+    let (services, within) = (None, MINUTE);
+    let kind = RuleKind::DuplicateGuard {
+        services,
+        within,
+        action,
+    };
+    rule(1, kind)
+}
+
+fn count_limit(count: u32) -> Rule {
+    let (services, window) = (None, MINUTE);
+    let kind = RuleKind::CountLimit {
+        services,
+        count,
+        window,
+    };
+    rule(1, kind)
+}
+
+async fn ledger_with(rules: Vec<Rule>) -> (Emulator, Ledger) {
+    let emulator = Emulator::start().await;
+    let ledger = emulator.ledger();
+    let agent = sample::agent(1, rules);
+    ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    let enabled = sample::enabled(sample::service_id(1), 1_000_000, 1_000_000);
+    ledger.put_policy(agent.id, &enabled, &sample::audit()).await.unwrap();
+    (emulator, ledger)
+}
+
+fn request(amount: u64, key: &str) -> Request {
+    crate::request(amount, key)
+}
+
+const fn is_allowed(answer: &Answer) -> bool {
+    matches!(answer, Answer::Allowed(_))
+}
+
+/// Of 16 identical calls with different keys, exactly one is paid; and of 16 different ones, all. The first ones also
+/// race to remember anything at all.
+#[tokio::test]
+async fn of_racing_duplicates_one_is_paid() {
+    let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
+    let start = sample::start();
+    let same = (0..16).map(|n| request(10, &format!("same {n}"))).collect();
+    let answers = at_once(&ledger, same, start).await;
+    assert_eq!(count(&answers, is_allowed), 1, "{answers:?}");
+    let different = (0..16).map(|n| request(100 + n, &format!("other {n}"))).collect();
+    let answers = at_once(&ledger, different, start).await;
+    assert_eq!(count(&answers, is_allowed), 16, "{answers:?}");
+
+    let later = start.after(MINUTE);
+    let again = (0..8).map(|n| request(100, &format!("again {n}"))).collect();
+    assert_eq!(count(&at_once(&ledger, again, later).await, is_allowed), 1);
+    assert_sound(&emulator).await;
+}
+
+#[tokio::test]
+async fn a_repeated_call_fits_after_its_time() {
+    let (_emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
+    let start = sample::start();
+    let pay = async |key: &str, at: Timestamp| authorize(&ledger, &request(10, key), at).await.unwrap();
+    let Answer::Allowed(first) = pay("a", start).await else {
+        panic!()
+    };
+    assert_eq!(pay("a", start).await, Answer::Replayed(first));
+    let fits = start.after(MINUTE);
+    let early = Timestamp::from_micros(fits.micros() - 1).unwrap();
+    assert!(matches!(pay("b", early).await, Answer::Full { fits: RetryAt::At(at), .. } if at == fits));
+    assert!(is_allowed(&pay("b", fits).await));
+}
+
+/// The remembered calls are bounded, and the totals keep what else they have.
+#[tokio::test]
+async fn recent_payments_are_bounded() {
+    let price = RuleKind::PriceAboveUsual {
+        services: None,
+        percent: 10_000,
+        over: UsualPrice::Median(9),
+        action: LimitAction::Block,
+    };
+    let rules = vec![
+        guard(LimitAction::Block),
+        rule(2, price),
+        rule(3, RuleKind::NewPayee { services: None }),
+    ];
+    let (emulator, ledger) = ledger_with(rules).await;
+    // The payee is new, so a person is asked.
+    let asked = authorize(&ledger, &request(1, "asked"), sample::start()).await.unwrap();
+    assert!(matches!(asked, Answer::Waits(_)), "{asked:?}");
+    let known = RuleKind::NewPayee {
+        services: Some(vec![purser_domain::ServiceSlug::parse("other").unwrap()]),
+    };
+    let agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+    let mut rules = agent.rules.clone();
+    rules[2] = Rule {
+        version: 2,
+        kind: known,
+        ..rules[2].clone()
+    };
+    let version = agent.version + 1;
+    let edited = purser_domain::Agent {
+        rules,
+        version,
+        ..agent
+    };
+    ledger.put_agent(&edited, &sample::audit()).await.unwrap();
+    let mut at = sample::start();
+    for n in 0..40 {
+        at = at.after(Duration::from_secs_u32(1));
+        let answer = authorize(&ledger, &request(100 + n, &n.to_string()), at).await.unwrap();
+        assert!(is_allowed(&answer), "{n} {answer:?}");
+    }
+    let keys = DecisionKeys {
+        service: Some(sample::service_id(1)),
+        ..DecisionKeys::default()
+    };
+    let (_, inputs) = ledger.decision_inputs(edited.id, &keys).await.unwrap();
+    let recent = inputs.service_state.unwrap().recent;
+    let mut times: Vec<Timestamp> = recent.calls.iter().map(|(_, at)| *at).collect();
+    times.sort_unstable();
+    assert_eq!((times.len(), times.last()), (MOST_RECENT_CALLS, Some(&at)));
+    assert_eq!(recent.payees, [], "no rule asks about the payees of this service");
+    let [(_, paid)] = recent.prices.as_slice() else {
+        panic!("{recent:?}")
+    };
+    assert_eq!(paid.prices, (131..140).map(sample::units).collect::<Vec<_>>());
+    assert_sound(&emulator).await;
+}
+
+/// Of 20 concurrent payments, those fit that the rule allows; a released one makes room for another.
+#[tokio::test]
+async fn a_count_limit_counts_each_payment_as_one() {
+    let (emulator, ledger) = ledger_with(vec![count_limit(5)]).await;
+    let start = sample::start();
+    let requests = (0..20).map(|n| request(1_000 + n, &n.to_string())).collect();
+    let answers = at_once(&ledger, requests, start).await;
+    assert_eq!(count(&answers, is_allowed), 5, "{answers:?}");
+    assert_sound(&emulator).await;
+    let paid = answers.iter().find_map(|answer| match answer {
+        Answer::Allowed(id) => Some(*id),
+        _ => None,
+    });
+    let settlement = ledger
+        .settlement(sample::agent_id(1), paid.unwrap())
+        .await
+        .unwrap()
+        .unwrap();
+    let released = ledger
+        .release(&settlement, &sample::unusable(&settlement))
+        .await
+        .unwrap();
+    assert!(matches!(released, Moved::Done(_)));
+    assert_sound(&emulator).await;
+    assert!(is_allowed(&authorize(&ledger, &request(1, "x"), start).await.unwrap()));
+    let full = authorize(&ledger, &request(1, "y"), start).await.unwrap();
+    let fits = RetryAt::At(start.after(MINUTE));
+    assert_eq!(
+        full,
+        Answer::Full {
+            live: sample::units(5),
+            fits
+        }
+    );
+    let hour = start.after(MINUTE);
+    assert!(is_allowed(&authorize(&ledger, &request(1, "y"), hour).await.unwrap()));
+    assert_sound(&emulator).await;
+}

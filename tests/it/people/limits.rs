@@ -1,0 +1,263 @@
+//! The rules about how an agent pays, over HTTP: the preflight and authorize refuse or ask alike, name the rule, say when
+//! to retry, and the recorded decision is replayed as it was.
+
+use super::{Household, KIM, carrying};
+use purser_domain::{Duration, Timestamp};
+use purser_local::{Options, Streaming};
+use purser_tests::{World, body_of, fresh_key};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// Amounts with which no other test of this file's rules collides, in micro-units.
+const PRICE: u64 = 10_000;
+
+async fn household() -> Household {
+    let options = Options {
+        streams: Streaming::On,
+        ..Options::default()
+    };
+    let home = Household::in_world(World::still_with(options).await).await;
+    let free = json!({"max_per_day_units": 1_000_000_000, "require_approval_above_units": 1_000_000_000});
+    home.set_policy(free).await;
+    home
+}
+
+impl Household {
+    async fn with_rule(&self, terms: &Value) -> String {
+        let rule = self.edit(Method::POST, "/rules", terms.clone()).await.created();
+        for (name, value) in terms.as_object().unwrap() {
+            assert_eq!(rule[name], *value, "{rule}");
+        }
+        rule["rule_id"].as_str().unwrap().to_owned()
+    }
+
+    async fn without_rule(&self, rule: &str) {
+        let removed = self.edit(Method::DELETE, &format!("/rules/{rule}"), json!({})).await;
+        removed.ok();
+    }
+
+    fn body(&self, units: u64) -> Value {
+        body_of(self.world.offer(units))
+    }
+
+    /// Pays, as the preflight predicts.
+    async fn pays(&self, body: &Value) {
+        let foreseen = self.world.check(&self.agent, body).await.ok();
+        assert_eq!(foreseen["result"], "allow", "{foreseen}");
+        let paid = self.world.authorize(&self.agent, body).await.ok();
+        self.is_replayed(&paid).await;
+    }
+
+    /// Refuses with this kind of rule, in the preflight and in authorize. Returns `retry_at`.
+    async fn refuses(&self, body: &Value, kind: &str, rule: &str) -> Value {
+        let foreseen = self.world.check(&self.agent, body).await.ok();
+        let refused = self
+            .world
+            .authorize(&self.agent, body)
+            .await
+            .refused(403, "policy_blocked");
+        let decision = &refused["decision"];
+        assert_eq!(decision["reason"], format!("{kind}:{rule}"), "{refused}");
+        assert_eq!(decision["rule_triggered"], kind);
+        for name in ["result", "reason", "rule_triggered", "retry_at", "checks"] {
+            assert_eq!(foreseen["decision"][name], decision[name], "{name}");
+        }
+        self.is_replayed(&refused).await;
+        decision["retry_at"].clone()
+    }
+
+    /// Asks for this kind of rule, in the preflight and in authorize. Returns the approval.
+    async fn asks(&self, body: &Value, kind: &str, rule: &str) -> Value {
+        let foreseen = self.world.check(&self.agent, body).await.ok();
+        let asked = self
+            .world
+            .authorize(&self.agent, body)
+            .await
+            .refused(402, "approval_required");
+        let decision = &asked["decision"];
+        assert_eq!(
+            [&decision["reason"], &decision["rule_triggered"]],
+            ["approval_required", kind]
+        );
+        assert_eq!(asked["rule_id"], rule, "{asked}");
+        for name in ["result", "reason", "rule_triggered", "checks"] {
+            assert_eq!(foreseen["decision"][name], decision[name], "{name}");
+        }
+        self.is_replayed(&asked).await;
+        asked["approval_id"].clone()
+    }
+
+    async fn approves(&self, approval: &Value) {
+        let below = format!("/approvals/{}/approve", approval.as_str().unwrap());
+        self.edit(Method::POST, &below, json!({})).await.ok();
+    }
+
+    async fn is_replayed(&self, decided: &Value) {
+        assert_eq!(self.world.stack.tell().await, 0);
+        let path = format!("/decisions/{}/replay", decided["transaction_id"].as_str().unwrap());
+        let replayed = self
+            .world
+            .person_edits(&self.kim, Method::POST, &path, &json!({}))
+            .await
+            .ok();
+        assert_eq!(replayed["outcome"], "same", "{replayed} {decided}");
+    }
+
+    fn in_seconds(&self, seconds: u32) -> Value {
+        let now = self.world.now();
+        json!(now.after(Duration::from_secs_u32(seconds)).to_string())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_and_intervals_end_with_time() {
+    let home = household().await;
+    let terms = json!({"kind": "count_limit", "services": ["lab-search"], "count": 2, "window_seconds": 60});
+    let rule = home.with_rule(&terms).await;
+    home.pays(&home.body(PRICE)).await;
+    home.pays(&home.body(PRICE)).await;
+    let third = home.body(PRICE);
+    assert_eq!(home.refuses(&third, "count_limit", &rule).await, home.in_seconds(60));
+    let foreseen = home.world.check(&home.agent, &third).await.ok();
+    let counts = &foreseen["counts"];
+    assert_eq!(
+        [&counts[0]["used"], &counts[0]["remaining"]],
+        [&json!(2), &json!(0)],
+        "{foreseen}"
+    );
+    home.world.pass(60);
+    home.pays(&home.body(PRICE)).await;
+    let shown = home.read("/rules").await;
+    assert_eq!(shown["rules"][0]["used"], 1, "{shown}");
+    home.without_rule(&rule).await;
+
+    // A limit of another service counts nothing here.
+    let terms = json!({"kind": "count_limit", "services": ["lab-scrape"], "count": 1, "window_seconds": 60});
+    let other = home.with_rule(&terms).await;
+    for _ in 0..2 {
+        home.pays(&home.body(PRICE)).await;
+    }
+    home.without_rule(&other).await;
+
+    let rule = home
+        .with_rule(&json!({"kind": "minimum_interval", "interval_seconds": 5}))
+        .await;
+    home.pays(&home.body(PRICE)).await;
+    let second = home.body(PRICE);
+    assert_eq!(
+        home.refuses(&second, "minimum_interval", &rule).await,
+        home.in_seconds(5)
+    );
+    home.world.pass(5);
+    home.pays(&home.body(PRICE)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_call_is_not_paid_twice_within_the_time() {
+    let mut home = household().await;
+    let terms = json!({"kind": "duplicate_guard", "within_seconds": 600, "action": "block"});
+    let rule = home.with_rule(&terms).await;
+    let first = home.body(PRICE);
+    home.pays(&first).await;
+    let mut again = first.clone();
+    again["idempotency_key"] = fresh_key().into();
+    home.world.pass(1);
+    assert_eq!(
+        home.refuses(&again, "duplicate_guard", &rule).await,
+        home.in_seconds(599)
+    );
+    // The stored payment is returned for its key, and another price or body is another call.
+    home.world.authorize(&home.agent, &first).await.ok();
+    home.pays(&home.body(PRICE + 1)).await;
+    let mut other = again.clone();
+    other["original_request"]["body_hash"] = json!("sha256:01");
+    other["idempotency_key"] = fresh_key().into();
+    home.pays(&other).await;
+    home.world.pass(599);
+    // An edit needs a recent sign-in.
+    home.kim = home.world.person(&KIM);
+    home.pays(&again).await;
+    home.without_rule(&rule).await;
+
+    // A guard that asks: the approval is for this call, which then counts as the last one.
+    let terms = json!({"kind": "duplicate_guard", "within_seconds": 60, "action": "ask"});
+    let rule = home.with_rule(&terms).await;
+    again["idempotency_key"] = fresh_key().into();
+    let approval = home.asks(&again, "duplicate_guard", &rule).await;
+    home.approves(&approval).await;
+    let paid = home
+        .world
+        .authorize(&home.agent, &carrying(&again, &approval))
+        .await
+        .ok();
+    home.is_replayed(&paid).await;
+    home.world.pass(59);
+    again["idempotency_key"] = fresh_key().into();
+    home.asks(&again, "duplicate_guard", &rule).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_payees_and_unusual_prices_are_asked_about() {
+    let home = household().await;
+    let rule = home.with_rule(&json!({"kind": "new_payee"})).await;
+    let first = home.body(PRICE);
+    let approval = home.asks(&first, "new_payee", &rule).await;
+    home.approves(&approval).await;
+    let paid = home
+        .world
+        .authorize(&home.agent, &carrying(&first, &approval))
+        .await
+        .ok();
+    home.is_replayed(&paid).await;
+    home.pays(&home.body(PRICE)).await;
+    home.without_rule(&rule).await;
+
+    let listed = home.world.service("lab-search").await.operations[0]
+        .price(home.world.now())
+        .units();
+    let terms = json!({"kind": "price_above_usual", "percent": 50, "over": "catalog", "action": "block"});
+    let rule = home.with_rule(&terms).await;
+    home.pays(&home.body(listed * 3 / 2)).await;
+    let dear = home.body(listed * 3 / 2 + 1);
+    assert_eq!(home.refuses(&dear, "price_above_usual", &rule).await, Value::Null);
+    home.without_rule(&rule).await;
+
+    let terms = json!({"kind": "price_above_usual", "percent": 20, "over": "median", "of": 3, "action": "ask"});
+    let rule = home.with_rule(&terms).await;
+    for price in [1_000, 900, 1_100] {
+        home.pays(&home.body(price)).await;
+    }
+    home.asks(&home.body(1_201), "price_above_usual", &rule).await;
+    home.pays(&home.body(1_200)).await;
+}
+
+/// Kathmandu's clock is 5:45 ahead of UTC all year.
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_wait_for_the_next_opening() {
+    let mut home = household().await;
+    let days = [
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
+    ];
+    // One to two hours from now.
+    let opens = (home.world.now().secs() / 3_600 + 2) * 3_600;
+    let clock = |secs: u64| {
+        let minutes = (secs / 60 + 5 * 60 + 45) % 1_440;
+        format!("{:02}:{:02}", minutes / 60, minutes % 60)
+    };
+    let (from, to) = (clock(opens), clock(opens + 1_800));
+    let terms = json!({"kind": "schedule", "time_zone": "Asia/Kathmandu", "days": days, "from": from, "to": to});
+    let rule = home.with_rule(&terms).await;
+    let body = home.body(PRICE);
+    let opens = Timestamp::from_secs(opens).unwrap();
+    assert_eq!(home.refuses(&body, "schedule", &rule).await, opens.to_string());
+    home.world.set_clock(opens);
+    // Sessions may be shorter, so Kim signs in again.
+    home.kim = home.world.person(&KIM);
+    home.pays(&body).await;
+}
