@@ -257,6 +257,9 @@ fn of_block(reason: &str) -> &'static str {
         "catalog_payee" | "catalog_price" | "catalog_payment" => {
             "Don't pay: payee or price are not those that the catalog lists."
         }
+        "schedule" | "count_limit" | "minimum_interval" => "Wait until `retry_at`.",
+        "duplicate_guard" => "Don't pay again: this call was just paid. Use that payment, or wait until `retry_at`.",
+        "price_above_usual" => "Don't pay: the price is further above the usual one than the owner allows.",
         "approval_rejected" => "Stop: a person said no.",
         "approval_expired" => "Ask again: the next identical call asks a person anew.",
         "approval_request_mismatch" => "Repeat the approved request unchanged.",

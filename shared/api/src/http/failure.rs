@@ -198,9 +198,9 @@ mod tests {
     use axum::response::Html;
     use http_body_util::BodyExt as _;
     use purser_domain::{
-        Amount, ApprovalId, ApprovalStatus, AskingKind, AskingRule, Block, Category, Check, CheckName, CheckOutcome, DomainPattern,
-        Freeze, KeyLack, NoTransaction, OperationSlug, PayoutRefusal, Problem, Refusal, RetryAt, RuleId, ServiceId,
-        ServiceSlug, SettlementId, Timestamp, TransactionId, UnlistedCall, Unpayable,
+        Amount, ApprovalId, ApprovalStatus, AskingKind, AskingRule, Block, Category, Check, CheckName, CheckOutcome,
+        DomainPattern, Duration, Freeze, KeyLack, NoTransaction, OperationSlug, PayoutRefusal, Problem, Refusal,
+        RetryAt, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, UnlistedCall, Unpayable,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -333,6 +333,30 @@ mod tests {
             Block::PriceAboveCatalog { max: units(10) },
             budget(RetryAt::At(at)),
             budget(RetryAt::Never),
+            Block::Schedule {
+                rule: RuleId::from_uuid(ONE),
+                retry_at: RetryAt::At(at),
+            },
+            Block::Count {
+                rule: RuleId::from_uuid(ONE),
+                count: units(5),
+                used: units(5),
+                retry_at: RetryAt::At(at),
+            },
+            Block::Interval {
+                rule: RuleId::from_uuid(ONE),
+                interval: Duration::from_secs_u32(60),
+                retry_at: RetryAt::At(at),
+            },
+            Block::Duplicate {
+                rule: RuleId::from_uuid(ONE),
+                within: Duration::from_secs_u32(60),
+                retry_at: at,
+            },
+            Block::PriceAboveUsual {
+                rule: RuleId::from_uuid(ONE),
+                most: units(10),
+            },
             Block::TooManyApprovals { limit: 20 },
             Block::ApprovalRejected,
             Block::ApprovalExpired,
@@ -375,6 +399,11 @@ mod tests {
                 id: RuleId::from_uuid(ONE),
                 above: units(7),
                 kind: AskingKind::ApprovalRequired,
+            })),
+            escalation(Some(AskingRule {
+                id: RuleId::from_uuid(ONE),
+                above: Amount::ZERO,
+                kind: AskingKind::NewPayee,
             })),
             Reason::InsufficientBalance {
                 balance: units(250_000),
