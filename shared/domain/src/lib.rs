@@ -60,6 +60,8 @@ pub use notice::words::*;
 pub use person::*;
 pub use policy::agent::*;
 pub use policy::approval::*;
+pub use policy::backtest::*;
+pub use policy::comparison::*;
 pub use policy::decision::*;
 pub use policy::evaluate::*;
 pub use policy::freeze::*;

@@ -87,6 +87,19 @@ impl Endpoint {
         (self.parameters == Parameters::NONE).then_some(&self.url)
     }
 
+    /// An address that it is called at: each parameter has the value `x`.
+    pub(crate) fn example(&self) -> Url {
+        let mut url = self.url.clone();
+        let written = segments(&self.url).enumerate().map(
+            |(index, segment)| {
+                if self.parameters.has(index) { "x" } else { segment }
+            },
+        );
+        let path = written.collect::<Vec<_>>().join("/");
+        url.set_path(&format!("/{path}"));
+        url
+    }
+
     /// Whether its calls may include a payment on this network: it uses https, or the network is a test network.
     pub fn may_be_paid_on(&self, network: Network) -> bool {
         network.is_testnet() || self.scheme() == "https"
@@ -267,6 +280,7 @@ mod tests {
             let read = endpoint(text);
             assert_eq!(read.as_str(), written);
             assert_eq!(endpoint(written), read, "{text}");
+            assert!(read.is_called_at(&read.example()), "{text}");
         }
     }
 

@@ -3,6 +3,8 @@
 
 pub(crate) mod agent;
 pub(crate) mod approval;
+pub(crate) mod backtest;
+pub(crate) mod comparison;
 pub(crate) mod decision;
 pub(crate) mod evaluate;
 pub(crate) mod freeze;

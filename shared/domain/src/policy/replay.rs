@@ -18,11 +18,12 @@
 use super::limits;
 use crate::{
     ALLOWED_REASON, Agent, Amount, ApprovalId, Block, CallDescription, CallDigest, Check, CheckName, CheckOutcome,
-    CountingRule, Decision, DecisionResult, Duration, EnabledService, Eviction, Facts, Fingerprint, Freeze,
-    InputVersions, Intent, LimitAction, LoggedRefusal, Network, Offer, OperationDigest, OperationSlug, PaidPrices,
-    PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId, RuleKind, Service, Settlement, Target, Timestamp,
-    UsualPrice, Window, WindowScope, evaluate,
+    Counted, CountingRule, Decision, DecisionResult, Duration, EnabledService, Eviction, Facts, Fingerprint, Freeze,
+    InputVersions, Intent, LimitAction, LoggedRefusal, Network, Offer, Operation, OperationDigest, OperationSlug,
+    PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId, RuleKind, Service, Settlement, Target,
+    Timestamp, UsualPrice, Window, WindowScope, evaluate,
 };
+use std::borrow::Cow;
 
 /// A purchase's decision, as it was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,11 @@ impl RecordedDecision {
         }
     }
 
+    /// The amount that counted against the day's limit, if the service had a policy.
+    pub(super) fn used_of_day(&self) -> Option<Amount> {
+        self.check(CheckName::Day).and_then(|check| check.used)
+    }
+
     fn check(&self, name: CheckName) -> Option<&Check> {
         self.checks.iter().find(|check| check.name == name)
     }
@@ -129,90 +135,222 @@ pub struct ReplayDifference {
 
 /// Evaluates a recorded decision again, and returns where the replay differs: an empty list means the same decision.
 pub fn replay(decision: &RecordedDecision, inputs: &ReplayInputs<'_>) -> Vec<ReplayDifference> {
-    let first = Replay::of(decision, inputs, false);
-    // A check of the vendor that only the catalog's delay explains.
-    if decision.has_failed(CheckName::Vendor) && !first.has_failed(CheckName::Vendor) {
-        return Replay::of(decision, inputs, true).differences(decision);
-    }
-    first.differences(decision)
+    let (_, replayed) = RecordedFacts::replayed(decision, inputs);
+    replayed.differences(decision)
 }
 
-/// The result of an evaluation, as far as it is recorded.
-struct Replay {
-    result: Option<DecisionResult>,
-    reason: String,
-    checks: Vec<Check>,
+/// The limits by which a recorded decision is evaluated again.
+pub(super) struct Limits<'a> {
+    /// The agent, with its status and its rules.
+    pub(super) agent: &'a Agent,
+    /// The policy for the service.
+    pub(super) enabled: Option<&'a EnabledService>,
+    /// The used part of the day's limit.
+    pub(super) day: Amount,
+    /// The used part of each budget.
+    pub(super) budgets: &'a [(RuleId, Amount)],
 }
 
-impl Replay {
-    fn of(decision: &RecordedDecision, inputs: &ReplayInputs<'_>, is_delayed: bool) -> Self {
+/// The facts of a recorded decision that do not depend on the agent's limits.
+pub(super) struct RecordedFacts<'a> {
+    decision: &'a RecordedDecision,
+    service: &'a Service,
+    /// The rules of that time.
+    recorded: &'a [Rule],
+    /// The number of payments that counted for each rule that counts payments, as far as it is recorded.
+    counts: Vec<(RuleId, Amount)>,
+    /// What was remembered of recent payments, as far as it is recorded.
+    recent: RecentPayments,
+    intent: Intent,
+    operation: Option<&'a Operation>,
+    payee_from: Option<Timestamp>,
+    frozen_by_operators: Option<Freeze>,
+    is_approved: bool,
+}
+
+impl<'a> RecordedFacts<'a> {
+    /// The facts of a decision, and its replay with the recorded limits.
+    pub(super) fn replayed(decision: &'a RecordedDecision, inputs: &ReplayInputs<'a>) -> (Self, Judged) {
         let ReplayInputs {
             agent,
             service,
             enabled,
         } = *inputs;
-        let agent = &agent_of(decision, agent, service);
-        let intent = intent_of(decision);
-        let called = |operation: &&crate::Operation| {
+        let called = |operation: &&Operation| {
             let request = &decision.call.request;
             Some(&operation.slug) == decision.operation.as_ref()
                 && operation.takes(&request.method)
                 && operation.endpoint.is_called_at(&request.url)
         };
-        let used = |name| {
-            decision
-                .check(name)
-                .and_then(|check| check.used)
-                .unwrap_or(Amount::ZERO)
+        let mut waived = decision.checks.iter();
+        let intent = intent_of(decision);
+        let mut facts = Self {
+            decision,
+            service,
+            recorded: &agent.rules,
+            counts: counts_of(decision, agent, service),
+            recent: recent_of(decision, agent, service, &intent),
+            intent,
+            operation: service.operations.iter().find(called),
+            payee_from: None,
+            frozen_by_operators: freeze_of(decision, agent),
+            is_approved: waived.any(|check| check.outcome == CheckOutcome::Waived),
         };
-        let day = WindowScope::Day {
+        let limits = Limits {
+            agent,
+            enabled,
+            day: decision.used_of_day().unwrap_or(Amount::ZERO),
+            budgets: &budgets_of(decision, agent),
+        };
+        let judged = facts.judge(&limits);
+        // A check of the vendor that only the catalog's delay explains.
+        if decision.has_failed(CheckName::Vendor) && !judged.has_failed(CheckName::Vendor) {
+            facts.payee_from = Some(Timestamp::MAX);
+            let judged = facts.judge(&limits);
+            return (facts, judged);
+        }
+        (facts, judged)
+    }
+
+    /// The facts of a call that an agent could make: nothing besides the limits prevents its payment.
+    pub(super) fn possible(decision: &'a RecordedDecision, service: &'a Service, operation: &'a Operation) -> Self {
+        Self {
+            decision,
+            service,
+            recorded: &[],
+            counts: Vec::new(),
+            recent: RecentPayments::default(),
+            intent: Intent {
+                max_payment: Amount::MAX,
+                ..intent_of(decision)
+            },
+            operation: Some(operation),
+            payee_from: None,
+            frozen_by_operators: None,
+            is_approved: false,
+        }
+    }
+
+    /// Whether a rule can be judged by what is recorded: one that depends on earlier payments, other than a budget, only
+    /// if it was in force with the same terms. Of rules about a median, only the one whose median is recorded.
+    fn can_judge(&self, rule: &Rule) -> bool {
+        let is_known = || {
+            self.recorded
+                .iter()
+                .any(|known| known.id == rule.id && known.kind == rule.kind)
+        };
+        match rule.kind {
+            RuleKind::PriceAboveUsual {
+                over: UsualPrice::Median(_),
+                ..
+            } => {
+                let recorded = median_of(self.decision, self.recorded, self.service).map(|(id, ..)| id);
+                is_known() && recorded.is_none_or(|recorded| recorded == rule.id)
+            }
+            _ => !rule.kind.depends_on_earlier_payments() || is_known(),
+        }
+    }
+
+    /// The agent without the rules that can't be judged.
+    fn judged<'b>(&self, agent: &'b Agent) -> Cow<'b, Agent> {
+        if agent.rules.iter().all(|rule| self.can_judge(rule)) {
+            return Cow::Borrowed(agent);
+        }
+        let mut agent = agent.clone();
+        agent.rules.retain(|rule| self.can_judge(rule));
+        Cow::Owned(agent)
+    }
+
+    /// Evaluates the decision by these limits.
+    pub(super) fn judge(&self, limits: &Limits<'_>) -> Judged {
+        let Limits {
+            agent,
+            enabled,
+            day,
+            budgets,
+        } = *limits;
+        let scope = WindowScope::Day {
             agent: agent.id,
-            service: service.id,
+            service: self.service.id,
         };
-        let day = window(day, Duration::DAY, used(CheckName::Day));
-        let budgets = budgets_of(decision, agent, service);
-        let recent = recent_of(decision, agent, service, &intent);
+        let day = window(scope, Duration::DAY, day);
+        let agent = &*self.judged(agent);
+        let used = |rule: &CountingRule<'_>| {
+            let known = match rule.counted {
+                Counted::Amounts => budgets,
+                Counted::Payments => &self.counts,
+            };
+            let known = known.iter().find(|(id, _)| *id == rule.rule.id);
+            known.map(|(_, used)| *used)
+        };
+        let windows = agent.counting_rules().filter_map(|rule| {
+            let used = used(&rule)?;
+            Some((rule.rule.id, window(rule.scope(agent.id), rule.length, used)))
+        });
+        let budgets: Vec<(RuleId, Window)> = windows.collect();
+        let decision = self.decision;
         let evaluated = evaluate(&Facts {
             agent,
-            intent: &intent,
-            service,
-            operation: service.operations.iter().find(called),
-            payee_from: is_delayed.then_some(Timestamp::MAX),
+            intent: &self.intent,
+            service: self.service,
+            operation: self.operation,
+            payee_from: self.payee_from,
             network: decision.network,
             enabled,
             day: &day,
             budgets: &budgets,
-            recent: &recent,
-            frozen_by_operators: freeze_of(decision, agent),
-            approval: decision
-                .checks
-                .iter()
-                .find(|check| check.outcome == CheckOutcome::Waived)
-                .map(|_| ApprovalId::of(agent.id, &intent.fingerprint, 0)),
+            recent: &self.recent,
+            frozen_by_operators: self.frozen_by_operators,
+            approval: self
+                .is_approved
+                .then(|| ApprovalId::of(agent.id, &self.intent.fingerprint, 0)),
             balance: decision.check(CheckName::Balance).and_then(|check| check.limit),
             at: decision.at,
             eviction: Eviction::Needed,
         });
         match evaluated {
-            Decision::Allow(grant) => Self {
+            Decision::Allow(grant) => Judged {
                 result: Some(DecisionResult::Allow),
                 reason: ALLOWED_REASON.to_owned(),
                 checks: grant.checks().to_vec(),
             },
             Decision::Refuse(denial) => {
                 let reason = as_recorded(decision, denial.reason);
-                Self {
+                Judged {
                     result: Some(reason.result()),
                     reason: reason.text(),
                     checks: denial.checks,
                 }
             }
-            Decision::NeedsTarget => Self {
+            Decision::NeedsTarget => Judged {
                 result: None,
                 reason: "the request names no target".to_owned(),
                 checks: Vec::new(),
             },
         }
+    }
+}
+
+/// The result of an evaluation, as far as it is recorded.
+pub(super) struct Judged {
+    /// The result; `None` if the request lacks a target that the policy needs, which is refused without a record.
+    pub(super) result: Option<DecisionResult>,
+    /// The reason.
+    pub(super) reason: String,
+    checks: Vec<Check>,
+}
+
+impl Judged {
+    /// Whether this is the recorded decision.
+    pub(super) fn is_as_recorded(&self, decision: &RecordedDecision) -> bool {
+        self.result == Some(decision.result) && self.reason == decision.reason
+    }
+
+    /// The first check that failed, whose reason is the decision's.
+    pub(super) fn first_failed(&self) -> Option<CheckName> {
+        let mut checks = self.checks.iter();
+        let failed = checks.find(|check| check.outcome == CheckOutcome::Failed)?;
+        Some(failed.name)
     }
 
     fn has_failed(&self, name: CheckName) -> bool {
@@ -294,22 +432,55 @@ fn freeze_of(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze> {
     }
 }
 
-/// The windows of the agent's rules that count payments. The recorded numbers of a kind are those of the rule with the
-/// recorded limit: of several with this limit, of the one that the reason names, else of the first.
-fn budgets_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Window)> {
-    let check_of = |rule: &CountingRule<'_>| match rule.rule.kind {
-        RuleKind::CountLimit { .. } => CheckName::Count,
-        RuleKind::MinimumInterval { .. } => CheckName::Interval,
-        _ => CheckName::Budget,
+/// The numbers of the budget with the least left.
+#[derive(Clone, Copy)]
+pub(super) struct TightestBudget {
+    /// The rule.
+    pub(super) rule: RuleId,
+    /// Its limit.
+    pub(super) limit: Amount,
+    /// The used part of the limit.
+    pub(super) used: Amount,
+}
+
+/// The budget whose numbers a decision recorded. Of several with the recorded limit, it is the one that the reason
+/// names, else the first.
+pub(super) fn tightest_of(decision: &RecordedDecision, agent: &Agent) -> Option<TightestBudget> {
+    let check = decision.check(CheckName::Budget)?;
+    let (limit, used) = check.limit.zip(check.used)?;
+    let alike = || agent.budgets().filter(|budget| budget.limit == limit);
+    let named = alike().find(|budget| decision.names(budget.rule.id));
+    let rule = named.or_else(|| alike().next())?.rule.id;
+    Some(TightestBudget { rule, limit, used })
+}
+
+/// The used part of each of the agent's budgets: the recorded one of the tightest, and nothing of the others.
+fn budgets_of(decision: &RecordedDecision, agent: &Agent) -> Vec<(RuleId, Amount)> {
+    let tightest = tightest_of(decision, agent);
+    let used = |rule| {
+        tightest
+            .filter(|tightest| tightest.rule == rule)
+            .map(|tightest| tightest.used)
     };
+    let budgets = agent.budgets().map(|budget| budget.rule.id);
+    budgets.map(|rule| (rule, used(rule).unwrap_or(Amount::ZERO))).collect()
+}
+
+/// The number of payments for each of the agent's rules that count payments. The recorded number of a kind is that of the
+/// rule with the recorded limit: of several with this limit, of the one that the reason names, else of the first.
+fn counts_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
+    let check_of = |rule: &CountingRule<'_>| match rule.rule.kind {
+        RuleKind::MinimumInterval { .. } => CheckName::Interval,
+        _ => CheckName::Count,
+    };
+    let rules = || agent.counting_rules().filter(|rule| rule.counted == Counted::Payments);
     let recorded = |name| {
         let check = decision.check(name);
         check.and_then(|check| check.limit.zip(check.used))
     };
     let tightest = |name| {
         let alike = || {
-            let rules = agent.counting_rules();
-            rules.filter(move |rule| {
+            rules().filter(move |rule| {
                 check_of(rule) == name
                     && rule.applies_to(&service.slug)
                     && recorded(name).is_some_and(|(limit, _)| limit == rule.limit)
@@ -318,18 +489,17 @@ fn budgets_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> 
         let named = alike().find(|rule| decision.names(rule.rule.id));
         named.or_else(|| alike().next()).map(|rule| rule.rule.id)
     };
-    let windows = agent.counting_rules().map(|rule| {
+    let counts = rules().map(|rule| {
         let name = check_of(&rule);
         let used = recorded(name).filter(|_| tightest(name) == Some(rule.rule.id));
-        let used = used.map_or(Amount::ZERO, |(_, used)| used);
-        (rule.rule.id, window(rule.scope(agent.id), rule.length, used))
+        (rule.rule.id, used.map_or(Amount::ZERO, |(_, used)| used))
     });
-    windows.collect()
+    counts.collect()
 }
 
 /// The rule about an operation's median price that has the recorded limit, and the median that results in this limit. Of
 /// several rules with the limit, the recorded one is the one that the reason names, else one that asks.
-fn median_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Option<(RuleId, u8, Amount)> {
+fn median_of(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
     let most = decision.check(CheckName::Price)?.limit?;
     let operation = decision.operation.as_ref();
     let mut operations = service.operations.iter();
@@ -348,25 +518,11 @@ fn median_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> O
         }
         _ => None,
     };
-    let alike = || agent.rules.iter().filter_map(with_limit);
+    let alike = || rules.iter().filter_map(with_limit);
     let recorded = alike().find(|(rule, ..)| decision.names(*rule));
     let recorded = recorded.or_else(|| alike().find(|(_, action, _)| *action == LimitAction::Ask));
     let (rule, _, median) = recorded.or_else(|| alike().next())?;
     median.map(|(prices, median)| (rule, prices, median))
-}
-
-/// The agent's record without the rules about median prices whose median is not recorded.
-fn agent_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Agent {
-    let recorded = median_of(decision, agent, service).map(|(rule, ..)| rule);
-    let mut agent = agent.clone();
-    agent.rules.retain(|rule| match rule.kind {
-        RuleKind::PriceAboveUsual {
-            over: UsualPrice::Median(_),
-            ..
-        } => recorded.is_none_or(|recorded| recorded == rule.id),
-        _ => true,
-    });
-    agent
 }
 
 /// What was remembered of the agent's recent payments to the service, as far as it is recorded.
@@ -387,7 +543,7 @@ fn recent_of(decision: &RecordedDecision, agent: &Agent, service: &Service, inte
             .calls
             .push((CallDigest::of(intent, operation), decision.at.before(age)));
     }
-    if let Some((_, prices, median)) = median_of(decision, agent, service) {
+    if let Some((_, prices, median)) = median_of(decision, &agent.rules, service) {
         let paid = PaidPrices {
             at: decision.at,
             prices: vec![median; prices.into()],

@@ -310,6 +310,30 @@ impl RuleKind {
         }
     }
 
+    /// Whether the rule compares a payment with the number, the calls, the payees or the prices of earlier ones. A budget
+    /// compares amounts, which decisions record.
+    pub const fn depends_on_earlier_payments(&self) -> bool {
+        match self {
+            Self::CountLimit { .. }
+            | Self::MinimumInterval { .. }
+            | Self::DuplicateGuard { .. }
+            | Self::NewPayee { .. }
+            | Self::PriceAboveUsual {
+                over: UsualPrice::Median(_),
+                ..
+            } => true,
+            Self::CategoryBlock { .. }
+            | Self::VendorAllowlist { .. }
+            | Self::BudgetLimit { .. }
+            | Self::ApprovalRequired { .. }
+            | Self::PriceAboveUsual {
+                over: UsualPrice::Catalog,
+                ..
+            }
+            | Self::Schedule { .. } => false,
+        }
+    }
+
     /// The services to whose payments the rule applies; `None` for all services, or if its kind has no such condition.
     pub fn services(&self) -> Option<&[ServiceSlug]> {
         match self {

@@ -157,6 +157,20 @@ pub struct CatalogPrice {
 }
 
 impl CallDescription {
+    /// A call of this operation without anything that an agent added.
+    pub fn plain(operation: &Operation) -> Self {
+        Self {
+            request: ProviderRequest {
+                method: operation.method.clone(),
+                url: operation.endpoint.example(),
+                body_hash: None,
+            },
+            target_url: None,
+            metadata: Metadata::default(),
+            catalog_price: None,
+        }
+    }
+
     /// The call of an intent, with the price of the matched operation at this time.
     pub fn of(intent: &Intent, operation: Option<&Operation>, network: Network, at: Timestamp) -> Self {
         Self {

@@ -1,0 +1,631 @@
+//! Comparison of an agent's limits before and after an edit: does it widen, narrow or both, and for which request?
+//!
+//! Whether an edit widens is decided in `widening.rs`, term by term; whether it narrows is the same question with the
+//! two versions exchanged. A counterexample is a request that the engine decides otherwise with the two versions. It is
+//! looked for at the limits that the edit changes, since a request just above the lower of two limits is the smallest
+//! that they tell apart. So an edit can widen without a counterexample, where another limit or the catalog's highest
+//! price refuses every such request today.
+
+use crate::{
+    Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService, Network,
+    Operation, OperationSlug, RecordedDecision, RuleId, RuleKind, Service, ServiceId, ServiceSlug, Target, Timestamp,
+    policy::replay::{Judged, Limits, RecordedFacts},
+};
+use std::collections::BTreeSet;
+
+/// The limits of an agent.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentLimits<'a> {
+    /// The agent, with its status and its rules.
+    pub agent: &'a Agent,
+    /// Its policies.
+    pub policies: &'a [EnabledService],
+}
+
+impl AgentLimits<'_> {
+    fn policy(&self, service: ServiceId) -> Option<&EnabledService> {
+        self.policies.iter().find(|policy| policy.service == service)
+    }
+
+    /// Whether these limits may allow what `before` refused.
+    fn widens(&self, before: &Self) -> bool {
+        let policies = self.policies.iter();
+        let mut policies = policies.map(|policy| policy.widens(before.policy(policy.service)));
+        self.agent.widens(before.agent) || policies.any(|widens| widens)
+    }
+}
+
+/// The result of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// Whether the edit may allow what was refused or asked for before.
+    pub widens: bool,
+    /// Whether the edit may refuse or ask for what was allowed before.
+    pub narrows: bool,
+    /// A request that the edit treats less strictly, if one was found.
+    pub widened: Option<Counterexample>,
+    /// A request that the edit treats more strictly, if one was found.
+    pub narrowed: Option<Counterexample>,
+}
+
+/// A request that two versions of limits decide differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counterexample {
+    /// The service.
+    pub service: ServiceSlug,
+    /// The operation.
+    pub operation: OperationSlug,
+    /// The amount.
+    pub amount: Amount,
+    /// The host of the page to fetch, for an operation that fetches one.
+    pub host: Option<String>,
+    /// The amount that was spent on the service before.
+    pub spent: Amount,
+    /// The time since that amount was spent.
+    pub spent_ago: Duration,
+    /// The decision before the edit.
+    pub before: Verdict,
+    /// The decision after the edit.
+    pub now: Verdict,
+}
+
+/// The decision about a counterexample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The result.
+    pub result: DecisionResult,
+    /// The reason, as in a decision.
+    pub reason: String,
+    /// The first check that failed; `None` if the request is allowed.
+    pub check: Option<CheckName>,
+}
+
+impl Verdict {
+    fn of(judged: Judged) -> Option<Self> {
+        Some(Self {
+            result: judged.result?,
+            check: judged.first_failed(),
+            reason: judged.reason,
+        })
+    }
+
+    /// The order of strictness.
+    const fn strictness(&self) -> u8 {
+        match self.result {
+            DecisionResult::Allow => 0,
+            DecisionResult::Escalate => 1,
+            DecisionResult::Block | DecisionResult::RevertConfirmation | DecisionResult::Payout => 2,
+        }
+    }
+}
+
+/// Compares the limits of an agent before and after an edit. The counterexamples are requests to these services on this
+/// network at this time.
+pub fn compare(
+    before: &AgentLimits<'_>,
+    now: &AgentLimits<'_>,
+    services: &[&Service],
+    network: Network,
+    at: Timestamp,
+) -> Comparison {
+    let mut comparison = Comparison {
+        widens: now.widens(before),
+        narrows: before.widens(now),
+        widened: None,
+        narrowed: None,
+    };
+    let mut left = MOST_REQUESTS;
+    for service in services {
+        for operation in &service.operations {
+            let place = Place {
+                service,
+                operation,
+                network,
+                at,
+            };
+            search(before, now, &place, &mut comparison, &mut left);
+            let is_done = (!comparison.widens || comparison.widened.is_some())
+                && (!comparison.narrows || comparison.narrowed.is_some());
+            if is_done || left == 0 {
+                return comparison;
+            }
+        }
+    }
+    comparison
+}
+
+/// The maximum number of requests that are evaluated for counterexamples: some 50 ms.
+const MOST_REQUESTS: u32 = 10_000;
+
+/// The operation that is called, and the time.
+struct Place<'a> {
+    service: &'a Service,
+    operation: &'a Operation,
+    network: Network,
+    at: Timestamp,
+}
+
+/// The values at which two versions of limits may differ.
+#[derive(Default)]
+struct Boundaries {
+    /// Limits of one call.
+    amounts: BTreeSet<Amount>,
+    /// Limits of windows.
+    sums: BTreeSet<Amount>,
+    /// Lengths of windows.
+    lengths: BTreeSet<Duration>,
+}
+
+impl Boundaries {
+    fn between(before: &AgentLimits<'_>, now: &AgentLimits<'_>, service: ServiceId) -> Self {
+        let mut found = Self::default();
+        let policies = [before.policy(service), now.policy(service)];
+        for policy in policies.into_iter().flatten().map(|enabled| &enabled.policy) {
+            found.amounts.insert(policy.max_per_call);
+            found.amounts.insert(policy.require_approval_above);
+            found.sums.insert(policy.max_per_day);
+        }
+        let rules = before.agent.rules.iter().chain(&now.agent.rules);
+        let changed = rules.filter(|rule| !(before.agent.rules.contains(rule) && now.agent.rules.contains(rule)));
+        for rule in changed {
+            if let RuleKind::BudgetLimit { limit, window } = &rule.kind {
+                found.sums.insert(*limit);
+                found.lengths.insert(*window);
+            }
+            if let RuleKind::ApprovalRequired { above, .. } = &rule.kind {
+                found.amounts.insert(above.unwrap_or(Amount::ZERO));
+            }
+        }
+        found
+    }
+}
+
+fn search(
+    before: &AgentLimits<'_>,
+    now: &AgentLimits<'_>,
+    place: &Place<'_>,
+    comparison: &mut Comparison,
+    left: &mut u32,
+) {
+    let Place {
+        service,
+        operation,
+        network,
+        at,
+    } = *place;
+    let Ok(payable) = operation.payable(network, at) else {
+        return;
+    };
+    let boundaries = Boundaries::between(before, now, service.id);
+    let above = |limit: &Amount| limit.plus(ONE);
+    let at_limits = boundaries.amounts.iter().chain(&boundaries.sums).filter_map(above);
+    let at_limits: BTreeSet<Amount> = at_limits.chain([ONE]).collect();
+    // The price first: it is the amount that people know.
+    let amounts = std::iter::once(operation.price(at)).chain(at_limits);
+    let amounts: Vec<Amount> = amounts
+        .filter(|amount| !amount.is_zero() && *amount <= payable.most)
+        .collect();
+    let policies = [before.policy(service.id), now.policy(service.id)];
+    let hosts = hosts(service, operation, policies.into_iter().flatten());
+    let ages: Vec<Duration> = std::iter::once(NO_TIME).chain(boundaries.lengths).collect();
+    for host in &hosts {
+        for amount in &amounts {
+            let full = boundaries.sums.iter().filter_map(|sum| sum.plus(ONE)?.minus(*amount));
+            let spents: BTreeSet<Amount> = full.chain([Amount::ZERO]).collect();
+            for spent in spents {
+                for age in &ages {
+                    if *left == 0 || (spent.is_zero() && *age != NO_TIME) {
+                        break;
+                    }
+                    *left = left.saturating_sub(1);
+                    let request = Request {
+                        place,
+                        pay_to: payable.pay_to,
+                        amount: *amount,
+                        host: host.as_ref(),
+                        spent,
+                        age: *age,
+                    };
+                    let Some((before, now)) = request.judge(before).zip(request.judge(now)) else {
+                        continue;
+                    };
+                    let found = if now.strictness() < before.strictness() && comparison.widens {
+                        &mut comparison.widened
+                    } else if now.strictness() > before.strictness() && comparison.narrows {
+                        &mut comparison.narrowed
+                    } else {
+                        continue;
+                    };
+                    found.get_or_insert_with(|| request.counterexample(before, now));
+                }
+            }
+        }
+    }
+}
+
+const ONE: Amount = match Amount::from_units(1) {
+    Some(one) => one,
+    None => Amount::ZERO,
+};
+
+const NO_TIME: Duration = Duration::from_secs_u32(0);
+
+/// Hosts that the policies may treat differently; `None` if the operation fetches no page.
+fn hosts<'a>(
+    service: &Service,
+    operation: &Operation,
+    policies: impl Iterator<Item = &'a EnabledService>,
+) -> Vec<Option<Target>> {
+    if !operation.fetches_target(service.category) {
+        return vec![None];
+    }
+    let patterns = policies.flat_map(|enabled| &enabled.policy.allowed_domains);
+    let texts = patterns
+        .map(DomainPattern::to_string)
+        .chain(["*.example.org".to_owned()]);
+    // Each `*` stands for part of a label, and `*` alone for any host.
+    let hosts: BTreeSet<String> = texts.map(|text| text.replace('*', "a")).collect();
+    let targets = hosts
+        .iter()
+        .filter_map(|host| Target::parse(&format!("https://{host}/")).ok());
+    targets.map(Some).collect()
+}
+
+struct Request<'a> {
+    place: &'a Place<'a>,
+    pay_to: crate::Address,
+    amount: Amount,
+    host: Option<&'a Target>,
+    spent: Amount,
+    age: Duration,
+}
+
+impl Request<'_> {
+    fn judge(&self, limits: &AgentLimits<'_>) -> Option<Verdict> {
+        let Place {
+            service,
+            operation,
+            network,
+            at,
+        } = *self.place;
+        let decision = RecordedDecision {
+            result: DecisionResult::Allow,
+            reason: String::new(),
+            checks: Vec::new(),
+            operation: Some(operation.slug.clone()),
+            amount: self.amount,
+            pay_to: self.pay_to,
+            network,
+            call: CallDescription {
+                target_url: self.host.map(|target| target.url().clone()),
+                ..CallDescription::plain(operation)
+            },
+            at,
+            policy_version: None,
+            inputs: None,
+        };
+        let used = |length: Duration| if self.age < length { self.spent } else { Amount::ZERO };
+        let budgets = limits.agent.budgets();
+        let budgets: Vec<(RuleId, Amount)> = budgets.map(|budget| (budget.rule.id, used(budget.length))).collect();
+        let facts = RecordedFacts::possible(&decision, service, operation);
+        Verdict::of(facts.judge(&Limits {
+            agent: limits.agent,
+            enabled: limits.policy(service.id),
+            day: used(Duration::DAY),
+            budgets: &budgets,
+        }))
+    }
+
+    fn counterexample(&self, before: Verdict, now: Verdict) -> Counterexample {
+        Counterexample {
+            service: self.place.service.slug.clone(),
+            operation: self.place.operation.slug.clone(),
+            amount: self.amount,
+            host: self.host.map(|target| target.host().to_owned()),
+            spent: self.spent,
+            spent_ago: self.age,
+            before,
+            now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Address, AgentId, AgentStatus, Availability, CatalogPayment, Category, Endpoint, ListingHistory, OperationUuid,
+        Rule, SpendPolicy, TrustStatus, Url, Vendor, Wallet,
+    };
+    use uuid::Uuid;
+
+    fn units(units: u64) -> Amount {
+        Amount::from_units(units).unwrap()
+    }
+
+    /// Operations `lab.current` (search) and `lab.scrape` (scrape), each with a price of 50 and at most 1,000.
+    fn service() -> Service {
+        let url = Url::parse("https://lab.example/").unwrap();
+        let operation = |slug: &str, category| Operation {
+            id: OperationUuid::from_uuid(Uuid::from_u128(3)),
+            slug: OperationSlug::parse(slug).unwrap(),
+            availability: Availability::PaidX402,
+            label: String::new(),
+            method: "GET".into(),
+            endpoint: Endpoint::parse(&format!("https://lab.example/{slug}")).unwrap(),
+            category,
+            execution: "sync".into(),
+            price_model: "fixed".into(),
+            estimated_price: units(50),
+            max_price: Some(units(1_000)),
+            params: serde_json::Value::Null,
+            fetches_target: None,
+            next: None,
+            payment: Some(CatalogPayment {
+                scheme: "exact".into(),
+                network: Network::BaseSepolia,
+                amount: units(50),
+                pay_to: Address::repeat_byte(7),
+            }),
+        };
+        Service {
+            id: ServiceId::from_uuid(Uuid::from_u128(2)),
+            version: 1,
+            slug: ServiceSlug::parse("lab").unwrap(),
+            name: String::new(),
+            description: String::new(),
+            website: url,
+            logo_url: None,
+            category: Category::Search,
+            source: "test".into(),
+            trust_status: TrustStatus::Listed,
+            curated: true,
+            history: ListingHistory::default(),
+            operations: vec![
+                operation("lab.current", Category::Search),
+                operation("lab.scrape", Category::Scrape),
+            ],
+        }
+    }
+
+    fn agent(rules: Vec<RuleKind>) -> Agent {
+        let rules = rules.into_iter().zip(1_u128..).map(|(kind, id)| Rule {
+            id: RuleId::from_uuid(Uuid::from_u128(id)),
+            version: 1,
+            kind,
+        });
+        Agent {
+            id: AgentId::from_uuid(Uuid::from_u128(1)),
+            name: String::new(),
+            owner: String::new(),
+            created_at: Timestamp::EPOCH,
+            status: AgentStatus::Active,
+            wallet: Wallet {
+                key: crate::WalletKey::Seed { index: 0 },
+                address: Address::ZERO,
+                attestation: crate::WalletAttestation::from_bytes([0; 65]),
+            },
+            keys: Vec::new(),
+            rules: rules.collect(),
+            archived: false,
+            labels: crate::Labels::default(),
+            starting_set: None,
+            version: 1,
+        }
+    }
+
+    fn policy() -> SpendPolicy {
+        SpendPolicy {
+            max_per_call: units(100),
+            max_per_day: units(500),
+            require_approval_above: units(80),
+            enabled_operations: None,
+            allowed_domains: vec![DomainPattern::parse("example.com").unwrap()],
+        }
+    }
+
+    fn enabled(enabled: bool, policy: SpendPolicy) -> EnabledService {
+        EnabledService {
+            service: ServiceId::from_uuid(Uuid::from_u128(2)),
+            version: 1,
+            enabled,
+            policy,
+        }
+    }
+
+    fn compared(before: (&[RuleKind], &[EnabledService]), now: (&[RuleKind], &[EnabledService])) -> Comparison {
+        let agents = [before.0, now.0].map(|rules| agent(rules.to_vec()));
+        let limits = |index: usize, policies| AgentLimits {
+            agent: &agents[index],
+            policies,
+        };
+        let (before, now) = (limits(0, before.1), limits(1, now.1));
+        compare(
+            &before,
+            &now,
+            &[&service()],
+            Network::BaseSepolia,
+            Timestamp::from_secs(1_000_000).unwrap(),
+        )
+    }
+
+    /// `<operation> <amount>[ to <host>][ after <spent>[ <hours> h ago]]: <before> to <now>`.
+    fn shown(example: Option<&Counterexample>) -> String {
+        let Some(example) = example else {
+            return "none".to_owned();
+        };
+        let check = |verdict: &Verdict| verdict.check.map_or("allowed", CheckName::name);
+        let host = example
+            .host
+            .as_ref()
+            .map(|host| format!(" to {host}"))
+            .unwrap_or_default();
+        let hours = example.spent_ago.secs() / 3_600;
+        let ago = if hours == 0 {
+            String::new()
+        } else {
+            format!(" {hours} h ago")
+        };
+        let spent = if example.spent.is_zero() {
+            String::new()
+        } else {
+            format!(" after {}{ago}", example.spent)
+        };
+        let (before, now) = (check(&example.before), check(&example.now));
+        format!(
+            "{} {}{host}{spent}: {before} to {now}",
+            example.operation, example.amount
+        )
+    }
+
+    #[test]
+    fn a_changed_policy_has_a_request_that_shows_it() {
+        type Edit = fn(&mut SpendPolicy);
+        let rows: [(&str, Edit, &str, &str); 8] = [
+            ("nothing", |_| {}, "none", "none"),
+            (
+                "a higher threshold",
+                |policy| policy.require_approval_above = units(90),
+                "lab.current 81: approval to allowed",
+                "none",
+            ),
+            (
+                "a lower limit per call",
+                |policy| policy.max_per_call = units(40),
+                "none",
+                "lab.current 50: allowed to max_per_call_units",
+            ),
+            (
+                "a higher daily limit",
+                |policy| policy.max_per_day = units(600),
+                "lab.current 50 after 451: max_per_day_units to allowed",
+                "none",
+            ),
+            (
+                "a lower threshold, and a higher limit per call",
+                |policy| (policy.require_approval_above, policy.max_per_call) = (units(40), units(200)),
+                "lab.current 101: max_per_call_units to approval",
+                "lab.current 50: allowed to approval",
+            ),
+            (
+                "another domain",
+                |policy| policy.allowed_domains = vec![DomainPattern::parse("*.example.net").unwrap()],
+                "lab.scrape 50 to a.example.net: allowed_domains to allowed",
+                "lab.scrape 50 to example.com: allowed to allowed_domains",
+            ),
+            (
+                "one operation",
+                |policy| policy.enabled_operations = Some(vec![OperationSlug::parse("lab.scrape").unwrap()]),
+                "none",
+                "lab.current 50: allowed to enabled_operations",
+            ),
+            (
+                "a daily limit above every price, behind a lower threshold",
+                |policy| (policy.max_per_day, policy.require_approval_above) = (units(400), units(2_000)),
+                "lab.current 81: approval to allowed",
+                "lab.current 50 after 351: allowed to max_per_day_units",
+            ),
+        ];
+        for (name, edit, widened, narrowed) in rows {
+            let mut edited = policy();
+            edit(&mut edited);
+            let (before, now) = (enabled(true, policy()), enabled(true, edited));
+            let found = compared((&[], &[before]), (&[], &[now]));
+            assert_eq!(shown(found.widened.as_ref()), widened, "{name}");
+            assert_eq!(shown(found.narrowed.as_ref()), narrowed, "{name}");
+            let expected = (widened != "none", narrowed != "none");
+            assert_eq!((found.widens, found.narrows), expected, "{name}");
+        }
+        let off = compared((&[], &[enabled(true, policy())]), (&[], &[enabled(false, policy())]));
+        assert_eq!((off.widens, off.narrows), (false, true));
+        assert_eq!(
+            shown(off.narrowed.as_ref()),
+            "lab.current 50: allowed to service_enabled"
+        );
+        let new = compared((&[], &[]), (&[], &[enabled(true, policy())]));
+        assert_eq!((new.widens, new.narrows), (true, false));
+        assert_eq!(
+            shown(new.widened.as_ref()),
+            "lab.current 50: service_enabled to allowed"
+        );
+    }
+
+    #[test]
+    fn a_changed_rule_has_a_request_that_shows_it() {
+        let budget = |limit, hours: u32| RuleKind::BudgetLimit {
+            limit: units(limit),
+            window: Duration::from_secs_u32(hours * 3_600),
+        };
+        let asks = |above: Option<u64>| RuleKind::ApprovalRequired {
+            services: None,
+            categories: None,
+            above: above.map(units),
+        };
+        let blocks = |category| RuleKind::CategoryBlock {
+            categories: vec![category],
+        };
+        let lists = |slug| RuleKind::VendorAllowlist {
+            vendors: vec![Vendor::Service(ServiceSlug::parse(slug).unwrap())],
+        };
+        let rows: [(Option<RuleKind>, Option<RuleKind>, &str, &str); 8] = [
+            (
+                None,
+                Some(budget(300, 1)),
+                "none",
+                "lab.current 50 after 251: allowed to budget_limit",
+            ),
+            (
+                Some(budget(300, 1)),
+                Some(budget(400, 1)),
+                "lab.current 50 after 251: budget_limit to allowed",
+                "none",
+            ),
+            (
+                Some(budget(300, 1)),
+                Some(budget(300, 2)),
+                "none",
+                "lab.current 50 after 251 1 h ago: allowed to budget_limit",
+            ),
+            (
+                Some(budget(300, 2)),
+                Some(budget(200, 1)),
+                "lab.current 50 after 251 1 h ago: budget_limit to allowed",
+                "lab.current 50 after 151: allowed to budget_limit",
+            ),
+            (
+                None,
+                Some(asks(Some(60))),
+                "none",
+                "lab.current 61: allowed to approval",
+            ),
+            (
+                Some(asks(None)),
+                Some(asks(Some(60))),
+                "lab.current 50: approval to allowed",
+                "none",
+            ),
+            (
+                None,
+                Some(blocks(Category::Scrape)),
+                "none",
+                "lab.scrape 50 to example.com: allowed to category_block",
+            ),
+            (
+                Some(lists("other")),
+                Some(lists("lab")),
+                "lab.current 50: vendor_allowlist to allowed",
+                // The other service is not among the services.
+                "none",
+            ),
+        ];
+        let policies = [enabled(true, policy())];
+        for (before, now, widened, narrowed) in rows {
+            let [before, now]: [Vec<RuleKind>; 2] = [before, now].map(|rule| rule.into_iter().collect());
+            let found = compared((&before, &policies), (&now, &policies));
+            assert_eq!(shown(found.widened.as_ref()), widened, "{before:?} {now:?}");
+            assert_eq!(shown(found.narrowed.as_ref()), narrowed, "{before:?} {now:?}");
+            assert!(found.widens || widened == "none", "{before:?} {now:?}");
+            assert!(found.narrows || narrowed == "none", "{before:?} {now:?}");
+        }
+    }
+}
