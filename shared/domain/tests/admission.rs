@@ -1051,4 +1051,39 @@ proptest! {
         let was_waived = recorded.checks[check].outcome == CheckOutcome::Waived;
         prop_assert!((is_derived && !is_failed) || is_payee || was_waived || !replay(&forged, &inputs).is_empty(), "{:?}", forged.checks[check]);
     }
+    /// Whatever was decided with whatever windows: the same limits decide it again, named or not.
+    #[test]
+    fn a_backtest_of_the_same_limits_flips_nothing(cases in prop::collection::vec(case(), 1..8)) {
+        let mut unnamed = Backtest::new(Candidate::default());
+        let mut tested = 0;
+        for (version, case) in (1..).zip(&cases) {
+            let mut given = case.given();
+            given.agent.version = version;
+            let slugs: BTreeSet<_> = given.service.operations.iter().map(|operation| &operation.slug).collect();
+            let is_possible = given.budgets.len() == given.agent.budgets().count()
+                && slugs.len() == given.service.operations.len();
+            let Some(recorded) = given.recorded().filter(|_| is_possible) else { continue };
+            let decision = BacktestDecision {
+                decision: &recorded,
+                inputs: ReplayInputs { agent: &given.agent, service: &given.service, enabled: given.enabled.as_ref() },
+                transaction: TransactionId::from_uuid(Uuid::nil()),
+                approval: None,
+                released_at: None,
+            };
+            let mut named = Backtest::new(Candidate {
+                rules: Some(given.agent.rules.clone()),
+                status: Some(given.agent.status),
+                policies: given.enabled.iter().map(|enabled| (enabled.service, enabled.clone())).collect(),
+            });
+            unnamed.test(&decision);
+            named.test(&decision);
+            tested += 1;
+            let result = named.result();
+            prop_assert_eq!((result.decisions, result.untested), (1, 0));
+            prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
+        }
+        let result = unnamed.result();
+        prop_assert_eq!((result.decisions, result.untested), (tested, 0));
+        prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
+    }
 }

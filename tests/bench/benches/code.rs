@@ -10,8 +10,10 @@ use purser_api::{AuthorizeRequest, CompleteRequest, ProviderProof};
 use purser_bench::{Case, NETWORK, Table, World, authorize_body, offer_v1, offer_v2};
 use purser_chain::{NonceKey, WalletSeed};
 use purser_domain::{
-    AUTHORIZATION_USED, Amount, B256, BlockId, Catalog, Expected, Fingerprint, Log, Offer, PaymentHeader, SettlementId,
-    TRANSFER, Timestamp, TransactionLogs, TransferAuthorization, TxHash, evaluate, match_transfer, parse_json,
+    ALLOWED_REASON, AUTHORIZATION_USED, Amount, B256, Backtest, BacktestDecision, BlockId, Candidate, Catalog,
+    Decision, DecisionResult, Duration, Expected, Facts, Fingerprint, Log, Offer, PaymentHeader, RecordedDecision,
+    ReplayInputs, SettlementId, TRANSFER, Timestamp, TransactionId, TransactionLogs, TransferAuthorization, TxHash,
+    evaluate, match_transfer, parse_json,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use sha2::{Digest as _, Sha256};
@@ -23,6 +25,7 @@ fn main() -> std::io::Result<()> {
     reading(&mut table);
     finding(&mut table);
     deciding(&mut table);
+    backtesting(&mut table);
     hashing(&mut table);
     signing(&mut table);
     proof(&mut table);
@@ -68,6 +71,9 @@ fn reading(table: &mut Table) {
 /// The same time, within the noise of a machine that is not idle.
 const SAME: f64 = 1.25;
 
+/// A backtest evaluates a decision three times, and reads it from its record.
+const BACKTESTED: f64 = 12.0;
+
 fn deciding(table: &mut Table) {
     let alone = Case::allow(1);
     let facts = alone.facts();
@@ -84,6 +90,75 @@ fn deciding(table: &mut Table) {
             }),
         );
     }
+}
+
+/// A backtest of 10,000 decisions within three days, whose candidate refuses some of them, beside the evaluations alone.
+fn backtesting(table: &mut Table) {
+    let mut case = Case::allow(1);
+    case.world.day.oldest.clear();
+    let (facts, service) = (case.facts(), case.purchase().service);
+    let recorded: Vec<RecordedDecision> = (0..10_000_u32)
+        .map(|index| {
+            let at = facts.at.after(Duration::from_secs_u32(index * 26));
+            let Decision::Allow(grant) = evaluate(&Facts { at, ..facts }) else {
+                panic!("the payment is allowed")
+            };
+            RecordedDecision {
+                result: DecisionResult::Allow,
+                reason: ALLOWED_REASON.to_owned(),
+                checks: grant.checks().to_vec(),
+                operation: Some(grant.operation().clone()),
+                amount: grant.amount(),
+                pay_to: case.intent.offer.pay_to(),
+                network: NETWORK,
+                call: grant.call(),
+                at,
+                policy_version: Some(grant.policy_version()),
+                inputs: Some(grant.inputs()),
+            }
+        })
+        .collect();
+    let mut policy = case.world.enabled.clone().unwrap();
+    policy.policy.max_per_day = Amount::from_units(5_000_000).unwrap();
+    let candidate = Candidate {
+        rules: Some(case.world.agent.rules.clone()),
+        policies: [(service.id, policy)].into(),
+        ..Candidate::default()
+    };
+    let inputs = ReplayInputs {
+        agent: &case.world.agent,
+        service,
+        enabled: case.world.enabled.as_ref(),
+    };
+    let run = || {
+        let mut backtest = Backtest::new(candidate.clone());
+        for decision in &recorded {
+            backtest.test(&BacktestDecision {
+                decision,
+                inputs,
+                transaction: TransactionId::from_uuid(Uuid::nil()),
+                approval: None,
+                released_at: None,
+            });
+        }
+        backtest.result()
+    };
+    let flipped = run().if_declined.flipped();
+    assert!((1..10_000).contains(&flipped), "{flipped}");
+    table.hold(
+        BACKTESTED,
+        "backtest",
+        "10,000 decisions",
+        run,
+        ("evaluating them alone", &mut || {
+            for decision in &recorded {
+                drop(black_box(evaluate(black_box(&Facts {
+                    at: decision.at,
+                    ..facts
+                }))));
+            }
+        }),
+    );
 }
 
 fn finding(table: &mut Table) {

@@ -1,0 +1,740 @@
+//! Backtests and a plain reference: lists of payments whose sums are computed anew for each decision.
+//!
+//! A history is drawn: limits, payments, releases, approvals and edits. The engine decides and records it. Then a drawn
+//! candidate is tested by a [`Backtest`] and by the reference, which applies its own statement of the limits.
+#![expect(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "tests calculate what they expect"
+)]
+
+use proptest::prelude::*;
+use purser_domain::*;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
+
+const SLUGS: [&str; 2] = ["lab", "other"];
+const START: u64 = 1_000_000_000;
+
+fn units(units: u64) -> Amount {
+    Amount::from_units(units).unwrap()
+}
+
+fn at(secs: u64) -> Timestamp {
+    Timestamp::from_secs(START + secs).unwrap()
+}
+
+fn hours(hours: u32) -> Duration {
+    Duration::from_secs_u32(hours * 3_600)
+}
+
+fn payee() -> Address {
+    Address::repeat_byte(7)
+}
+
+fn service(index: usize) -> Service {
+    let url = Url::parse(&format!("https://{}.example/x", SLUGS[index])).unwrap();
+    Service {
+        id: ServiceId::from_uuid(Uuid::from_u128(u128::try_from(index).unwrap())),
+        version: 1,
+        slug: ServiceSlug::parse(SLUGS[index]).unwrap(),
+        name: String::new(),
+        description: String::new(),
+        website: url.clone(),
+        logo_url: None,
+        category: [Category::Search, Category::Finance][index],
+        source: "test".into(),
+        trust_status: TrustStatus::Listed,
+        curated: true,
+        history: ListingHistory::default(),
+        operations: vec![Operation {
+            id: OperationUuid::from_uuid(Uuid::from_u128(3)),
+            slug: OperationSlug::parse("a.call").unwrap(),
+            availability: Availability::PaidX402,
+            label: String::new(),
+            method: "GET".into(),
+            endpoint: Endpoint::parse(url.as_str()).unwrap(),
+            category: Category::Data,
+            execution: "sync".into(),
+            price_model: "fixed".into(),
+            estimated_price: units(1),
+            max_price: Some(units(1_000)),
+            params: json!({}),
+            fetches_target: None,
+            next: None,
+            payment: Some(CatalogPayment {
+                scheme: "exact".into(),
+                network: Network::BaseSepolia,
+                amount: units(1),
+                pay_to: payee(),
+            }),
+        }],
+    }
+}
+
+/// Limits as the reference knows them.
+#[derive(Clone, Debug, PartialEq)]
+struct Limits {
+    frozen: bool,
+    /// Of each service: whether it is enabled, the limits per call and day, and the threshold.
+    policies: [(bool, u64, u64, u64); 2],
+    /// Number, limit, hours.
+    budgets: Vec<(u128, u64, u32)>,
+    /// The amount above which a rule asks.
+    asks: Option<u64>,
+    blocks_finance: bool,
+}
+
+impl Limits {
+    fn rules(&self) -> Vec<Rule> {
+        let budgets = self.budgets.iter().map(|(id, limit, length)| {
+            let kind = RuleKind::BudgetLimit {
+                limit: units(*limit),
+                window: hours(*length),
+            };
+            (*id, kind)
+        });
+        let asks = self.asks.map(|above| RuleKind::ApprovalRequired {
+            services: None,
+            categories: None,
+            above: Some(units(above)),
+        });
+        let blocks = self.blocks_finance.then(|| RuleKind::CategoryBlock {
+            categories: vec![Category::Finance],
+        });
+        let others = asks
+            .map(|rule| (100, rule))
+            .into_iter()
+            .chain(blocks.map(|rule| (101, rule)));
+        let rules = budgets.chain(others).map(|(id, kind)| Rule {
+            id: rule_id(id),
+            version: 1,
+            kind,
+        });
+        rules.collect()
+    }
+
+    fn status(&self) -> AgentStatus {
+        if self.frozen {
+            AgentStatus::Frozen
+        } else {
+            AgentStatus::Active
+        }
+    }
+
+    fn agent(&self, version: u64) -> Agent {
+        Agent {
+            id: AgentId::from_uuid(Uuid::from_u128(1)),
+            name: String::new(),
+            owner: String::new(),
+            created_at: Timestamp::EPOCH,
+            status: self.status(),
+            wallet: Wallet {
+                key: WalletKey::Seed { index: 0 },
+                address: Address::ZERO,
+                attestation: WalletAttestation::from_bytes([0; 65]),
+            },
+            keys: vec![],
+            rules: self.rules(),
+            archived: false,
+            labels: Labels::default(),
+            starting_set: None,
+            version,
+        }
+    }
+
+    fn policy(&self, index: usize) -> EnabledService {
+        let (enabled, per_call, per_day, threshold) = self.policies[index];
+        EnabledService {
+            service: service(index).id,
+            version: 1,
+            enabled,
+            policy: SpendPolicy {
+                max_per_call: units(per_call),
+                max_per_day: units(per_day),
+                require_approval_above: units(threshold),
+                enabled_operations: None,
+                allowed_domains: vec![DomainPattern::any()],
+            },
+        }
+    }
+
+    /// The result and the reason, stated without the engine. `spent` is the amount that counts in a window of this many
+    /// hours over this service, or over all.
+    fn decide(
+        &self,
+        index: usize,
+        amount: u64,
+        is_approved: bool,
+        spent: &dyn Fn(Option<usize>, u32) -> u64,
+    ) -> (DecisionResult, String) {
+        let block = |reason: &str| (DecisionResult::Block, reason.to_owned());
+        let (enabled, per_call, per_day, threshold) = self.policies[index];
+        if !enabled {
+            return block("service_not_enabled");
+        }
+        if self.frozen {
+            return block("agent_frozen");
+        }
+        if amount > per_call {
+            return block("amount_exceeds_per_call_limit");
+        }
+        if self.blocks_finance && index == 1 {
+            return block("category_block:finance");
+        }
+        let left = |(_, limit, length): &(u128, u64, u32)| limit.saturating_sub(spent(None, *length));
+        let tightest = self.budgets.iter().min_by_key(|budget| left(budget));
+        if let Some((id, limit, length)) = tightest
+            && spent(None, *length) + amount > *limit
+        {
+            return block(&format!("budget_limit:{}", rule_id(*id)));
+        }
+        if spent(Some(index), 24) + amount > per_day {
+            return block("daily_spend_limit_exceeded");
+        }
+        let asks = amount > threshold || self.asks.is_some_and(|above| amount > above);
+        if asks && !is_approved {
+            return (DecisionResult::Escalate, "approval_required".to_owned());
+        }
+        (DecisionResult::Allow, ALLOWED_REASON.to_owned())
+    }
+}
+
+fn rule_id(id: u128) -> RuleId {
+    RuleId::from_uuid(Uuid::from_u128(id))
+}
+
+/// A payment as the reference knows it.
+#[derive(Clone, Copy, Debug)]
+struct Paid {
+    index: usize,
+    amount: u64,
+    at: Timestamp,
+    released_at: Option<Timestamp>,
+}
+
+/// The amount that counts in a window of this many hours.
+fn spent(paid: &[Paid], now: Timestamp, index: Option<usize>, length: u32) -> u64 {
+    let counts = |one: &&Paid| {
+        now.since(one.at) < hours(length)
+            && one.released_at.is_none_or(|released| released > now)
+            && index.is_none_or(|index| index == one.index)
+    };
+    paid.iter().filter(counts).map(|one| one.amount).sum()
+}
+
+#[derive(Clone, Debug)]
+enum Edit {
+    Policy(usize, (bool, u64, u64, u64)),
+    /// The limit of a budget.
+    Budget(usize, u64),
+    Frozen(bool),
+    Asks(Option<u64>),
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    gap: u64,
+    index: usize,
+    amount: u64,
+    /// The seconds after which the payment is released.
+    released: Option<u64>,
+    /// Whether an escalation is approved, and called again after an hour.
+    approved: bool,
+    edit: Option<Edit>,
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    status: Option<bool>,
+    policies: [Option<(bool, u64, u64, u64)>; 2],
+    rules: Option<(Vec<(u128, u64, u32)>, Option<u64>, bool)>,
+}
+
+fn policy() -> impl Strategy<Value = (bool, u64, u64, u64)> {
+    let per_call = prop_oneof![3 => Just(1_000), 1 => 1_u64..60];
+    let per_day = prop_oneof![1 => Just(10_000), 3 => 50_u64..300];
+    let threshold = prop_oneof![2 => Just(1_000), 1 => 1_u64..60];
+    (prop::bool::weighted(0.9), per_call, per_day, threshold)
+}
+
+/// Budgets with different limits: a record names a budget by its limit.
+fn budgets() -> impl Strategy<Value = Vec<(u128, u64, u32)>> {
+    let budget = |id: u128| {
+        (25_u64..300, 1_u32..72).prop_map(move |(limit, length)| (id, limit * 3 + u64::try_from(id).unwrap(), length))
+    };
+    (
+        prop::option::of(budget(0)),
+        prop::option::of(budget(1)),
+        prop::option::weighted(0.2, budget(2)),
+    )
+        .prop_map(|(first, second, third)| [first, second, third].into_iter().flatten().collect())
+}
+
+fn asks() -> impl Strategy<Value = Option<u64>> {
+    prop::option::weighted(0.3, 1_u64..60)
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let rules = (budgets(), asks(), prop::bool::weighted(0.1));
+    (prop::bool::weighted(0.02), [policy(), policy()], rules).prop_map(
+        |(frozen, policies, (budgets, asks, blocks_finance))| Limits {
+            frozen,
+            policies,
+            budgets,
+            asks,
+            blocks_finance,
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let gap = prop_oneof![6 => 0_u64..7_200, 1 => Just(86_400), 1 => Just(3_600), 1 => 0_u64..86_400];
+    let edit = prop_oneof![
+        (0..2_usize, policy()).prop_map(|(index, policy)| Edit::Policy(index, policy)),
+        (0..3_usize, 25_u64..300).prop_map(|(index, limit)| Edit::Budget(index, limit)),
+        prop::bool::weighted(0.3).prop_map(Edit::Frozen),
+        asks().prop_map(Edit::Asks),
+    ];
+    (
+        gap,
+        0..2_usize,
+        1_u64..60,
+        prop::option::weighted(0.2, 1_u64..900),
+        any::<bool>(),
+        prop::option::weighted(0.05, edit),
+    )
+        .prop_map(|(gap, index, amount, released, approved, edit)| Step {
+            gap,
+            index,
+            amount,
+            released,
+            approved,
+            edit,
+        })
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let policy = || prop::option::weighted(0.5, policy());
+    (
+        prop::option::weighted(0.1, prop::bool::weighted(0.2)),
+        [policy(), policy()],
+        prop::option::of((budgets(), asks(), prop::bool::weighted(0.1))),
+    )
+        .prop_map(|(status, policies, rules)| Change {
+            status,
+            policies,
+            rules,
+        })
+}
+
+impl Change {
+    fn candidate(&self) -> Candidate {
+        let limits = self.of(&Limits {
+            frozen: false,
+            policies: [(true, 0, 0, 0); 2],
+            budgets: vec![],
+            asks: None,
+            blocks_finance: false,
+        });
+        let policies = (0..2).filter(|index| self.policies[*index].is_some());
+        Candidate {
+            rules: self.rules.is_some().then(|| limits.rules()),
+            status: self.status.is_some().then(|| limits.status()),
+            policies: policies
+                .map(|index| (service(index).id, limits.policy(index)))
+                .collect(),
+        }
+    }
+
+    fn of(&self, recorded: &Limits) -> Limits {
+        let mut limits = recorded.clone();
+        limits.frozen = self.status.unwrap_or(limits.frozen);
+        for (index, policy) in self.policies.iter().enumerate() {
+            limits.policies[index] = policy.unwrap_or(limits.policies[index]);
+        }
+        if let Some((budgets, asks, blocks)) = &self.rules {
+            (limits.budgets, limits.asks, limits.blocks_finance) = (budgets.clone(), *asks, *blocks);
+        }
+        limits
+    }
+}
+
+/// A recorded decision and what it was based on.
+struct Recorded {
+    decision: RecordedDecision,
+    agent: Agent,
+    enabled: EnabledService,
+    service: Service,
+    transaction: TransactionId,
+    approval: Option<ApprovalId>,
+    limits: Limits,
+    index: usize,
+    amount: u64,
+    released_at: Option<Timestamp>,
+    is_approved: bool,
+}
+
+/// The decisions of a history, by the engine, with windows that are lists.
+fn record(mut limits: Limits, steps: &[Step]) -> Vec<Recorded> {
+    let (mut paid, mut recorded, mut now, mut version) = (Vec::<Paid>::new(), Vec::new(), 0, 1);
+    for step in steps {
+        now += step.gap;
+        if let Some(edit) = &step.edit {
+            version += 1;
+            match edit {
+                Edit::Policy(index, policy) => limits.policies[*index] = *policy,
+                Edit::Frozen(frozen) => limits.frozen = *frozen,
+                Edit::Asks(above) => limits.asks = *above,
+                Edit::Budget(index, limit) => {
+                    if let Some((id, old, _)) = limits.budgets.get_mut(*index) {
+                        *old = *limit * 3 + u64::try_from(*id).unwrap();
+                    }
+                }
+            }
+        }
+        let approval = ApprovalId::of(
+            AgentId::from_uuid(Uuid::nil()),
+            &Fingerprint::of_text(&now.to_string()),
+            u32::try_from(recorded.len()).unwrap(),
+        );
+        let mut is_approved = false;
+        loop {
+            let one = decide(&limits, version, step, at(now), is_approved.then_some(approval), &paid);
+            let result = one.decision.result;
+            let expected = limits.decide(step.index, step.amount, is_approved, &|index, length| {
+                spent(&paid, at(now), index, length)
+            });
+            assert_eq!(
+                (result, one.decision.reason.clone()),
+                expected,
+                "the reference and the engine agree"
+            );
+            if result == DecisionResult::Allow {
+                paid.push(Paid {
+                    index: step.index,
+                    amount: step.amount,
+                    at: at(now),
+                    released_at: one.released_at,
+                });
+            }
+            recorded.push(Recorded {
+                approval: (result == DecisionResult::Escalate || is_approved).then_some(approval),
+                ..one
+            });
+            if result != DecisionResult::Escalate || !step.approved {
+                break;
+            }
+            is_approved = true;
+            now += 3_600;
+        }
+    }
+    recorded
+}
+
+fn decide(
+    limits: &Limits,
+    version: u64,
+    step: &Step,
+    now: Timestamp,
+    approval: Option<ApprovalId>,
+    paid: &[Paid],
+) -> Recorded {
+    let (agent, enabled, service) = (limits.agent(version), limits.policy(step.index), service(step.index));
+    let window = |scope, length: Duration, spent: u64| Window {
+        scope,
+        length,
+        total: units(spent),
+        version: 1,
+        stamp: 1,
+        horizon: Timestamp::EPOCH,
+        oldest: vec![],
+        complete: true,
+    };
+    let day = WindowScope::Day {
+        agent: agent.id,
+        service: service.id,
+    };
+    let day = window(day, Duration::DAY, spent(paid, now, Some(step.index), 24));
+    let budgets = agent.budgets().map(|budget| {
+        let length = u32::try_from(budget.length.secs() / 3_600).unwrap();
+        (
+            budget.rule.id,
+            window(budget.scope(agent.id), budget.length, spent(paid, now, None, length)),
+        )
+    });
+    let budgets: Vec<_> = budgets.collect();
+    let token = Network::BaseSepolia.token();
+    let requirement = json!({
+        "scheme": "exact", "network": "eip155:84532", "amount": step.amount.to_string(),
+        "asset": token.address.to_string(), "payTo": payee().to_string(), "maxTimeoutSeconds": 60,
+        "extra": {"name": token.name, "version": token.version},
+    });
+    let intent = Intent {
+        offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
+        max_payment: units(1_000),
+        request: ProviderRequest {
+            method: "GET".into(),
+            url: service.website.clone(),
+            body_hash: None,
+        },
+        service: None,
+        operation: None,
+        target: None,
+        metadata: Metadata::default(),
+        fingerprint: Fingerprint::of_text("x"),
+    };
+    let operation = &service.operations[0];
+    let decided = evaluate(&Facts {
+        agent: &agent,
+        intent: &intent,
+        service: &service,
+        operation: Some(operation),
+        payee_from: None,
+        network: Network::BaseSepolia,
+        enabled: Some(&enabled),
+        day: &day,
+        budgets: &budgets,
+        frozen_by_operators: None,
+        approval,
+        balance: None,
+        at: now,
+        eviction: Eviction::Needed,
+    });
+    let (result, reason, checks) = match decided {
+        Decision::NeedsTarget => unreachable!("every target is allowed"),
+        Decision::Allow(grant) => (
+            DecisionResult::Allow,
+            ALLOWED_REASON.to_owned(),
+            grant.checks().to_vec(),
+        ),
+        Decision::Refuse(denial) => (denial.reason.result(), denial.reason.text(), denial.checks),
+    };
+    let decision = RecordedDecision {
+        result,
+        reason,
+        checks,
+        operation: Some(operation.slug.clone()),
+        amount: units(step.amount),
+        pay_to: payee(),
+        network: Network::BaseSepolia,
+        call: CallDescription::of(&intent, Some(operation), Network::BaseSepolia, now),
+        at: now,
+        policy_version: Some(1),
+        inputs: None,
+    };
+    Recorded {
+        transaction: TransactionId::at(now, [u8::try_from(step.index).unwrap(); 8]),
+        decision,
+        agent,
+        enabled,
+        service,
+        approval: None,
+        limits: limits.clone(),
+        index: step.index,
+        amount: step.amount,
+        released_at: step
+            .released
+            .filter(|_| result == DecisionResult::Allow)
+            .map(|after| now.after(Duration::from_secs_u32(u32::try_from(after).unwrap()))),
+        is_approved: approval.is_some(),
+    }
+}
+
+impl Recorded {
+    fn as_tested(&self) -> BacktestDecision<'_> {
+        BacktestDecision {
+            decision: &self.decision,
+            inputs: ReplayInputs {
+                agent: &self.agent,
+                service: &self.service,
+                enabled: Some(&self.enabled),
+            },
+            transaction: self.transaction,
+            approval: self.approval,
+            released_at: self.released_at,
+        }
+    }
+
+    fn paid(&self) -> Option<Paid> {
+        (self.decision.result == DecisionResult::Allow).then_some(Paid {
+            index: self.index,
+            amount: self.amount,
+            at: self.decision.at,
+            released_at: self.released_at,
+        })
+    }
+}
+
+/// The decisions from `first` on, after counting the payments of the earlier ones.
+fn backtest(candidate: Candidate, recorded: &[Recorded], first: usize) -> BacktestResult {
+    let mut backtest = Backtest::new(candidate);
+    for one in recorded[..first].iter().filter(|one| one.paid().is_some()) {
+        backtest.count(PastPayment {
+            service: one.service.id,
+            amount: units(one.amount),
+            at: one.decision.at,
+            released_at: one.released_at,
+        });
+    }
+    for one in &recorded[first..] {
+        backtest.test(&one.as_tested());
+    }
+    backtest.result()
+}
+
+/// Flips as recorded result, tested result, reason, number and sum; what is saved; what is added.
+type Flipped = (BTreeMap<(DecisionResult, DecisionResult, String), (u64, u64)>, u64, u64);
+
+/// What the candidate would have done, by lists.
+fn reference(change: &Change, recorded: &[Recorded], first: usize, is_approved: bool) -> Flipped {
+    let mut paid: Vec<Paid> = recorded[..first].iter().filter_map(Recorded::paid).collect();
+    let (mut flips, mut saved, mut added) = (BTreeMap::new(), 0, 0);
+    let mut unasked = BTreeSet::new();
+    for one in &recorded[first..] {
+        let was = one.decision.result;
+        if was == DecisionResult::Allow && one.approval.is_some_and(|approval| unasked.remove(&approval)) {
+            added -= one.amount;
+            continue;
+        }
+        let now = one.decision.at;
+        let (is, reason) = change
+            .of(&one.limits)
+            .decide(one.index, one.amount, one.is_approved, &|index, length| {
+                spent(&paid, now, index, length)
+            });
+        let asked_only_now = is == DecisionResult::Escalate && was != DecisionResult::Escalate;
+        let pays = is == DecisionResult::Allow || (asked_only_now && is_approved);
+        if pays {
+            paid.push(Paid {
+                index: one.index,
+                amount: one.amount,
+                at: now,
+                released_at: one.released_at,
+            });
+        }
+        match (was == DecisionResult::Allow, pays) {
+            (true, false) => saved += one.amount,
+            (false, true) => {
+                added += one.amount;
+                if was == DecisionResult::Escalate {
+                    unasked.extend(one.approval);
+                }
+            }
+            _ => {}
+        }
+        if was != is {
+            let reason = if is == DecisionResult::Allow {
+                one.decision.reason.clone()
+            } else {
+                reason
+            };
+            let (count, sum) = flips.entry((was, is, reason)).or_insert((0, 0));
+            (*count, *sum) = (*count + 1, *sum + one.amount);
+        }
+    }
+    (flips, saved, added)
+}
+
+fn flipped(differences: &Differences) -> Flipped {
+    let flips = differences.flips.iter().map(|(kind, flips)| {
+        (
+            (kind.recorded, kind.tested, kind.reason.clone()),
+            (flips.count, flips.amount),
+        )
+    });
+    (flips.collect(), differences.saved, differences.added)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_024))]
+
+    /// A backtest is what the reference finds, whether what only the candidate asks for is approved or not.
+    #[test]
+    fn a_backtest_is_the_plain_one(
+        limits in limits(),
+        steps in prop::collection::vec(step(), 1..60),
+        change in change(),
+        first in 0..20_usize,
+    ) {
+        let recorded = record(limits, &steps);
+        let first = first.min(recorded.len());
+        let result = backtest(change.candidate(), &recorded, first);
+        prop_assert_eq!(result.untested, 0);
+        prop_assert_eq!(result.decisions, u64::try_from(recorded.len() - first).unwrap());
+        prop_assert_eq!(flipped(&result.if_declined), reference(&change, &recorded, first, false));
+        prop_assert_eq!(flipped(&result.if_approved), reference(&change, &recorded, first, true));
+    }
+
+    /// The limits that decided, named again, flip nothing, also where the start of the range hides the payments before.
+    #[test]
+    fn the_same_limits_differ_in_nothing(
+        limits in limits(),
+        steps in prop::collection::vec(step().prop_map(|step| Step { edit: None, ..step }), 1..60),
+        first in 0..20_usize,
+    ) {
+        let recorded = record(limits.clone(), &steps);
+        let candidate = Candidate {
+            rules: Some(limits.rules()),
+            status: Some(limits.status()),
+            policies: (0..2).map(|index| (service(index).id, limits.policy(index))).collect(),
+        };
+        let mut backtest = Backtest::new(candidate);
+        for one in recorded.iter().skip(first) {
+            backtest.test(&one.as_tested());
+        }
+        let result = backtest.result();
+        prop_assert_eq!(result.untested, 0);
+        prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
+    }
+}
+
+/// One flip changes what fits afterwards: after a refusal that only the candidate makes, a later payment fits that was
+/// refused.
+#[test]
+fn a_flip_changes_later_windows() {
+    let limits = Limits {
+        frozen: false,
+        policies: [(true, 100, 100, 1_000); 2],
+        budgets: vec![],
+        asks: None,
+        blocks_finance: false,
+    };
+    let step = |amount| Step {
+        gap: 60,
+        index: 0,
+        amount,
+        released: None,
+        approved: false,
+        edit: None,
+    };
+    let recorded = record(limits, &[step(60), step(50), step(40)]);
+    let results = recorded.iter().map(|one| one.decision.result);
+    assert!(results.eq([DecisionResult::Allow, DecisionResult::Block, DecisionResult::Allow]));
+    let change = Change {
+        status: None,
+        policies: [Some((true, 55, 100, 1_000)), None],
+        rules: None,
+    };
+    let result = backtest(change.candidate(), &recorded, 0);
+    let (flips, saved, added) = flipped(&result.if_declined);
+    assert_eq!((saved, added), (60, 50));
+    let kinds: Vec<_> = flips.into_keys().collect();
+    assert_eq!(
+        kinds,
+        [
+            (
+                DecisionResult::Allow,
+                DecisionResult::Block,
+                "amount_exceeds_per_call_limit".to_owned()
+            ),
+            (
+                DecisionResult::Block,
+                DecisionResult::Allow,
+                "daily_spend_limit_exceeded".to_owned()
+            ),
+        ]
+    );
+}
