@@ -61,6 +61,7 @@ pub use person::*;
 pub use policy::agent::*;
 pub use policy::approval::*;
 pub use policy::backtest::*;
+pub use policy::backtest_run::*;
 pub use policy::comparison::*;
 pub use policy::decision::*;
 pub use policy::evaluate::*;

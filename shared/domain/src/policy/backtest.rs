@@ -21,9 +21,9 @@
 //! [`BUDGET_WINDOW_MAX`].
 
 use crate::{
-    Agent, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CountingRule, DecisionResult, Duration, EnabledService,
-    Operation, OperationSlug, RecordedDecision, ReplayInputs, Rule, RuleId, ServiceId, Settlement, SettlementState,
-    Timestamp, TransactionId,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CountingRule, DecisionResult, Duration,
+    EnabledService, Operation, OperationSlug, RecordedDecision, ReplayInputs, Rule, RuleId, ServiceId, Settlement,
+    SettlementState, Timestamp, TransactionId,
     policy::replay::{Judged, Limits, RecordedFacts, TightestBudget, tightest_of},
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -165,6 +165,8 @@ pub struct Flips {
 /// A decision that flips.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlipExample {
+    /// The agent.
+    pub agent: AgentId,
     /// The decision.
     pub transaction: TransactionId,
     /// Its time.
@@ -193,6 +195,34 @@ impl Differences {
             .fold(0, |sum, flips| sum.saturating_add(flips.count))
     }
 
+    fn add(&mut self, other: &Self) {
+        for (results, count) in &other.counts {
+            let sum = self.counts.entry(*results).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        for (kind, flips) in &other.flips {
+            self.add_flips(kind.clone(), flips.clone());
+        }
+        self.other_reasons = self.other_reasons.saturating_add(other.other_reasons);
+        self.saved = self.saved.saturating_add(other.saved);
+        self.added = self.added.saturating_add(other.added);
+    }
+
+    fn add_flips(&mut self, mut kind: FlipKind, flips: Flips) {
+        if self.flips.len() >= Self::MOST_KINDS && !self.flips.contains_key(&kind) {
+            Self::OTHER_REASON.clone_into(&mut kind.reason);
+        }
+        let Some(sum) = self.flips.get_mut(&kind) else {
+            self.flips.insert(kind, flips);
+            return;
+        };
+        sum.count = sum.count.saturating_add(flips.count);
+        sum.amount = sum.amount.saturating_add(flips.amount);
+        if flips.example.at >= sum.example.at {
+            sum.example = flips.example;
+        }
+    }
+
     fn note(&mut self, of: &BacktestDecision<'_>, judged: &Judged) -> DecisionResult {
         let recorded = of.decision.result;
         // A request without the target that the policy needs is refused, but not recorded.
@@ -208,28 +238,23 @@ impl Differences {
             DecisionResult::Allow => &of.decision.reason,
             _ => &judged.reason,
         };
-        let mut kind = FlipKind {
+        let kind = FlipKind {
             recorded,
             tested,
             reason: reason.clone(),
         };
-        if self.flips.len() >= Self::MOST_KINDS && !self.flips.contains_key(&kind) {
-            Self::OTHER_REASON.clone_into(&mut kind.reason);
-        }
-        let example = FlipExample {
-            transaction: of.transaction,
-            at: of.decision.at,
-            service: of.inputs.service.id,
-            amount: of.decision.amount,
+        let flips = Flips {
+            count: 1,
+            amount: of.decision.amount.units(),
+            example: FlipExample {
+                agent: of.inputs.agent.id,
+                transaction: of.transaction,
+                at: of.decision.at,
+                service: of.inputs.service.id,
+                amount: of.decision.amount,
+            },
         };
-        let flips = self.flips.entry(kind).or_insert_with(|| Flips {
-            count: 0,
-            amount: 0,
-            example: example.clone(),
-        });
-        flips.count = flips.count.saturating_add(1);
-        flips.amount = flips.amount.saturating_add(of.decision.amount.units());
-        flips.example = example;
+        self.add_flips(kind, flips);
         tested
     }
 }
@@ -248,6 +273,17 @@ pub struct BacktestResult {
     pub if_declined: Differences,
     /// The differences if a person approves at once what only the candidate asks for.
     pub if_approved: Differences,
+}
+
+impl BacktestResult {
+    /// Adds the result about another agent.
+    pub fn add(&mut self, other: &Self) {
+        self.decisions = self.decisions.saturating_add(other.decisions);
+        self.untested = self.untested.saturating_add(other.untested);
+        self.authorized = self.authorized.saturating_add(other.authorized);
+        self.if_declined.add(&other.if_declined);
+        self.if_approved.add(&other.if_approved);
+    }
 }
 
 /// A backtest of one agent; see the module's documentation.
@@ -281,6 +317,11 @@ impl Backtest {
             authorized: 0,
             agent: None,
         }
+    }
+
+    /// The candidate.
+    pub const fn candidate(&self) -> &Candidate {
+        &self.candidate
     }
 
     /// Counts a payment from before the range.

@@ -31,7 +31,7 @@ pub const ALLOWED_REASON: &str = "x402_authorized";
 pub const ENGINE_VERSION: u32 = 1;
 
 /// The versions of what a decision was based on, besides its policy's. With them it can be evaluated again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InputVersions {
     /// The [`ENGINE_VERSION`] that evaluated it.
     pub engine: u32,
@@ -247,6 +247,15 @@ impl LoggedDecision {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.agent,
             Self::Refused(refusal) => refusal.agent,
             Self::ConfirmationReverted(taken_back) => taken_back.agent,
+        }
+    }
+
+    /// The recorded time.
+    pub const fn at(&self) -> Timestamp {
+        match self {
+            Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.authorized_at,
+            Self::Refused(refusal) => refusal.at,
+            Self::ConfirmationReverted(reverted) => reverted.at,
         }
     }
 

@@ -4,6 +4,7 @@
 pub(crate) mod agent;
 pub(crate) mod approval;
 pub(crate) mod backtest;
+pub(crate) mod backtest_run;
 pub(crate) mod comparison;
 pub(crate) mod decision;
 pub(crate) mod evaluate;

@@ -55,6 +55,8 @@ uuid_ids! {
     ApprovalId;
     /// One row of the audit log. A UUIDv7 of its time.
     AuditId;
+    /// One backtest of a person. A UUIDv7 of the time at which it was asked for.
+    BacktestId;
     /// A webhook of a person.
     WebhookId;
     /// One secret of a webhook. The id itself is not secret.
@@ -63,6 +65,13 @@ uuid_ids! {
     NoticeUrlId;
     /// One delivery of an event to a webhook, or a request to send it again. A UUIDv7 of its time.
     DeliveryId;
+}
+
+impl BacktestId {
+    /// The id of a backtest asked for at `at`; `random` distinguishes those of the same microsecond.
+    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+        Self(uuid_v7(at, random))
+    }
 }
 
 impl AuditId {

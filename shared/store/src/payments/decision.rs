@@ -15,10 +15,64 @@ use crate::{
 };
 use purser_domain::{
     AgentId, CallDescription, ConfirmationReverted, DecisionRecord, DecisionResult, LoggedDecision, LoggedRefusal,
-    Reason, Result, Settlement, SettlementId, TransactionId,
+    PastPayment, Reason, Result, Settlement, SettlementId, Timestamp, TransactionId,
 };
 use std::collections::HashMap;
 use uuid::Uuid;
+
+/// A range of positions in an agent's log, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRange {
+    /// The first position.
+    pub first: Uuid,
+    /// The last position.
+    pub last: Uuid,
+    /// Whether the range is read from its end.
+    pub newest_first: bool,
+}
+
+impl LogRange {
+    /// The range of the decisions from this time on and before that time.
+    pub fn of(from: Timestamp, to: Timestamp, newest_first: bool) -> Self {
+        Self {
+            first: SettlementId::at(from, [0; 8]).uuid(),
+            last: before(SettlementId::at(to, [0; 8]).uuid()),
+            newest_first,
+        }
+    }
+}
+
+/// A page of an agent's log.
+#[derive(Clone, Debug)]
+pub struct LogPage {
+    /// The decisions, in the order of the range.
+    pub decisions: Vec<LoggedDecision>,
+    /// The rest of the range; `None` at its end.
+    pub rest: Option<LogRange>,
+}
+
+/// Payments of an agent.
+#[derive(Clone, Debug)]
+pub struct PastPayments {
+    /// The payments, newest first.
+    pub payments: Vec<PastPayment>,
+    /// Whether earlier ones were not read.
+    pub is_partial: bool,
+}
+
+/// Rows of a query, and the position of the last one if there are more.
+struct Rows {
+    items: Vec<Item>,
+    end: Option<Uuid>,
+}
+
+const fn before(place: Uuid) -> Uuid {
+    Uuid::from_u128(place.as_u128().saturating_sub(1))
+}
+
+const fn after(place: Uuid) -> Uuid {
+    Uuid::from_u128(place.as_u128().saturating_add(1))
+}
 
 impl Ledger {
     /// Adds a decision that creates no approval: 1 write unit.
@@ -45,6 +99,100 @@ impl Ledger {
         log.sort_by_key(|decision| std::cmp::Reverse(decision.place()));
         log.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(log)
+    }
+
+    /// A page of the agent's decisions between these positions, both included, eventually consistent: up to `limit` of
+    /// the payments and of the other decisions. So it may be short, and still be followed by another.
+    pub async fn decisions_between(&self, agent: AgentId, range: LogRange, limit: u32) -> Result<LogPage> {
+        let (allowed, recorded) = tokio::try_join!(
+            self.rows_between(&self.table, key::settlement_partition(agent), range, limit),
+            self.rows_between(self.decisions_table()?, key::decision_partition(agent), range, limit),
+        )?;
+        let table = self.decisions_table()?;
+        let settlements = allowed.items.iter().map(|item| self.read_settlement(agent, item));
+        let others = recorded
+            .items
+            .iter()
+            .map(|item| read_decision(agent, Row::new(table, item), item));
+        let settlements = settlements.map(|settlement| settlement.map(LoggedDecision::of));
+        let decisions: Result<Vec<LoggedDecision>> = settlements.chain(others).collect();
+        let mut decisions = decisions?;
+        decisions.sort_by_key(LoggedDecision::place);
+        // Beyond the last row of a cut list, decisions of that list are missing.
+        let ends = [allowed.end, recorded.end].into_iter().flatten();
+        let rest = if range.newest_first {
+            decisions.reverse();
+            let end = ends.max();
+            decisions.retain(|decision| end.is_none_or(|end| decision.place() >= end));
+            end.map(|end| LogRange {
+                last: before(end),
+                ..range
+            })
+        } else {
+            let end = ends.min();
+            decisions.retain(|decision| end.is_none_or(|end| decision.place() <= end));
+            end.map(|end| LogRange {
+                first: after(end),
+                ..range
+            })
+        };
+        Ok(LogPage {
+            decisions,
+            rest: rest.filter(|rest| rest.first <= rest.last),
+        })
+    }
+
+    /// The newest payments of an agent between these positions, up to some more than `most`, newest first, eventually
+    /// consistent.
+    pub async fn payments_between(&self, agent: AgentId, range: LogRange, most: usize) -> Result<PastPayments> {
+        let (mut payments, mut rest) = (
+            Vec::new(),
+            Some(LogRange {
+                newest_first: true,
+                ..range
+            }),
+        );
+        while let Some(range) = rest.filter(|_| payments.len() < most) {
+            // A page of a Query has at most a megabyte, a thousand of these rows.
+            let page = self
+                .rows_between(&self.table, key::settlement_partition(agent), range, 1_000)
+                .await?;
+            for item in &page.items {
+                payments.extend(PastPayment::of(&self.read_settlement(agent, item)?));
+            }
+            rest = page.end.map(|end| LogRange {
+                last: before(end),
+                ..range
+            });
+        }
+        Ok(PastPayments {
+            payments,
+            is_partial: rest.is_some(),
+        })
+    }
+
+    async fn rows_between(&self, table: &str, pk: String, range: LogRange, limit: u32) -> Result<Rows> {
+        let query = self
+            .db
+            .query()
+            .table_name(table)
+            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
+            .expression_attribute_values(":pk", text(&pk))
+            .expression_attribute_values(":first", text(&range.first.to_string()))
+            .expression_attribute_values(":last", text(&range.last.to_string()))
+            .scan_index_forward(!range.newest_first)
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let answer = query.send().await.map_err(failed("reading decisions"))?;
+        let items = answer.items.unwrap_or_default();
+        // A page ends at the limit or at a megabyte.
+        let end = answer.last_evaluated_key.as_ref().map(|last| {
+            let last = Uuid::try_parse(key::sort_key(last)).ok();
+            last.ok_or_else(|| Row::new(table, &Item::new()).corrupt("sk"))
+        });
+        Ok(Rows {
+            items,
+            end: end.transpose()?,
+        })
     }
 
     /// The calls that these settlements pay for, as the agents described them, by settlement id.

@@ -305,9 +305,9 @@ impl UsageTable {
 }
 
 /// The attribute with the compressed JSON.
-const PACKED: &str = "z";
+pub(super) const PACKED: &str = "z";
 
-fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
+pub(super) fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
     let text = serde_json::to_vec(value).map_err(|error| Error::internal(WRITING, error))?;
     Ok(compress_to_vec_zlib(&text, LEVEL))
 }
@@ -317,7 +317,7 @@ fn packed_of<'a>(row: Row<'_>, item: &'a Item) -> Result<&'a [u8]> {
     Ok(bytes.ok_or_else(|| row.corrupt(PACKED))?.as_ref())
 }
 
-fn read_packed<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Result<T> {
+pub(super) fn read_packed<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Result<T> {
     let text = decompress_to_vec_zlib_with_limit(packed_of(row, item)?, MOST_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
     serde_json::from_slice(&text).map_err(|_| row.corrupt(PACKED))

@@ -4,7 +4,7 @@ use crate::{
     codec::key::Key,
     usage::reminder::{Reminder, ReminderKind},
 };
-use purser_domain::{AgentId, ApprovalId, Day, PersonId, ServiceId, SettlementId, Timestamp, TxHash};
+use purser_domain::{AgentId, ApprovalId, BacktestId, Day, PersonId, ServiceId, SettlementId, Timestamp, TxHash};
 
 /// The sort key of the only item of a partition.
 const ONLY: &str = "#";
@@ -149,6 +149,30 @@ pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
 pub(super) fn reminders_until(end: Timestamp) -> String {
     // `~` sorts after every character of a key.
     format!("{:016}#~", end.micros())
+}
+
+/// The partition of the markers of backtests that are not done.
+pub(super) const BACKTESTS: &str = "BACKTESTS";
+
+/// The marker of a backtest that is not done.
+pub(super) fn waiting_backtest(id: BacktestId) -> Key {
+    Key {
+        pk: BACKTESTS.to_owned(),
+        sk: id.to_string(),
+    }
+}
+
+/// The partition of a person's backtests.
+pub(super) fn backtests_partition(owner: &PersonId) -> String {
+    format!("X#{owner}")
+}
+
+/// A backtest.
+pub(super) fn backtest(owner: &PersonId, id: BacktestId) -> Key {
+    Key {
+        pk: backtests_partition(owner),
+        sk: id.to_string(),
+    }
 }
 
 /// A quarantined change of a row of `table`.

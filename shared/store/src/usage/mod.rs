@@ -1,6 +1,6 @@
 //! The usage table: the journal with its sums, the versions of what decisions are based on, the open work of publishing
-//! events, and the attested payees. Only the
-//! function `events` and an operator's rebuild write it. Decisions read only the attested payees.
+//! events, and the attested payees. Only the function `events` and an operator's rebuild write it, except for backtests,
+//! which `people` adds. Decisions read only the attested payees.
 //!
 //! | file | contents |
 //! |---|---|
@@ -11,10 +11,14 @@
 //! | `lag.rs` | how far the journal is behind |
 //! | `reminder.rs`, `reminders.rs` | reminders, and quarantined changes |
 //! | `versions.rs` | the versions of agents, policies and catalog entries |
+//! | `backtests.rs` | the backtests that run in the background, and their results |
+//! | `backtest.rs` | reads what the decisions of a backtest were based on |
 //! | `attested.rs` | the attested payees |
 //! | `key.rs` | the keys |
 
 mod attested;
+pub(crate) mod backtest;
+pub(crate) mod backtests;
 pub(crate) mod day;
 pub(crate) mod fold;
 pub(crate) mod journal;

@@ -9,6 +9,7 @@
 )]
 
 mod approvals;
+mod backtests;
 mod budgets;
 mod capacity;
 mod catalog;

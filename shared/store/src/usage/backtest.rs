@@ -1,0 +1,234 @@
+//! Feeds a backtest with recorded decisions, and reads what they were based on.
+//!
+//! Versions change rarely, so each is read once. The call of a payment is read only where the page that it fetches may
+//! matter, since it is one read for each payment.
+
+use crate::{
+    catalog::table::CatalogTable,
+    codec::ledger::Ledger,
+    payments::decision::LogRange,
+    usage::{table::UsageTable, versions::StoredInputs},
+};
+use purser_domain::{
+    AgentId, ApprovalId, Backtest, BacktestDecision, BacktestResult, CallDescription, Candidate, InputVersions,
+    LoggedDecision, Network, PastPayment, RecordedDecision, Result, ServiceId, Settlement, SettlementId, Timestamp,
+    TransactionId,
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// The maximum number of combinations of versions that one backtest reads, of three read units each. Decisions based on
+/// others are not tested.
+const MOST_INPUTS: usize = 500;
+/// The maximum number of calls that one backtest reads, of one read unit each. Other payments that need theirs are not
+/// tested.
+const MOST_CALLS: usize = 1_000;
+
+/// The number of rows in one read: a page of a Query has at most a megabyte, a thousand of these rows.
+const ROWS: u32 = 1_000;
+
+/// The tables of a backtest, and what was read.
+pub struct BacktestReads<'a> {
+    usage: &'a UsageTable,
+    ledger: &'a Ledger,
+    catalog: &'a CatalogTable,
+    network: Network,
+    inputs: BTreeMap<Versions, Option<StoredInputs>>,
+    calls: usize,
+}
+
+/// What a decision was based on.
+type Versions = (ServiceId, Option<u64>, InputVersions);
+
+impl<'a> BacktestReads<'a> {
+    /// The tables of a deployment on this network.
+    pub const fn new(usage: &'a UsageTable, ledger: &'a Ledger, catalog: &'a CatalogTable, network: Network) -> Self {
+        Self {
+            usage,
+            ledger,
+            catalog,
+            network,
+            inputs: BTreeMap::new(),
+            calls: 0,
+        }
+    }
+
+    /// Tests an agent's decisions from `from` on and before `to`, up to some more than `most`, the oldest first. Returns
+    /// the result, and whether there are more.
+    pub async fn run(
+        &mut self,
+        agent: AgentId,
+        candidate: Candidate,
+        (from, to): (Timestamp, Timestamp),
+        most: usize,
+    ) -> Result<(BacktestResult, bool)> {
+        let mut backtest = Backtest::new(candidate);
+        let earlier = LogRange::of(from.before(backtest.candidate().warm_up()), from, true);
+        let earlier = self.ledger.payments_between(agent, earlier, most).await?;
+        for payment in earlier.payments.into_iter().rev() {
+            backtest.count(payment);
+        }
+        let (mut count, mut rest) = (0_usize, Some(LogRange::of(from, to, false)));
+        while let Some(range) = rest.filter(|_| count < most) {
+            let page = self.ledger.decisions_between(agent, range, ROWS).await?;
+            count = count.saturating_add(page.decisions.len());
+            rest = page.rest;
+            self.test(&mut backtest, page.decisions).await?;
+        }
+        Ok((backtest.result(), earlier.is_partial || rest.is_some()))
+    }
+
+    /// Tests decisions of one agent, which must come in the order of time.
+    pub async fn test(&mut self, backtest: &mut Backtest, decisions: Vec<LoggedDecision>) -> Result<()> {
+        let decisions: Vec<Tested> = decisions
+            .into_iter()
+            .filter_map(|one| Tested::of(one, self.network))
+            .collect();
+        for of in &decisions {
+            self.read_inputs(of).await?;
+        }
+        let calls = self.read_calls(backtest, &decisions).await?;
+        for of in decisions {
+            let payment = of.payment();
+            let inputs = of.versions().and_then(|versions| self.inputs.get(&versions)?.as_ref());
+            let (transaction, approval) = (of.transaction(), of.approval());
+            let Some((inputs, decision)) = inputs.and_then(|inputs| Some((inputs, of.recorded(&calls)?))) else {
+                backtest.skip(payment);
+                continue;
+            };
+            backtest.test(&BacktestDecision {
+                decision: &decision,
+                inputs: inputs.as_inputs(),
+                transaction,
+                approval,
+                released_at: payment.and_then(|payment| payment.released_at),
+            });
+        }
+        Ok(())
+    }
+
+    async fn read_inputs(&mut self, of: &Tested) -> Result<()> {
+        let Some(versions) = of.versions() else {
+            return Ok(());
+        };
+        if self.inputs.contains_key(&versions) || self.inputs.len() >= MOST_INPUTS {
+            return Ok(());
+        }
+        let (service, policy, others) = versions;
+        let (agent, usage) = (of.agent(), self.usage);
+        let inputs = usage.inputs(self.ledger, self.catalog, (agent, service), policy, others);
+        self.inputs.insert(versions, inputs.await?);
+        Ok(())
+    }
+
+    /// The calls of the payments that may depend on the page that they fetch.
+    async fn read_calls(&mut self, backtest: &Backtest, decisions: &[Tested]) -> Result<Calls> {
+        let mut wanted = Vec::new();
+        let mut calls = HashMap::new();
+        for of in decisions {
+            let inputs = of.versions().and_then(|versions| self.inputs.get(&versions)?.as_ref());
+            let (Tested::Allowed(settlement), Some(inputs)) = (of, inputs) else {
+                continue;
+            };
+            let Some(purchase) = settlement.terms.purchase() else {
+                continue;
+            };
+            let inputs = inputs.as_inputs();
+            if backtest.candidate().judges_target(&inputs, &purchase.operation) {
+                if self.calls < MOST_CALLS {
+                    self.calls = self.calls.saturating_add(1);
+                    wanted.push(settlement.clone());
+                }
+            } else if let Some(operation) = inputs.service.operation(&purchase.operation) {
+                calls.insert(settlement.id(), CallDescription::plain(operation));
+            }
+        }
+        if !wanted.is_empty() {
+            calls.extend(self.ledger.calls(&wanted).await?);
+        }
+        Ok(calls)
+    }
+}
+
+type Calls = HashMap<SettlementId, CallDescription>;
+
+/// A decision about a purchase.
+enum Tested {
+    Allowed(Settlement),
+    Refused(Refused),
+}
+
+struct Refused {
+    agent: AgentId,
+    service: ServiceId,
+    transaction: TransactionId,
+    approval: Option<ApprovalId>,
+    decision: RecordedDecision,
+}
+
+impl Tested {
+    /// `None` for a payout and a reverted confirmation.
+    fn of(decision: LoggedDecision, network: Network) -> Option<Self> {
+        match decision {
+            LoggedDecision::Allowed(settlement) => Some(Self::Allowed(settlement)),
+            LoggedDecision::Refused(refusal) => Some(Self::Refused(Refused {
+                agent: refusal.agent,
+                service: refusal.service,
+                transaction: refusal.transaction,
+                approval: refusal.approval,
+                decision: RecordedDecision::of_refusal(refusal, network),
+            })),
+            LoggedDecision::PaidOut(_) | LoggedDecision::ConfirmationReverted(_) => None,
+        }
+    }
+
+    fn versions(&self) -> Option<Versions> {
+        match self {
+            Self::Allowed(settlement) => {
+                let purchase = settlement.terms.purchase()?;
+                Some((purchase.service, Some(purchase.policy_version), purchase.inputs?))
+            }
+            Self::Refused(refused) => {
+                let decision = &refused.decision;
+                Some((refused.service, decision.policy_version, decision.inputs?))
+            }
+        }
+    }
+
+    const fn agent(&self) -> AgentId {
+        match self {
+            Self::Allowed(settlement) => settlement.terms.agent,
+            Self::Refused(refused) => refused.agent,
+        }
+    }
+
+    const fn transaction(&self) -> TransactionId {
+        match self {
+            Self::Allowed(settlement) => settlement.terms.transaction,
+            Self::Refused(refused) => refused.transaction,
+        }
+    }
+
+    fn approval(&self) -> Option<ApprovalId> {
+        match self {
+            Self::Allowed(settlement) => settlement.terms.purchase()?.approval,
+            Self::Refused(refused) => refused.approval,
+        }
+    }
+
+    fn payment(&self) -> Option<PastPayment> {
+        match self {
+            Self::Allowed(settlement) => PastPayment::of(settlement),
+            Self::Refused(_) => None,
+        }
+    }
+
+    /// The record; `None` if its call is not known.
+    fn recorded(self, calls: &Calls) -> Option<RecordedDecision> {
+        match self {
+            Self::Allowed(settlement) => {
+                RecordedDecision::of_settlement(&settlement, calls.get(&settlement.id())?.clone())
+            }
+            Self::Refused(refused) => Some(refused.decision),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Backtests in the background: the row of each, under its owner, and a marker of those that are not done.
+//!
+//! Invariant: a row changes only from the version that was read, so a repeated run adds no agent twice. The marker is
+//! written before the row, so every row that is not done has one; a marker without a row is removed once it is old.
+
+use crate::{
+    codec::{
+        attribute::{Attribute, Item, text},
+        fault::failed,
+        item::{Draft, Row, member, optional_member},
+        key::{newest, sort_key},
+    },
+    transact::was_made,
+    usage::{
+        day::{PACKED, pack, read_packed},
+        key,
+        table::UsageTable,
+    },
+};
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use purser_domain::{
+    AgentId, Amount, BacktestId, BacktestResult, BacktestRun, BacktestTerms, DecisionResult, Differences, Duration,
+    FlipExample, FlipKind, Flips, OperationScope, PersonId, PolicyChange, PolicyEdit, Result, Rule, RuleId, RuleKind,
+    ServiceId, Timestamp, TransactionId,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// The time for which a backtest is kept.
+const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
+/// The age from which a marker without a row has none.
+const ALONE: Duration = Duration::from_secs_u32(600);
+
+const READING: &str = "reading a backtest";
+const WRITING: &str = "writing a backtest";
+
+/// A backtest that may not be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingBacktest {
+    /// The person who asked for it.
+    pub owner: PersonId,
+    /// Its id.
+    pub id: BacktestId,
+    created_at: Timestamp,
+}
+
+impl WaitingBacktest {
+    /// Whether its row would exist by now.
+    pub fn is_alone(&self, now: Timestamp) -> bool {
+        now.since(self.created_at) > ALONE
+    }
+}
+
+impl UsageTable {
+    /// Puts a new backtest: two write units, and one more for each kilobyte.
+    pub async fn put_backtest(&self, run: &BacktestRun) -> Result<()> {
+        let marker = Draft::of(&key::waiting_backtest(run.id))
+            .with("owner", &run.owner)
+            .with("t", &run.created_at)
+            .with("ttl", &run.created_at.after(KEPT).secs());
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(marker.into_item()));
+        put.send().await.map_err(failed(WRITING))?;
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(write_run(run)?));
+        put.send().await.map_err(failed(WRITING))?;
+        Ok(())
+    }
+
+    /// Puts the next version of a backtest. Returns whether the stored one was the version before.
+    pub async fn replace_backtest(&self, run: &BacktestRun) -> Result<bool> {
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(write_run(run)?))
+            .condition_expression("ver = :before")
+            .expression_attribute_values(":before", run.version.saturating_sub(1).write());
+        was_made(put.send().await, WRITING)
+    }
+
+    /// A person's backtest, strongly consistent.
+    pub async fn backtest(&self, owner: &PersonId, id: BacktestId) -> Result<Option<BacktestRun>> {
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(key::backtest(owner, id).attributes()))
+            .consistent_read(true);
+        let item = get.send().await.map_err(failed(READING))?.item;
+        item.map(|item| self.read_run(owner, &item)).transpose()
+    }
+
+    /// A person's newest backtests, up to `limit`, newest first.
+    pub async fn backtests(&self, owner: &PersonId, limit: u32) -> Result<Vec<BacktestRun>> {
+        let query = self.db.query().table_name(&*self.table);
+        let query = newest(query, key::backtests_partition(owner), None, limit);
+        let answer = query.send().await.map_err(failed(READING))?;
+        let items = answer.items().iter();
+        items.map(|item| self.read_run(owner, item)).collect()
+    }
+
+    /// Backtests that may not be done, oldest first, up to `limit`.
+    pub async fn waiting_backtests(&self, limit: u32) -> Result<Vec<WaitingBacktest>> {
+        let query = self
+            .db
+            .query()
+            .table_name(&*self.table)
+            .key_condition_expression("pk = :pk")
+            .expression_attribute_values(":pk", text(key::BACKTESTS))
+            .consistent_read(true)
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let answer = query.send().await.map_err(failed(READING))?;
+        let markers = answer.items().iter().map(|item| {
+            let row = Row::new(&self.table, item);
+            Ok(WaitingBacktest {
+                owner: row.get("owner")?,
+                id: BacktestId::parse(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+                created_at: row.get("t")?,
+            })
+        });
+        markers.collect()
+    }
+
+    /// Removes the marker of a backtest.
+    pub async fn end_backtest(&self, id: BacktestId) -> Result<()> {
+        let delete = self
+            .db
+            .delete_item()
+            .table_name(&*self.table)
+            .set_key(Some(key::waiting_backtest(id).attributes()));
+        delete.send().await.map_err(failed(WRITING))?;
+        Ok(())
+    }
+
+    fn read_run(&self, owner: &PersonId, item: &Item) -> Result<BacktestRun> {
+        let row = Row::new(&self.table, item);
+        let rules: Option<Vec<Rule>> = row.get_optional("rules")?;
+        let changes: Vec<OfService> = row.get("policies")?;
+        let stored: StoredResult = read_packed(row, item)?;
+        Ok(BacktestRun {
+            id: BacktestId::parse(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+            owner: owner.clone(),
+            version: row.get("ver")?,
+            created_at: row.get("t")?,
+            from: row.get("from")?,
+            to: row.get("to")?,
+            terms: BacktestTerms {
+                rules: rules.map(|rules| rules.into_iter().map(|rule| rule.kind).collect()),
+                status: row.get_optional("st")?,
+                policies: changes.into_iter().map(|of| (of.service, of.change)).collect(),
+            },
+            agents: row.get("agents")?,
+            estimated: row.get("est")?,
+            done: row.get("done")?,
+            left_out: row.get("left")?,
+            partial: row.get("part")?,
+            result: stored.parse().ok_or_else(|| row.corrupt(PACKED))?,
+        })
+    }
+}
+
+fn write_run(run: &BacktestRun) -> Result<Item> {
+    // Rules are stored as an agent's are. Their ids are only numbers.
+    let numbered = |kinds: &Vec<RuleKind>| -> Vec<Rule> {
+        let rules = kinds.iter().zip(1_u128..).map(|(kind, number)| Rule {
+            id: RuleId::from_uuid(Uuid::from_u128(number)),
+            version: 1,
+            kind: kind.clone(),
+        });
+        rules.collect()
+    };
+    let changes = run.terms.policies.iter().map(|(service, change)| OfService {
+        service: *service,
+        change: change.clone(),
+    });
+    let packed = pack(&StoredResult::of(&run.result))?;
+    let row = Draft::of(&key::backtest(&run.owner, run.id))
+        .with("ver", &run.version)
+        .with("t", &run.created_at)
+        .with("from", &run.from)
+        .with("to", &run.to)
+        .with_optional("rules", run.terms.rules.as_ref().map(numbered).as_ref())
+        .with_optional("st", run.terms.status.as_ref())
+        .with("policies", &changes.collect::<Vec<_>>())
+        .with("agents", &run.agents)
+        .with("est", &run.estimated)
+        .with("done", &run.done)
+        .with("left", &run.left_out)
+        .with("part", &run.partial)
+        .with("ttl", &run.created_at.after(KEPT).secs())
+        .with_value(PACKED, AttributeValue::B(Blob::new(packed)));
+    Ok(row.into_item())
+}
+
+/// An edit of the policy of a service.
+struct OfService {
+    service: ServiceId,
+    change: PolicyChange,
+}
+
+/// `ops` is absent for an unchanged scope, and empty with `all` for every operation.
+impl Attribute for OfService {
+    fn write(&self) -> AttributeValue {
+        let PolicyChange { enabled, policy } = &self.change;
+        let (all, only) = match &policy.enabled_operations {
+            None => (None, None),
+            Some(OperationScope::All) => (Some(true), None),
+            Some(OperationScope::Only(slugs)) => (None, Some(slugs)),
+        };
+        let map = Draft::nested()
+            .with("svc", &self.service)
+            .with_optional("on", enabled.as_ref())
+            .with_optional("mpc", policy.max_per_call.as_ref())
+            .with_optional("mpd", policy.max_per_day.as_ref())
+            .with_optional("raa", policy.require_approval_above.as_ref())
+            .with_optional("all", all.as_ref())
+            .with_optional("ops", only)
+            .with_optional("domains", policy.allowed_domains.as_ref());
+        AttributeValue::M(map.into_item())
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let map = value.as_m().ok()?;
+        let (all, only) = (optional_member::<bool>(map, "all")?, optional_member(map, "ops")?);
+        let enabled_operations = match (all, only) {
+            (None, None) => None,
+            (None, Some(slugs)) => Some(OperationScope::Only(slugs)),
+            (Some(_), _) => Some(OperationScope::All),
+        };
+        Some(Self {
+            service: member(map, "svc")?,
+            change: PolicyChange {
+                enabled: optional_member(map, "on")?,
+                policy: PolicyEdit {
+                    max_per_call: optional_member(map, "mpc")?,
+                    max_per_day: optional_member(map, "mpd")?,
+                    require_approval_above: optional_member(map, "raa")?,
+                    enabled_operations,
+                    allowed_domains: optional_member(map, "domains")?,
+                },
+            },
+        })
+    }
+}
+
+/// A result as JSON.
+#[derive(Serialize, Deserialize)]
+struct StoredResult {
+    decisions: u64,
+    untested: u64,
+    authorized: u64,
+    declined: StoredDifferences,
+    approved: StoredDifferences,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredDifferences {
+    counts: Vec<(String, String, u64)>,
+    flips: Vec<StoredFlips>,
+    reasons: u64,
+    saved: u64,
+    added: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredFlips {
+    from: String,
+    to: String,
+    why: String,
+    n: u64,
+    amt: u64,
+    agent: String,
+    txid: String,
+    t: i64,
+    svc: String,
+    of: u64,
+}
+
+impl StoredResult {
+    fn of(result: &BacktestResult) -> Self {
+        Self {
+            decisions: result.decisions,
+            untested: result.untested,
+            authorized: result.authorized,
+            declined: StoredDifferences::of(&result.if_declined),
+            approved: StoredDifferences::of(&result.if_approved),
+        }
+    }
+
+    fn parse(self) -> Option<BacktestResult> {
+        Some(BacktestResult {
+            decisions: self.decisions,
+            untested: self.untested,
+            authorized: self.authorized,
+            if_declined: self.declined.parse()?,
+            if_approved: self.approved.parse()?,
+        })
+    }
+}
+
+impl StoredDifferences {
+    fn of(differences: &Differences) -> Self {
+        let name = |result: DecisionResult| result.name().to_owned();
+        let counts = differences.counts.iter();
+        let flips = differences.flips.iter().map(|(kind, flips)| StoredFlips {
+            from: name(kind.recorded),
+            to: name(kind.tested),
+            why: kind.reason.clone(),
+            n: flips.count,
+            amt: flips.amount,
+            agent: flips.example.agent.to_string(),
+            txid: flips.example.transaction.to_string(),
+            t: flips.example.at.micros(),
+            svc: flips.example.service.to_string(),
+            of: flips.example.amount.units(),
+        });
+        Self {
+            counts: counts
+                .map(|((from, to), count)| (name(*from), name(*to), *count))
+                .collect(),
+            flips: flips.collect(),
+            reasons: differences.other_reasons,
+            saved: differences.saved,
+            added: differences.added,
+        }
+    }
+
+    fn parse(self) -> Option<Differences> {
+        let result = DecisionResult::from_name;
+        let counts = self.counts.iter();
+        let counts = counts.map(|(from, to, count)| Some(((result(from)?, result(to)?), *count)));
+        let flips = self.flips.into_iter().map(|stored| {
+            let kind = FlipKind {
+                recorded: result(&stored.from)?,
+                tested: result(&stored.to)?,
+                reason: stored.why,
+            };
+            let example = FlipExample {
+                agent: AgentId::parse(&stored.agent)?,
+                transaction: TransactionId::parse(&stored.txid)?,
+                at: Timestamp::from_micros(stored.t)?,
+                service: ServiceId::parse(&stored.svc)?,
+                amount: Amount::from_units(stored.of)?,
+            };
+            let flips = Flips {
+                count: stored.n,
+                amount: stored.amt,
+                example,
+            };
+            Some((kind, flips))
+        });
+        Some(Differences {
+            counts: counts.collect::<Option<BTreeMap<_, _>>>()?,
+            flips: flips.collect::<Option<BTreeMap<_, _>>>()?,
+            other_reasons: self.reasons,
+            saved: self.saved,
+            added: self.added,
+        })
+    }
+}

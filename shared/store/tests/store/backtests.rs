@@ -1,0 +1,134 @@
+//! Backtests in the background: what is written is read, and each agent is added once.
+
+use purser_domain::{
+    AgentId, AgentStatus, AgentTested, Amount, BacktestId, BacktestResult, BacktestRun, BacktestTerms, Category,
+    DecisionResult, DomainPattern, Duration, FlipExample, FlipKind, Flips, OperationScope, OperationSlug, PersonId,
+    PolicyChange, PolicyEdit, RuleKind, ServiceId, TransactionId,
+};
+use purser_store::UsageTable;
+use purser_testkit::{Emulator, USAGE, sample};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+fn agent(number: u128) -> AgentId {
+    AgentId::from_uuid(Uuid::from_u128(number))
+}
+
+fn service(number: u128) -> ServiceId {
+    ServiceId::from_uuid(Uuid::from_u128(number))
+}
+
+fn units(units: u64) -> Option<Amount> {
+    Amount::from_units(units)
+}
+
+/// A run over two agents, with every kind of change.
+fn run() -> BacktestRun {
+    let at = sample::start();
+    let domains = vec![DomainPattern::parse("*.example.com").unwrap()];
+    let slugs = vec![OperationSlug::parse("lab.current").unwrap()];
+    let change = |enabled_operations| PolicyChange {
+        enabled: None,
+        policy: PolicyEdit {
+            enabled_operations,
+            ..PolicyEdit::default()
+        },
+    };
+    let whole = PolicyChange {
+        enabled: Some(false),
+        policy: PolicyEdit {
+            max_per_call: units(1),
+            max_per_day: units(2),
+            require_approval_above: units(3),
+            enabled_operations: Some(OperationScope::Only(slugs)),
+            allowed_domains: Some(domains),
+        },
+    };
+    let changes = [whole, change(Some(OperationScope::All)), change(None)];
+    BacktestRun {
+        id: BacktestId::at(at, [7; 8]),
+        owner: PersonId::parse(&"5e".repeat(32)).unwrap(),
+        version: 1,
+        created_at: at,
+        from: at.before(Duration::DAY),
+        to: at,
+        terms: BacktestTerms {
+            rules: Some(vec![
+                RuleKind::BudgetLimit {
+                    limit: Amount::MAX,
+                    window: Duration::DAY,
+                },
+                RuleKind::CategoryBlock {
+                    categories: vec![Category::Data],
+                },
+            ]),
+            status: Some(AgentStatus::Frozen),
+            policies: (1..).map(service).zip(changes).collect(),
+        },
+        agents: vec![agent(1), agent(2)],
+        estimated: 9,
+        done: 0,
+        left_out: 0,
+        partial: 0,
+        result: BacktestResult::default(),
+    }
+}
+
+fn tested() -> AgentTested {
+    let mut result = BacktestResult {
+        decisions: 3,
+        untested: 1,
+        authorized: 5,
+        ..BacktestResult::default()
+    };
+    let kind = FlipKind {
+        recorded: DecisionResult::Allow,
+        tested: DecisionResult::Escalate,
+        reason: "approval_required".to_owned(),
+    };
+    let example = FlipExample {
+        agent: agent(1),
+        transaction: TransactionId::at(sample::start(), [1; 8]),
+        at: sample::start(),
+        service: service(1),
+        amount: Amount::MAX,
+    };
+    let flips = Flips {
+        count: 2,
+        amount: 4,
+        example,
+    };
+    result.if_declined.counts = BTreeMap::from([((DecisionResult::Allow, DecisionResult::Escalate), 2)]);
+    result.if_declined.flips = BTreeMap::from([(kind, flips)]);
+    result.if_declined.saved = 4;
+    result.if_approved.added = u64::MAX;
+    AgentTested::Tested {
+        result,
+        is_partial: true,
+    }
+}
+
+#[tokio::test]
+async fn a_backtest_adds_an_agent_once() {
+    let emulator = Emulator::start().await;
+    let usage = UsageTable::new(emulator.client.clone(), USAGE);
+    let run = run();
+    usage.put_backtest(&run).await.unwrap();
+    let stored = async || usage.backtest(&run.owner, run.id).await.unwrap();
+    assert_eq!(stored().await.as_ref(), Some(&run));
+    let [waiting] = usage.waiting_backtests(9).await.unwrap().try_into().unwrap();
+    assert_eq!((waiting.id, &waiting.owner), (run.id, &run.owner));
+
+    let next = run.clone().after(&tested());
+    assert!(usage.replace_backtest(&next).await.unwrap());
+    // Another run of the schedule tested the same agent meanwhile.
+    assert!(!usage.replace_backtest(&next).await.unwrap());
+    assert_eq!(stored().await.as_ref(), Some(&next));
+    assert_eq!(next.next_agent(), Some(agent(2)));
+    let done = next.after(&AgentTested::LeftOut);
+    assert!(usage.replace_backtest(&done).await.unwrap());
+    assert_eq!((done.next_agent(), done.left_out, done.partial), (None, 1, 1));
+    assert_eq!(usage.backtests(&run.owner, 9).await.unwrap(), [done]);
+    usage.end_backtest(run.id).await.unwrap();
+    assert_eq!(usage.waiting_backtests(9).await.unwrap(), []);
+}
