@@ -28,12 +28,13 @@ const OWNED: [&str; 10] = [
 /// Path parameters that name something shared by all, or that only operators use.
 const SHARED: [&str; 3] = ["operationId", "person", "serviceId"];
 /// Query parameters that name nothing that belongs to an agent.
-const FILTERS: [&str; 24] = [
+const FILTERS: [&str; 26] = [
     "agent",
     "archived",
     "by",
     "category",
     "changed",
+    "days",
     "from",
     "kind",
     "label",
@@ -43,6 +44,7 @@ const FILTERS: [&str; 24] = [
     "outflows",
     "pay_to",
     "person_id",
+    "preview",
     "q",
     "reason",
     "refused",

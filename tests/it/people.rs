@@ -9,6 +9,7 @@ mod keys;
 mod limits;
 mod log;
 mod notices;
+mod preview;
 mod replay;
 mod scopes;
 mod services;

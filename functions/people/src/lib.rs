@@ -35,6 +35,7 @@ mod notices;
 mod operators;
 mod pages;
 mod payouts;
+mod preview;
 mod redirect;
 mod request;
 mod rules;

@@ -38,10 +38,15 @@ pub(crate) fn optional_body(bytes: &Bytes) -> Result<Value> {
 
 /// The body and the `If-Match` version. Both are checked, so that one response reports the problems of both.
 pub(crate) fn with_version<T>(body: Result<T>, meant: Result<Precondition>) -> Result<(T, Precondition)> {
-    match (body, meant) {
-        (Ok(body), Ok(meant)) => Ok((body, meant)),
+    together(body, meant)
+}
+
+/// The body, and what is read elsewhere. One response reports the problems of both.
+pub(crate) fn together<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)> {
+    match (body, other) {
+        (Ok(body), Ok(other)) => Ok((body, other)),
         (Ok(_), Err(error)) | (Err(error), Ok(_)) => Err(error),
-        (Err(body), Err(meant)) => match (body.kind(), meant.kind()) {
+        (Err(body), Err(other)) => match (body.kind(), other.kind()) {
             (ErrorKind::InvalidRequest(of_body), ErrorKind::InvalidRequest(of_header)) => {
                 Err(Error::invalid([of_header.as_slice(), of_body.as_slice()].concat()))
             }

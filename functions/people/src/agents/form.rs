@@ -3,6 +3,8 @@
 
 use crate::agents::owned::{Owned, named};
 use crate::agents::page;
+use crate::preview::operations::EditPreview;
+use crate::preview::section;
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
 use crate::ui::form::{Form, FormName};
@@ -15,7 +17,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use purser_api::{CallerIds, Failure, Reply};
+use purser_api::{CallerIds, Failure, Query, Reply};
 use purser_domain::{AgentId, Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub(crate) struct AgentForm {
     /// The ids of this request, for `payments`.
     pub(crate) caller: CallerIds,
     path: HashMap<String, String>,
+    /// Whether the form was sent with its button for a preview.
+    pub(crate) is_preview: bool,
 }
 
 impl FromRequest<Arc<People>> for AgentForm {
@@ -35,6 +39,7 @@ impl FromRequest<Arc<People>> for AgentForm {
 
     async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
+        let is_preview = Query::of(&parts.uri).text("preview").is_some();
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
         let Path(path) = path.map_err(IntoResponse::into_response)?;
         let Ok(caller) = CallerIds::from_request_parts(&mut parts, people).await;
@@ -49,6 +54,7 @@ impl FromRequest<Arc<People>> for AgentForm {
             posted,
             caller,
             path,
+            is_preview,
         })
     }
 }
@@ -80,6 +86,20 @@ impl AgentForm {
     /// The page again, with the form and its errors.
     pub(crate) async fn again(&self, form: Form) -> Reply {
         self.page(StatusCode::BAD_REQUEST, form, None).await
+    }
+
+    /// The page again, with the form as it was sent and its preview, or with the form and the error.
+    pub(crate) async fn previewed(&self, form: Form, preview: Result<EditPreview>) -> Reply {
+        let preview = match preview {
+            Ok(preview) => section::preview(&preview),
+            Err(error) => return self.refused(form, error).await,
+        };
+        let layout = Layout {
+            typed: Some(form),
+            preview: Some(preview),
+            ..self.layout()
+        };
+        Ok(page::answer(&self.people, &layout, &self.owned, None).await?)
     }
 
     /// The page in its current state, with the form that was refused with `error`.

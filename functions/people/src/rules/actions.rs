@@ -1,6 +1,7 @@
 //! The forms of rules.
 
 use crate::agents::form::AgentForm;
+use crate::preview::operations::PreviewDays;
 use crate::rules::section::read_rule;
 use crate::ui::form::{FormName, RuleForm};
 use crate::ui::notice::Notice;
@@ -15,6 +16,12 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
     let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
         return sent.again(form).await;
     };
+    if sent.is_preview {
+        let preview = sent
+            .people
+            .preview_added_rule(&sent.owned, meant, &rule, PreviewDays::DEFAULT);
+        return sent.previewed(form, preview.await).await;
+    }
     let added = sent.people.add_rule(sent.owned.clone(), meant, &rule).await;
     sent.answer(form, added, Notice::RuleAdded).await
 }
@@ -27,6 +34,12 @@ pub(crate) async fn replace(sent: AgentForm) -> Reply {
     let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
         return sent.again(form).await;
     };
+    if sent.is_preview {
+        let preview = sent
+            .people
+            .preview_replaced_rule(&sent.owned, meant, id, &rule, PreviewDays::DEFAULT);
+        return sent.previewed(form, preview.await).await;
+    }
     let replaced = sent.people.replace_rule(sent.owned.clone(), meant, id, &rule).await;
     sent.answer(form, replaced, Notice::RuleSaved).await
 }

@@ -2,13 +2,15 @@
 
 use crate::agents::owned::Owned;
 use crate::agents::owned::named;
-use crate::request::{created, with_version};
+use crate::preview::api::{PreviewView, asked_days};
+use crate::request::{created, together, with_version};
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::response::Response;
+use axum::http::Uri;
+use axum::response::{IntoResponse as _, Response};
 use purser_api::{
     Failure, IfMatch, Listed, Member as _, Place, Problems, SessionToken, VersionTag, json_body, seconds, versioned,
 };
@@ -285,6 +287,24 @@ pub(crate) struct RemovedRule {
     version: u64,
     #[schema(value_type = uuid::Uuid)]
     rule_id: String,
+}
+
+/// The rule as it was stored, or the preview of its edit.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
+pub(crate) enum RuleOrPreview {
+    Stored(WrittenRule),
+    Preview(PreviewView),
+}
+
+/// The removed rule, or the preview of its removal.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
+pub(crate) enum RemovedOrPreview {
+    Removed(RemovedRule),
+    Preview(PreviewView),
 }
 
 purser_api::body! {
@@ -648,6 +668,8 @@ pub(crate) async fn list(
     params(
         ("agentId" = String, Path, description = "An agent that you own."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
+        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
     ),
     request_body = RuleBody,
     responses(
@@ -656,6 +678,7 @@ pub(crate) async fn list(
                 ("replace" = (operation_id = "replace_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
                 ("remove" = (operation_id = "remove_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
             )),
+        (status = 200, body = PreviewView, description = "The preview."),
         WriteErrors,
     )
 )]
@@ -663,13 +686,19 @@ pub(crate) async fn add(
     State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
+    uri: Uri,
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
-    let (kind, meant) = with_version(kind, meant.precondition())?;
+    let kind = together(kind, asked_days(&uri));
+    let ((kind, preview), meant) = with_version(kind, meant.precondition())?;
+    if let Some(days) = preview {
+        let preview = people.preview_added_rule(&owned, meant, &kind, days).await?;
+        return Ok(PreviewView::of(preview).into_response());
+    }
     let (owned, id) = people.add_rule(owned, meant, &kind).await?;
     Ok(created(written(&people, &owned, id).await?))
 }
@@ -685,10 +714,12 @@ pub(crate) async fn add(
         ("agentId" = String, Path, description = "An agent that you own."),
         ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
+        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
     ),
     request_body = RuleBody,
     responses(
-        (status = 200, body = WrittenRule, description = "The updated rule.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = RuleOrPreview, description = "The updated rule, or the preview.", headers(("ETag" = String, description = "The agent's version."))),
         WriteErrors,
     )
 )]
@@ -696,6 +727,7 @@ pub(crate) async fn replace(
     State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
+    uri: Uri,
     Path((agent, rule)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Failure> {
@@ -703,7 +735,12 @@ pub(crate) async fn replace(
     let id = known_rule(owned.agent(), &rule)?;
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
-    let (kind, meant) = with_version(kind, meant.precondition())?;
+    let kind = together(kind, asked_days(&uri));
+    let ((kind, preview), meant) = with_version(kind, meant.precondition())?;
+    if let Some(days) = preview {
+        let preview = people.preview_replaced_rule(&owned, meant, id, &kind, days).await?;
+        return Ok(PreviewView::of(preview).into_response());
+    }
     let owned = people.replace_rule(owned, meant, id, &kind).await?;
     Ok(written(&people, &owned, id).await?)
 }
@@ -719,9 +756,11 @@ pub(crate) async fn replace(
         ("agentId" = String, Path, description = "An agent that you own."),
         ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
+        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
+        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
     ),
     responses(
-        (status = 200, body = RemovedRule, description = "The rule is removed.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = RemovedOrPreview, description = "The rule is removed, or the preview.", headers(("ETag" = String, description = "The agent's version."))),
         WriteErrors,
     )
 )]
@@ -729,11 +768,17 @@ pub(crate) async fn remove(
     State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
+    uri: Uri,
     Path((agent, rule)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let rule = known_rule(owned.agent(), &rule)?;
-    let owned = people.remove_rule(owned, meant.precondition()?, rule).await?;
+    let (preview, meant) = with_version(asked_days(&uri), meant.precondition())?;
+    if let Some(days) = preview {
+        let preview = people.preview_removed_rule(&owned, meant, rule, days).await?;
+        return Ok(PreviewView::of(preview).into_response());
+    }
+    let owned = people.remove_rule(owned, meant, rule).await?;
     let Agent { id, version, .. } = *owned.agent();
     let removed = RemovedRule {
         agent_id: id.to_string(),

@@ -1,6 +1,7 @@
 //! Rules: list them with the use of budgets and count limits, add, replace and remove them.
 
 use crate::agents::owned::Owned;
+use crate::preview::operations::{EditPreview, PreviewDays};
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
@@ -75,6 +76,47 @@ impl People {
         let replace = |agent: Agent| agent.with_changed_rule(id, rule.kind().clone()).map_err(refused);
         self.change(owned, meant, Act::of(AuditKind::RuleReplaced).with(&id), replace)
             .await
+    }
+
+    /// The preview of adding a rule.
+    pub(crate) async fn preview_added_rule(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        rule: &CheckedRule,
+        days: PreviewDays,
+    ) -> Result<EditPreview> {
+        meant.holds(owned.agent().version)?;
+        let id = RuleId::from_uuid(uuid::Uuid::nil());
+        let added = owned.agent().clone().with_rule(id, rule.kind().clone());
+        self.preview_rules(owned, added.map_err(refused)?, days).await
+    }
+
+    /// The preview of replacing a rule.
+    pub(crate) async fn preview_replaced_rule(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        id: RuleId,
+        rule: &CheckedRule,
+        days: PreviewDays,
+    ) -> Result<EditPreview> {
+        meant.holds(owned.agent().version)?;
+        let replaced = owned.agent().clone().with_changed_rule(id, rule.kind().clone());
+        self.preview_rules(owned, replaced.map_err(refused)?, days).await
+    }
+
+    /// The preview of removing a rule.
+    pub(crate) async fn preview_removed_rule(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        id: RuleId,
+        days: PreviewDays,
+    ) -> Result<EditPreview> {
+        meant.holds(owned.agent().version)?;
+        let left = owned.agent().clone().without_rule(id);
+        self.preview_rules(owned, left.map_err(refused)?, days).await
     }
 
     /// Removes a rule.

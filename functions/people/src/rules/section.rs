@@ -2,6 +2,7 @@
 
 use crate::agents::contents::AgentPage;
 use crate::history;
+use crate::preview::section as preview;
 use crate::rules::api::parse_rule;
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::ui::bar::bar;
@@ -214,11 +215,15 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                     span.edit aria-hidden="true" { "Edit" }
                 }
                 div.unfolded {
+                    (preview::shown(layout, &inputs))
                     (layout.form(&format!("{path}/rules/{}", rule.id), &html! {
                         (version_input(page.agent.version))
                         input type="hidden" name="kind" value=(kind.name());
                         (rule_inputs(&inputs, page, kind, Some(&rule.kind)))
-                        div.actions { button.primary type="submit" { "Save rule" } }
+                        div.actions {
+                            button.primary type="submit" { "Save rule" }
+                            (preview::button(&format!("{path}/rules/{}", rule.id)))
+                        }
                     }))
                     (layout.button(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
                         "Remove rule",
@@ -236,11 +241,15 @@ fn adder(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &str) -> M
         details.pop.wide open[inputs.is_typed()] {
             summary.button { "+ " (title(kind)) }
             div.pop-body {
+                (preview::shown(layout, &inputs))
                 (layout.form(&format!("{path}/rules"), &html! {
                     (version_input(page.agent.version))
                     input type="hidden" name="kind" value=(kind.name());
                     (rule_inputs(&inputs, page, kind, None))
-                    button.primary type="submit" { "Add rule" }
+                    div.actions {
+                        button.primary type="submit" { "Add rule" }
+                        (preview::button(&format!("{path}/rules")))
+                    }
                 }))
             }
         }

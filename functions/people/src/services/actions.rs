@@ -1,6 +1,7 @@
 //! The forms of services.
 
 use crate::agents::form::AgentForm;
+use crate::preview::operations::PreviewDays;
 use crate::services::api::{parse_edit, parse_enable, parse_limits};
 use crate::services::operations::ServiceEdit;
 use crate::services::policy::{FIELDS, policy_body};
@@ -21,6 +22,12 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
     };
     // Version zero means no record: a service that was enabled meanwhile keeps its limits.
     let meant = Precondition::Version(0);
+    if sent.is_preview {
+        let preview = sent
+            .people
+            .preview_enabling(&sent.owned, meant, &enable, PreviewDays::DEFAULT);
+        return sent.previewed(form, preview.await).await;
+    }
     let enabled = sent.people.enable_service(&sent.owned, meant, &enable).await;
     sent.answer(form, enabled, Notice::ServiceEnabled).await
 }
@@ -36,6 +43,12 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
     let Some((edit, meant)) = edit.zip(form.version()) else {
         return sent.again(form).await;
     };
+    if sent.is_preview {
+        let preview = sent
+            .people
+            .preview_edit(&sent.owned, meant, service, &edit, PreviewDays::DEFAULT);
+        return sent.previewed(form, preview.await).await;
+    }
     let edited = sent.people.edit_service(&sent.owned, meant, service, &edit).await;
     sent.answer(form, edited, Notice::PolicySaved).await
 }

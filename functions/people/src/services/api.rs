@@ -6,13 +6,15 @@
 //! responses.
 
 use crate::agents::owned::Owned;
-use crate::request::{created, version_or_any, with_version};
+use crate::preview::api::{PreviewView, asked_days};
+use crate::request::{created, together, version_or_any, with_version};
 use crate::services::operations::{EnableService, GovernedService, ServiceEdit, named_service};
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::response::Response;
+use axum::http::Uri;
+use axum::response::{IntoResponse as _, Response};
 use purser_api::{
     Failure, IfMatch, Member as _, Nullable, Place, PolicyView, Problems, SessionToken, Text, VersionTag, json_body,
     versioned,
@@ -155,6 +157,15 @@ impl ServiceView {
 /// The response with an agent's record of a service.
 pub(crate) fn told(people: &People, owned: &Owned, service: &GovernedService, catalog: &Catalog) -> Response {
     ServiceView::of(owned.agent().id, service, catalog, people).told()
+}
+
+/// The record as it was stored, or the preview of an edit.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
+pub(crate) enum ServiceOrPreview {
+    Stored(ServiceView),
+    Preview(PreviewView),
 }
 
 /// The services on an agent.
@@ -419,6 +430,8 @@ pub(crate) async fn list(
     params(
         ("agentId" = String, Path, description = "An agent that you own."),
         ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The record's version in quotation marks, `\"0\"` for none, or `*`."),
+        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
+        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
     ),
     request_body = EnableBody,
     responses(
@@ -427,7 +440,7 @@ pub(crate) async fn list(
                 ("edit" = (operation_id = "edit_agent_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
                 ("disable" = (operation_id = "disable_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
             )),
-        (status = 200, body = ServiceView, description = "The record, with the new policy.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceOrPreview, description = "The record, with the new policy, or the preview.", headers(("ETag" = String, description = "Its version."))),
         EnableErrors,
     )
 )]
@@ -435,13 +448,19 @@ pub(crate) async fn enable(
     State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
+    uri: Uri,
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
-    let (enable, meant) = with_version(enable, version_or_any(meant))?;
+    let enable = together(enable, asked_days(&uri));
+    let ((enable, preview), meant) = with_version(enable, version_or_any(meant))?;
+    if let Some(days) = preview {
+        let preview = people.preview_enabling(&owned, meant, &enable, days).await?;
+        return Ok(PreviewView::of(preview).into_response());
+    }
     let enabling = people.enable_service(&owned, meant, &enable).await?;
     let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, &people).told();
     Ok(if enabling.is_new { created(answer) } else { answer })
@@ -489,10 +508,12 @@ pub(crate) async fn read(
         ("agentId" = String, Path, description = "An agent that you own."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
         ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
+        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
+        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
     ),
     request_body = ServiceEditBody,
     responses(
-        (status = 200, body = ServiceView, description = "The updated record.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceOrPreview, description = "The updated record, or the preview.", headers(("ETag" = String, description = "Its version."))),
         WriteErrors,
     )
 )]
@@ -500,6 +521,7 @@ pub(crate) async fn edit(
     State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
+    uri: Uri,
     Path((agent, reference)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Failure> {
@@ -510,7 +532,12 @@ pub(crate) async fn edit(
         .await?;
     let service = edition.catalog.by_id(id);
     let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
-    let (edit, meant) = with_version(edit, meant.precondition())?;
+    let edit = together(edit, asked_days(&uri));
+    let ((edit, preview), meant) = with_version(edit, meant.precondition())?;
+    if let Some(days) = preview {
+        let preview = people.preview_edit(&owned, meant, id, &edit, days).await?;
+        return Ok(PreviewView::of(preview).into_response());
+    }
     let service = people.edit_service(&owned, meant, id, &edit).await?;
     Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
 }
@@ -526,9 +553,11 @@ pub(crate) async fn edit(
         ("agentId" = String, Path, description = "An agent that you own."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
         ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
+        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
+        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
     ),
     responses(
-        (status = 200, body = ServiceView, description = "The disabled record.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceOrPreview, description = "The disabled record, or the preview.", headers(("ETag" = String, description = "Its version."))),
         WriteErrors,
     )
 )]
@@ -536,6 +565,7 @@ pub(crate) async fn disable(
     State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
+    uri: Uri,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
@@ -547,8 +577,11 @@ pub(crate) async fn disable(
         enabled: Some(false),
         ..ServiceEdit::default()
     };
-    let service = people
-        .edit_service(&owned, meant.precondition()?, id, &disabled)
-        .await?;
+    let (preview, meant) = with_version(asked_days(&uri), meant.precondition())?;
+    if let Some(days) = preview {
+        let preview = people.preview_edit(&owned, meant, id, &disabled, days).await?;
+        return Ok(PreviewView::of(preview).into_response());
+    }
+    let service = people.edit_service(&owned, meant, id, &disabled).await?;
     Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
 }

@@ -3,6 +3,7 @@
 //! A record's version is the number of its edits and starts at one; version zero means that no record exists.
 
 use crate::agents::owned::Owned;
+use crate::preview::operations::{EditPreview, PreviewDays};
 use crate::several::several;
 use crate::state::People;
 use purser_api::Precondition;
@@ -82,16 +83,34 @@ impl People {
         enable: &EnableService,
     ) -> Result<Enabling> {
         let edition = self.catalog().await?;
-        let service = edition.catalog.by_reference(&enable.service);
-        let service = service
-            .filter(|service| service.is_open())
-            .ok_or(ErrorKind::ServiceNotFound)?;
-        judge(&enable.policy, Some(service))?;
+        let service = to_enable(&edition.catalog, enable)?;
         let act = Act::of(AuditKind::ServiceEnabled)
             .on(owned.agent().id)
             .about(service.id);
         let enabling = self.stored_enabling(owned, meant, &act, service.id, &enable.policy);
         self.judged(owned.acting(), &act, enabling).await
+    }
+
+    /// The preview of [`People::enable_service`].
+    pub(crate) async fn preview_enabling(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        enable: &EnableService,
+        days: PreviewDays,
+    ) -> Result<EditPreview> {
+        let edition = self.catalog().await?;
+        let service = to_enable(&edition.catalog, enable)?.id;
+        let present = self.ledger.enabled_service(owned.agent().id, service).await?;
+        let version = present.map_or(0, |record| record.version);
+        meant.holds(version)?;
+        let record = EnabledService {
+            service,
+            version,
+            enabled: true,
+            policy: SpendPolicy::column_defaults().edited(&enable.policy),
+        };
+        self.preview_policy(owned, record, days).await
     }
 
     async fn stored_enabling(
@@ -155,6 +174,24 @@ impl People {
         self.judged(owned.acting(), &act, edited).await
     }
 
+    /// The preview of [`People::edit_service`].
+    pub(crate) async fn preview_edit(
+        &self,
+        owned: &Owned,
+        meant: Precondition,
+        id: ServiceId,
+        edit: &ServiceEdit,
+        days: PreviewDays,
+    ) -> Result<EditPreview> {
+        let edition = self.catalog().await?;
+        let service = edition.catalog.by_id(id);
+        judge(&edit.policy, service)?;
+        let present = self.record(owned, id).await?;
+        meant.holds(present.version)?;
+        let edited = edited(&present, edit, service)?;
+        self.preview_policy(owned, edited, days).await
+    }
+
     async fn stored_edit(
         &self,
         owned: &Owned,
@@ -170,20 +207,10 @@ impl People {
         loop {
             let present = self.record(owned, id).await?;
             meant.holds(present.version)?;
-            let enabled = edit.enabled.unwrap_or(present.enabled);
-            if enabled && !present.enabled && !service.is_some_and(Service::is_open) {
-                return Err(ErrorKind::ServiceNotFound.into());
-            }
-            let policy = present.policy.clone().edited(&edit.policy);
-            if enabled == present.enabled && policy == present.policy {
+            let record = edited(&present, edit, service)?;
+            if record.enabled == present.enabled && record.policy == present.policy {
                 return self.one_with_spend(owned, present).await;
             }
-            let record = EnabledService {
-                service: id,
-                version: present.version.saturating_add(1),
-                enabled,
-                policy,
-            };
             self.may_widen(owned, Some(&present), &record)?;
             let entry = self.policy_entry(owned, act, Some(&present), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
@@ -272,6 +299,30 @@ pub(crate) fn named_service(catalog: &Catalog, reference: &str) -> Result<Servic
     let id = catalog.by_reference(reference).map(|service| service.id);
     let id = id.or_else(|| ServiceId::parse(reference));
     id.ok_or_else(|| ErrorKind::NotFound.into())
+}
+
+/// The open service that is to be enabled.
+fn to_enable<'a>(catalog: &'a Catalog, enable: &EnableService) -> Result<&'a Service> {
+    let service = catalog.by_reference(&enable.service);
+    let service = service
+        .filter(|service| service.is_open())
+        .ok_or(ErrorKind::ServiceNotFound)?;
+    judge(&enable.policy, Some(service))?;
+    Ok(service)
+}
+
+/// The next version of a record. Only an open service can be enabled again.
+fn edited(present: &EnabledService, edit: &ServiceEdit, service: Option<&Service>) -> Result<EnabledService> {
+    let enabled = edit.enabled.unwrap_or(present.enabled);
+    if enabled && !present.enabled && !service.is_some_and(Service::is_open) {
+        return Err(ErrorKind::ServiceNotFound.into());
+    }
+    Ok(EnabledService {
+        service: present.service,
+        version: present.version.saturating_add(1),
+        enabled,
+        policy: present.policy.clone().edited(&edit.policy),
+    })
 }
 
 fn judge(policy: &PolicyEdit, service: Option<&Service>) -> Result<()> {

@@ -3,6 +3,7 @@
 use crate::agents::contents::AgentPage;
 use crate::history;
 use crate::operators::changes::begins;
+use crate::preview::section as preview;
 use crate::services::operations::GovernedService;
 use crate::services::policy::policy_inputs;
 use crate::ui::bar::bar;
@@ -99,10 +100,14 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                         (payment_changes(service, layout.now))
                         (unpayable(service, page.network, layout.now))
                     }
+                    (preview::shown(layout, &inputs))
                     (layout.form(&format!("{path}/services/{id}"), &html! {
                         (version_input(*version))
                         (policy_inputs(&inputs, policy, service))
-                        div.actions { button.primary type="submit" { "Save limits" } }
+                        div.actions {
+                            button.primary type="submit" { "Save limits" }
+                            (preview::button(&format!("{path}/services/{id}")))
+                        }
                     }))
                     p.fine { a href=(history::page::path(page.agent.id, Some(*id))) { "History of these limits" } }
                     (layout.button(&format!("{path}/services/{id}/disable"), &Button::danger(
@@ -222,10 +227,14 @@ fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
             details.pop.wide open[inputs.is_typed()] {
                 summary.button { "Enable a service" }
                 div.pop-body {
+                    (preview::shown(layout, &inputs))
                     (layout.form(&format!("{path}/services"), &html! {
                         (inputs.choice("service_id", "Service", &offered, ""))
                         (policy_inputs(&inputs, &SpendPolicy::column_defaults(), None))
-                        button.primary type="submit" { "Enable service" }
+                        div.actions {
+                            button.primary type="submit" { "Enable service" }
+                            (preview::button(&format!("{path}/services")))
+                        }
                     }))
                 }
             }

@@ -28,8 +28,10 @@ pub(crate) struct Layout {
     pub(crate) notice: Option<Notice>,
     /// The reason why a request failed, if no field is the cause.
     pub(crate) problem: Option<String>,
-    /// The form with errors, to be shown again.
+    /// The form to be shown again: with errors, or with its preview.
     pub(crate) typed: Option<Form>,
+    /// The preview of that form.
+    pub(crate) preview: Option<Markup>,
 }
 
 /// The entries of the navigation.
@@ -62,6 +64,7 @@ impl Layout {
             notice: None,
             problem: None,
             typed: None,
+            preview: None,
         }
     }
 
@@ -77,6 +80,7 @@ impl Layout {
             notice: None,
             problem: None,
             typed: None,
+            preview: None,
         }
     }
 

@@ -117,6 +117,30 @@ fn number_of(refusal: &LoggedRefusal, name: CheckName) -> Option<u64> {
     check.limit.map(Amount::units)
 }
 
+/// The limit that a check applies, as the cause of a refusal.
+pub(crate) const fn limit_name(name: CheckName) -> &'static str {
+    match name {
+        CheckName::ServiceEnabled => "service not enabled",
+        CheckName::AgentActive => "agent frozen",
+        CheckName::OperationEnabled => "operation not enabled",
+        CheckName::Domain => "domain not allowed",
+        CheckName::MaxPayment => "the agent’s own maximum",
+        CheckName::PerCall => "limit per call",
+        CheckName::Category => "blocked category",
+        CheckName::Vendor => "vendor not allowed",
+        CheckName::Budget => "budget",
+        CheckName::Schedule => "schedule",
+        CheckName::Count => "number of payments",
+        CheckName::Interval => "time between payments",
+        CheckName::Duplicate => "repeated call",
+        CheckName::Price => "unusual price",
+        CheckName::Payee => "new payee",
+        CheckName::Day => "daily limit",
+        CheckName::Approval => "approval",
+        CheckName::Balance => "wallet balance",
+    }
+}
+
 /// The condition that a check verifies.
 const fn check_name(name: CheckName) -> &'static str {
     match name {

@@ -21,6 +21,7 @@ mod laws;
 mod lists;
 mod operators;
 mod pages;
+mod preview;
 mod sessions;
 mod sign_in;
 mod webhooks;

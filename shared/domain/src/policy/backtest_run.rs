@@ -57,7 +57,10 @@ impl BacktestTerms {
 /// because the use of both is recorded.
 fn rules_of(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
     let mut own: Vec<&Rule> = agent.rules.iter().collect();
-    let window = |kind: &RuleKind| kind.budget().map(|(_, window)| window);
+    let window = |kind: &RuleKind| match kind {
+        RuleKind::BudgetLimit { window, .. } => Some(*window),
+        _ => None,
+    };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {
         let equal = own.iter().position(|rule| rule.kind == *kind);

@@ -1,0 +1,146 @@
+//! Previews: an edit is compared with the present limits, and tested over the agent's newest decisions. Nothing is
+//! saved.
+
+use crate::agents::owned::Owned;
+use crate::state::People;
+use purser_domain::{
+    Agent, AgentId, AgentLimits, Backtest, BacktestResult, Candidate, Comparison, Duration, EnabledService, Result,
+    Service, Timestamp, compare,
+};
+use purser_store::{BacktestReads, LogRange};
+
+/// The number of days that a preview tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PreviewDays(u32);
+
+impl PreviewDays {
+    /// The maximum number of days.
+    pub(crate) const MOST: u32 = 30;
+    /// The days of a preview that names none.
+    pub(crate) const DEFAULT: Self = Self(7);
+
+    /// `None` for no day, and for more than [`PreviewDays::MOST`].
+    pub(crate) const fn of(days: u32) -> Option<Self> {
+        if days == 0 || days > Self::MOST {
+            return None;
+        }
+        Some(Self(days))
+    }
+
+    /// The number.
+    pub(crate) const fn count(self) -> u32 {
+        self.0
+    }
+
+    fn length(self) -> Duration {
+        Duration::from_secs_u32(self.0.saturating_mul(86_400))
+    }
+}
+
+/// The maximum number of decisions that a preview tests, the newest ones, and of earlier payments that it counts: some
+/// 800 read units.
+const MOST_DECISIONS: usize = 5_000;
+/// The number of rows in one read.
+const ROWS: u32 = 500;
+
+/// The preview of an edit.
+#[derive(Debug)]
+pub(crate) struct EditPreview {
+    /// The agent.
+    pub(crate) agent: AgentId,
+    /// The days that were asked for.
+    pub(crate) days: PreviewDays,
+    /// The time from which decisions were tested.
+    pub(crate) from: Timestamp,
+    /// Whether there are more decisions than were tested.
+    pub(crate) is_partial: bool,
+    /// The limits before and after the edit.
+    pub(crate) comparison: Comparison,
+    /// What the edit would have changed.
+    pub(crate) result: BacktestResult,
+}
+
+impl People {
+    /// The preview of replacing a policy, or of adding one.
+    pub(crate) async fn preview_policy(
+        &self,
+        owned: &Owned,
+        record: EnabledService,
+        days: PreviewDays,
+    ) -> Result<EditPreview> {
+        let (edition, present) = tokio::try_join!(self.catalog(), self.ledger.enabled_services(owned.agent()))?;
+        let services: Vec<&Service> = edition.catalog.by_id(record.service).into_iter().collect();
+        let mut edited = present.clone();
+        edited.retain(|policy| policy.service != record.service);
+        edited.push(record.clone());
+        let agent = owned.agent();
+        let limits = |policies| AgentLimits { agent, policies };
+        let comparison = compare(&limits(&present), &limits(&edited), &services, self.network, self.now());
+        let candidate = Candidate {
+            policies: [(record.service, record)].into(),
+            ..Candidate::default()
+        };
+        self.previewed(agent.id, comparison, candidate, days).await
+    }
+
+    /// The preview of other rules.
+    pub(crate) async fn preview_rules(&self, owned: &Owned, edited: Agent, days: PreviewDays) -> Result<EditPreview> {
+        let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.enabled_services(owned.agent()))?;
+        let services = policies
+            .iter()
+            .filter_map(|policy| edition.catalog.by_id(policy.service));
+        let services: Vec<&Service> = services.collect();
+        let limits = |agent| AgentLimits {
+            agent,
+            policies: policies.as_slice(),
+        };
+        let before = limits(owned.agent());
+        let comparison = compare(&before, &limits(&edited), &services, self.network, self.now());
+        let candidate = Candidate {
+            rules: Some(edited.rules),
+            ..Candidate::default()
+        };
+        self.previewed(owned.agent().id, comparison, candidate, days).await
+    }
+
+    async fn previewed(
+        &self,
+        agent: AgentId,
+        comparison: Comparison,
+        candidate: Candidate,
+        days: PreviewDays,
+    ) -> Result<EditPreview> {
+        let now = self.now();
+        // The clock of another function may be ahead.
+        let until = now.after(Duration::from_secs_u32(60));
+        let mut from = now.before(days.length());
+        let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::of(from, until, true)));
+        while let Some(range) = rest.filter(|_| decisions.len() < MOST_DECISIONS) {
+            let page = self.ledger.decisions_between(agent, range, ROWS).await?;
+            decisions.extend(page.decisions);
+            rest = page.rest;
+        }
+        let mut is_partial = rest.is_some();
+        if let (true, Some(oldest)) = (is_partial, decisions.last()) {
+            from = oldest.at();
+        }
+        let mut backtest = Backtest::new(candidate);
+        let earlier = LogRange::of(from.before(backtest.candidate().warm_up()), from, true);
+        let payments = self.ledger.payments_between(agent, earlier, MOST_DECISIONS).await?;
+        is_partial |= payments.is_partial;
+        for payment in payments.payments.into_iter().rev() {
+            backtest.count(payment);
+        }
+        decisions.reverse();
+        let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network);
+        reads.test(&mut backtest, decisions).await?;
+        Ok(EditPreview {
+            agent,
+            days,
+            from,
+            is_partial,
+            comparison,
+            result: backtest.result(),
+        })
+    }
+}

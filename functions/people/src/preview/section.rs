@@ -1,0 +1,140 @@
+//! The preview of an edit on a page, above the form that it is of.
+
+use crate::preview::operations::EditPreview;
+use crate::ui::count::counted;
+use crate::ui::datetime::{exact, length};
+use crate::ui::form::Inputs;
+use crate::ui::labels;
+use crate::ui::layout::Layout;
+use crate::ui::money::{dollars, money};
+use crate::ui::paths;
+use crate::ui::phrases;
+use maud::{Markup, html};
+use purser_domain::{
+    AgentId, Amount, BacktestResult, Counterexample, DecisionResult, Differences, FlipKind, Flips, Verdict,
+};
+
+/// The button that sends a form to be previewed instead of saved.
+pub(crate) fn button(action: &str) -> Markup {
+    html! { button type="submit" formaction=(format!("{action}?preview=true")) { "Preview" } }
+}
+
+/// The preview of this form, if it was sent for one.
+pub(crate) fn shown(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
+    html! {
+        @if let Some(preview) = layout.preview.as_ref().filter(|_| inputs.is_typed()) {
+            div.message.preview role="status" tabindex="-1" data-problem { (preview) }
+        }
+    }
+}
+
+/// The content of a preview.
+pub(crate) fn preview(preview: &EditPreview) -> Markup {
+    let comparison = &preview.comparison;
+    html! {
+        p {
+            strong { "Preview. " }
+            @match (comparison.widens, comparison.narrows) {
+                (false, false) => "These settings allow and refuse the same as now.",
+                (true, false) => "The agent could do more than now.",
+                (false, true) => "The agent could do less than now.",
+                (true, true) => "The agent could do more than now in some ways, and less in others.",
+            }
+            " Nothing is saved yet."
+        }
+        @if comparison.widened.is_some() || comparison.narrowed.is_some() {
+            ul {
+                @if let Some(example) = &comparison.widened { li { (counterexample(example)) } }
+                @if let Some(example) = &comparison.narrowed { li { (counterexample(example)) } }
+            }
+        }
+        (tested(preview))
+    }
+}
+
+/// A sentence about a request that is decided differently.
+fn counterexample(example: &Counterexample) -> Markup {
+    html! {
+        "A call of " code { (example.operation) } " of " strong { (example.service) } " for " (money(example.amount))
+        @if let Some(host) = &example.host { ", for a page of " code { (host) } "," }
+        @if !example.spent.is_zero() {
+            ", with " (money(example.spent)) " spent "
+            @if example.spent_ago.secs() == 0 { "just before," } @else { (length(example.spent_ago)) " before," }
+        }
+        " is now " (verdict(&example.before)) ", and would be " (verdict(&example.now)) "."
+    }
+}
+
+fn verdict(verdict: &Verdict) -> Markup {
+    html! {
+        @match verdict.result {
+            DecisionResult::Allow => "allowed",
+            DecisionResult::Escalate => "a question to you",
+            DecisionResult::Block | DecisionResult::RevertConfirmation | DecisionResult::Payout => {
+                "blocked" @if let Some(check) = verdict.check { " (" (phrases::limit_name(check)) ")" }
+            }
+        }
+    }
+}
+
+fn tested(preview: &EditPreview) -> Markup {
+    let BacktestResult {
+        decisions,
+        untested,
+        if_declined,
+        if_approved,
+        ..
+    } = &preview.result;
+    let asks = if_declined != if_approved;
+    html! {
+        @if *decisions == 0 {
+            p { "No decision of the last " (counted(preview.days.count(), "day")) " to compare with." }
+        } @else if if_declined.is_empty() && if_approved.is_empty() {
+            p { "None of the " (counted(*decisions, "decision")) " since " (exact(preview.from)) " would have been different." }
+        } @else {
+            p {
+                "Of the " (counted(*decisions, "decision")) " since " (exact(preview.from)) ", "
+                (if_declined.flipped()) " would have been different. "
+                @if asks { "If you had declined what it asks for: " } @else { "Spending: " }
+                (sums(if_declined)) "."
+                @if asks { " If you had approved it: " (sums(if_approved)) "." }
+            }
+            (flips(preview.agent, if_declined))
+        }
+        @if preview.is_partial { p.muted { "There are more decisions than a preview reads." } }
+        @if *untested > 0 {
+            p.muted { (counted(*untested, "decision")) " can’t be tested, such as those about rejected approvals." }
+        }
+    }
+}
+
+fn sums(differences: &Differences) -> Markup {
+    let sum = |units| dollars(Amount::from_units(units).unwrap_or(Amount::MAX));
+    html! { (sum(differences.saved)) " less, " (sum(differences.added)) " more" }
+}
+
+fn flips(agent: AgentId, differences: &Differences) -> Markup {
+    html! {
+        table.checks {
+            caption.sr { "Decisions that would have been different" }
+            thead {
+                tr { th scope="col" { "Was" } th scope="col" { "Would be" } th.num scope="col" { "Decisions" } th.num scope="col" { "Amount" } th scope="col" { "Example" } }
+            }
+            tbody { @for (kind, flips) in &differences.flips { (row(agent, kind, flips)) } }
+        }
+    }
+}
+
+fn row(agent: AgentId, kind: &FlipKind, flips: &Flips) -> Markup {
+    let sum = Amount::from_units(flips.amount).unwrap_or(Amount::MAX);
+    let reason = kind.reason.split(':').next().unwrap_or_default().replace('_', " ");
+    html! {
+        tr {
+            td { (labels::outcome(kind.recorded)) @if kind.tested == DecisionResult::Allow { ": " (reason) } }
+            td { (labels::outcome(kind.tested)) @if kind.tested != DecisionResult::Allow { ": " (reason) } }
+            td.num { (flips.count) }
+            td.num { (money(sum)) }
+            td { a href=(paths::decision(agent, flips.example.transaction)) { (exact(flips.example.at)) } }
+        }
+    }
+}
