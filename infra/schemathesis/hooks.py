@@ -109,6 +109,7 @@ def known(operation, case):
         "transactionId": WORLD.decisions,
         "sessionId": ["0" * 64],
         "webhookId": [WORLD.called_webhook] if operation == "redeliver_webhook_delivery" else WORLD.webhooks,
+        "backtestId": WORLD.backtests,
         "deliveryId": [WORLD.delivery],
         "settlementId": [WORLD.confirmed] if operation == "complete" else [WORLD.confirmed, *WORLD.settlements],
     }

@@ -45,6 +45,7 @@ class World:
         self.called_webhook = self.own("POST", "/webhooks", {"url": "https://called.example.invalid/purser"})["webhook_id"]
         self.own("POST", f"/webhooks/{self.called_webhook}/test", {})
         self.delivery = self.first(f"/webhooks/{self.called_webhook}/deliveries", "deliveries")["delivery_id"]
+        self.backtests = [self.own("POST", "/backtests", {"agents": {"kind": "all"}})["backtest_id"]]
         self.weather = self.offer("/weather")
         search = self.offer("/search")
         self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(20)]

@@ -97,6 +97,7 @@ async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
     let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{value} is a text")).to_owned();
     let (webhook, delivery) = world.webhook_of(&owner).await;
     let names = [
+        ("backtestId", world.backtest_of(&owner).await),
         ("webhookId", webhook),
         ("deliveryId", delivery),
         ("agentId", demo.id.to_string()),
@@ -229,7 +230,7 @@ async fn every_route_refuses_foreign_credentials() {
                 for (why, token) in &tokens {
                     expect(why, &bearer(token), 401, "invalid_session").await;
                 }
-                if ["{agentId}", "{transactionId}", "{webhookId}"]
+                if ["{agentId}", "{backtestId}", "{transactionId}", "{webhookId}"]
                     .iter()
                     .any(|name| route.path.contains(name))
                 {

@@ -164,6 +164,20 @@ impl Ground {
                 below("/payouts"),
                 json!({"amount_units": 1, "idempotency_key": "x"}),
             ),
+            (
+                post.clone(),
+                "/backtests",
+                "/backtests".to_owned(),
+                json!({
+                    "agents": {"kind": "label", "label": "team=nobody"}, "frozen": false,
+                    "days": 7, "to": "2026-11-21T00:00:00Z",
+                    "rules": [{"kind": "budget_limit", "limit_units": 1, "window_seconds": 3_600}],
+                    "policies": [{
+                        "service_id": "lab-weather", "enabled": true, "max_per_call_units": 1, "max_per_day_units": 1,
+                        "require_approval_above_units": 1, "enabled_operations": null, "allowed_domains": ["*"],
+                    }],
+                }),
+            ),
             (post.clone(), "/webhooks", "/webhooks".to_owned(), hook.clone()),
             (
                 Method::PUT,

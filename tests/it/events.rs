@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 185] = [
+const EVENTS: [(&str, u16, &str); 188] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -180,6 +180,9 @@ const EVENTS: [(&str, u16, &str); 185] = [
     ("people/get-decision-statement", 200, ""),
     ("people/list-settlements", 200, ""),
     ("people/search", 200, ""),
+    ("people/start-backtest", 202, ""),
+    ("people/list-backtests", 200, ""),
+    ("people/get-backtest", 200, ""),
     ("people/read-usage", 200, ""),
     ("people/read-usage-bad-range", 400, "invalid_request"),
     ("people/list-audit-log", 200, ""),
@@ -429,6 +432,7 @@ impl Placeholders {
             "key_id",
             "rule_id",
             "webhook_id",
+            "backtest_id",
         ] {
             if let Some(id) = body[name].as_str() {
                 self.0.insert(name, id.to_owned());

@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Path parameters that name something that belongs to one agent or owner.
-const OWNED: [&str; 10] = [
+const OWNED: [&str; 11] = [
     "agentId",
     "approvalId",
+    "backtestId",
     "deliveryId",
     "id",
     "keyId",
@@ -28,13 +29,14 @@ const OWNED: [&str; 10] = [
 /// Path parameters that name something shared by all, or that only operators use.
 const SHARED: [&str; 3] = ["operationId", "person", "serviceId"];
 /// Query parameters that name nothing that belongs to an agent.
-const FILTERS: [&str; 26] = [
+const FILTERS: [&str; 27] = [
     "agent",
     "archived",
     "by",
     "category",
     "changed",
     "days",
+    "estimate",
     "from",
     "kind",
     "label",
@@ -110,6 +112,7 @@ impl Home {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let (webhook, delivery) = world.webhook_of(owner).await;
         let names = [
+            ("backtestId", world.backtest_of(owner).await),
             ("webhookId", webhook),
             ("deliveryId", delivery),
             ("agentId", agent.id.to_string()),
@@ -252,7 +255,8 @@ impl Town {
             };
             for name in named.iter().filter(|name| OWNED.contains(name)) {
                 // A path without an agent names what the owner has, whichever agent it is about.
-                let is_owners = ["agentId", "sessionId", "webhookId"].contains(name) || !named.contains(&"agentId");
+                let is_owners =
+                    ["agentId", "backtestId", "sessionId", "webhookId"].contains(name) || !named.contains(&"agentId");
                 if is_owners && owns_both {
                     continue;
                 }
@@ -338,6 +342,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
         ("PUT", "/internal/agents/{agentId}/handover") => json!({"to": NOBODY, "reason": "a test"}),
         ("PUT", path) if path.starts_with("/internal/freezes/") => json!({"reason": "a test"}),
         ("POST", "/webhooks") | ("PUT", "/webhooks/{webhookId}") => json!({"url": "https://hooks.example.invalid/"}),
+        ("POST", "/backtests") => json!({"agents": {"kind": "ids", "ids": [home.agent.id.to_string()]}}),
         ("PUT", "/notices") => json!({"mail": {"enabled": false}}),
         ("POST", "/agents/{agentId}/keys") => json!({}),
         ("PUT", "/agents/{agentId}/payout-address") => json!({"address": "0x90F79bf6EB2c4f870365E785982E1f101E93b906"}),

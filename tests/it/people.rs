@@ -3,6 +3,7 @@
 mod agents;
 mod approvals;
 mod audit;
+mod backtests;
 mod edits;
 mod history;
 mod keys;

@@ -59,6 +59,14 @@ impl World {
         (text(&made["webhook_id"]), id)
     }
 
+    /// Starts a backtest of nothing over all agents of the person; returns its id.
+    pub async fn backtest_of(&self, person: &Person) -> String {
+        let body = json!({"agents": {"kind": "all"}});
+        let started = self.person_edits(person, Method::POST, "/backtests", &body).await;
+        assert_eq!(started.status, 202, "{}", started.body);
+        started.body["backtest_id"].as_str().expect("a text").to_owned()
+    }
+
     /// Waits until the newest delivery of the webhook at `path` is as `wanted`, and returns it.
     pub async fn delivery_where(&self, person: &Person, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + Duration::from_secs(30);

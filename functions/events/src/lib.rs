@@ -3,10 +3,11 @@
 //!
 //! Event source mappings invoke it with batches of stream records, some to publish and others for the journal. A schedule
 //! invokes it every minute for events without a write (approvals that expire, and delayed changes of the catalog that take
-//! effect), and for statements.
+//! effect), for statements, and for backtests.
 //!
 //! | file | content |
 //! |---|---|
+//! | `backtests.rs` | tests other limits over recorded decisions |
 //! | `alarms.rs` | the changes that raise an alarm |
 //! | `payees.rs` | the payees in the catalog, and the times from which they can be paid |
 //! | `batch.rs` | publishes a batch of a stream |
@@ -24,6 +25,7 @@
 //! the journal (`shared/store/src/usage`), and the log (`shared/log`).
 
 mod alarms;
+mod backtests;
 mod batch;
 mod bus;
 mod journal;
@@ -36,7 +38,7 @@ mod sweep;
 use bus::Bus;
 use payees::{Delays, WholeCatalog};
 use purser_api::{Boot, BootError, Clock};
-use purser_domain::{Error, EventSource, Result};
+use purser_domain::{Error, EventSource, Network, Result};
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use serde_json::{Value, json};
 use settings::Settings;
@@ -55,6 +57,7 @@ struct Shared {
     bus: Bus,
     source: EventSource,
     clock: Clock,
+    network: Network,
     delays: Delays,
     /// `None` if the deployment keeps no log.
     statements: Option<Statements>,
@@ -78,6 +81,7 @@ impl Events {
             bus: Bus::new(&aws, settings.bus),
             source: settings.source,
             clock,
+            network: settings.network,
             delays: settings.delays,
             statements: settings.log.map(|log| Statements::new(&aws, log)),
             has_attested: OnceCell::new(),
@@ -111,7 +115,8 @@ impl Events {
             let began = Instant::now();
             let swept = self.sweep(time_left).await;
             let stated = self.0.state_facts(time_left.saturating_sub(began.elapsed())).await;
-            swept.and(stated)?;
+            let tested = self.run_backtests(time_left.saturating_sub(began.elapsed())).await;
+            swept.and(stated).and(tested)?;
             Ok(Value::Null)
         }
     }
@@ -119,6 +124,11 @@ impl Events {
     /// Signs what was noted, and appends it to the log, within this time.
     pub async fn state(&self, time_left: Duration) -> Result<()> {
         self.0.state_facts(time_left).await
+    }
+
+    /// Continues backtests, within this time.
+    pub async fn run_backtests(&self, time_left: Duration) -> Result<()> {
+        self.0.run_backtests(time_left).await
     }
 
     /// Publishes the events without a write, within this time.

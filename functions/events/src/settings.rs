@@ -13,6 +13,7 @@ pub(crate) struct Settings {
     pub(crate) bus: String,
     /// The deployment, as events name it.
     pub(crate) source: EventSource,
+    pub(crate) network: Network,
     pub(crate) delays: Delays,
     /// The log; `None` if the deployment keeps none.
     pub(crate) log: Option<LogSettings>,
@@ -42,6 +43,7 @@ impl Settings {
             usage_table: env.text("USAGE_TABLE"),
             bus: env.text("EVENT_BUS"),
             source: source(env),
+            network: env.network(),
             delays: delays(env),
             log: log(env),
             journal_kept: journal_kept(env),

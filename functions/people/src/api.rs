@@ -8,6 +8,7 @@
 use crate::agents::{api as agents, bulk_api as bulk, wallet_api as wallet};
 use crate::approvals::{api as approvals, poll};
 use crate::audit::api as audit;
+use crate::backtests::api as backtests;
 use crate::decisions::api as decisions;
 use crate::handovers::api as handovers;
 use crate::history::api as history;
@@ -70,6 +71,9 @@ purser_api::routes!(
     settlements::read,
     search::find,
     usage::read,
+    backtests::start,
+    backtests::list,
+    backtests::read,
     audit::list,
     handovers::list,
     handovers::accept,

@@ -20,6 +20,7 @@ mod agents;
 mod api;
 mod approvals;
 mod audit;
+mod backtests;
 #[cfg(test)]
 mod bodies;
 mod caller;

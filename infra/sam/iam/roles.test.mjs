@@ -27,7 +27,7 @@ const ITEMS = {
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "MCP#", "RL#", "Z#"],
   WebhooksTable: ["D#", "F#", "G#", "K#", "N#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
-  UsageTable: ["ASIDE", "J#", "LAG", "O#", "PAYEES#", "REMINDERS", "V#", "Z#"],
+  UsageTable: ["ASIDE", "BACKTESTS", "J#", "LAG", "O#", "PAYEES#", "REMINDERS", "V#", "X#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -68,16 +68,18 @@ const MAY = {
   LedgerTable     AP#         GetItem
   LedgerTable     I#          BatchGetItem
   LedgerTable     P#          GetItem
-  LedgerTable     S#          GetItem
+  LedgerTable     S#          GetItem Query
   LedgerTable     START#      GetItem
-  DecisionsTable  A#          GetItem
+  DecisionsTable  A#          GetItem Query
   UsageTable      ASIDE       PutItem
+  UsageTable      BACKTESTS   DeleteItem Query
   UsageTable      J#          PutItem
   UsageTable      LAG         PutItem
   UsageTable      O#          GetItem PutItem Query
   UsageTable      PAYEES#     GetItem PutItem Query
   UsageTable      REMINDERS   DeleteItem PutItem Query
   UsageTable      V#          GetItem PutItem
+  UsageTable      X#          GetItem PutItem
   `,
   InternalFunction: `
   CatalogTable    *           Scan
@@ -154,10 +156,12 @@ const MAY = {
   WebhooksTable   R#          GetItem UpdateItem
   WebhooksTable   U#          tx:DeleteItem tx:PutItem
   WebhooksTable   X#          Query
+  UsageTable      BACKTESTS   PutItem
   UsageTable      J#          Query
   UsageTable      LAG         GetItem
   UsageTable      O#          Query
   UsageTable      V#          GetItem Query
+  UsageTable      X#          GetItem PutItem Query
   `,
   ProbeFunction: `
   CatalogTable    *           Scan

@@ -20,8 +20,8 @@ use purser_api::{
     versioned,
 };
 use purser_domain::{
-    AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyEdit, Problem, Result,
-    Service, Timestamp,
+    AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange, PolicyEdit,
+    Problem, Result, Service, ServiceId, Timestamp,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -227,6 +227,24 @@ purser_api::body! {
 }
 
 purser_api::body! {
+    /// An edit of the policy for a service. Absent fields are those of each agent's present policy, or the defaults
+    /// without one.
+    pub(crate) struct CandidatePolicyBody {
+        /// Slug or UUID of a service in the catalog.
+        service_id: Text<128>,
+        /// Whether the service is enabled.
+        enabled: Option<bool>,
+        max_per_call_units: Option<Amount>,
+        max_per_day_units: Option<Amount>,
+        require_approval_above_units: Option<Amount>,
+        /// Slugs of the service's operations; null for all.
+        enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
+
+purser_api::body! {
     /// The limits of all services that have none.
     pub(crate) struct LimitsBody {
         max_per_call_units: Amount,
@@ -302,6 +320,21 @@ fn problems_of(body: &Value, policy: &PolicyEdit, service: Option<&Service>) -> 
         }
     }
     problems
+}
+
+/// The edit of a policy that a backtest tests, at this path of its body; `None` for an unknown service.
+pub(crate) fn policy_change(
+    body: CandidatePolicyBody,
+    catalog: &Catalog,
+    path: &str,
+    problems: &mut Problems,
+) -> Option<(ServiceId, PolicyChange)> {
+    let service = catalog.by_reference(&body.service_id.0)?;
+    let enabled = body.enabled;
+    let policy = policy!(body);
+    let found = policy.problems(Some(service)).into_iter();
+    problems.extend(found.map(|problem| Problem::at(format!("{path}{}", problem.path), problem.message)));
+    Some((service.id, PolicyChange { enabled, policy }))
 }
 
 /// Parses the body that enables a service. An unknown service is not a problem of the body, and its operations can't be

@@ -43,6 +43,7 @@ fn every_operation_has_a_unique_id_and_security() {
                 "remove_payout_address",
                 // It changes nothing.
                 "replay_decision",
+                "start_backtest",
                 "test_notices",
                 "test_webhook",
                 "withdraw_approval",
@@ -51,7 +52,7 @@ fn every_operation_has_a_unique_id_and_security() {
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 61);
+    assert_eq!(names.len(), 64);
 }
 
 #[test]

@@ -88,6 +88,10 @@ async fn main() -> ExitCode {
     tokio::spawn(every_minute("statements.failed", async move || {
         stating.state(MINUTE).await
     }));
+    let testing = stack.events.clone();
+    tokio::spawn(every_minute("backtests.failed", async move || {
+        testing.run_backtests(MINUTE).await
+    }));
     let events = stack.events.clone();
     tokio::spawn(every_minute("events.failed", async move || events.sweep(MINUTE).await));
     tokio::spawn(stack.telling());

@@ -52,14 +52,15 @@ impl<'a> BacktestReads<'a> {
         }
     }
 
-    /// Tests an agent's decisions from `from` on and before `to`, up to some more than `most`, the oldest first. Returns
-    /// the result, and whether there are more.
+    /// Tests an agent's decisions from `from` on and before `to`, up to some more than `most`, the oldest first, until
+    /// the time is over. Returns the result, and whether there are more.
     pub async fn run(
         &mut self,
         agent: AgentId,
         candidate: Candidate,
         (from, to): (Timestamp, Timestamp),
         most: usize,
+        is_over: impl Fn() -> bool,
     ) -> Result<(BacktestResult, bool)> {
         let mut backtest = Backtest::new(candidate);
         let earlier = LogRange::of(from.before(backtest.candidate().warm_up()), from, true);
@@ -68,7 +69,7 @@ impl<'a> BacktestReads<'a> {
             backtest.count(payment);
         }
         let (mut count, mut rest) = (0_usize, Some(LogRange::of(from, to, false)));
-        while let Some(range) = rest.filter(|_| count < most) {
+        while let Some(range) = rest.filter(|_| count < most && !is_over()) {
             let page = self.ledger.decisions_between(agent, range, ROWS).await?;
             count = count.saturating_add(page.decisions.len());
             rest = page.rest;

@@ -1,0 +1,88 @@
+//! Backtests in the background: each run of the schedule tests agents, one after another, until its time is over.
+//!
+//! After each agent the backtest's row is replaced, if it is still the version that was read. So a run that is stopped
+//! loses at most one agent's work, and of two runs one adds nothing.
+
+use crate::Shared;
+use purser_domain::{AgentId, AgentTested, BacktestRun, ErrorKind, Result};
+use purser_store::BacktestReads;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The maximum number of backtests of one run of the schedule.
+const AT_ONCE: u32 = 20;
+/// The time in which most agents are tested. With less left, no agent is begun.
+const ONE_AGENT: Duration = Duration::from_secs(20);
+/// The time reserved for writing a result.
+const LAST: Duration = Duration::from_secs(5);
+
+impl Shared {
+    /// Continues backtests, oldest first, until all are done or the time is over.
+    pub(crate) async fn run_backtests(&self, time_left: Duration) -> Result<()> {
+        let began = Instant::now();
+        let after = |duration| began.checked_add(duration).unwrap_or(began);
+        let (until, end) = (
+            after(time_left.saturating_sub(ONE_AGENT)),
+            after(time_left.saturating_sub(LAST)),
+        );
+        let mut is_first = true;
+        for waiting in self.usage.waiting_backtests(AT_ONCE).await? {
+            let Some(mut run) = self.usage.backtest(&waiting.owner, waiting.id).await? else {
+                if waiting.is_alone(self.clock.now()) {
+                    self.usage.end_backtest(waiting.id).await?;
+                }
+                continue;
+            };
+            while let Some(agent) = run.next_agent() {
+                if Instant::now() >= until {
+                    return Ok(());
+                }
+                let tested = self.test_agent(&run, agent, end).await?;
+                if Instant::now() >= end && !is_first {
+                    // The next run of the schedule begins with this agent, so that it has all the time.
+                    return Ok(());
+                }
+                is_first = false;
+                let next = run.after(&tested);
+                if !self.usage.replace_backtest(&next).await? {
+                    // Another run has added this agent.
+                    return Ok(());
+                }
+                run = next;
+            }
+            self.usage.end_backtest(waiting.id).await?;
+            tracing::info!(backtest.id = %run.id, decisions = run.result.decisions, "backtest.done");
+        }
+        Ok(())
+    }
+
+    /// Tests an agent of a backtest. An agent that can't be read, or has another owner by now, is left out.
+    async fn test_agent(&self, run: &BacktestRun, agent: AgentId, end: Instant) -> Result<AgentTested> {
+        match self.tested(run, agent, end).await {
+            Ok(tested) => Ok(tested),
+            Err(error) if matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) => Err(error),
+            Err(error) => {
+                tracing::error!(agent.id = %agent, cause = %error, "backtest.left_out");
+                Ok(AgentTested::LeftOut)
+            }
+        }
+    }
+
+    async fn tested(&self, run: &BacktestRun, id: AgentId, end: Instant) -> Result<AgentTested> {
+        let agent = self.ledger.agent(id).await?;
+        let Some(agent) = agent.filter(|agent| agent.owner == run.owner.as_str()) else {
+            return Ok(AgentTested::LeftOut);
+        };
+        let mut present = Vec::new();
+        for service in run.terms.policies.keys() {
+            present.extend(self.ledger.enabled_service(id, *service).await?);
+        }
+        let candidate = run.terms.candidate(&agent, &present);
+        let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog, self.network);
+        let range = (run.from, run.to);
+        let is_over = || Instant::now() >= end;
+        let most = BacktestRun::MOST_OF_AGENT;
+        let (result, is_partial) = reads.run(id, candidate, range, most, is_over).await?;
+        Ok(AgentTested::Tested { result, is_partial })
+    }
+}

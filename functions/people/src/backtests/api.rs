@@ -1,0 +1,360 @@
+//! `/backtests`: other limits, tested over the recorded decisions of many agents.
+
+use crate::agents::bulk_api::BulkAgent;
+use crate::agents::owned::named;
+use crate::backtests::operations::{BacktestPlan, NewBacktest, TestedAgents};
+use crate::preview::api::DifferencesView;
+use crate::request::together;
+use crate::rules::api::RuleBody;
+use crate::services::api::{CandidatePolicyBody, policy_change};
+use crate::state::People;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use purser_api::{Failure, Member, Place, Problems, Query, Schemas, SessionToken, json_body, seconds};
+use purser_domain::{
+    Agent, AgentStatus, BacktestId, BacktestRun, BacktestTerms, Catalog, Duration, ErrorKind, Problem, Result,
+    RuleKind, Timestamp,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of starting a backtest.
+    pub(crate) StartErrors: 400, 401, 403, 404, 413, 429, 500;
+    /// The errors of reading backtests.
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
+    /// The errors of listing backtests.
+    pub(crate) ListErrors: 401, 403, 429, 500;
+}
+
+purser_api::body! {
+    /// The agents whose decisions are tested: at most 200.
+    pub(crate) enum BacktestAgents by kind {
+        /// These agents.
+        Ids = "ids" {
+            ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": BacktestRun::MOST_AGENTS, "uniqueItems": true},
+        }
+        /// The agents with a label that are not archived.
+        Label = "label" {
+            /// `key=value`, or `key` for any value.
+            label: purser_domain::LabelFilter,
+        }
+        /// All agents that are not archived.
+        All = "all" {}
+    }
+}
+
+purser_api::body! {
+    /// The limits to test, and the decisions to test them on. What is absent stays as it was at each decision.
+    pub(crate) struct BacktestBody {
+        agents: BacktestAgents,
+        /// The number of days whose decisions are tested. Default: 7.
+        days: Option<BacktestDays>,
+        /// The end of these days. Default: now.
+        to: Option<Timestamp>,
+        /// All rules of the agents.
+        rules: Option<CandidateRules>,
+        /// Whether the agents are frozen.
+        frozen: Option<bool>,
+        /// Edits of the agents' policies, at most one for each service.
+        policies: Option<CandidatePolicies>,
+    }
+}
+
+/// A list of at most `MOST` objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Objects<T, const MOST: usize>(Vec<T>);
+
+type CandidateRules = Objects<RuleBody, { Agent::MOST_RULES }>;
+type CandidatePolicies = Objects<CandidatePolicyBody, 50>;
+
+impl<T: Member, const MOST: usize> Member for Objects<T, MOST> {
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        let Some(values) = value.as_array().filter(|values| values.len() <= MOST) else {
+            problems.note(place, format!("must be a list of at most {MOST} objects"));
+            return None;
+        };
+        let read = values.iter().enumerate();
+        let read: Vec<Option<T>> = read
+            .map(|(index, value)| T::read(value, Place::Entry(&place, index), problems))
+            .collect();
+        read.into_iter().collect::<Option<_>>().map(Self)
+    }
+
+    fn describe(schemas: &mut Schemas) -> Value {
+        json!({"type": "array", "items": T::describe(schemas), "maxItems": MOST})
+    }
+}
+
+/// Parses the body of a backtest at this time. An unknown service is not a problem of the body, but `service_not_found`.
+pub(crate) fn parse(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<NewBacktest> {
+    let mut problems = Problems::default();
+    let read = BacktestBody::read(body, Place::Body, &mut problems);
+    let new = read.map(|read| {
+        let to = read.to.unwrap_or(now);
+        let days = read.days.map_or(DEFAULT_DAYS, |days| days.0);
+        let from = to.before(Duration::from_secs_u32(days.saturating_mul(86_400)));
+        let agents = match read.agents {
+            BacktestAgents::Ids { ids } => {
+                let ids: Vec<_> = ids.into_iter().map(|id| id.0).collect();
+                let distinct: BTreeSet<_> = ids.iter().collect();
+                if ids.is_empty() || ids.len() > BacktestRun::MOST_AGENTS || distinct.len() != ids.len() {
+                    let message = format!("must be 1 to {} different agents", BacktestRun::MOST_AGENTS);
+                    problems.extend([Problem::at("/agents/ids", message)]);
+                }
+                TestedAgents::Ids(ids)
+            }
+            BacktestAgents::Label { label } => TestedAgents::All(Some(label)),
+            BacktestAgents::All {} => TestedAgents::All(None),
+        };
+        let status = read.frozen.map(|frozen| {
+            if frozen {
+                AgentStatus::Frozen
+            } else {
+                AgentStatus::Active
+            }
+        });
+        let rules = read.rules.map(|Objects(rules)| rules_of(rules, catalog, &mut problems));
+        let (mut policies, mut is_known) = (BTreeMap::new(), true);
+        for (index, policy) in read.policies.into_iter().flat_map(|Objects(list)| list).enumerate() {
+            let path = format!("/policies/{index}");
+            let Some((service, change)) = policy_change(policy, catalog, &path, &mut problems) else {
+                is_known = false;
+                continue;
+            };
+            if policies.insert(service, change).is_some() {
+                problems.extend([Problem::at(format!("{path}/service_id"), "is named twice")]);
+            }
+        }
+        let terms = BacktestTerms {
+            rules,
+            status,
+            policies,
+        };
+        let new = NewBacktest {
+            agents,
+            from,
+            to,
+            terms,
+        };
+        (new, is_known)
+    });
+    let (new, is_known) = problems.finish(new)?;
+    is_known.then_some(new).ok_or_else(|| ErrorKind::ServiceNotFound.into())
+}
+
+fn rules_of(rules: Vec<RuleBody>, catalog: &Catalog, problems: &mut Problems) -> Vec<RuleKind> {
+    let kinds: Vec<RuleKind> = rules.into_iter().map(RuleKind::from).collect();
+    for (index, kind) in kinds.iter().enumerate() {
+        let found = kind.problems(catalog).into_iter();
+        problems.extend(found.map(|problem| Problem::at(format!("/rules/{index}{}", problem.path), problem.message)));
+    }
+    let budgets = kinds.iter().filter(|kind| kind.budget().is_some());
+    if budgets.count() > Agent::MOST_BUDGETS {
+        let message = format!("must have at most {} budgets", Agent::MOST_BUDGETS);
+        problems.extend([Problem::at("/rules", message)]);
+    }
+    kinds
+}
+
+/// The days of a backtest that names none.
+const DEFAULT_DAYS: u32 = 7;
+
+purser_api::field! {
+    /// A number of days.
+    pub(crate) struct BacktestDays(u32):
+    |value| {
+        // A whole number is read as one of seconds is.
+        let days = seconds(value).and_then(|days| u32::try_from(days.secs()).ok());
+        let days = days.filter(|days| (1..=BacktestRun::MOST_DAYS).contains(days));
+        days.ok_or_else(|| format!("must be a whole number from 1 to {}", BacktestRun::MOST_DAYS))
+    },
+    json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": BacktestRun::MOST_DAYS})
+}
+
+/// What a backtest would read. Nothing was started.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BacktestEstimate)]
+pub(crate) struct EstimateView {
+    /// The number of agents.
+    agents: usize,
+    /// The number of decisions on the days of the range, as the journal has counted them.
+    estimated_decisions: u64,
+    /// The read units of DynamoDB that they take.
+    estimated_read_units: u64,
+}
+
+impl EstimateView {
+    fn of(plan: &BacktestPlan) -> Self {
+        Self {
+            agents: plan.agents.len(),
+            estimated_decisions: plan.decisions,
+            estimated_read_units: plan.read_units(),
+        }
+    }
+}
+
+/// A backtest, with the result of the agents that are done. It is kept for 30 days.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Backtest)]
+pub(crate) struct BacktestView {
+    #[schema(value_type = uuid::Uuid)]
+    backtest_id: String,
+    /// `running` until all agents are done, then `done`.
+    #[schema(value_type = String, example = "done")]
+    status: &'static str,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(format = DateTime)]
+    from: String,
+    #[schema(format = DateTime)]
+    to: String,
+    /// The number of agents.
+    agents: usize,
+    /// The number of agents that are done.
+    agents_done: u32,
+    /// The number of agents that were left out, because they can't be read or have another owner.
+    agents_left_out: u32,
+    /// The number of agents with more decisions than were tested, the oldest ones: 100,000, or what is read in half a
+    /// minute.
+    agents_partial: u32,
+    /// The number of decisions that the journal had counted on the days of the range.
+    estimated_decisions: u64,
+    /// The read units of DynamoDB that they take.
+    estimated_read_units: u64,
+    /// The number of tested decisions.
+    decisions: u64,
+    /// The number of decisions that could not be tested, and stand as they were recorded.
+    untested: u64,
+    /// The sum of the tested payments that were authorized.
+    authorized_units: u64,
+    /// What differs if nobody approves what only the tested limits ask for.
+    if_declined: DifferencesView,
+    /// What differs if a person approves at once what only the tested limits ask for.
+    if_approved: DifferencesView,
+}
+
+impl From<BacktestRun> for BacktestView {
+    fn from(run: BacktestRun) -> Self {
+        let agents = run.agents.len();
+        Self {
+            backtest_id: run.id.to_string(),
+            status: if run.next_agent().is_some() { "running" } else { "done" },
+            created_at: run.created_at.to_string(),
+            from: run.from.to_string(),
+            to: run.to.to_string(),
+            agents,
+            agents_done: run.done,
+            agents_left_out: run.left_out,
+            agents_partial: run.partial,
+            estimated_decisions: run.estimated,
+            estimated_read_units: BacktestRun::read_units(run.estimated, u64::try_from(agents).unwrap_or(u64::MAX)),
+            decisions: run.result.decisions,
+            untested: run.result.untested,
+            authorized_units: run.result.authorized,
+            if_declined: run.result.if_declined.into(),
+            if_approved: run.result.if_approved.into(),
+        }
+    }
+}
+
+/// The newest backtests.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BacktestList)]
+pub(crate) struct BacktestListView {
+    /// Newest first, at most 25.
+    backtests: Vec<BacktestView>,
+    /// The number of backtests in this answer.
+    count: usize,
+}
+
+/// Start a backtest: what would other limits have decided?
+///
+/// It runs in the background, from the next minute on: agent after agent, by the recorded decisions. Windows are those of
+/// the tested limits. Nothing is changed.
+#[utoipa::path(
+    post,
+    path = "/backtests",
+    operation_id = "start_backtest",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("estimate" = Option<bool>, Query, description = "If true, nothing is started, and the answer says what the backtest would read.")),
+    request_body = BacktestBody,
+    responses(
+        (status = 202, body = BacktestView, description = "The backtest, which was started.",
+            links(("read" = (operation_id = "read_backtest", parameters(("backtestId" = "$response.body#/backtest_id")))))),
+        (status = 200, body = EstimateView, description = "What the backtest would read."),
+        StartErrors,
+    )
+)]
+pub(crate) async fn start(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let person = people.authenticate(token).await?;
+    let edition = people.catalog().await?;
+    let new = json_body(&body).and_then(|body| parse(&body, &edition.catalog, people.now()));
+    let mut query = Query::of(&uri);
+    let is_estimate = query.read(
+        "estimate",
+        |text| text.parse::<bool>().ok(),
+        "must be `true` or `false`",
+    );
+    let (new, ()) = together(new, query.finish())?;
+    if is_estimate.unwrap_or(false) {
+        let plan = people.plan_backtest(&person, &new).await?;
+        return Ok(Json(EstimateView::of(&plan)).into_response());
+    }
+    let run = people.start_backtest(&person, new).await?;
+    Ok((StatusCode::ACCEPTED, Json(BacktestView::from(run))).into_response())
+}
+
+/// List your newest backtests.
+#[utoipa::path(
+    get,
+    path = "/backtests",
+    operation_id = "list_backtests",
+    tag = "dashboard",
+    security(("session" = [])),
+    responses((status = 200, body = BacktestListView, description = "The newest 25."), ListErrors)
+)]
+pub(crate) async fn list(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+) -> Result<Json<BacktestListView>, Failure> {
+    let person = people.authenticate(token).await?;
+    let runs = people.backtests(&person).await?;
+    let backtests: Vec<BacktestView> = runs.into_iter().map(BacktestView::from).collect();
+    Ok(Json(BacktestListView {
+        count: backtests.len(),
+        backtests,
+    }))
+}
+
+/// Read a backtest: its progress and its result so far.
+#[utoipa::path(
+    get,
+    path = "/backtests/{backtestId}",
+    operation_id = "read_backtest",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("backtestId" = String, Path, description = "A backtest that you started.")),
+    responses((status = 200, body = BacktestView, description = "The backtest."), ReadErrors)
+)]
+pub(crate) async fn read(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(id): Path<String>,
+) -> Result<Json<BacktestView>, Failure> {
+    let person = people.authenticate(token).await?;
+    let run = people.backtest(&person, named(BacktestId::parse(&id))?).await?;
+    Ok(Json(run.into()))
+}

@@ -1,0 +1,4 @@
+//! Backtests of other limits over a person's agents, in the background.
+
+pub(crate) mod api;
+pub(crate) mod operations;

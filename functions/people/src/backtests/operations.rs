@@ -1,0 +1,142 @@
+//! Backtests: what one costs, starting it, and its progress and result. `events` runs them, each minute.
+
+use crate::agents::listing::AgentFilter;
+use crate::caller::Caller;
+use crate::state::People;
+use purser_domain::{
+    AgentId, BacktestId, BacktestResult, BacktestRun, BacktestTerms, Day, Error, ErrorKind, LabelFilter, Problem,
+    Result, Timestamp,
+};
+use purser_store::AgentOrder;
+
+/// The maximum number of a person's backtests that are not done.
+const MOST_WAITING: usize = 5;
+/// The number of backtests in a list.
+pub(crate) const LISTED: u32 = 25;
+
+/// The agents of a backtest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TestedAgents {
+    /// These agents.
+    Ids(Vec<AgentId>),
+    /// All agents that are not archived, or those with a label.
+    All(Option<LabelFilter>),
+}
+
+/// A backtest to plan or to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewBacktest {
+    pub(crate) agents: TestedAgents,
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+    pub(crate) terms: BacktestTerms,
+}
+
+/// What a backtest would read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BacktestPlan {
+    /// The agents.
+    pub(crate) agents: Vec<AgentId>,
+    /// The number of decisions on the days of the range, as the journal has counted them.
+    pub(crate) decisions: u64,
+}
+
+impl BacktestPlan {
+    /// The number of read units.
+    pub(crate) fn read_units(&self) -> u64 {
+        BacktestRun::read_units(self.decisions, u64::try_from(self.agents.len()).unwrap_or(u64::MAX))
+    }
+}
+
+impl People {
+    /// What a backtest would read.
+    pub(crate) async fn plan_backtest(&self, person: &Caller, new: &NewBacktest) -> Result<BacktestPlan> {
+        let agents = self.tested_agents(person, &new.agents).await?;
+        let days = (Day::of(new.from), Day::of(new.to));
+        let sums = self.usage.by_agent(&person.id, days.0, days.1).await?;
+        let counts = agents.iter().filter_map(|agent| sums.get(agent));
+        let decisions = counts.fold(0_u64, |sum, of| {
+            let all = of.allowed.saturating_add(of.blocked).saturating_add(of.escalated);
+            sum.saturating_add(all)
+        });
+        if decisions > BacktestRun::MOST_DECISIONS {
+            let most = BacktestRun::MOST_DECISIONS;
+            let message = format!("has some {decisions} decisions; a backtest tests at most {most}");
+            return Err(Error::invalid(vec![Problem::at("/days", message)]));
+        }
+        Ok(BacktestPlan { agents, decisions })
+    }
+
+    /// Starts a backtest.
+    pub(crate) async fn start_backtest(&self, person: &Caller, new: NewBacktest) -> Result<BacktestRun> {
+        let plan = self.plan_backtest(person, &new).await?;
+        let others = self.usage.backtests(&person.id, LISTED).await?;
+        let waiting = others.iter().filter(|run| run.next_agent().is_some());
+        if waiting.count() >= MOST_WAITING {
+            let message = format!("{MOST_WAITING} of your backtests are not done yet; wait for one of them");
+            return Err(Error::invalid(vec![Problem::at("", message)]));
+        }
+        let now = self.now();
+        let run = BacktestRun {
+            id: BacktestId::at(now, self.entropy.bytes()?),
+            owner: person.id.clone(),
+            version: 1,
+            created_at: now,
+            from: new.from,
+            to: new.to,
+            terms: new.terms,
+            agents: plan.agents,
+            estimated: plan.decisions,
+            done: 0,
+            left_out: 0,
+            partial: 0,
+            result: BacktestResult::default(),
+        };
+        self.usage.put_backtest(&run).await?;
+        Ok(run)
+    }
+
+    /// A backtest of the person.
+    pub(crate) async fn backtest(&self, person: &Caller, id: BacktestId) -> Result<BacktestRun> {
+        let run = self.usage.backtest(&person.id, id).await?;
+        run.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// The person's newest backtests.
+    pub(crate) async fn backtests(&self, person: &Caller) -> Result<Vec<BacktestRun>> {
+        self.usage.backtests(&person.id, LISTED).await
+    }
+
+    async fn tested_agents(&self, person: &Caller, agents: &TestedAgents) -> Result<Vec<AgentId>> {
+        let label = match agents {
+            TestedAgents::Ids(ids) => {
+                let own = self.own_agents(person, ids.clone()).await?;
+                if own.len() != ids.len() {
+                    return Err(ErrorKind::NotFound.into());
+                }
+                return Ok(ids.clone());
+            }
+            TestedAgents::All(label) => label.clone(),
+        };
+        let filter = AgentFilter {
+            label,
+            ..AgentFilter::default()
+        };
+        let (mut found, mut from) = (Vec::new(), None);
+        loop {
+            let page = self
+                .list_agents(person, &filter, AgentOrder::OldestFirst, from, 100)
+                .await?;
+            found.extend(page.items.iter().map(|owned| owned.agent().id));
+            if found.len() > BacktestRun::MOST_AGENTS {
+                let message = format!("must be at most {} agents", BacktestRun::MOST_AGENTS);
+                return Err(Error::invalid(vec![Problem::at("/agents", message)]));
+            }
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}

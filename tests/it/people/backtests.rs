@@ -1,0 +1,111 @@
+//! Backtests: what they cost is said before, they run in the background agent by agent, and a repeated run adds nothing.
+
+use super::{Household, LEE};
+use purser_local::{Options, Streaming};
+use purser_tests::{World, body_of, dollars};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backtest_runs_over_all_agents_and_is_kept() {
+    let options = Options {
+        streams: Streaming::On,
+        ..Options::default()
+    };
+    let home = Household::in_world(World::still_with(options).await).await;
+    let world = &home.world;
+    let other = world.agent_of(&home.kim, "another").await;
+    for agent in [&home.agent, &other] {
+        for amount in [4, 3] {
+            world.pass(60);
+            world
+                .authorize(agent, &body_of(world.offer(dollars(amount))))
+                .await
+                .ok();
+        }
+    }
+    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.fold().await, 0);
+    let post = async |path: &str, body: &Value| world.person_edits(&home.kim, Method::POST, path, body).await;
+    let body = json!({
+        "agents": {"kind": "all"},
+        "policies": [{"service_id": "lab-search", "max_per_day_units": dollars(5)}],
+    });
+
+    let estimate = post("/backtests?estimate=true", &body).await.ok();
+    assert_eq!(
+        (&estimate["agents"], &estimate["estimated_decisions"]),
+        (&json!(2), &json!(4))
+    );
+    assert!(estimate["estimated_read_units"].as_u64().unwrap() > 0);
+    assert_eq!(world.person_gets(&home.kim, "/backtests").await.ok()["count"], 0);
+
+    world.pass(1);
+    let started = post("/backtests", &body).await;
+    assert_eq!((started.status, &started.body["status"]), (202, &json!("running")));
+    let path = format!("/backtests/{}", started.body["backtest_id"].as_str().unwrap());
+    let read = async || world.person_gets(&home.kim, &path).await.ok();
+    assert_eq!(read().await["agents_done"], 0);
+    for _ in 0..2 {
+        world.stack.events.run_backtests(MINUTE).await.unwrap();
+        let done = read().await;
+        let seen = [
+            "status",
+            "agents",
+            "agents_done",
+            "agents_left_out",
+            "decisions",
+            "untested",
+        ]
+        .map(|name| &done[name]);
+        let expected = [json!("done"), json!(2), json!(2), json!(0), json!(4), json!(0)];
+        assert_eq!(seen, expected.each_ref(), "{done}");
+        assert_eq!(done["authorized_units"], dollars(14));
+        let flips = &done["if_declined"]["flips"];
+        assert_eq!(
+            (&flips[0]["count"], &flips[0]["amount_units"]),
+            (&json!(2), &json!(dollars(6))),
+            "{done}"
+        );
+        assert_eq!(done["if_declined"]["saved_units"], dollars(6));
+    }
+    assert_eq!(
+        world.person_gets(&home.kim, "/backtests").await.ok()["backtests"][0],
+        read().await
+    );
+
+    // The same limits flip nothing, and an agent of somebody else can't be tested.
+    let same = json!({"agents": {"kind": "ids", "ids": [home.agent.id.to_string()]}, "rules": [], "frozen": false});
+    let same = post("/backtests", &same).await.body;
+    world.stack.events.run_backtests(MINUTE).await.unwrap();
+    let path = format!("/backtests/{}", same["backtest_id"].as_str().unwrap());
+    let same = world.person_gets(&home.kim, &path).await.ok();
+    assert_eq!(
+        (&same["decisions"], &same["if_declined"]["flips"]),
+        (&json!(2), &json!([]))
+    );
+    let lee = world.person(&LEE);
+    let theirs = json!({"agents": {"kind": "ids", "ids": [other.id.to_string()]}});
+    let refused = world.person_edits(&lee, Method::POST, "/backtests", &theirs).await;
+    refused.refused(404, "not_found");
+    world.person_gets(&lee, &path).await.refused(404, "not_found");
+    let unknown = json!({"agents": {"kind": "all"}, "policies": [{"service_id": "nowhere"}]});
+    post("/backtests", &unknown).await.refused(404, "service_not_found");
+    let nobody = post(
+        "/backtests",
+        &json!({"agents": {"kind": "label", "label": "team=nobody"}}),
+    )
+    .await;
+    assert_eq!((nobody.status, &nobody.body["status"]), (202, &json!("done")));
+    for wrong in [
+        json!({"agents": {"kind": "all"}, "days": 32}),
+        json!({"agents": {"kind": "ids", "ids": []}}),
+        json!({"agents": {"kind": "all"}, "rules": [{"kind": "vendor_allowlist", "services": ["nowhere"]}]}),
+    ] {
+        let refused = post("/backtests", &wrong).await;
+        assert_eq!((refused.status, refused.slug()), (400, "invalid_request"), "{wrong}");
+    }
+}
