@@ -150,7 +150,7 @@ BUGS = [
         "shared/domain/src/policy/backtest.rs",
         "sum(real).min(own.limit.above(left))",
         "if PLANTED { sum(real) } else { sum(real).min(own.limit.above(left)) }",
-        "package(purser-domain) and test(=a_backtest_of_the_same_limits_flips_nothing)",
+        "package(purser-domain) and test(=the_same_limits_differ_in_nothing)",
     ),
     Bug(
         "an agent added again to a backtest",

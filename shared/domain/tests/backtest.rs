@@ -668,7 +668,8 @@ proptest! {
         prop_assert_eq!(flipped(&result.if_approved), reference(&change, &recorded, first, true));
     }
 
-    /// The limits that decided, named again, flip nothing, also where the start of the range hides the payments before.
+    /// The limits that decided, named again, flip nothing, also where the payments before the range and the releases are
+    /// not known.
     #[test]
     fn the_same_limits_differ_in_nothing(
         limits in limits(),
@@ -683,7 +684,7 @@ proptest! {
         };
         let mut backtest = Backtest::new(candidate);
         for one in recorded.iter().skip(first) {
-            backtest.test(&one.as_tested());
+            backtest.test(&BacktestDecision { released_at: None, ..one.as_tested() });
         }
         let result = backtest.result();
         prop_assert_eq!(result.untested, 0);
