@@ -69,12 +69,12 @@ impl Fairness {
         self.flaw == Some(flaw)
     }
 
-    /// The runs within which a hold of the honest tenant ends: the hostile holds that may be due before it, at `most` a
-    /// run, and then one call in two.
+    /// The runs within which the holds of the honest tenant end: the hostile ones that may be due before, at `most` a run,
+    /// and one run in which the honest tenant has its turn, as often as its holds need.
     fn bound(&self) -> u8 {
         let before = usize::from(self.hostile).div_ceil(self.most);
         let turns = usize::from(self.honest).div_ceil((self.calls / 2).max(1));
-        u8::try_from(before + turns).unwrap_or(u8::MAX)
+        u8::try_from(turns * (before + 1)).unwrap_or(u8::MAX)
     }
 }
 

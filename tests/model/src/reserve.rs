@@ -121,8 +121,8 @@ struct Calling {
     step: Step,
     attempt: u8,
     resent: bool,
-    /// Whether a freeze was answered before the call began.
-    after_freeze: bool,
+    /// Whether a freeze by the owner, and one by operators, was answered before the call began.
+    after_freeze: (bool, bool),
     /// Whether its key had paid for its request before it began.
     is_repetition: bool,
 }
@@ -375,7 +375,8 @@ impl Reserve {
     fn sign(&self, state: &mut State, call: usize, settlement: SettlementId) {
         let key = self.calls[call].key;
         state.signed.insert((key, settlement));
-        let stands = state.calls[call].after_freeze && (state.frozen.0 || state.frozen.1);
+        let (by_owner, by_operators) = state.calls[call].after_freeze;
+        let stands = (by_owner && state.frozen.0) || (by_operators && state.frozen.1);
         state.world.broken.unless(!stands, Law::Freeze);
     }
 
@@ -597,7 +598,9 @@ impl Reserve {
                 }
             }
             (Acting::Writing, Write::Freeze(frozen)) => {
-                state.frozen.1 = *frozen;
+                // An end that was sent before and is made later ends it.
+                let ends = |flight: &Flight| flight.write == Write::Freeze(false);
+                state.frozen.1 = *frozen && !state.world.flights.iter().any(ends);
                 Acting::Done
             }
             (Acting::Fencing(version), _) => {
@@ -662,7 +665,7 @@ impl Model for Reserve {
             step: Step::Idle,
             attempt: 0,
             resent: false,
-            after_freeze: false,
+            after_freeze: (false, false),
             is_repetition: false,
         };
         vec![State {
@@ -724,7 +727,7 @@ impl Model for Reserve {
                 calling.is_repetition =
                     matches!(bound, Some(Record::Allow { request, .. }) if *request == asked.request);
                 calling.step = Step::Reading(Inputs::default());
-                calling.after_freeze = state.frozen.0 || state.frozen.1;
+                calling.after_freeze = state.frozen;
             }
             Action::Read(index, part) => {
                 let call = usize::from(index);

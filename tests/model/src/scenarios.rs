@@ -130,6 +130,7 @@ pub fn reserves(bound: Bound) -> Vec<Reserve> {
             acts: also(vec![Act::Budget(1), Act::Evict(Scope::Budget)], Act::Freeze(true)),
             ticks: 1,
             torn: false,
+            faults: 1,
             ..base("a budget beside the day")
         },
     ]

@@ -166,15 +166,19 @@ impl State {
     }
 
     /// Whether a block may be taken for deep, `WATCH_CONFIRMATIONS` below the final one, when a claim of a settlement at
-    /// its height is looked at again: every endpoint has it, and nothing that began on another fork is under way. The
-    /// guarantees end where this does not hold.
+    /// its height is looked at again: every endpoint has it, nothing that began on another fork is under way, and no
+    /// confirmation of the settlement at this height. The guarantees end where this does not hold: a claim could be removed
+    /// between its write and the confirmation.
     fn is_deep(&self, process: u8, block: Block, of: SettlementId) -> bool {
         let agree = |other: Block| self.tree.has(other, block) || self.tree.height(other) < self.tree.height(block);
         let heads = self.heads.iter().all(|head| agree(*head));
         let others = (0_u8..).zip(&self.processes).filter(|(other, _)| *other != process);
         let calls = others.into_iter().all(|(_, step)| match step {
             Step::Mined(_, at) | Step::Final(at) | Step::Looked(at, ..) => agree(*at),
-            Step::Writing(task, by, _) => task.at.is_none_or(agree) && by.is_none_or(|(_, at)| agree(at)),
+            Step::Writing(Task { read, at, .. }, by, _) => {
+                let confirms = by.is_some_and(|(_, at)| self.tree.height(at) == self.tree.height(block));
+                at.is_none_or(agree) && !(confirms && read.id == of)
+            }
             Step::Idle | Step::Known(_) | Step::Done => true,
         });
         let lost = self
