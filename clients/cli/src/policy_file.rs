@@ -150,13 +150,11 @@ impl Reader {
     }
 
     fn text(&mut self, at: &str, value: &Value) -> String {
-        match value.as_str().filter(|text| !text.trim().is_empty()) {
-            Some(text) => text.to_owned(),
-            None => {
-                self.wrong(at, "must be a text: put it into quotation marks if it is one");
-                String::new()
-            }
+        if let Some(text) = value.as_str().filter(|text| !text.trim().is_empty()) {
+            return text.to_owned();
         }
+        self.wrong(at, "must be a text: put it into quotation marks if it is one");
+        String::new()
     }
 
     fn document(&mut self, document: &Value) -> Vec<Policy> {

@@ -86,7 +86,7 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     );
     let lines = home.run(&["policy", "apply", "-f", SAFE, "--dry-run"]).await;
     for line in [
-        "lab-search max_per_call_units: 9007199254740991 -> 1000000\n",
+        "lab-search max_per_call_units: 10000000000000 -> 1000000\n",
         &first,
         "rule budget_limit: null -> {",
     ] {
