@@ -292,7 +292,7 @@ pub fn usages(bound: Bound) -> Vec<Usage> {
 
 /// The models of `fairness`.
 pub fn fairnesses(bound: Bound) -> Vec<Fairness> {
-    let hostile = if bound == Bound::Large { 6 } else { 3 };
+    let hostile = if bound == Bound::Large { 4 } else { 3 };
     vec![Fairness {
         name: "a tenant whose holds can't be decided",
         hostile,
