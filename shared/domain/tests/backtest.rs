@@ -6,6 +6,7 @@
     clippy::unwrap_used,
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
+    clippy::panic,
     reason = "tests calculate what they expect"
 )]
 
@@ -246,11 +247,14 @@ struct Step {
     edit: Option<Edit>,
 }
 
+/// All budgets, the amount above which a rule asks, and whether one blocks a category.
+type ChangedRules = (Vec<(u128, u64, u32)>, Option<u64>, bool);
+
 #[derive(Clone, Debug)]
 struct Change {
     status: Option<bool>,
     policies: [Option<(bool, u64, u64, u64)>; 2],
-    rules: Option<(Vec<(u128, u64, u32)>, Option<u64>, bool)>,
+    rules: Option<ChangedRules>,
 }
 
 fn policy() -> impl Strategy<Value = (bool, u64, u64, u64)> {
@@ -497,6 +501,7 @@ fn decide(
         enabled: Some(&enabled),
         day: &day,
         budgets: &budgets,
+        recent: RecentPayments::NONE,
         frozen_by_operators: None,
         approval,
         balance: None,
@@ -504,7 +509,7 @@ fn decide(
         eviction: Eviction::Needed,
     });
     let (result, reason, checks) = match decided {
-        Decision::NeedsTarget => unreachable!("every target is allowed"),
+        Decision::NeedsTarget => panic!("every target is allowed"),
         Decision::Allow(grant) => (
             DecisionResult::Allow,
             ALLOWED_REASON.to_owned(),
@@ -738,4 +743,42 @@ fn a_flip_changes_later_windows() {
             ),
         ]
     );
+}
+
+/// Decisions don't record the payments that a new count limit would count, so it is not judged, and named as untested. The
+/// same rule that was in force is no new one.
+#[test]
+fn rules_about_earlier_payments_are_named_as_untested() {
+    let limits = Limits {
+        frozen: false,
+        policies: [(true, 100, 100, 1_000); 2],
+        budgets: vec![],
+        asks: None,
+        blocks_finance: false,
+    };
+    let step = Step {
+        gap: 60,
+        index: 0,
+        amount: 10,
+        released: None,
+        approved: false,
+        edit: None,
+    };
+    let recorded = record(limits, &[step.clone(), step]);
+    let rules = vec![Rule {
+        id: rule_id(7),
+        version: 1,
+        kind: RuleKind::CountLimit {
+            services: None,
+            count: 1,
+            window: hours(1),
+        },
+    }];
+    assert_eq!(Candidate::untested_kinds(&rules, &[]), BTreeSet::from(["count_limit"]));
+    assert_eq!(Candidate::untested_kinds(&rules, &rules), BTreeSet::new());
+    let candidate = Candidate {
+        rules: Some(rules),
+        ..Candidate::default()
+    };
+    assert!(backtest(candidate, &recorded, 0).if_declined.is_empty());
 }

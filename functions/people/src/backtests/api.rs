@@ -150,14 +150,22 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<N
 }
 
 fn rules_of(rules: Vec<RuleBody>, catalog: &Catalog, problems: &mut Problems) -> Vec<RuleKind> {
-    let kinds: Vec<RuleKind> = rules.into_iter().map(RuleKind::from).collect();
-    for (index, kind) in kinds.iter().enumerate() {
-        let found = kind.problems(catalog).into_iter();
+    let mut kinds: Vec<RuleKind> = Vec::new();
+    for (index, rule) in rules.into_iter().enumerate() {
+        let found = match RuleKind::try_from(rule) {
+            Ok(kind) => {
+                let found = kind.problems(catalog);
+                kinds.push(kind);
+                found
+            }
+            Err(problem) => vec![problem],
+        };
+        let found = found.into_iter();
         problems.extend(found.map(|problem| Problem::at(format!("/rules/{index}{}", problem.path), problem.message)));
     }
-    let budgets = kinds.iter().filter(|kind| kind.budget().is_some());
+    let budgets = kinds.iter().filter(|kind| kind.counts().is_some());
     if budgets.count() > Agent::MOST_BUDGETS {
-        let message = format!("must have at most {} budgets", Agent::MOST_BUDGETS);
+        let message = format!("must have at most {} rules that count payments", Agent::MOST_BUDGETS);
         problems.extend([Problem::at("/rules", message)]);
     }
     kinds
@@ -232,6 +240,9 @@ pub(crate) struct BacktestView {
     decisions: u64,
     /// The number of decisions that could not be tested, and stand as they were recorded.
     untested: u64,
+    /// The kinds of tested rules that are judged only for agents that had the same rule, because decisions do not record
+    /// the earlier payments that they depend on.
+    untested_rule_kinds: Vec<&'static str>,
     /// The sum of the tested payments that were authorized.
     authorized_units: u64,
     /// What differs if nobody approves what only the tested limits ask for.
@@ -243,7 +254,11 @@ pub(crate) struct BacktestView {
 impl From<BacktestRun> for BacktestView {
     fn from(run: BacktestRun) -> Self {
         let agents = run.agents.len();
+        let kinds = run.terms.rules.iter().flatten();
+        let untested = kinds.filter(|kind| kind.depends_on_earlier_payments());
+        let untested: BTreeSet<&'static str> = untested.map(RuleKind::name).collect();
         Self {
+            untested_rule_kinds: untested.into_iter().collect(),
             backtest_id: run.id.to_string(),
             status: if run.next_agent().is_some() { "running" } else { "done" },
             created_at: run.created_at.to_string(),

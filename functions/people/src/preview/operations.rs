@@ -8,6 +8,7 @@ use purser_domain::{
     Service, Timestamp, compare,
 };
 use purser_store::{BacktestReads, LogRange};
+use std::collections::BTreeSet;
 
 /// The number of days that a preview tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub(crate) struct EditPreview {
     pub(crate) is_partial: bool,
     /// The limits before and after the edit.
     pub(crate) comparison: Comparison,
+    /// The kinds of new or changed rules that were not tested.
+    pub(crate) untested_kinds: BTreeSet<&'static str>,
     /// What the edit would have changed.
     pub(crate) result: BacktestResult,
 }
@@ -80,7 +83,7 @@ impl People {
             policies: [(record.service, record)].into(),
             ..Candidate::default()
         };
-        self.previewed(agent.id, comparison, candidate, days).await
+        self.previewed(agent, comparison, candidate, days).await
     }
 
     /// The preview of other rules.
@@ -100,16 +103,19 @@ impl People {
             rules: Some(edited.rules),
             ..Candidate::default()
         };
-        self.previewed(owned.agent().id, comparison, candidate, days).await
+        self.previewed(owned.agent(), comparison, candidate, days).await
     }
 
     async fn previewed(
         &self,
-        agent: AgentId,
+        agent: &Agent,
         comparison: Comparison,
         candidate: Candidate,
         days: PreviewDays,
     ) -> Result<EditPreview> {
+        let rules = candidate.rules.as_deref().unwrap_or_default();
+        let untested_kinds = Candidate::untested_kinds(rules, &agent.rules);
+        let agent = agent.id;
         let now = self.now();
         // The clock of another function may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
@@ -140,6 +146,7 @@ impl People {
             from,
             is_partial,
             comparison,
+            untested_kinds,
             result: backtest.result(),
         })
     }

@@ -292,7 +292,11 @@ pub(crate) struct RemovedRule {
 /// The rule as it was stored, or the preview of its edit.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
+#[expect(
+    dead_code,
+    clippy::large_enum_variant,
+    reason = "it describes the answers, which are made as one or the other"
+)]
 pub(crate) enum RuleOrPreview {
     Stored(WrittenRule),
     Preview(PreviewView),
@@ -301,7 +305,11 @@ pub(crate) enum RuleOrPreview {
 /// The removed rule, or the preview of its removal.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
+#[expect(
+    dead_code,
+    clippy::large_enum_variant,
+    reason = "it describes the answers, which are made as one or the other"
+)]
 pub(crate) enum RemovedOrPreview {
     Removed(RemovedRule),
     Preview(PreviewView),

@@ -162,7 +162,11 @@ pub(crate) fn told(people: &People, owned: &Owned, service: &GovernedService, ca
 /// The record as it was stored, or the preview of an edit.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
+#[expect(
+    dead_code,
+    clippy::large_enum_variant,
+    reason = "it describes the answers, which are made as one or the other"
+)]
 pub(crate) enum ServiceOrPreview {
     Stored(ServiceView),
     Preview(PreviewView),

@@ -11,6 +11,8 @@
 //! [counted](Backtest::count) first.
 //!
 //! Assumptions:
+//! - the numbers of payments, repeated calls, payees and median prices are those that were recorded, so a rule about them
+//!   is only judged where the agent had the same rule ([`Candidate::untested_kinds`]);
 //! - a released payment leaves its windows at its `validBefore`, since the time of its release is not recorded;
 //! - a payment that only the candidate allows settles;
 //! - each recorded refusal is one payment that the agent wanted, even if it was repeated;
@@ -26,7 +28,7 @@ use crate::{
     SettlementState, Timestamp, TransactionId,
     policy::replay::{Judged, Limits, RecordedFacts, TightestBudget, tightest_of},
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The limits to test. What is `None` or absent stays as it was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +47,18 @@ impl Candidate {
         let rules = self.rules.iter().flatten();
         let lengths = rules.filter_map(|rule| rule.kind.counts().map(|(.., length)| length));
         lengths.fold(Duration::DAY, Duration::max)
+    }
+
+    /// The kinds of the candidate's rules that are not judged, unless the agent had the same rule at that time: decisions
+    /// don't record what they depend on.
+    pub fn untested_kinds(rules: &[Rule], present: &[Rule]) -> BTreeSet<&'static str> {
+        let rules = rules.iter().filter(|rule| rule.kind.depends_on_earlier_payments());
+        let changed = rules.filter(|rule| {
+            !present
+                .iter()
+                .any(|known| known.id == rule.id && known.kind == rule.kind)
+        });
+        changed.map(|rule| rule.kind.name()).collect()
     }
 
     /// Whether a decision about this operation may depend on the page that the call fetches.
