@@ -137,6 +137,8 @@ rest() {
   step "a deployment to an emulator, and back to an empty account" .venv/bin/python infra/sam/deploy_test.py
   step "a bench that got worse shows" infra/bench_test.py
   late_step "planted bugs are caught" tests/planted/plant.py
+  late_step "the models of the protocol, with their large bounds" \
+    cargo nextest run --locked --workspace --run-ignored only -E 'package(purser-model)'
   late_step "the other Rust tests, where KMS has the keys" infra/test.sh --kms "not ($PAYING)"
   # Where time is short, without the slow optimization of what ships.
   late_step "template: sam build" infra/sam/build.sh "$([[ -n ${UNTIL:-} ]] && echo --quick || echo --full)"
