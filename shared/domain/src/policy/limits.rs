@@ -8,9 +8,9 @@
 //! The numbers of these checks are in their own unit, and replay needs them: payments of a count limit or an interval,
 //! seconds of a duplicate, micro-units of a price.
 
-use super::evaluate::{AskingKind, AskingRule, Block, Check, CheckName, Facts, FirstFailure};
+use super::check::{AskingKind, AskingRule, Block, Check, CheckName, FirstFailure};
 use crate::{
-    Amount, CallDigest, CallMark, Counted, CountingRule, Duration, LimitAction, Operation, OperationDigest,
+    Amount, CallDigest, CallMark, Counted, CountingRule, Duration, Facts, LimitAction, Operation, OperationDigest,
     PayeePrefix, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp, UsualPrice, Window,
 };
 

@@ -1,0 +1,96 @@
+//! The facts of a decision: what [`crate::evaluate`] judges.
+
+use crate::{
+    Agent, Amount, ApprovalId, ENGINE_VERSION, EnabledService, Eviction, Freeze, InputVersions, Intent, Network,
+    Operation, OperationSlug, ProviderRequest, RecentPayments, RuleId, Service, Target, Timestamp, Window,
+};
+
+/// The facts of a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The agent.
+    pub agent: &'a Agent,
+    /// The request.
+    pub intent: &'a Intent,
+    /// The service to pay.
+    pub service: &'a Service,
+    /// The called operation; `None` if the service lists no such call.
+    pub operation: Option<&'a Operation>,
+    /// The time from which the operation's payee and price may be paid, if it is in the future.
+    pub payee_from: Option<Timestamp>,
+    /// The network of the deployment.
+    pub network: Network,
+    /// The agent's policy for the service; `None` if it was never enabled.
+    pub enabled: Option<&'a EnabledService>,
+    /// The day's window of the agent and service.
+    pub day: &'a Window,
+    /// The window of each of the agent's rules that count payments.
+    pub budgets: &'a [(RuleId, Window)],
+    /// The agent's recent payments to the service, as far as its rules need them.
+    pub recent: &'a RecentPayments,
+    /// The operators' freeze that applies to the agent: [`crate::Freezes::of`].
+    pub frozen_by_operators: Option<Freeze>,
+    /// The approval that the request names, if it is approved and for this request.
+    pub approval: Option<ApprovalId>,
+    /// The wallet's balance; `None` if unknown.
+    pub balance: Option<Amount>,
+    /// The time that the decision records: see [`recorded_time`].
+    pub at: Timestamp,
+    /// The selection of the expired entries that a grant evicts.
+    pub eviction: Eviction,
+}
+
+/// The facts of a call that do not depend on its payment.
+#[derive(Clone, Copy, Debug)]
+pub struct CallFacts<'a> {
+    /// The agent.
+    pub agent: &'a Agent,
+    /// The call to the provider.
+    pub request: &'a ProviderRequest,
+    /// The page that a scrape or crawl fetches.
+    pub target: Option<&'a Target>,
+    /// The operation that the request names.
+    pub named: Option<&'a OperationSlug>,
+    /// The called service.
+    pub service: &'a Service,
+    /// The called operation; `None` if the service lists no such call.
+    pub operation: Option<&'a Operation>,
+    /// The agent's policy for the service; `None` if it was never enabled.
+    pub enabled: Option<&'a EnabledService>,
+    /// The operators' freeze that applies to the agent.
+    pub frozen_by_operators: Option<Freeze>,
+    /// The time of the decision.
+    pub at: Timestamp,
+}
+
+impl Facts<'_> {
+    /// The versions of the inputs, besides the policy's.
+    pub const fn input_versions(&self) -> InputVersions {
+        InputVersions {
+            engine: ENGINE_VERSION,
+            agent: self.agent.version,
+            service: self.service.version,
+        }
+    }
+}
+
+impl<'a> From<&Facts<'a>> for CallFacts<'a> {
+    fn from(facts: &Facts<'a>) -> Self {
+        Self {
+            agent: facts.agent,
+            request: &facts.intent.request,
+            target: facts.intent.target.as_ref(),
+            named: facts.intent.operation.as_ref(),
+            service: facts.service,
+            operation: facts.operation,
+            enabled: facts.enabled,
+            frozen_by_operators: facts.frozen_by_operators,
+            at: facts.at,
+        }
+    }
+}
+
+/// The time that a decision at `now` records: never earlier than the [`Window::earliest`] of any of its windows.
+pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
+    windows.into_iter().fold(now, |at, window| at.max(window.earliest(now)))
+}
