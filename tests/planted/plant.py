@@ -420,8 +420,8 @@ BUGS = [
     Bug(
         "what waits shown for half its time",
         "functions/people/src/approvals/operations.rs",
-        "now.before(self.approval_ttl)",
-        "now.before(if PLANTED { Duration::from_secs_u32(43_200) } else { self.approval_ttl })",
+        "self.now().before(self.approval_ttl)",
+        "self.now().before(if PLANTED { Duration::from_secs_u32(43_200) } else { self.approval_ttl })",
         "package(purser-people) and test(=pages::lists_of_a_fleet_are_shown_for_all_agents_and_one)",
     ),
     Bug(
@@ -1232,8 +1232,8 @@ SIMULATED = [
     Bug(
         "a late payment that is not counted again",
         "shared/store/src/payments/settle.rs",
-        "        for (scope, length) in windows {\n",
-        "        for (scope, length) in windows.into_iter().take(if PLANTED { 0 } else { usize::MAX }) {\n",
+        "        for (scope, length, amount) in windows {\n",
+        "        for (scope, length, amount) in windows.into_iter().take(if PLANTED { 0 } else { usize::MAX }) {\n",
         "package(purser-sim) and "
         "test(=reproductions::released_spending_counts_again_after_a_reorganization)",
     ),

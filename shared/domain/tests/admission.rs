@@ -1060,7 +1060,7 @@ proptest! {
             let mut given = case.given();
             given.agent.version = version;
             let slugs: BTreeSet<_> = given.service.operations.iter().map(|operation| &operation.slug).collect();
-            let is_possible = given.budgets.len() == given.agent.budgets().count()
+            let is_possible = given.budgets.len() == given.agent.counting_rules().count()
                 && slugs.len() == given.service.operations.len();
             let Some(recorded) = given.recorded().filter(|_| is_possible) else { continue };
             let decision = BacktestDecision {
