@@ -209,6 +209,28 @@ pub struct Spend {
     pub remaining_today_units: Usdc,
     /// The agent's budgets, which cover all its services.
     pub budgets: Vec<Budget>,
+    /// The agent's rules that count payments; empty without such rules.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<CountedPayments>,
+}
+
+/// A `count_limit` or `minimum_interval` rule and its use.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct CountedPayments {
+    /// The rule's id.
+    pub rule_id: Uuid,
+    /// `count_limit` or `minimum_interval`.
+    pub kind: String,
+    /// The slugs of the services whose payments count; `None` for all services.
+    pub services: Option<Vec<String>>,
+    /// The maximum number of payments within the window.
+    pub count: u64,
+    /// The time for which an authorization counts, in seconds.
+    pub window_seconds: u64,
+    /// The number of payments that count now.
+    pub used: u64,
+    /// The number of further payments.
+    pub remaining: u64,
 }
 
 /// A `budget_limit` rule and its use.

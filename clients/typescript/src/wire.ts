@@ -128,11 +128,24 @@ export interface Budget {
   remaining_units: number;
 }
 
+/** A rule that counts payments, and its use. */
+export interface CountedPayments {
+  rule_id: string;
+  kind: string;
+  services: string[] | null;
+  count: number;
+  window_seconds: number;
+  used: number;
+  remaining: number;
+}
+
 /** The spend against the limits. */
 export interface Spend {
   spend_today_units: number;
   remaining_today_units: number;
   budgets: Budget[];
+  /** Absent without such rules. */
+  counts?: CountedPayments[];
 }
 
 export interface CheckAnswer extends Spend {

@@ -73,8 +73,8 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
         .ok();
     let services = services["count"].as_u64().unwrap();
     assert!(services > 1);
-    // Each service of each agent, and two budgets.
-    let differences = 2 * (services + 2);
+    // Each service of each agent, two budgets, and four limits on how it pays.
+    let differences = 2 * (services + 6);
     assert_eq!(
         (&shown["differences"], &shown["written"]),
         (&json!(differences), &json!(0))
@@ -110,9 +110,12 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
             "enabled_operations": null, "allowed_domains": ["*"],
         });
         assert_eq!(policy(&world, &person, id, "lab-search").await, expected);
+        let found = rules(&world, &person, id).await;
+        assert_eq!(found[..2], [budget(20_000_000), budget(200_000_000)]);
+        let kinds: Vec<&str> = found[2..].iter().map(|(kind, _)| kind.as_str()).collect();
         assert_eq!(
-            rules(&world, &person, id).await,
-            [budget(20_000_000), budget(200_000_000)]
+            kinds,
+            ["count_limit", "duplicate_guard", "new_payee", "price_above_usual"]
         );
     }
     assert_eq!(apply(&["--dry-run"]).await.json()["differences"], 0, "it is so now");

@@ -138,12 +138,25 @@ class Budget(TypedDict):
     remaining_units: int
 
 
+class CountedPayments(TypedDict):
+    """A rule that counts payments, and its use."""
+
+    rule_id: str
+    kind: str
+    services: list[str] | None
+    count: int
+    window_seconds: int
+    used: int
+    remaining: int
+
+
 class Spend(TypedDict):
     """The agent's spend against its limits."""
 
     spend_today_units: int
     remaining_today_units: int
     budgets: list[Budget]
+    counts: NotRequired[list[CountedPayments]]
 
 
 class Decision(TypedDict):
