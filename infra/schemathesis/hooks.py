@@ -98,6 +98,7 @@ def known(operation, case):
     ids = {
         "agentId": [WORLD.spare_agent if spare else WORLD.agent],
         "serviceId": WORLD.services,
+        "version": ["1"],
         # Its operations are replaced all the time.
         "operationId": ["86576a95-9c5c-45d2-a83c-39ed168ea1a2"],
         # Somebody without agents.

@@ -108,6 +108,7 @@ async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
             world.service("lab-search").await.operations[0].id.to_string(),
         ),
         ("serviceId", "lab-search".to_owned()),
+        ("version", "1".to_owned()),
         ("ruleId", text(&rule.body["rule_id"])),
         ("approvalId", text(&asked["approval_id"])),
         ("id", text(&asked["approval_id"])),

@@ -29,7 +29,7 @@ struct Ground {
     agent: TestAgent,
     wholes: Vec<Whole>,
     /// Values of path parameters.
-    named: [(&'static str, String); 3],
+    named: [(&'static str, String); 4],
 }
 
 impl Ground {
@@ -198,6 +198,15 @@ impl Ground {
             ),
             (
                 Method::PATCH,
+                "/agents/{agentId}/services",
+                below("/services"),
+                json!({
+                    "max_per_call_units": 1, "max_per_day_units": 2, "require_approval_above_units": 1,
+                    "allowed_domains": ["*"],
+                }),
+            ),
+            (
+                Method::PATCH,
                 "/agents/{agentId}/services/{serviceId}",
                 below("/services/lab-weather"),
                 edited,
@@ -286,6 +295,7 @@ impl Ground {
             ("{agentId}", agent.id.to_string()),
             ("{id}", approval),
             ("{webhookId}", text(&webhook["webhook_id"])),
+            ("{serviceId}", "lab-search".to_owned()),
         ];
         Self {
             world,

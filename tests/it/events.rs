@@ -148,7 +148,7 @@ const EVENTS: [(&str, u16, &str); 188] = [
     ("people/get-service", 200, ""),
     ("people/limit-services", 200, ""),
     ("people/list-policy-versions", 200, ""),
-    ("people/restore-policy-version", 200, ""),
+    ("people/restore-policy-version-unknown", 404, "not_found"),
     ("people/edit-service", 200, ""),
     ("people/edit-service-bad-values", 400, "invalid_request"),
     ("people/disable-service", 200, ""),

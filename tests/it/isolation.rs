@@ -27,7 +27,7 @@ const OWNED: [&str; 11] = [
     "webhookId",
 ];
 /// Path parameters that name something shared by all, or that only operators use.
-const SHARED: [&str; 3] = ["operationId", "person", "serviceId"];
+const SHARED: [&str; 4] = ["operationId", "person", "serviceId", "version"];
 /// Query parameters that name nothing that belongs to an agent.
 const FILTERS: [&str; 27] = [
     "agent",
@@ -97,6 +97,8 @@ impl Home {
             async |method, below: &str, body: Value| world.person_edits(owner, method, &agent.path(below), &body).await;
         let tight = json!({"max_per_call_units": dollars(100), "require_approval_above_units": dollars(5)});
         edit(Method::PATCH, "/services/lab-search", tight).await.ok();
+        let daily = json!({"max_per_day_units": dollars(1_000)});
+        edit(Method::PATCH, "/services/lab-search", daily).await.ok();
         let rule = json!({"kind": "category_block", "categories": ["finance"]});
         let rule = edit(Method::POST, "/rules", rule).await.created();
         // Two of everything that is listed.
@@ -126,6 +128,8 @@ impl Home {
                 world.service("lab-search").await.operations[0].id.to_string(),
             ),
             ("serviceId", "lab-search".to_owned()),
+            // That of the policy, and of the agent since it has the rule.
+            ("version", "3".to_owned()),
             ("sessionId", world.newest_session(owner).await),
             ("settlementId", text(&paid["settlement_id"])),
             ("transactionId", text(&asked["transaction_id"])),
@@ -329,6 +333,9 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
             json!({"kind": "category_block", "categories": ["data"]})
         }
         ("POST", "/agents/{agentId}/services") => json!({"service_id": "lab-reports"}),
+        ("PATCH", "/agents/{agentId}/services") => json!({
+            "max_per_call_units": 1, "max_per_day_units": 2, "require_approval_above_units": 1,
+        }),
         ("PATCH", "/agents/{agentId}/services/{serviceId}") => json!({"max_per_call_units": 1}),
         (
             "POST",
@@ -419,7 +426,11 @@ async fn foreign_and_missing_objects_get_identical_responses() {
     let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
     // Each path was valid: the right caller succeeds and sees no other's data. Removals come last.
     let mut all = routes();
-    all.sort_by_key(|route| (route.method != Method::GET, route.method == Method::DELETE));
+    // The present versions are restored before anything is edited.
+    all.sort_by_key(|route| {
+        let restores = route.path.contains("{version}");
+        (route.method != Method::GET, !restores, route.method == Method::DELETE)
+    });
     for route in all
         .iter()
         .filter(|route| route.names().iter().any(|name| OWNED.contains(name)))

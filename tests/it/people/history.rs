@@ -6,8 +6,11 @@ use purser_tests::{World, dollars};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+/// A member that a version changed, before and after.
+type Change<'a> = (&'a str, &'a Value, &'a Value);
+
 /// The versions and the members that each changed.
-fn changed(list: &Value) -> Vec<(u64, Vec<(&str, &Value, &Value)>)> {
+fn changed(list: &Value) -> Vec<(u64, Vec<Change<'_>>)> {
     let versions = list["versions"].as_array().unwrap().iter();
     let versions = versions.map(|version| {
         let changes = version["changes"].as_array().unwrap().iter();

@@ -60,18 +60,15 @@ pub(crate) async fn show(
     let slice = PageRequest { before, limit: ROWS };
     let edition = people.catalog().await?;
     let layout = Layout::of(&session, people.now());
-    let (of, versions, next) = match service {
-        Some(service) => {
-            let record = people.service(&owned, service).await?.record;
-            let history = people.policy_history(&owned, service, slice).await?;
-            let of = html! { "Limits of " (labels::service(service, &edition.catalog)) };
-            (of, policies(&layout, &owned, &record, &history), history.next)
-        }
-        None => {
-            let history = people.rules_history(&owned, slice).await?;
-            let of = html! { "Rules" };
-            (of, rules(&layout, &owned, &history, &edition.catalog), history.next)
-        }
+    let (of, versions, next) = if let Some(service) = service {
+        let record = people.service(&owned, service).await?.record;
+        let history = people.policy_history(&owned, service, slice).await?;
+        let of = html! { "Limits of " (labels::service(service, &edition.catalog)) };
+        (of, policies(&layout, &owned, &record, &history), history.next)
+    } else {
+        let history = people.rules_history(&owned, slice).await?;
+        let of = html! { "Rules" };
+        (of, rules(&layout, &owned, &history, &edition.catalog), history.next)
     };
     let page = layout.page(
         "History",

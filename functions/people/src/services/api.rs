@@ -21,7 +21,7 @@ use purser_api::{
 };
 use purser_domain::{
     AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange, PolicyEdit,
-    Problem, Result, Service, ServiceId, Timestamp,
+    Problem, Result, Service, ServiceId, SpendPolicy, Timestamp,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -249,11 +249,11 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// The limits of all services that have none.
+    /// The limits of all services that have none. An absent member takes its default, which suits most agents.
     pub(crate) struct LimitsBody {
-        max_per_call_units: Amount,
-        max_per_day_units: Amount,
-        require_approval_above_units: Amount,
+        max_per_call_units: Option<Amount> = {"default": 1_000_000},
+        max_per_day_units: Option<Amount> = {"default": 10_000_000},
+        require_approval_above_units: Option<Amount> = {"default": 500_000},
         /// Host names, globs, or `*` for any target.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
@@ -376,10 +376,13 @@ pub(crate) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
 pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
     let mut problems = Problems::default();
     refuse_ambiguity(body, &mut problems);
+    let suggested = SpendPolicy::suggested();
     let edit = LimitsBody::read(body, Place::Body, &mut problems).map(|body| PolicyEdit {
-        max_per_call: Some(body.max_per_call_units),
-        max_per_day: Some(body.max_per_day_units),
-        require_approval_above: Some(body.require_approval_above_units),
+        max_per_call: body.max_per_call_units.or(Some(suggested.max_per_call)),
+        max_per_day: body.max_per_day_units.or(Some(suggested.max_per_day)),
+        require_approval_above: body
+            .require_approval_above_units
+            .or(Some(suggested.require_approval_above)),
         enabled_operations: None,
         allowed_domains: body.allowed_domains,
     });

@@ -342,6 +342,41 @@ async fn invalid_policy_forms_save_nothing() {
     assert_eq!(after, changed);
 }
 
+/// One form limits all services that have no limits. The page of versions shows the current one, and another person gets
+/// none.
+#[tokio::test]
+async fn all_services_without_limits_are_limited_by_one_form() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let page = format!("/dashboard/agents/{agent}");
+    let form = format!("{page}/services/limits");
+    let mut owner = world.browser(OWNER).await;
+    owner.get(&page).await.is(200, "2 services without limits.");
+    let fields = [
+        ("max_per_call", "1"),
+        ("max_per_day", "10"),
+        ("require_approval_above", "0.5"),
+        ("operations", "all"),
+        ("allowed_domains", "*"),
+    ];
+    let wrong = [("max_per_call", "1,5"), fields[1], fields[2], fields[3], fields[4]];
+    owner
+        .post(&page, &form, &wrong)
+        .await
+        .is(400, "is not an amount in dollars");
+    let saved = owner.post(&page, &form, &fields).await;
+    assert_eq!(saved.leads(), format!("{page}?notice=policy_saved"));
+    let seen = owner.get(&page).await;
+    assert!(!seen.html.contains("without limits."), "{}", seen.html);
+    let record = world.get(OWNER, &format!("/agents/{agent}/services/lab")).await.ok();
+    assert_eq!(record["policy"]["max_per_day_units"], 10_000_000);
+
+    let history = format!("{page}/history?service={}", record["service_id"].as_str().unwrap());
+    owner.get(&history).await.is(200, "Version 2");
+    owner.get(&format!("{page}/history")).await.is(200, "History");
+    assert_eq!(world.browser("bob").await.get(&history).await.status, 404);
+}
+
 /// A service that is not curated cannot be enabled.
 #[tokio::test]
 async fn services_can_be_disabled_and_reenabled() {
