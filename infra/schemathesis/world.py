@@ -31,6 +31,7 @@ class World:
         at_spare = f"/agents/{self.spare_agent}"
         self.spare_keys = [self.own("POST", f"{at_spare}/keys", {})["key_id"] for _ in range(8)]
         self.spare_rules = [self.own("POST", f"{at_spare}/rules", self.BUDGET)["rule_id"] for _ in range(8)]
+        self.rules_version = self.own("GET", f"{at_spare}/rules")["version"]
         self.spare_service = str(uuid.UUID(int=CHANCE.getrandbits(128), version=4))
         self.call("PUT", f"/internal/services/{self.spare_service}", self.entry(), {"X-Internal-Token": self.internal_token})
 

@@ -304,6 +304,7 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
         "^0x[0-9a-fA-F]{64}$" => vec![format!("0x{}", "aB".repeat(32))],
         "^[0-9a-f]{64}$" => vec!["0a".repeat(32)],
         "^[0-9a-f]{32}$" => vec![place],
+        "^[1-9][0-9]{0,18}$" => own(&["1", "9999999999999999999"]),
         "^0[0-2][0-9a-f]{46}$" => vec!["0".repeat(48), format!("02{}", "f".repeat(46))],
         "^0x[0-9a-f]{40}$" => vec![format!("0x{}", "0a".repeat(20))],
         LABEL => own(&["team", "team=s\u{fc}d=\u{1f4a1}"]),

@@ -183,7 +183,13 @@ async fn a_flooding_agent_hides_no_other_approvals() {
     };
     let card = format!("data-approval=\"{id}\"");
     let only = format!("/approvals?agent_id={}", quiet.id);
-    for path in ["", "/approvals", "/approvals/waiting", &only] {
+    // The overview shows a few of them, and their number.
+    let overview = page("").await;
+    assert!(
+        overview.contains("data-waiting=\"21\"") && overview.contains("All pending approvals"),
+        "{overview}"
+    );
+    for path in ["/approvals", "/approvals/waiting", &only] {
         let html = page(path).await;
         assert!(html.contains(&card) && html.contains("data-waiting=\"21\""), "{path}");
         assert!(html.contains("&lt;i&gt;urgent&lt;/i&gt;"), "{path}");
