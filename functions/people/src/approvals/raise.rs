@@ -92,7 +92,8 @@ impl People {
     }
 
     /// Raises the limit that asked, if its record has the version `meant`, and then approves. Both require a recent
-    /// sign-in.
+    /// sign-in. Each edit is boxed, since the state of all of them together is larger than a thread's stack bears in an
+    /// unoptimized build.
     pub(crate) async fn approve_and_raise(
         &self,
         own: OwnApproval,
@@ -119,13 +120,13 @@ impl People {
                     },
                     ..ServiceEdit::default()
                 };
-                self.edit_service(owned, meant, *service, &edit).await?;
+                Box::pin(self.edit_service(owned, meant, *service, &edit)).await?;
             }
             AskingLimit::Rule(id, rule) => {
-                self.replace_rule(owned.clone(), meant, *id, rule).await?;
+                Box::pin(self.replace_rule(owned.clone(), meant, *id, rule)).await?;
             }
         }
-        match self.decide_approval(own, ApprovalDecision::Approve, note).await {
+        match Box::pin(self.decide_approval(own, ApprovalDecision::Approve, note)).await {
             Ok(_) => Ok(RaisedAndApproved::Both),
             Err(error) => match error.kind() {
                 ErrorKind::ApprovalNotPending { status, .. } => Ok(RaisedAndApproved::LimitOnly(*status)),
