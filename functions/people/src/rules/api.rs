@@ -395,7 +395,7 @@ purser_api::body! {
             /// The start of the period.
             from: ClockTime,
             /// The end of the period, on the next day if it is before the start.
-            to: ClockTime,
+            to: ClockTime = {"example": "17:00"},
         }
     }
 }
