@@ -85,21 +85,11 @@ def map_case(context, case):
     # It offers versions that it saw in bodies as they stand there.
     if well_formed and case.headers and not re.fullmatch(r'\*|"\d+"', case.headers.get("If-Match", "*")):
         case.headers["If-Match"] = "*"
-    if well_formed and isinstance(case.body, dict):
-        mend_schedules(case.body)
     # Until it has answered with success, all of an operation's.
     reached = any(status < 300 for status in REACHED.get(operation, {}))
     if well_formed and meta.phase.name.value != "stateful" and (not reached or CHANCE.random() < 0.5):
         known(operation, case)
     return case
-
-
-def mend_schedules(body):
-    """No schema says that a period ends at another time than it starts."""
-    rules = [body, *(rule for rule in body.get("rules") or [] if isinstance(rule, dict))]
-    for rule in rules:
-        if rule.get("kind") == "schedule":
-            rule["from"], rule["to"] = "09:00", "17:00"
 
 
 def known(operation, case):
