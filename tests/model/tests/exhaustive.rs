@@ -30,7 +30,7 @@ fn no_reachable_state_breaks_a_law() {
     every_state(Bound::Small);
 }
 
-/// `make test-all` runs it.
+/// `make test-all` runs it, by `cargo nextest run --workspace --run-ignored only -E 'package(purser-model)'`.
 #[test]
 #[ignore = "it takes minutes"]
 fn no_state_of_large_models_breaks_a_law() {
