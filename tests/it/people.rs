@@ -77,6 +77,21 @@ impl Household {
         self.edit(Method::PATCH, "", json!({"status": status})).await.ok()
     }
 
+    /// Hands the agent over to this person, who accepts it.
+    async fn hand_over_to(&self, person: &Person) {
+        let world = &self.world;
+        let to = world.person_gets(person, "/sessions").await.ok()["person"].clone();
+        let path = format!("/internal/agents/{}/handover", self.agent.id);
+        let offer = world.operators_request(Method::PUT, &path);
+        World::send(offer.json(&json!({"to": to, "reason": "moved to another team"})))
+            .await
+            .ok();
+        let path = format!("/handovers/{}/accept", self.agent.id);
+        World::send(world.persons_request(person, Method::POST, &path))
+            .await
+            .ok();
+    }
+
     /// Advances the stopped clock by a day. Sessions are shorter, so Kim signs in again.
     fn pass_a_day(&mut self) {
         self.world.pass(24 * 3_600);

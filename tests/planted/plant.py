@@ -153,6 +153,13 @@ BUGS = [
         "package(purser-domain) and test(=the_same_limits_differ_in_nothing)",
     ),
     Bug(
+        "a new owner who tests the decisions of the owner before",
+        "shared/store/src/usage/versions.rs",
+        "Ok(accepted_at.map_or(Timestamp::EPOCH, next))",
+        "Ok(if PLANTED { Timestamp::EPOCH } else { accepted_at.map_or(Timestamp::EPOCH, next) })",
+        "package(purser-tests) and test(=people::backtests::a_new_owner_tests_no_decision_of_the_one_before)",
+    ),
+    Bug(
         "an agent added again to a backtest",
         "shared/store/src/usage/backtests.rs",
         '.condition_expression("ver = :before")',

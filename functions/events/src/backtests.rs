@@ -82,7 +82,7 @@ impl Shared {
         let range = (run.from, run.to);
         let is_over = || Instant::now() >= end;
         let most = BacktestRun::MOST_OF_AGENT;
-        let (result, is_partial) = reads.run(id, candidate, range, most, is_over).await?;
+        let (result, is_partial) = reads.run(&agent, candidate, range, most, is_over).await?;
         Ok(AgentTested::Tested { result, is_partial })
     }
 }

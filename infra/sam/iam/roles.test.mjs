@@ -78,7 +78,7 @@ const MAY = {
   UsageTable      O#          GetItem PutItem Query
   UsageTable      PAYEES#     GetItem PutItem Query
   UsageTable      REMINDERS   DeleteItem PutItem Query
-  UsageTable      V#          GetItem PutItem
+  UsageTable      V#          GetItem PutItem Query
   UsageTable      X#          GetItem PutItem
   `,
   InternalFunction: `

@@ -109,3 +109,61 @@ async fn a_backtest_runs_over_all_agents_and_is_kept() {
         assert_eq!((refused.status, refused.slug()), (400, "invalid_request"), "{wrong}");
     }
 }
+
+/// The decisions of the owner before are neither tested nor counted in a window, in a preview as in a backtest, from the
+/// acceptance on and not only once its version is stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_owner_tests_no_decision_of_the_one_before() {
+    let options = Options {
+        streams: Streaming::On,
+        ..Options::default()
+    };
+    let home = Household::in_world(World::with(options).await).await;
+    let (world, lee) = (&home.world, home.world.person(&LEE));
+    let pays = async |amount| {
+        let body = body_of(world.offer(dollars(amount)));
+        world.authorize(&home.agent, &body).await.ok()
+    };
+    pays(4).await;
+    pays(3).await;
+    assert_eq!(world.stack.tell().await, 0);
+    home.hand_over_to(&lee).await;
+
+    let budget = json!({"kind": "budget_limit", "limit_units": dollars(1), "window_seconds": 7 * 86_400});
+    let preview = async || {
+        let path = home.agent.path("/rules?preview=true");
+        world.person_edits(&lee, Method::POST, &path, &budget).await.ok()
+    };
+    let test = async || {
+        let body = json!({"agents": {"kind": "all"}, "rules": [budget]});
+        let started = world.person_edits(&lee, Method::POST, "/backtests", &body).await.body;
+        world.stack.events.run_backtests(MINUTE).await.unwrap();
+        let path = format!("/backtests/{}", started["backtest_id"].as_str().unwrap());
+        let done = world.person_gets(&lee, &path).await.ok();
+        assert_eq!((&done["status"], &done["agents_left_out"]), (&json!("done"), &json!(0)));
+        done
+    };
+    let flips = |result: &Value| {
+        let sums = ["decisions", "untested", "authorized_units"].map(|name| result[name].as_u64().unwrap());
+        let flips = result["if_declined"]["flips"].as_array().unwrap().iter();
+        let flips = flips.map(|flip| (flip["count"].clone(), flip["example"]["transaction_id"].clone()));
+        (sums, flips.collect::<Vec<_>>())
+    };
+    for result in [preview().await, test().await] {
+        assert_eq!(flips(&result), ([0, 0, 0], vec![]), "{result}");
+    }
+    assert_eq!(world.stack.tell().await, 0);
+    // The time of the acceptance is known to the second.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    // The first fits into the budget, unless earlier payments count.
+    pays(1).await;
+    let own = pays(2).await["transaction_id"].clone();
+    assert_eq!(world.stack.tell().await, 0);
+    for result in [preview().await, test().await] {
+        assert_eq!(
+            flips(&result),
+            ([2, 0, dollars(3)], vec![(json!(1), own.clone())]),
+            "{result}"
+        );
+    }
+}

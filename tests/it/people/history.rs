@@ -102,14 +102,7 @@ async fn limits_have_versions_that_can_be_restored() {
     assert_eq!(world.stack.tell().await, 0);
 
     // A new owner sees what is in force, and nothing from before.
-    let to = world.person_gets(&lee, "/sessions").await.ok()["person"].clone();
-    let path = format!("/internal/agents/{}/handover", home.agent.id);
-    let offer = world.operators_request(Method::PUT, &path);
-    World::send(offer.json(&json!({"to": to, "reason": "moved to another team"})))
-        .await
-        .ok();
-    let path = format!("/handovers/{}/accept", home.agent.id);
-    World::send(world.persons_request(&lee, Method::POST, &path)).await.ok();
+    home.hand_over_to(&lee).await;
     assert_eq!(world.stack.tell().await, 0);
     let seen = world.person_gets(&lee, &home.agent.path(policies)).await.ok();
     let numbers: Vec<&Value> = seen["versions"]

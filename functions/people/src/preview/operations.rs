@@ -115,11 +115,12 @@ impl People {
     ) -> Result<EditPreview> {
         let rules = candidate.rules.as_deref().unwrap_or_default();
         let untested_kinds = Candidate::untested_kinds(rules, &agent.rules);
+        let since = self.usage.owned_since(agent).await?;
         let agent = agent.id;
         let now = self.now();
         // The clock of another function may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
-        let mut from = now.before(days.length());
+        let mut from = now.before(days.length()).max(since).min(until);
         let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::of(from, until, true)));
         while let Some(range) = rest.filter(|_| decisions.len() < MOST_DECISIONS) {
             let page = self.ledger.decisions_between(agent, range, ROWS).await?;
@@ -131,7 +132,7 @@ impl People {
             from = oldest.at();
         }
         let mut backtest = Backtest::new(candidate);
-        let earlier = LogRange::of(from.before(backtest.candidate().warm_up()), from, true);
+        let earlier = LogRange::of(from.before(backtest.candidate().warm_up()).max(since), from, true);
         let payments = self.ledger.payments_between(agent, earlier, MOST_DECISIONS).await?;
         is_partial |= payments.is_partial;
         for payment in payments.payments.into_iter().rev() {

@@ -10,7 +10,7 @@ use crate::{
     usage::{table::UsageTable, versions::StoredInputs},
 };
 use purser_domain::{
-    AgentId, ApprovalId, Backtest, BacktestDecision, BacktestResult, CallDescription, Candidate, InputVersions,
+    Agent, AgentId, ApprovalId, Backtest, BacktestDecision, BacktestResult, CallDescription, Candidate, InputVersions,
     LoggedDecision, Network, PastPayment, RecordedDecision, Result, ServiceId, Settlement, SettlementId, Timestamp,
     TransactionId,
 };
@@ -53,17 +53,20 @@ impl<'a> BacktestReads<'a> {
     }
 
     /// Tests an agent's decisions from `from` on and before `to`, up to some more than `most`, the oldest first, until
-    /// the time is over. Returns the result, and whether there are more.
+    /// the time is over. Decisions and payments from the time of another owner are left out. Returns the result, and
+    /// whether there are more.
     pub async fn run(
         &mut self,
-        agent: AgentId,
+        agent: &Agent,
         candidate: Candidate,
         (from, to): (Timestamp, Timestamp),
         most: usize,
         is_over: impl Fn() -> bool,
     ) -> Result<(BacktestResult, bool)> {
+        let since = self.usage.owned_since(agent).await?;
+        let (agent, from) = (agent.id, from.max(since));
         let mut backtest = Backtest::new(candidate);
-        let earlier = LogRange::of(from.before(backtest.candidate().warm_up()), from, true);
+        let earlier = LogRange::of(from.before(backtest.candidate().warm_up()).max(since), from, true);
         let earlier = self.ledger.payments_between(agent, earlier, most).await?;
         for payment in earlier.payments.into_iter().rev() {
             backtest.count(payment);

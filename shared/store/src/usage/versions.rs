@@ -22,8 +22,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
-    Agent, AgentId, AgentKey, EnabledService, InputVersions, Labels, ReplayInputs, Result, SecretDigest, Service,
-    ServiceId, Timestamp,
+    Agent, AgentId, AgentKey, Duration, EnabledService, InputVersions, Labels, ReplayInputs, Result, SecretDigest,
+    Service, ServiceId, Timestamp,
 };
 
 /// A version of an agent's record, a policy or a catalog entry.
@@ -213,6 +213,15 @@ impl UsageTable {
         }
         let current = (agent.version, evaluated(agent.clone()));
         Ok(with_current(versions, Some(current), (before, most)))
+    }
+
+    /// The time from which the agent's decisions are those of its present owner: the second after they accepted it from
+    /// another one; [`Timestamp::EPOCH`] if they created it.
+    pub async fn owned_since(&self, agent: &Agent) -> Result<Timestamp> {
+        let accepted_at = self.accepted_at(agent).await?;
+        // The stored time is that of a stream's record, without its fraction of a second.
+        let next = |at: Timestamp| at.after(Duration::from_secs_u32(1));
+        Ok(accepted_at.map_or(Timestamp::EPOCH, next))
     }
 
     /// The time at which the agent's owner accepted it from another one; `None` if they created it.
