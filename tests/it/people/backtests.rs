@@ -49,6 +49,12 @@ async fn a_backtest_runs_over_all_agents_and_is_kept() {
     let path = format!("/backtests/{}", started.body["backtest_id"].as_str().unwrap());
     let read = async || world.person_gets(&home.kim, &path).await.ok();
     assert_eq!(read().await["agents_done"], 0);
+    let log = world.person_gets(&home.kim, "/audit-log?kind=backtest_started").await;
+    let [entry] = log.ok()["entries"].as_array().unwrap().clone().try_into().unwrap();
+    assert_eq!(entry["object_id"], started.body["backtest_id"]);
+    assert_eq!(entry["after"]["from"], started.body["from"]);
+    let named = entry["after"]["agents/1"].as_array().unwrap();
+    assert_eq!(named.len(), 2, "{entry}");
     for _ in 0..2 {
         world.stack.events.run_backtests(MINUTE).await.unwrap();
         let done = read().await;

@@ -339,6 +339,7 @@ const fn words(kind: AuditKind) -> &'static str {
         AuditKind::WebhookSecretRotated => "Rotate a webhook’s secret",
         AuditKind::WebhookRemoved => "Remove a webhook",
         AuditKind::NoticesEdited => "Edit notices",
+        AuditKind::BacktestStarted => "Start a backtest",
         AuditKind::SessionStarted => "Sign in",
         AuditKind::SessionEnded => "End a session",
         AuditKind::SessionsEnded => "End all sessions",

@@ -4,8 +4,8 @@ use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_domain::{
-    AgentId, BacktestId, BacktestResult, BacktestRun, BacktestTerms, Day, Error, ErrorKind, LabelFilter, Problem,
-    Result, Timestamp,
+    Act, AgentId, AuditChanges, AuditKind, BacktestId, BacktestResult, BacktestRun, BacktestTerms, Day, Error,
+    ErrorKind, LabelFilter, Problem, Result, Timestamp,
 };
 use purser_store::AgentOrder;
 
@@ -69,6 +69,12 @@ impl People {
 
     /// Starts a backtest.
     pub(crate) async fn start_backtest(&self, person: &Caller, new: NewBacktest) -> Result<BacktestRun> {
+        let act = Act::of(AuditKind::BacktestStarted);
+        self.judged(&person.acting, &act, self.started_backtest(person, &act, new))
+            .await
+    }
+
+    async fn started_backtest(&self, person: &Caller, act: &Act, new: NewBacktest) -> Result<BacktestRun> {
         let plan = self.plan_backtest(person, &new).await?;
         let others = self.usage.backtests(&person.id, LISTED).await?;
         let waiting = others.iter().filter(|run| run.next_agent().is_some());
@@ -92,7 +98,10 @@ impl People {
             partial: 0,
             result: BacktestResult::default(),
         };
-        self.usage.put_backtest(&run).await?;
+        let act = act.clone().with(&run.id);
+        let changes = AuditChanges::between(None, Some(run.audit_members()));
+        let entry = self.entry(&person.acting, &act, changes)?;
+        self.usage.put_backtest(&run, &entry).await?;
         Ok(run)
     }
 

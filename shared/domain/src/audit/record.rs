@@ -65,6 +65,8 @@ named! {
         WebhookRemoved = "webhook_removed",
         /// A person's notice settings were edited.
         NoticesEdited = "notices_edited",
+        /// A backtest was started.
+        BacktestStarted = "backtest_started",
         /// A person signed in.
         SessionStarted = "session_started",
         /// A session was ended.

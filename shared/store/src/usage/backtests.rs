@@ -4,20 +4,25 @@
 //! written before the row, so every row that is not done has one; a marker without a row is removed once it is old.
 
 use crate::{
+    audit::entry::AuditEntry,
     codec::{
         attribute::{Attribute, Item, text},
+        backoff::Backoff,
         fault::failed,
         item::{Draft, Row, member, optional_member},
         key::{newest, sort_key},
     },
-    transact::was_made,
+    transact::{Transaction, was_made},
     usage::{
         day::{PACKED, pack, read_packed},
         key,
         table::UsageTable,
     },
 };
-use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use aws_sdk_dynamodb::{
+    primitives::Blob,
+    types::{AttributeValue, builders::PutBuilder},
+};
 use purser_domain::{
     AgentId, Amount, BacktestId, BacktestResult, BacktestRun, BacktestTerms, DecisionResult, Differences, Duration,
     FlipExample, FlipKind, Flips, OperationScope, PersonId, PolicyChange, PolicyEdit, Result, Rule, RuleId, RuleKind,
@@ -31,6 +36,12 @@ use uuid::Uuid;
 const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
 /// The age from which a marker without a row has none.
 const ALONE: Duration = Duration::from_secs_u32(600);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Run,
+    Audit,
+}
 
 const READING: &str = "reading a backtest";
 const WRITING: &str = "writing a backtest";
@@ -53,8 +64,8 @@ impl WaitingBacktest {
 }
 
 impl UsageTable {
-    /// Puts a new backtest: two write units, and one more for each kilobyte.
-    pub async fn put_backtest(&self, run: &BacktestRun) -> Result<()> {
+    /// Puts a new backtest with its audit row: some seven write units, and more for each kilobyte.
+    pub async fn put_backtest(&self, run: &BacktestRun, audit: &AuditEntry) -> Result<()> {
         let marker = Draft::of(&key::waiting_backtest(run.id))
             .with("owner", &run.owner)
             .with("t", &run.created_at)
@@ -65,12 +76,15 @@ impl UsageTable {
             .table_name(&*self.table)
             .set_item(Some(marker.into_item()));
         put.send().await.map_err(failed(WRITING))?;
-        let put = self
-            .db
-            .put_item()
+        let put = PutBuilder::default()
             .table_name(&*self.table)
-            .set_item(Some(write_run(run)?));
-        put.send().await.map_err(failed(WRITING))?;
+            .set_item(Some(write_run(run)?))
+            .condition_expression(AuditEntry::IS_NEW);
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Run, put)?;
+        transaction.audit(Role::Audit, audit)?;
+        // Both ids are random, so existing rows are those of an attempt whose response was lost.
+        transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 

@@ -113,7 +113,7 @@ async fn a_backtest_adds_an_agent_once() {
     let emulator = Emulator::start().await;
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
     let run = run();
-    usage.put_backtest(&run).await.unwrap();
+    usage.put_backtest(&run, &sample::audit()).await.unwrap();
     let stored = async || usage.backtest(&run.owner, run.id).await.unwrap();
     assert_eq!(stored().await.as_ref(), Some(&run));
     let [waiting] = usage.waiting_backtests(9).await.unwrap().try_into().unwrap();
