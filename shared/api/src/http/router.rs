@@ -197,16 +197,31 @@ fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
             HeaderValue::from_static("application/json; charset=utf-8"),
         );
     }
-    headers
-        .entry(header::CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // RFC 6797; one year. Browsers ignore it on plain HTTP, so it does not affect the local stack.
-    headers.insert(
-        header::STRICT_TRANSPORT_SECURITY,
-        HeaderValue::from_static("max-age=31536000"),
-    );
+    for (name, value) in UNLESS_SET {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    for (name, value) in ALWAYS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
 }
+
+/// The headers that an answer has unless its handler has set its own. A browser that opens an answer as a document loads
+/// nothing for it and shows it in no frame.
+const UNLESS_SET: [(HeaderName, &str); 3] = [
+    (header::CACHE_CONTROL, "no-store"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::REFERRER_POLICY, "no-referrer"),
+];
+
+/// The headers of every answer. RFC 6797: one year, and the names below this one. Browsers ignore it on plain HTTP, so
+/// it does not affect the local stack.
+const ALWAYS: [(HeaderName, &str); 2] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::STRICT_TRANSPORT_SECURITY, "max-age=31536000; includeSubDomains"),
+];
 
 /// The envelope with the request id added.
 fn named_body(failure: &Failure, id: &RequestId) -> Option<Body> {
@@ -350,6 +365,8 @@ mod tests {
         serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
     }
 
+    const CLOSED: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
     #[tokio::test]
     async fn every_answer_carries_the_same_headers() {
         for (path, status) in [("/ok", 200), ("/nowhere", 404), ("/panics", 500), ("/broken", 500)] {
@@ -361,7 +378,12 @@ mod tests {
             assert_eq!(headers[header::CONTENT_TYPE], "application/json; charset=utf-8");
             assert_eq!(headers[header::CACHE_CONTROL], "no-store");
             assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
-            assert_eq!(headers[header::STRICT_TRANSPORT_SECURITY], "max-age=31536000");
+            assert_eq!(
+                headers[header::STRICT_TRANSPORT_SECURITY],
+                "max-age=31536000; includeSubDomains"
+            );
+            assert_eq!(headers[header::CONTENT_SECURITY_POLICY], CLOSED);
+            assert_eq!(headers[header::REFERRER_POLICY], "no-referrer");
             let length = headers[header::CONTENT_LENGTH].to_str().unwrap().to_owned();
             let body = response.into_body().collect().await.unwrap().to_bytes();
             assert_eq!(length, body.len().to_string(), "{path}");
@@ -376,14 +398,14 @@ mod tests {
     async fn a_page_keeps_what_it_has_set_itself() {
         const HTML: &str = "text/html; charset=utf-8";
         let rows = [
-            ("/page", 200, HTML, "private", Some("default-src 'none'"), "<p>yes</p>"),
-            ("/page/style", 200, "text/css", "no-store", None, "p {}"),
+            ("/page", 200, HTML, "private", "default-src 'none'", "<p>yes</p>"),
+            ("/page/style", 200, "text/css", "no-store", CLOSED, "p {}"),
             (
                 "/page/broken",
                 500,
                 HTML,
                 "no-store",
-                None,
+                CLOSED,
                 "<p>an unexpected error on our side; the same request can be sent again</p>",
             ),
         ];
@@ -394,7 +416,7 @@ mod tests {
             assert_eq!(response.status().as_u16(), status, "{path}");
             assert_eq!(header(header::CONTENT_TYPE), Some(kind), "{path}");
             assert_eq!(header(header::CACHE_CONTROL), Some(caching), "{path}");
-            assert_eq!(header(header::CONTENT_SECURITY_POLICY), policy, "{path}");
+            assert_eq!(header(header::CONTENT_SECURITY_POLICY), Some(policy), "{path}");
             assert_eq!(headers["x-request-id"], "lambda-1");
             assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
             let length = headers[header::CONTENT_LENGTH].to_str().unwrap().to_owned();
