@@ -20,7 +20,7 @@ use crate::ui::notice::Notice;
 use axum::{
     Router,
     extract::State,
-    http::{HeaderValue, Uri, header, request::Parts},
+    http::{HeaderMap, HeaderValue, Uri, header, request::Parts},
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
@@ -83,12 +83,19 @@ async fn ask(uri: Uri) -> Response {
     .into_response()
 }
 
-/// `GET /dashboard/sign-in/start`: redirects to the issuer.
+/// `GET /dashboard/sign-in/start`: redirects to the issuer, unless another site leads here.
 async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
     let mut query = Query::of(&parts.uri);
     let (next, again) = (query.text("next").unwrap_or_default(), query.text("again"));
-    let pending = PendingSignIn::new(Destination::parse(&next), again.is_some(), people.now())?;
+    let next = Destination::parse(&next);
+    if is_from_another_site(&parts.headers) {
+        return Ok(match again {
+            Some(_) => self::again(&next),
+            None => see_other(&address(SIGN_IN, [("next", next.as_parameter())])),
+        });
+    }
+    let pending = PendingSignIn::new(next, again.is_some(), people.now())?;
     let metadata = people.sessions.oidc_metadata(people.now()).await?;
     let question = pending.question(
         &metadata.authorization_endpoint,
@@ -98,6 +105,13 @@ async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Respon
     );
     let cookie = Cookie::PendingSignIn.set(&origin, &pending.to_cookie(&people.sign_in_key), LONGEST_SIGN_IN)?;
     Ok(with_cookies(see_other(question.as_str()), [cookie]))
+}
+
+/// Whether the browser says that another site leads here (W3C Fetch Metadata §2.3). A person whom the issuer knows would
+/// then be signed in without having asked for it, so they get the page with the button.
+fn is_from_another_site(headers: &HeaderMap) -> bool {
+    let sites = headers.get_all("sec-fetch-site");
+    sites.iter().any(|site| site != "same-origin" && site != "none")
 }
 
 /// `GET /dashboard/callback`: starts a session from the issuer's response, or redirects with a notice of the failure.

@@ -100,6 +100,37 @@ async fn sign_in_responses_are_bound_to_the_browser() {
     assert_eq!(victim.get("/dashboard").await.leads(), "/dashboard/sign-in");
 }
 
+/// Another site leads to the page with the button, so nobody is signed in without a click.
+#[tokio::test]
+async fn links_from_elsewhere_start_no_sign_in() {
+    let world = World::start().await;
+    let mut browser = world.stranger();
+    for (site, query, leads) in [
+        ("cross-site", "", "/dashboard/sign-in"),
+        (
+            "same-site",
+            "?next=%2Fdashboard%2Fapprovals",
+            "/dashboard/sign-in?next=%2Fdashboard%2Fapprovals",
+        ),
+        ("cross-site", "?again=yes", "/dashboard/sign-in?notice=sign_in_again"),
+    ] {
+        let path = format!("/dashboard/sign-in/start{query}");
+        let seen = browser
+            .send(Method::GET, &path, &[("sec-fetch-site", site)], String::new())
+            .await;
+        assert_eq!(seen.leads(), leads);
+        assert!(browser.cookies.is_empty());
+    }
+    // The button itself, and the address bar.
+    for site in ["same-origin", "none"] {
+        let headers = [("sec-fetch-site", site)];
+        let seen = browser
+            .send(Method::GET, "/dashboard/sign-in/start", &headers, String::new())
+            .await;
+        assert!(seen.leads().contains("/authorize?"), "{site}");
+    }
+}
+
 #[tokio::test]
 async fn an_answer_is_used_once() {
     let world = World::start().await;
