@@ -8,10 +8,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp evidence)
+parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp evidence outside)
 run=(x402 mail)
 test=(x402 mail webhooks nextest sam iam)
-rest=(ministack checkov deny browser valgrind schemathesis typescript python mcp evidence)
+rest=(ministack checkov deny browser valgrind schemathesis typescript python mcp evidence outside)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -92,6 +92,7 @@ sam() { python_packages .venv infra/sam "SAM and cargo-lambda"; }
 # Within the other, which is removed with it.
 checkov() { python_packages .venv/checkov infra/sam/checkov "checkov"; }
 iam() { npm_packages infra/sam/iam "the IAM simulator"; }
+outside() { python_packages .venv-outside tests/outside "the security tests of others"; }
 schemathesis() { python_packages .venv-schemathesis infra/schemathesis "schemathesis"; }
 typescript() { npm_packages clients/typescript "TypeScript and the official x402 client"; }
 mcp() {

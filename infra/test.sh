@@ -132,6 +132,7 @@ rest() {
     skip "evidence, by the libraries of Python" "there is no Python 3.12 or later"
   fi
   step "evidence, by tools of others" tests/evidence/run.sh
+  step "attacks of a harness of others" tests/outside/run.sh
   step "documentation examples" cargo test --locked --workspace --doc --quiet
   step "template: checkov" infra/sam/check.sh --checkov
   step "a deployment to an emulator, and back to an empty account" .venv/bin/python infra/sam/deploy_test.py
@@ -149,6 +150,9 @@ rest() {
   else
     late_step "sam local with a Docker engine" infra/sam/local-test.sh
   fi
+  # Unoptimized, and as fast as that allows; `make load` is the real one.
+  late_step "load with faults" \
+    cargo bench --locked --profile dev --workspace --bench load -- --seconds 60 --rate 10 --agents 20 --environments 4
   late_step "schemathesis: ten times the cases" infra/schemathesis/run.sh 100
   late_step "the simulation: 2,000 seeds" make --no-print-directory simulate
 }

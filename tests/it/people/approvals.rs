@@ -91,6 +91,7 @@ async fn approvals_show_the_call_and_the_decision() {
             "catalog_price_units": 5_000,
             "catalog_max_price_units": 100_000,
         },
+        "asked_before": 0,
         "threshold_units": 1,
         "rule_id": null,
         "rule_above_units": null,
@@ -149,6 +150,12 @@ async fn approvals_show_the_call_and_the_decision() {
             assert_eq!(read[name], *value, "{name}");
         }
     }
+
+    // The same call, asked about again, is told apart from a new one.
+    let mut again = body.clone();
+    again["idempotency_key"] = json!(purser_tests::fresh_key());
+    let asked = world.authorize(agent, &again).await.refused(402, "approval_required");
+    assert_eq!(home.approval(&asked["approval_id"]).await["asked_before"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

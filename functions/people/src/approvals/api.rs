@@ -71,6 +71,8 @@ pub(crate) struct ApprovalView {
     pay_to: String,
     /// The call.
     call: CallView,
+    /// The number of earlier requests for approval of the same call, however they ended.
+    asked_before: u32,
     /// The policy's threshold at that time.
     threshold_units: u64,
     /// The rule that required approval; null if it was the policy's threshold.
@@ -125,6 +127,7 @@ impl ApprovalView {
             amount_units: approval.amount.units(),
             pay_to: approval.pay_to.to_string(),
             call: CallView::from(&approval.call),
+            asked_before: approval.id.sequence(),
             threshold_units: approval.threshold.units(),
             rule_id: approval.rule.map(|rule| rule.id.to_string()),
             rule_above_units: approval.rule.map(|rule| rule.above.units()),

@@ -4,6 +4,7 @@ use crate::approvals::operations::{ApprovalContext, DailyUsage, PendingApproval}
 use crate::approvals::queue::View;
 use crate::ui::bar::bar;
 use crate::ui::call;
+use crate::ui::count::counted;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::form::FormName;
 use crate::ui::labels;
@@ -92,6 +93,10 @@ pub(crate) fn facts(
             div {
                 dt { "Reason" }
                 dd { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
+            }
+            @match approval.id.sequence() {
+                0 => {}
+                before => div { dt { "Asked before" } dd.warning { (counted(before, "time")) ", for the same call" } }
             }
             @if let Some(day) = day { div { dt { "Daily limit" } dd { (day) } } }
         }
