@@ -29,13 +29,15 @@ const OWNED: [&str; 11] = [
 /// Path parameters that name something shared by all, or that only operators use.
 const SHARED: [&str; 4] = ["operationId", "person", "serviceId", "version"];
 /// Query parameters that name nothing that belongs to an agent.
-const FILTERS: [&str; 27] = [
+const FILTERS: [&str; 29] = [
     "agent",
     "archived",
     "by",
     "category",
     "changed",
+    "compared_with",
     "days",
+    "edit_reason",
     "estimate",
     "from",
     "kind",

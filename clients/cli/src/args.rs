@@ -195,6 +195,9 @@ pub(crate) enum Policy {
         /// The file, in YAML or JSON.
         #[arg(short = 'f', long = "file", value_name = "FILE")]
         file: std::path::PathBuf,
+        /// Why you make the edits: a line of at most 200 characters, kept in the versions and the audit log.
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
         #[command(flatten)]
         consent: Consent,
     },

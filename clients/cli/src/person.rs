@@ -27,6 +27,8 @@ pub(crate) struct Write<'a> {
     /// The version that was read; zero for none.
     pub(crate) over: u64,
     pub(crate) body: Option<&'a Value>,
+    /// Why the person writes it.
+    pub(crate) reason: Option<&'a str>,
 }
 
 impl Person {
@@ -75,8 +77,10 @@ impl Person {
 
     /// Sends a write, and returns the version after it.
     pub(crate) async fn write(&self, write: Write<'_>) -> Result<u64, Failure> {
+        let reason: Vec<_> = write.reason.iter().map(|reason| ("edit_reason", *reason)).collect();
         let call = Call {
             method: write.method,
+            query: &reason,
             over: Some(write.over),
             body: write.body,
             ..Call::get(write.path)

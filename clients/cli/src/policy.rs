@@ -25,7 +25,7 @@ const MOST_MEBIBYTES: u32 = 16;
 pub(crate) async fn run(person: &Person, command: Command, output: &Output) -> Result<Exit, Failure> {
     match command {
         Command::Export { agents } => export(person, &agents, output).await,
-        Command::Apply { file, consent } => apply(person, &file, &consent, output).await,
+        Command::Apply { file, reason, consent } => apply(person, (&file, reason.as_deref()), &consent, output).await,
     }
 }
 
@@ -111,7 +111,12 @@ struct Differing {
     error: Option<Value>,
 }
 
-async fn apply(person: &Person, file: &Path, consent: &Consent, output: &Output) -> Result<Exit, Failure> {
+async fn apply(
+    person: &Person,
+    (file, reason): (&Path, Option<&str>),
+    consent: &Consent,
+    output: &Output,
+) -> Result<Exit, Failure> {
     let wrong = |problems: Vec<String>| Failure::Problems {
         what: format!("nothing is changed, for {} can't be applied", file.display()),
         problems,
@@ -157,7 +162,7 @@ async fn apply(person: &Person, file: &Path, consent: &Consent, output: &Output)
     let mut refused = None;
     if is_allowed {
         for one in &mut differing {
-            if let Err(failure) = write(person, one).await {
+            if let Err(failure) = write(person, one, reason).await {
                 one.error = Some(failure.as_json());
                 refused = Some(failure);
                 break;
@@ -266,7 +271,7 @@ fn as_json(one: &Differing) -> Value {
 }
 
 /// Writes the edits of one agent in order, up to the first refusal.
-async fn write(person: &Person, one: &mut Differing) -> Result<(), Failure> {
+async fn write(person: &Person, one: &mut Differing, reason: Option<&str>) -> Result<(), Failure> {
     let id = one.agent.id.as_str();
     for edit in &one.edits {
         let (method, path, over, body) = match &edit.write {
@@ -282,6 +287,7 @@ async fn write(person: &Person, one: &mut Differing) -> Result<(), Failure> {
             path: &path,
             over,
             body,
+            reason,
         };
         let version = person.write(request).await?;
         if matches!(edit.write, Write::Rule(_)) {

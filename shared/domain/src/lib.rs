@@ -32,6 +32,7 @@ mod x402;
 
 pub use alloy_primitives::B256;
 pub use audit::changes::*;
+pub use audit::reason::*;
 pub use audit::record::*;
 pub use catalog::attested::*;
 pub use catalog::endpoint::Endpoint;

@@ -35,7 +35,7 @@ mod transact;
 mod usage;
 mod webhooks;
 
-pub use audit::entry::AuditEntry;
+pub use audit::entry::{AuditEntry, EditMark};
 pub use audit::log::{AuditLog, AuditRow};
 pub use catalog::cache::{CatalogCache, Edition};
 pub use catalog::object::ObjectStored;

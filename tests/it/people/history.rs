@@ -101,6 +101,24 @@ async fn limits_have_versions_that_can_be_restored() {
     assert_eq!(home.read("/rules").await["rules"][0]["categories"], json!(["finance"]));
     assert_eq!(world.stack.tell().await, 0);
 
+    // Any two versions are compared, and it is told which allows more.
+    let compared = home.read(&format!("{policies}?compared_with=3&limit=2&cursor=3")).await;
+    let two = &compared["versions"][0];
+    assert_eq!(changed(&compared)[0], (2, vec![("max_per_call_units", &seven, &five)]));
+    assert_eq!((&two["widens"], &two["narrows"]), (&json!(false), &json!(true)));
+    let removed = home.read("/versions").await["versions"][1]["version"].as_u64().unwrap();
+    let path = format!("/versions?compared_with={removed}&limit=1");
+    let rules = home.read(&path).await;
+    let now = &rules["versions"][0];
+    assert_eq!(
+        (&now["widens"], &now["narrows"]),
+        (&json!(false), &json!(true)),
+        "{rules}"
+    );
+    let unknown = home.agent.path(&format!("{policies}?compared_with=9"));
+    let unknown = world.person_gets(&home.kim, &unknown).await;
+    unknown.refused(404, "not_found");
+
     // A new owner sees what is in force, and nothing from before.
     home.hand_over_to(&lee).await;
     assert_eq!(world.stack.tell().await, 0);
@@ -114,4 +132,55 @@ async fn limits_have_versions_that_can_be_restored() {
     assert_eq!(numbers, [&json!(4)], "{seen}");
     let seen = world.person_gets(&lee, &home.agent.path("/versions")).await.ok();
     assert_eq!(seen["count"], 1, "{seen}");
+}
+
+/// The reason of an edit is in its version and in the audit log, with the person and the entry. An edit without one has
+/// none, and an invalid one is refused before anything is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_have_the_person_and_the_reason_of_their_edit() {
+    let options = Options {
+        streams: Streaming::On,
+        ..Options::default()
+    };
+    let home = Household::in_world(World::still_with(options).await).await;
+    let world = &home.world;
+    let service = "/services/lab-search";
+    let edit = async |reason: &str, units: u64| {
+        let path = format!("{service}?edit_reason={reason}");
+        home.edit(Method::PATCH, &path, json!({"max_per_call_units": units}))
+            .await
+    };
+    edit("%20d%C3%A9bit%20too%20high%20", 5).await.ok();
+    edit("", 6).await.ok();
+    let refused = edit("two%0Alines", 7).await;
+    assert_eq!(purser_tests::paths(refused, "a reason of two lines"), ["/edit_reason"]);
+    let longest = "x".repeat(201);
+    let refused = edit(&longest, 7).await;
+    assert_eq!(purser_tests::paths(refused, "a long reason"), ["/edit_reason"]);
+    let rule = json!({"kind": "category_block", "categories": ["finance"]});
+    home.edit(Method::POST, "/rules?edit_reason=no+banks", rule)
+        .await
+        .created();
+    assert_eq!(world.stack.tell().await, 0);
+
+    let person = world.person_gets(&home.kim, "/sessions").await.ok()["person"].clone();
+    let entries = world.person_gets(&home.kim, "/audit-log").await.ok();
+    let entries = entries["entries"].as_array().unwrap();
+    let versions = home.read(&format!("{service}/versions")).await;
+    let rules = home.read("/versions").await;
+    let rows = [
+        (&versions["versions"][1], json!("débit too high"), "policy_edited"),
+        (&versions["versions"][0], Value::Null, "policy_edited"),
+        (&rules["versions"][0], json!("no banks"), "rule_added"),
+    ];
+    for (version, reason, kind) in rows {
+        assert_eq!(
+            (&version["edit_reason"], &version["edited_by"]),
+            (&reason, &person),
+            "{version}"
+        );
+        let entry = entries.iter().find(|entry| entry["audit_id"] == version["audit_id"]);
+        let entry = entry.unwrap();
+        assert_eq!((&entry["edit_reason"], &entry["kind"]), (&reason, &json!(kind)));
+    }
 }

@@ -99,7 +99,9 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     );
     assert_eq!(world.rows_of("LedgerTable").await.changes_since(&before), [""; 0]);
 
-    let written = apply(&["--yes"]).await.json();
+    let written = apply(&["--yes", "--reason", "a safe start"]).await.json();
+    let log = world.person_gets(&person, "/audit-log").await.ok();
+    assert_eq!(log["entries"][0]["edit_reason"], "a safe start");
     assert_eq!(
         (&written["differences"], &written["written"]),
         (&json!(differences), &json!(differences))

@@ -70,6 +70,12 @@ impl AgentForm {
         self.posted.form(name)
     }
 
+    /// The agent, to be edited for the reason that the person entered, if any. An invalid one is a problem of the form.
+    pub(crate) fn owned_because(&self, form: &mut Form) -> Option<Owned> {
+        let reason = form.edit_reason().ok()?;
+        Some(self.owned.clone().because(reason))
+    }
+
     /// Redirects to the agent's page with a notice of success, or shows the page with the form and the error.
     pub(crate) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
         match result {

@@ -6,7 +6,7 @@
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::Precondition;
-use purser_domain::{Act, Acting, Agent, AgentId, AgentStatus, AuditChanges, ErrorKind, Result, Timestamp};
+use purser_domain::{Act, Acting, Agent, AgentId, AgentStatus, AuditChanges, EditReason, ErrorKind, Result, Timestamp};
 use purser_store::{Backoff, Edited};
 
 /// An agent that belonged to the person when it was read.
@@ -30,6 +30,13 @@ impl Owned {
     /// The acting person, for the audit log.
     pub(crate) const fn acting(&self) -> &Acting {
         &self.caller.acting
+    }
+
+    /// The agent, to be edited for this reason.
+    #[must_use]
+    pub(crate) fn because(mut self, reason: Option<EditReason>) -> Self {
+        self.caller.acting.source.reason = reason;
+        self
     }
 
     /// The agent, if it belongs to the person.

@@ -4,7 +4,7 @@ use crate::csv::line;
 use purser_api::AuditView;
 
 /// The names of the columns.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 18] = [
     "at",
     "kind",
     "result",
@@ -13,6 +13,7 @@ const COLUMNS: [&str; 17] = [
     "object_id",
     "error",
     "reason",
+    "edit_reason",
     "before",
     "after",
     "session_id",
@@ -48,6 +49,7 @@ pub(crate) fn row(act: AuditView) -> String {
         act.object_id.unwrap_or_default(),
         act.error.unwrap_or_default(),
         act.reason.unwrap_or_default(),
+        act.edit_reason.unwrap_or_default(),
         members(act.before),
         members(act.after),
         act.session_id.unwrap_or_default(),

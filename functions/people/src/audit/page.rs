@@ -228,6 +228,7 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                         @if let Some(service) = act.service {
                             div { dt { "Service" } dd { (labels::service(service, log.catalog)) } }
                         }
+                        @if let Some(reason) = &source.reason { div { dt { "Why" } dd { (reason.as_str()) } } }
                         @if let Some(object) = &act.object { div { dt { "Of" } dd { code.long { (object) } } } }
                         @if matches!(actor, Actor::Person { .. }) {
                             div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("unknown")) } }

@@ -12,10 +12,11 @@ pub(crate) async fn restore_policy(sent: AgentForm) -> Reply {
     let service = sent.named("service", ServiceId::parse)?;
     let version = sent.named("version", cursor::read_version)?;
     let mut form = sent.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let owned = sent.owned_because(&mut form);
+    let Some((meant, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };
-    let restored = sent.people.restore_policy(&sent.owned, meant, service, version).await;
+    let restored = sent.people.restore_policy(&owned, meant, service, version).await;
     sent.answer(form, restored, Notice::PolicySaved).await
 }
 
@@ -24,9 +25,10 @@ pub(crate) async fn restore_rule(sent: AgentForm) -> Reply {
     let version = sent.named("version", cursor::read_version)?;
     let rule = sent.named("rule", RuleId::parse)?;
     let mut form = sent.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let owned = sent.owned_because(&mut form);
+    let Some((meant, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };
-    let restored = sent.people.restore_rule(sent.owned.clone(), meant, version, rule).await;
+    let restored = sent.people.restore_rule(owned, meant, version, rule).await;
     sent.answer(form, restored, Notice::RuleSaved).await
 }

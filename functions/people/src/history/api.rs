@@ -3,7 +3,8 @@
 use crate::agents::owned::named;
 use crate::cursor;
 use crate::history::operations::{Changed, rules_of};
-use crate::request::slice;
+use crate::preview::api::asked_reason;
+use crate::request::{slice, with_version};
 use crate::services::api::told;
 use crate::services::operations::named_service;
 use crate::state::People;
@@ -60,22 +61,41 @@ pub(crate) struct PolicyVersionView {
     /// The time of the edit; null if it is not known yet.
     #[schema(format = DateTime, required)]
     changed_at: Option<String>,
+    /// The person who made the edit; null if it is not known yet, for an edit that no person made, and for edits before
+    /// this was recorded.
+    #[schema(required)]
+    edited_by: Option<String>,
+    /// The edit's entry in the audit log; null as above.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    audit_id: Option<String>,
+    /// The person's reason; null if they gave none.
+    #[schema(required)]
+    edit_reason: Option<String>,
     /// Whether the service was enabled.
     enabled: bool,
     policy: PolicyView,
-    /// The differences from the version before.
+    /// The differences from the version before, or from `compared_with`.
     changes: Vec<ChangeView>,
+    /// Whether it may allow what the other version refuses or asks for; false for the first version.
+    widens: bool,
+    /// Whether it may refuse or ask for what the other version allows; false for the first version.
+    narrows: bool,
 }
 
 impl PolicyVersionView {
     fn of(changed: &Changed<EnabledService>) -> Self {
-        let record = &changed.version.record;
+        let (record, mark) = (&changed.version.record, &changed.version.mark);
         Self {
             version: changed.version.version,
             changed_at: changed.version.at.map(|at: Timestamp| at.to_string()),
+            edited_by: mark.by.as_ref().map(ToString::to_string),
+            audit_id: mark.audit_id.map(|id| id.to_string()),
+            edit_reason: mark.reason.as_ref().map(|reason| reason.as_str().to_owned()),
             enabled: record.enabled,
             policy: PolicyView::from(&record.policy),
             changes: changes_of(&changed.changes),
+            widens: changed.direction.widens,
+            narrows: changed.direction.narrows,
         }
     }
 }
@@ -100,20 +120,39 @@ pub(crate) struct RulesVersionView {
     /// The time of the edit; null if it is not known yet.
     #[schema(format = DateTime, required)]
     changed_at: Option<String>,
+    /// The person who made the edit; null if it is not known yet, for an edit that no person made, and for edits before
+    /// this was recorded.
+    #[schema(required)]
+    edited_by: Option<String>,
+    /// The edit's entry in the audit log; null as above.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    audit_id: Option<String>,
+    /// The person's reason; null if they gave none.
+    #[schema(required)]
+    edit_reason: Option<String>,
     /// Each rule's terms, by `rules/` and its id.
     rules: Map<String, Value>,
-    /// The differences of the rules from the version before; empty if something else was edited.
+    /// The differences of the rules from the version before, or from `compared_with`; empty if something else was edited.
     changes: Vec<ChangeView>,
+    /// Whether it may allow what the other version refuses or asks for; false for the first version.
+    widens: bool,
+    /// Whether it may refuse or ask for what the other version allows; false for the first version.
+    narrows: bool,
 }
 
 impl RulesVersionView {
     fn of(changed: &Changed<Agent>) -> Self {
-        let record = &changed.version.record;
+        let (record, mark) = (&changed.version.record, &changed.version.mark);
         Self {
             version: changed.version.version,
             changed_at: changed.version.at.map(|at: Timestamp| at.to_string()),
+            edited_by: mark.by.as_ref().map(ToString::to_string),
+            audit_id: mark.audit_id.map(|id| id.to_string()),
+            edit_reason: mark.reason.as_ref().map(|reason| reason.as_str().to_owned()),
             rules: rules_of(record).into_iter().collect(),
             changes: changes_of(&changed.changes),
+            widens: changed.direction.widens,
+            narrows: changed.direction.narrows,
         }
     }
 }
@@ -155,6 +194,7 @@ pub(crate) struct RestoredView {
         ("serviceId" = String, Path, description = "Slug or UUID."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier answer."),
+        ("compared_with" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The version from which the differences are told; without it, the one before each."),
     ),
     responses((status = 200, body = PolicyVersionList, description = "Newest first."), ListErrors)
 )]
@@ -171,8 +211,9 @@ pub(crate) async fn policy_versions(
         .await?;
     let mut query = Query::of(&uri);
     let slice = slice(&mut query, cursor::read_version);
+    let other = query.read("compared_with", cursor::read_version, "must be a version");
     query.finish()?;
-    let history = people.policy_history(&owned, id, slice).await?;
+    let history = people.policy_history(&owned, id, slice, other).await?;
     let versions: Vec<_> = history.items.iter().map(PolicyVersionView::of).collect();
     Ok(Json(PolicyVersionList {
         count: versions.len(),
@@ -195,6 +236,7 @@ pub(crate) async fn policy_versions(
         ("serviceId" = String, Path, description = "Slug or UUID."),
         ("version" = String, Path, description = "The version to restore."),
         ("If-Match" = inline(VersionTag), Header, description = "The record's current version in quotation marks, or `*`."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
     ),
     responses(
         (status = 200, body = crate::services::api::ServiceView, description = "The updated record.", headers(("ETag" = String, description = "Its version."))),
@@ -205,6 +247,7 @@ pub(crate) async fn restore_policy(
     State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
+    uri: Uri,
     Path((agent, reference, version)): Path<(String, String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
@@ -213,9 +256,9 @@ pub(crate) async fn restore_policy(
         .known_service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
     let version = named(cursor::read_version(&version))?;
-    let service = people
-        .restore_policy(&owned, meant.precondition()?, id, version)
-        .await?;
+    let (reason, meant) = with_version(asked_reason(&uri), meant.precondition())?;
+    let owned = owned.because(reason);
+    let service = people.restore_policy(&owned, meant, id, version).await?;
     Ok(told(&people, &owned, &service, &edition.catalog))
 }
 
@@ -232,6 +275,7 @@ pub(crate) async fn restore_policy(
         ("agentId" = String, Path, description = "An agent that you own."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier answer."),
+        ("compared_with" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The version from which the differences are told; without it, the one before each."),
     ),
     responses((status = 200, body = RulesVersionList, description = "Newest first."), ListErrors)
 )]
@@ -244,8 +288,9 @@ pub(crate) async fn agent_versions(
     let owned = people.authenticate_for(token, &agent).await?;
     let mut query = Query::of(&uri);
     let slice = slice(&mut query, cursor::read_version);
+    let other = query.read("compared_with", cursor::read_version, "must be a version");
     query.finish()?;
-    let history = people.rules_history(&owned, slice).await?;
+    let history = people.rules_history(&owned, slice, other).await?;
     let versions: Vec<_> = history.items.iter().map(RulesVersionView::of).collect();
     Ok(Json(RulesVersionList {
         count: versions.len(),
@@ -268,6 +313,7 @@ pub(crate) async fn agent_versions(
         ("version" = String, Path, description = "The version that has the rule."),
         ("ruleId" = String, Path, description = "The rule's id in that version."),
         ("If-Match" = inline(VersionTag), Header, description = "The agent's current version in quotation marks, or `*`."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
     ),
     responses(
         (status = 200, body = RestoredView, description = "The rule is in force.", headers(("ETag" = String, description = "The agent's version."))),
@@ -278,12 +324,15 @@ pub(crate) async fn restore_rule(
     State(people): State<Arc<People>>,
     token: SessionToken,
     meant: IfMatch,
+    uri: Uri,
     Path((agent, version, rule)): Path<(String, String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let version = named(cursor::read_version(&version))?;
     let rule = named(RuleId::parse(&rule))?;
-    let (owned, rule) = people.restore_rule(owned, meant.precondition()?, version, rule).await?;
+    let (reason, meant) = with_version(asked_reason(&uri), meant.precondition())?;
+    let owned = owned.because(reason);
+    let (owned, rule) = people.restore_rule(owned, meant, version, rule).await?;
     let version = owned.agent().version;
     let view = RestoredView {
         rule_id: rule.to_string(),

@@ -16,9 +16,54 @@ use purser_store::{PageRequest, RecordVersion};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Changed<T> {
     pub(crate) version: RecordVersion<T>,
-    /// The differences from the version before.
+    /// The differences from the version before, or from the one that it is compared with.
     pub(crate) changes: AuditChanges,
+    pub(crate) direction: Direction,
 }
+
+/// What a version allows, compared with another one. Neither is set where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Direction {
+    /// It may allow what the other refuses or asks for.
+    pub(crate) widens: bool,
+    /// It may refuse or ask for what the other allows.
+    pub(crate) narrows: bool,
+}
+
+/// How two records are compared.
+struct Compare<T> {
+    members: fn(&T) -> Members,
+    /// Whether the first may allow what the second refuses.
+    widens: fn(&T, &T) -> bool,
+}
+
+impl<T> Compare<T> {
+    fn changed(&self, before: Option<&T>, now: &T) -> (AuditChanges, Direction) {
+        let direction = before.map_or_else(Direction::default, |before| Direction {
+            widens: (self.widens)(now, before),
+            narrows: (self.widens)(before, now),
+        });
+        let changes = AuditChanges::between(before.map(self.members), Some((self.members)(now)));
+        (changes, direction)
+    }
+}
+
+const POLICIES: Compare<EnabledService> = Compare {
+    members: EnabledService::audit_members,
+    widens: |now, before| now.widens(Some(before)),
+};
+
+const RULES: Compare<Agent> = Compare {
+    members: rules_of,
+    widens: |now, before| {
+        let rules = now.rules.clone();
+        Agent {
+            rules,
+            ..before.clone()
+        }
+        .widens(before)
+    },
+};
 
 /// Versions, newest first.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,19 +74,27 @@ pub(crate) struct History<T> {
 }
 
 impl<T> History<T> {
-    /// The first `limit` versions, each with its differences from the next older one. `versions` has one more, if there
-    /// is one.
-    fn of(versions: Vec<RecordVersion<T>>, limit: u32, members: impl Fn(&T) -> Members) -> Self {
+    /// The first `limit` versions, each with its differences from `other`, or from the next older one. `versions` has
+    /// one more, if there is one.
+    fn of(versions: Vec<RecordVersion<T>>, limit: u32, other: Option<&T>, compare: &Compare<T>) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let has_more = versions.len() > limit;
-        let listed: Vec<Members> = versions.iter().map(|version| members(&version.record)).collect();
-        let earlier = listed.iter().skip(1).cloned().map(Some).chain([None]);
-        let changes = listed.iter().cloned().zip(earlier);
-        let changes = changes.map(|(now, before)| AuditChanges::between(before, Some(now)));
+        let earlier = versions
+            .iter()
+            .skip(1)
+            .map(|version| Some(&version.record))
+            .chain([None]);
+        let changes = versions.iter().zip(earlier);
+        let changes = changes.map(|(now, before)| compare.changed(other.or(before), &now.record));
+        let changes: Vec<_> = changes.collect();
         let items = versions.into_iter().zip(changes);
         let items: Vec<Changed<T>> = items
             .take(limit)
-            .map(|(version, changes)| Changed { version, changes })
+            .map(|(version, (changes, direction))| Changed {
+                version,
+                changes,
+                direction,
+            })
             .collect();
         let next = items.last().filter(|_| has_more).map(|last| last.version.version);
         Self { items, next }
@@ -55,12 +108,14 @@ pub(crate) fn rules_of(agent: &Agent) -> Members {
 }
 
 impl People {
-    /// The versions of an agent's policy for a service.
+    /// The versions of an agent's policy for a service, with their differences from the version `other`, or from the
+    /// version before.
     pub(crate) async fn policy_history(
         &self,
         owned: &Owned,
         service: ServiceId,
         slice: PageRequest<u64>,
+        other: Option<u64>,
     ) -> Result<History<EnabledService>> {
         let rows = (slice.before, slice.limit.saturating_add(1));
         let versions = self
@@ -70,14 +125,40 @@ impl People {
         if versions.is_empty() && slice.before.is_none() {
             return Err(ErrorKind::NotFound.into());
         }
-        Ok(History::of(versions, slice.limit, EnabledService::audit_members))
+        let other = match other {
+            None => None,
+            Some(version) => Some(self.policy_at(owned, service, version).await?),
+        };
+        Ok(History::of(versions, slice.limit, other.as_ref(), &POLICIES))
     }
 
-    /// The versions of an agent's record, with the differences of its rules.
-    pub(crate) async fn rules_history(&self, owned: &Owned, slice: PageRequest<u64>) -> Result<History<Agent>> {
+    /// The versions of an agent's record, with the differences of its rules from the version `other`, or from the
+    /// version before.
+    pub(crate) async fn rules_history(
+        &self,
+        owned: &Owned,
+        slice: PageRequest<u64>,
+        other: Option<u64>,
+    ) -> Result<History<Agent>> {
         let rows = (slice.before, slice.limit.saturating_add(1));
         let versions = self.usage.agent_versions(&self.ledger, owned.agent(), rows).await?;
-        Ok(History::of(versions, slice.limit, rules_of))
+        let other = match other {
+            None => None,
+            Some(version) => Some(self.agent_at(owned, version).await?),
+        };
+        Ok(History::of(versions, slice.limit, other.as_ref(), &RULES))
+    }
+
+    async fn policy_at(&self, owned: &Owned, service: ServiceId, version: u64) -> Result<EnabledService> {
+        let only = (version.checked_add(1), 1);
+        let versions = self.usage.policy_versions(&self.ledger, owned.agent(), service, only);
+        exactly(versions.await?, version)
+    }
+
+    async fn agent_at(&self, owned: &Owned, version: u64) -> Result<Agent> {
+        let only = (version.checked_add(1), 1);
+        let versions = self.usage.agent_versions(&self.ledger, owned.agent(), only);
+        exactly(versions.await?, version)
     }
 
     /// Edits the policy so that it is as it was in a version.
@@ -88,12 +169,7 @@ impl People {
         service: ServiceId,
         version: u64,
     ) -> Result<GovernedService> {
-        let only = (version.checked_add(1), 1);
-        let versions = self
-            .usage
-            .policy_versions(&self.ledger, owned.agent(), service, only)
-            .await?;
-        let EnabledService { enabled, policy, .. } = exactly(versions, version)?;
+        let EnabledService { enabled, policy, .. } = self.policy_at(owned, service, version).await?;
         let edit = ServiceEdit {
             enabled: Some(enabled),
             policy: PolicyEdit {
@@ -119,9 +195,7 @@ impl People {
         version: u64,
         id: RuleId,
     ) -> Result<(Owned, RuleId)> {
-        let only = (version.checked_add(1), 1);
-        let versions = self.usage.agent_versions(&self.ledger, owned.agent(), only).await?;
-        let then = exactly(versions, version)?;
+        let then = self.agent_at(&owned, version).await?;
         let rule = then.rules.into_iter().find(|rule| rule.id == id);
         let rule = rule.ok_or(ErrorKind::NotFound)?;
         let edition = self.catalog().await?;
@@ -141,24 +215,39 @@ fn exactly<T>(versions: Vec<RecordVersion<T>>, version: u64) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use purser_store::EditMark;
     use serde_json::json;
 
-    /// Each version shows its differences from the one before, also the last of a page. The first version differs from
-    /// nothing.
+    /// Each version shows its differences from the one before, also the last of a page, or from the one that it is
+    /// compared with. The first version differs from nothing.
     #[test]
     fn a_version_shows_what_it_changed() {
+        const HALVES: Compare<u64> = Compare {
+            members: |record| vec![("half".to_owned(), json!(record)), ("name".to_owned(), json!("x"))],
+            widens: |now, before| now > before,
+        };
         let version = |version: u64| RecordVersion {
             version,
             at: None,
+            mark: EditMark::default(),
             record: version / 2,
         };
-        let members = |record: &u64| vec![("half".to_owned(), json!(record)), ("name".to_owned(), json!("x"))];
-        let history = History::of(vec![version(5), version(4), version(3)], 2, members);
+        let direction = |widens, narrows| Direction { widens, narrows };
+        let told = |history: &History<u64>| -> Vec<_> {
+            let items = history.items.iter();
+            items.map(|item| (item.changes.clone(), item.direction)).collect()
+        };
+        let versions = || vec![version(5), version(4), version(3)];
+        let history = History::of(versions(), 2, None, &HALVES);
         assert_eq!(history.next, Some(4));
-        let changes: Vec<AuditChanges> = history.items.iter().map(|item| item.changes.clone()).collect();
-        assert_eq!(changes, [AuditChanges::default(), AuditChanges::one("half", 1, 2)]);
-        let first = History::of(vec![version(1)], 2, members);
+        let raised = |from: u64| (AuditChanges::one("half", from, 2), direction(true, false));
+        let same = (AuditChanges::default(), Direction::default());
+        assert_eq!(told(&history), [same, raised(1)]);
+        let lowered = (AuditChanges::one("half", 3, 2), direction(false, true));
+        assert_eq!(told(&History::of(versions(), 1, Some(&3), &HALVES)), [lowered]);
+        let first = History::of(vec![version(1)], 2, None, &HALVES);
         assert_eq!((first.next, first.items[0].changes.before.len()), (None, 0));
         assert_eq!(first.items[0].changes.after.len(), 2);
+        assert_eq!(first.items[0].direction, Direction::default());
     }
 }

@@ -4,7 +4,7 @@ use crate::address::address;
 use crate::agents::owned::{Owned, named};
 use crate::audit::page::changed;
 use crate::cursor;
-use crate::history::operations::{Changed, History, rules_of};
+use crate::history::operations::{Changed, Direction, History, rules_of};
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::datetime::both;
@@ -20,8 +20,8 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Agent, AgentId, AuditChanges, Catalog, EnabledService, Members, Rule, ServiceId, Timestamp};
-use purser_store::PageRequest;
+use purser_domain::{Agent, AgentId, AuditChanges, Catalog, EnabledService, Members, Result, Rule, ServiceId};
+use purser_store::{EditMark, PageRequest, RecordVersion};
 use std::sync::Arc;
 
 /// The number of versions on a page.
@@ -58,17 +58,47 @@ pub(crate) async fn show(
     };
     let before = query.text("before").and_then(|text| cursor::read_version(&text));
     let slice = PageRequest { before, limit: ROWS };
+    let version = |query: &mut Query, name| query.text(name).and_then(|text| cursor::read_version(&text));
+    let compared = version(&mut query, "from").zip(version(&mut query, "to"));
     let edition = people.catalog().await?;
     let layout = Layout::of(&session, people.now());
     let (of, versions, next) = if let Some(service) = service {
         let record = people.service(&owned, service).await?.record;
-        let history = people.policy_history(&owned, service, slice).await?;
+        let history = people.policy_history(&owned, service, slice, None).await?;
         let of = html! { "Limits of " (labels::service(service, &edition.catalog)) };
-        (of, policies(&layout, &owned, &record, &history), history.next)
+        let compared = match compared {
+            None => None,
+            Some((from, to)) => {
+                let read = people.policy_history(&owned, service, only(to), Some(from)).await?;
+                Some((from, to, told(to, read)?))
+            }
+        };
+        let numbers = history.items.iter().map(|item| item.version.version).collect();
+        let versions = html! {
+            (comparison(agent, Some(service), numbers, compared.as_ref()))
+            (policies(&layout, &owned, &record, &history))
+        };
+        (of, versions, history.next)
     } else {
-        let history = people.rules_history(&owned, slice).await?;
+        let history = people.rules_history(&owned, slice, None).await?;
         let of = html! { "Rules" };
-        (of, rules(&layout, &owned, &history, &edition.catalog), history.next)
+        let compared = match compared {
+            None => None,
+            Some((from, to)) => {
+                let read = people.rules_history(&owned, only(to), Some(from)).await?;
+                Some((from, to, told(to, read)?))
+            }
+        };
+        let edits = history
+            .items
+            .iter()
+            .filter(|item| item.changes != AuditChanges::default());
+        let numbers = edits.map(|item| item.version.version).collect();
+        let versions = html! {
+            (comparison(agent, None, numbers, compared.as_ref()))
+            (rules(&layout, &owned, &history, &edition.catalog))
+        };
+        (of, versions, history.next)
     };
     let page = layout.page(
         "History",
@@ -77,8 +107,8 @@ pub(crate) async fn show(
             p.crumb { a href=(paths::agent(agent)) { (owned.agent().name) } }
             h1 { "History" }
             h2 { (of) }
-            p { "Restoring a version is an edit: it makes a new version, and its limits apply to the next payment. Who made an edit is in the "
-                a href=(address("/dashboard/audit-log", [("agent_id", Some(agent.to_string()))])) { "audit log" } "." }
+            p { "Restoring a version is an edit: it makes a new version, and its limits apply to the next payment. The "
+                a href=(address("/dashboard/audit-log", [("agent_id", Some(agent.to_string()))])) { "audit log" } " has the source of each edit." }
             (versions)
             (paging(
                 "Pages",
@@ -90,19 +120,84 @@ pub(crate) async fn show(
     Ok(page.into_response())
 }
 
+/// The page with one version.
+fn only(version: u64) -> PageRequest<u64> {
+    PageRequest {
+        before: version.checked_add(1),
+        limit: 1,
+    }
+}
+
+/// The differences of the version `to`, which the history must have.
+fn told<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
+    let mut items = history.items.into_iter();
+    named(
+        items
+            .find(|item| item.version.version == to)
+            .map(|item| (item.changes, item.direction)),
+    )
+}
+
+/// The form that compares two versions, and their differences.
+fn comparison(
+    agent: AgentId,
+    service: Option<ServiceId>,
+    mut numbers: Vec<u64>,
+    compared: Option<&(u64, u64, (AuditChanges, Direction))>,
+) -> Markup {
+    numbers.extend(compared.iter().flat_map(|(from, to, _)| [*from, *to]));
+    numbers.sort_unstable_by(|one, other| other.cmp(one));
+    numbers.dedup();
+    let (newest, next) = (numbers.first().copied(), numbers.get(1).copied());
+    let select = |name: &str, label: &str, chosen: Option<u64>| {
+        html! {
+            label { (label) " "
+                select name=(name) {
+                    @for number in &numbers { option value=(number) selected[chosen == Some(*number)] { "Version " (number) } }
+                }
+            }
+        }
+    };
+    html! {
+        @if next.is_some() {
+            form.row-actions method="get" action=(format!("{}/history", paths::agent(agent))) {
+                @if let Some(service) = service { input type="hidden" name="service" value=(service); }
+                (select("from", "From", compared.map(|(from, ..)| *from).or(next)))
+                (select("to", "to", compared.map(|(_, to, _)| *to).or(newest)))
+                button type="submit" { "Compare" }
+            }
+        }
+        @if let Some((from, to, (changes, direction))) = compared {
+            div.message role="status" {
+                p { strong { "From version " (from) " to version " (to) ". " } (direction_of(*direction)) }
+                (changed(changes))
+            }
+        }
+    }
+}
+
+fn direction_of(direction: Direction) -> &'static str {
+    match (direction.widens, direction.narrows) {
+        (false, false) => "They allow the same.",
+        (true, false) => "The second may allow what the first refused or asked for.",
+        (false, true) => "The second may refuse or ask for what the first allowed.",
+        (true, true) => "The second may allow more in some ways, and less in others.",
+    }
+}
+
 fn policies(layout: &Layout, owned: &Owned, current: &EnabledService, history: &History<EnabledService>) -> Markup {
     let agent = owned.agent().id;
     html! {
         ol.rows {
-            @for Changed { version, changes } in &history.items {
+            @for Changed { version, changes, direction } in &history.items {
                 li.row {
-                    (headline(layout, version.version, version.at, version.version == current.version))
+                    (headline(layout, owned, version, *direction, version.version == current.version))
                     (changed(changes))
                     @if version.version != current.version {
                         (differences("Differences from the current version", current.audit_members(), version.record.audit_members()))
                         (layout.button(
                             &format!("{}/services/{}/versions/{}/restore", paths::agent(agent), current.service, version.version),
-                            &Button::plain("Restore").at(current.version),
+                            &Button::plain("Restore").at(current.version).asking_why(),
                         ))
                     }
                 }
@@ -116,10 +211,10 @@ fn rules(layout: &Layout, owned: &Owned, history: &History<Agent>, catalog: &Cat
     html! {
         ol.rows {
             // Other edits of the agent are no versions of its rules.
-            @for Changed { version, changes } in history.items.iter().filter(|item| item.changes != AuditChanges::default()) {
+            @for Changed { version, changes, direction } in history.items.iter().filter(|item| item.changes != AuditChanges::default()) {
                 @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_in_force(current, rule)).collect();
                 li.row {
-                    (headline(layout, version.version, version.at, version.version == current.version))
+                    (headline(layout, owned, version, *direction, version.version == current.version))
                     (changed(changes))
                     @if !others.is_empty() {
                         (differences("Differences from the current rules", rules_of(current), rules_of(&version.record)))
@@ -128,7 +223,7 @@ fn rules(layout: &Layout, owned: &Owned, history: &History<Agent>, catalog: &Cat
                         p { (phrases::rule(&rule.kind, catalog)) }
                         (layout.button(
                             &format!("{}/versions/{}/rules/{}/restore", paths::agent(current.id), version.version, rule.id),
-                            &Button::plain("Restore this rule").at(current.version),
+                            &Button::plain("Restore this rule").at(current.version).asking_why(),
                         ))
                     }
                 }
@@ -144,12 +239,26 @@ fn is_in_force(current: &Agent, rule: &Rule) -> bool {
         .any(|now| now.id == rule.id && now.kind == rule.kind)
 }
 
-fn headline(layout: &Layout, version: u64, at: Option<Timestamp>, is_current: bool) -> Markup {
+fn headline<T>(
+    layout: &Layout,
+    owned: &Owned,
+    version: &RecordVersion<T>,
+    direction: Direction,
+    is_current: bool,
+) -> Markup {
+    let EditMark { by, reason, .. } = &version.mark;
+    let is_own = by.as_ref().is_some_and(|by| by.as_str() == owned.agent().owner);
     html! {
         div.row-main {
-            strong { "Version " (version) }
+            strong { "Version " (version.version) }
             @if is_current { " " span.chip.good { "current" } }
-            " " span.muted { @match at { Some(at) => (both(at, layout.now)), None => "time not known yet" } }
+            @if direction.widens { " " span.chip.wait { "widens" } }
+            @if direction.narrows { " " span.chip { "narrows" } }
+            " " span.muted {
+                @match version.at { Some(at) => (both(at, layout.now)), None => "time not known yet" }
+                @if let Some(by) = by { " by " @if is_own { "you" } @else { (by) } }
+            }
+            @if let Some(reason) = reason { p { "Why: " (reason.as_str()) } }
         }
     }
 }

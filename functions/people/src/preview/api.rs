@@ -5,18 +5,46 @@ use axum::Json;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use purser_api::Query;
-use purser_domain::{BacktestResult, CheckName, Comparison, Counterexample, Differences, Result, Timestamp, Verdict};
+use purser_domain::{
+    BacktestResult, CheckName, Comparison, Counterexample, Differences, EditReason, Result, Timestamp, Verdict,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The days to test, if the query asks for a preview instead of the edit.
-pub(crate) fn asked_days(uri: &Uri) -> Result<Option<PreviewDays>> {
+/// What the query of an edit asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct AskedEdit {
+    /// The days to test, if the query asks for a preview instead of the edit.
+    pub(crate) preview: Option<PreviewDays>,
+    /// The person's reason.
+    pub(crate) reason: Option<EditReason>,
+}
+
+/// Reads `preview`, `days` and `edit_reason`.
+pub(crate) fn asked_edit(uri: &Uri) -> Result<AskedEdit> {
     let mut query = Query::of(uri);
     let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
     let days = query.integer("days", 1, PreviewDays::MOST).and_then(PreviewDays::of);
+    let reason = edit_reason(&mut query);
     query.finish()?;
     let is_preview = is_preview.unwrap_or(false);
-    Ok(is_preview.then(|| days.unwrap_or(PreviewDays::DEFAULT)))
+    Ok(AskedEdit {
+        preview: is_preview.then(|| days.unwrap_or(PreviewDays::DEFAULT)),
+        reason,
+    })
+}
+
+/// Reads `edit_reason`, the reason of an edit without a preview.
+pub(crate) fn asked_reason(uri: &Uri) -> Result<Option<EditReason>> {
+    let mut query = Query::of(uri);
+    let reason = edit_reason(&mut query);
+    query.finish()?;
+    Ok(reason)
+}
+
+fn edit_reason(query: &mut Query) -> Option<EditReason> {
+    let reason = query.read("edit_reason", |text| EditReason::parse(text).ok(), EditReason::FORM);
+    reason.flatten()
 }
 
 /// What an edit would change. Nothing was saved.

@@ -13,7 +13,8 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
     let edition = sent.people.catalog().await?;
     let kind = RuleForm::from_name(sent.form(FormName::Plain).text("kind"));
     let mut form = sent.form(kind.map_or(FormName::Plain, FormName::NewRule));
-    let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
+    let (rule, owned) = (read_rule(&mut form, &edition.catalog), sent.owned_because(&mut form));
+    let Some(((rule, meant), owned)) = rule.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
     if sent.is_preview {
@@ -22,7 +23,7 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
             .preview_added_rule(&sent.owned, meant, &rule, PreviewDays::DEFAULT);
         return sent.previewed(form, preview.await).await;
     }
-    let added = sent.people.add_rule(sent.owned.clone(), meant, &rule).await;
+    let added = sent.people.add_rule(owned, meant, &rule).await;
     sent.answer(form, added, Notice::RuleAdded).await
 }
 
@@ -31,7 +32,8 @@ pub(crate) async fn replace(sent: AgentForm) -> Reply {
     let id = sent.named("rule", RuleId::parse)?;
     let edition = sent.people.catalog().await?;
     let mut form = sent.form(FormName::Rule(id));
-    let Some((rule, meant)) = read_rule(&mut form, &edition.catalog).zip(form.version()) else {
+    let (rule, owned) = (read_rule(&mut form, &edition.catalog), sent.owned_because(&mut form));
+    let Some(((rule, meant), owned)) = rule.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
     if sent.is_preview {
@@ -40,7 +42,7 @@ pub(crate) async fn replace(sent: AgentForm) -> Reply {
             .preview_replaced_rule(&sent.owned, meant, id, &rule, PreviewDays::DEFAULT);
         return sent.previewed(form, preview.await).await;
     }
-    let replaced = sent.people.replace_rule(sent.owned.clone(), meant, id, &rule).await;
+    let replaced = sent.people.replace_rule(owned, meant, id, &rule).await;
     sent.answer(form, replaced, Notice::RuleSaved).await
 }
 
@@ -48,9 +50,10 @@ pub(crate) async fn replace(sent: AgentForm) -> Reply {
 pub(crate) async fn remove(sent: AgentForm) -> Reply {
     let id = sent.named("rule", RuleId::parse)?;
     let mut form = sent.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let owned = sent.owned_because(&mut form);
+    let Some((meant, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };
-    let removed = sent.people.remove_rule(sent.owned.clone(), meant, id).await;
+    let removed = sent.people.remove_rule(owned, meant, id).await;
     sent.answer(form, removed, Notice::RuleRemoved).await
 }

@@ -2,7 +2,7 @@
 
 use crate::agents::owned::Owned;
 use crate::agents::owned::named;
-use crate::preview::api::{PreviewView, asked_days};
+use crate::preview::api::{PreviewView, asked_edit};
 use crate::request::{created, together, with_version};
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::state::People;
@@ -678,6 +678,7 @@ pub(crate) async fn list(
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
         ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
         ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
     ),
     request_body = RuleBody,
     responses(
@@ -701,12 +702,13 @@ pub(crate) async fn add(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = together(kind, asked_days(&uri));
-    let ((kind, preview), meant) = with_version(kind, meant.precondition())?;
-    if let Some(days) = preview {
+    let kind = together(kind, asked_edit(&uri));
+    let ((kind, asked), meant) = with_version(kind, meant.precondition())?;
+    if let Some(days) = asked.preview {
         let preview = people.preview_added_rule(&owned, meant, &kind, days).await?;
         return Ok(PreviewView::of(preview).into_response());
     }
+    let owned = owned.because(asked.reason);
     let (owned, id) = people.add_rule(owned, meant, &kind).await?;
     Ok(created(written(&people, &owned, id).await?))
 }
@@ -724,6 +726,7 @@ pub(crate) async fn add(
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
         ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
         ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
     ),
     request_body = RuleBody,
     responses(
@@ -743,12 +746,13 @@ pub(crate) async fn replace(
     let id = known_rule(owned.agent(), &rule)?;
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = together(kind, asked_days(&uri));
-    let ((kind, preview), meant) = with_version(kind, meant.precondition())?;
-    if let Some(days) = preview {
+    let kind = together(kind, asked_edit(&uri));
+    let ((kind, asked), meant) = with_version(kind, meant.precondition())?;
+    if let Some(days) = asked.preview {
         let preview = people.preview_replaced_rule(&owned, meant, id, &kind, days).await?;
         return Ok(PreviewView::of(preview).into_response());
     }
+    let owned = owned.because(asked.reason);
     let owned = people.replace_rule(owned, meant, id, &kind).await?;
     Ok(written(&people, &owned, id).await?)
 }
@@ -766,6 +770,7 @@ pub(crate) async fn replace(
         ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
         ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
         ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
     ),
     responses(
         (status = 200, body = RemovedOrPreview, description = "The rule is removed, or the preview.", headers(("ETag" = String, description = "The agent's version."))),
@@ -781,11 +786,12 @@ pub(crate) async fn remove(
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let rule = known_rule(owned.agent(), &rule)?;
-    let (preview, meant) = with_version(asked_days(&uri), meant.precondition())?;
-    if let Some(days) = preview {
+    let (asked, meant) = with_version(asked_edit(&uri), meant.precondition())?;
+    if let Some(days) = asked.preview {
         let preview = people.preview_removed_rule(&owned, meant, rule, days).await?;
         return Ok(PreviewView::of(preview).into_response());
     }
+    let owned = owned.because(asked.reason);
     let owned = people.remove_rule(owned, meant, rule).await?;
     let Agent { id, version, .. } = *owned.agent();
     let removed = RemovedRule {

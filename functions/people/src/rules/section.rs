@@ -220,6 +220,7 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                         (version_input(page.agent.version))
                         input type="hidden" name="kind" value=(kind.name());
                         (rule_inputs(&inputs, page, kind, Some(&rule.kind)))
+                        (inputs.edit_reason())
                         div.actions {
                             button.primary type="submit" { "Save rule" }
                             (preview::button(&format!("{path}/rules/{}", rule.id)))
@@ -228,7 +229,7 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                     (layout.button(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
                         "Remove rule",
                         "Remove this rule? It does not apply to the next payment.",
-                    ).at(page.agent.version)))
+                    ).at(page.agent.version).asking_why()))
                 }
             }
         }
@@ -246,6 +247,7 @@ fn adder(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &str) -> M
                     (version_input(page.agent.version))
                     input type="hidden" name="kind" value=(kind.name());
                     (rule_inputs(&inputs, page, kind, None))
+                    (inputs.edit_reason())
                     div.actions {
                         button.primary type="submit" { "Add rule" }
                         (preview::button(&format!("{path}/rules")))

@@ -17,7 +17,9 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
     let service = form.service();
     let mut body = policy_body(&mut form, service.and_then(|id| edition.catalog.by_id(id)));
     set(&mut body, "service_id", form.text("service_id"));
-    let Some(enable) = form.parsed(parse_enable(&body, &edition.catalog), &FIELDS) else {
+    let owned = sent.owned_because(&mut form);
+    let enable = form.parsed(parse_enable(&body, &edition.catalog), &FIELDS);
+    let Some((enable, owned)) = enable.zip(owned) else {
         return sent.again(form).await;
     };
     // Version zero means no record: a service that was enabled meanwhile keeps its limits.
@@ -28,7 +30,7 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
             .preview_enabling(&sent.owned, meant, &enable, PreviewDays::DEFAULT);
         return sent.previewed(form, preview.await).await;
     }
-    let enabled = sent.people.enable_service(&sent.owned, meant, &enable).await;
+    let enabled = sent.people.enable_service(&owned, meant, &enable).await;
     sent.answer(form, enabled, Notice::ServiceEnabled).await
 }
 
@@ -40,7 +42,8 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
     let listed = edition.catalog.by_id(service);
     let body = policy_body(&mut form, listed);
     let edit = form.parsed(parse_edit(&body, listed), &FIELDS);
-    let Some((edit, meant)) = edit.zip(form.version()) else {
+    let owned = sent.owned_because(&mut form);
+    let Some(((edit, meant), owned)) = edit.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
     if sent.is_preview {
@@ -49,7 +52,7 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
             .preview_edit(&sent.owned, meant, service, &edit, PreviewDays::DEFAULT);
         return sent.previewed(form, preview.await).await;
     }
-    let edited = sent.people.edit_service(&sent.owned, meant, service, &edit).await;
+    let edited = sent.people.edit_service(&owned, meant, service, &edit).await;
     sent.answer(form, edited, Notice::PolicySaved).await
 }
 
@@ -57,10 +60,11 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
 pub(crate) async fn limit_unlimited(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Unlimited);
     let body = policy_body(&mut form, None);
-    let Some(edit) = form.parsed(parse_limits(&body), &FIELDS) else {
+    let owned = sent.owned_because(&mut form);
+    let Some((edit, owned)) = form.parsed(parse_limits(&body), &FIELDS).zip(owned) else {
         return sent.again(form).await;
     };
-    let limited = sent.people.limit_unlimited(&sent.owned, &edit).await;
+    let limited = sent.people.limit_unlimited(&owned, &edit).await;
     sent.answer(form, limited, Notice::PolicySaved).await
 }
 
@@ -77,13 +81,14 @@ pub(crate) async fn enable_again(sent: AgentForm) -> Reply {
 async fn switch(sent: AgentForm, enabled: bool, notice: Notice) -> Reply {
     let service = sent.named("service", ServiceId::parse)?;
     let mut form = sent.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let owned = sent.owned_because(&mut form);
+    let Some((meant, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };
     let edit = ServiceEdit {
         enabled: Some(enabled),
         ..ServiceEdit::default()
     };
-    let edited = sent.people.edit_service(&sent.owned, meant, service, &edit).await;
+    let edited = sent.people.edit_service(&owned, meant, service, &edit).await;
     sent.answer(form, edited, notice).await
 }

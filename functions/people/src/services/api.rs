@@ -6,7 +6,7 @@
 //! responses.
 
 use crate::agents::owned::Owned;
-use crate::preview::api::{PreviewView, asked_days};
+use crate::preview::api::{PreviewView, asked_edit, asked_reason};
 use crate::request::{created, together, version_or_any, with_version};
 use crate::services::operations::{EnableService, GovernedService, ServiceEdit, named_service};
 use crate::state::People;
@@ -401,7 +401,10 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
     operation_id = "limit_unlimited_services",
     tag = "dashboard",
     security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
+    params(
+        ("agentId" = String, Path, description = "An agent that you own."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
+    ),
     request_body = LimitsBody,
     responses(
         (status = 200, body = LimitedList, description = "The services that have these limits now."),
@@ -411,11 +414,14 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
 pub(crate) async fn limit_unlimited(
     State(people): State<Arc<People>>,
     token: SessionToken,
+    uri: Uri,
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Json<LimitedList>, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let edit = json_body(&body).and_then(|body| parse_limits(&body))?;
+    let edit = json_body(&body).and_then(|body| parse_limits(&body));
+    let (edit, reason) = together(edit, asked_reason(&uri))?;
+    let owned = owned.because(reason);
     let limited = people.limit_unlimited(&owned, &edit).await?;
     let ids: Vec<String> = limited.iter().map(ToString::to_string).collect();
     Ok(Json(LimitedList {
@@ -472,6 +478,7 @@ pub(crate) async fn list(
         ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The record's version in quotation marks, `\"0\"` for none, or `*`."),
         ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
         ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
     ),
     request_body = EnableBody,
     responses(
@@ -495,12 +502,13 @@ pub(crate) async fn enable(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
-    let enable = together(enable, asked_days(&uri));
-    let ((enable, preview), meant) = with_version(enable, version_or_any(meant))?;
-    if let Some(days) = preview {
+    let enable = together(enable, asked_edit(&uri));
+    let ((enable, asked), meant) = with_version(enable, version_or_any(meant))?;
+    if let Some(days) = asked.preview {
         let preview = people.preview_enabling(&owned, meant, &enable, days).await?;
         return Ok(PreviewView::of(preview).into_response());
     }
+    let owned = owned.because(asked.reason);
     let enabling = people.enable_service(&owned, meant, &enable).await?;
     let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, &people).told();
     Ok(if enabling.is_new { created(answer) } else { answer })
@@ -550,6 +558,7 @@ pub(crate) async fn read(
         ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
         ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
         ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
     ),
     request_body = ServiceEditBody,
     responses(
@@ -572,12 +581,13 @@ pub(crate) async fn edit(
         .await?;
     let service = edition.catalog.by_id(id);
     let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
-    let edit = together(edit, asked_days(&uri));
-    let ((edit, preview), meant) = with_version(edit, meant.precondition())?;
-    if let Some(days) = preview {
+    let edit = together(edit, asked_edit(&uri));
+    let ((edit, asked), meant) = with_version(edit, meant.precondition())?;
+    if let Some(days) = asked.preview {
         let preview = people.preview_edit(&owned, meant, id, &edit, days).await?;
         return Ok(PreviewView::of(preview).into_response());
     }
+    let owned = owned.because(asked.reason);
     let service = people.edit_service(&owned, meant, id, &edit).await?;
     Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
 }
@@ -595,6 +605,7 @@ pub(crate) async fn edit(
         ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
         ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
         ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
     ),
     responses(
         (status = 200, body = ServiceOrPreview, description = "The disabled record, or the preview.", headers(("ETag" = String, description = "Its version."))),
@@ -617,11 +628,12 @@ pub(crate) async fn disable(
         enabled: Some(false),
         ..ServiceEdit::default()
     };
-    let (preview, meant) = with_version(asked_days(&uri), meant.precondition())?;
-    if let Some(days) = preview {
+    let (asked, meant) = with_version(asked_edit(&uri), meant.precondition())?;
+    if let Some(days) = asked.preview {
         let preview = people.preview_edit(&owned, meant, id, &disabled, days).await?;
         return Ok(PreviewView::of(preview).into_response());
     }
+    let owned = owned.because(asked.reason);
     let service = people.edit_service(&owned, meant, id, &disabled).await?;
     Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
 }

@@ -50,6 +50,7 @@ fn unlimited_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> 
                 summary { (counted(count, "service")) " without limits. " strong { "Set limits for all of them" } }
                 (layout.form(&format!("{path}/services/limits"), &html! {
                     (policy_inputs(&inputs, &SpendPolicy::suggested(), None))
+                    (inputs.edit_reason())
                     div.actions { button.primary type="submit" { "Set limits" } }
                 }))
             }
@@ -104,6 +105,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                     (layout.form(&format!("{path}/services/{id}"), &html! {
                         (version_input(*version))
                         (policy_inputs(&inputs, policy, service))
+                        (inputs.edit_reason())
                         div.actions {
                             button.primary type="submit" { "Save limits" }
                             (preview::button(&format!("{path}/services/{id}")))
@@ -113,7 +115,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                     (layout.button(&format!("{path}/services/{id}/disable"), &Button::danger(
                         "Disable service",
                         "Disable this service? Every payment to it is refused until you enable it again.",
-                    ).at(*version)))
+                    ).at(*version).asking_why()))
                 }
             }
         }
@@ -199,7 +201,7 @@ fn disabled_row(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, 
             div.row-actions {
                 (layout.button(
                     &format!("{path}/services/{}/enable", panel.record.service),
-                    &Button::plain("Enable again").at(panel.record.version),
+                    &Button::plain("Enable again").at(panel.record.version).asking_why(),
                 ))
             }
         }
@@ -231,6 +233,7 @@ fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
                     (layout.form(&format!("{path}/services"), &html! {
                         (inputs.choice("service_id", "Service", &offered, ""))
                         (policy_inputs(&inputs, &SpendPolicy::column_defaults(), None))
+                        (inputs.edit_reason())
                         div.actions {
                             button.primary type="submit" { "Enable service" }
                             (preview::button(&format!("{path}/services")))

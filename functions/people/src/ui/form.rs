@@ -8,8 +8,8 @@ use crate::ui::money::is_no_limit;
 use maud::{Markup, html};
 use purser_api::Precondition;
 use purser_domain::{
-    Address, Agent, AgentName, Amount, Duration, Error, ErrorKind, KeyId, LabelFilter, LabelKey, LabelValue, Labels,
-    PayoutAmount, Problem, RuleId, RuleKind, ServiceId, parse_address,
+    Address, Agent, AgentName, Amount, Duration, EditReason, Error, ErrorKind, KeyId, LabelFilter, LabelKey,
+    LabelValue, Labels, PayoutAmount, Problem, RuleId, RuleKind, ServiceId, parse_address,
 };
 use serde_json::Value;
 use std::fmt;
@@ -302,6 +302,14 @@ impl Form {
         })
     }
 
+    /// The reason of an edit of limits, if any.
+    pub(crate) fn edit_reason(&mut self) -> Result<Option<EditReason>, InvalidField> {
+        EditReason::parse(self.text("edit_reason")).map_err(|problem| {
+            self.wrong("edit_reason", format!("Why: {problem}."));
+            InvalidField
+        })
+    }
+
     /// An amount in dollars.
     pub(crate) fn dollars(&mut self, field: &str, label: &str) -> Option<Amount> {
         let text = self.text(field);
@@ -468,6 +476,11 @@ impl<'a> Inputs<'a> {
     /// An optional line of text.
     pub(crate) fn optional_line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
         self.text_input(field, label, present, max, false)
+    }
+
+    /// The optional reason of an edit of limits.
+    pub(crate) fn edit_reason(&self) -> Markup {
+        self.optional_line("edit_reason", "Why", "", EditReason::LONGEST)
     }
 
     fn text_input(&self, field: &str, label: &str, present: &str, max: usize, is_required: bool) -> Markup {

@@ -9,7 +9,7 @@ use crate::ui::notice::Notice;
 use axum::http::Uri;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use purser_api::Query;
-use purser_domain::Timestamp;
+use purser_domain::{EditReason, Timestamp};
 
 /// The parts of a page other than its content.
 pub(crate) struct Layout {
@@ -106,6 +106,10 @@ impl Layout {
             form method="post" action=(action) data-confirm=[button.question] {
                 (self.token.input())
                 @if let Some(version) = button.version { (version_input(version)) }
+                @if button.asks_why {
+                    input type="text" name="edit_reason" maxlength=(EditReason::LONGEST) autocomplete="off"
+                        aria-label="Why (optional)" placeholder="Why (optional)";
+                }
                 button class=(button.class) type="submit" { (button.label) }
             }
         }
@@ -202,6 +206,8 @@ pub(crate) struct Button<'a> {
     pub(crate) class: &'a str,
     pub(crate) question: Option<&'a str>,
     pub(crate) version: Option<u64>,
+    /// Whether the form asks for the reason of an edit of limits.
+    pub(crate) asks_why: bool,
 }
 
 impl<'a> Button<'a> {
@@ -211,6 +217,7 @@ impl<'a> Button<'a> {
             class: "quiet",
             question: None,
             version: None,
+            asks_why: false,
         }
     }
 
@@ -220,6 +227,7 @@ impl<'a> Button<'a> {
             class: "danger",
             question: Some(question),
             version: None,
+            asks_why: false,
         }
     }
 
@@ -229,6 +237,7 @@ impl<'a> Button<'a> {
             class: "",
             question: None,
             version: None,
+            asks_why: false,
         }
     }
 
@@ -237,6 +246,10 @@ impl<'a> Button<'a> {
             version: Some(version),
             ..self
         }
+    }
+
+    pub(crate) const fn asking_why(self) -> Self {
+        Self { asks_why: true, ..self }
     }
 }
 

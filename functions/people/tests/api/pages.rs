@@ -364,8 +364,13 @@ async fn all_services_without_limits_are_limited_by_one_form() {
         .post(&page, &form, &wrong)
         .await
         .is(400, "is not an amount in dollars");
-    let saved = owner.post(&page, &form, &fields).await;
+    let too_long = "x".repeat(201);
+    let wrong = [&fields[..], &[("edit_reason", too_long.as_str())]].concat();
+    owner.post(&page, &form, &wrong).await.is(400, "Why: must be a line");
+    let with_reason = [&fields[..], &[("edit_reason", "first limits")]].concat();
+    let saved = owner.post(&page, &form, &with_reason).await;
     assert_eq!(saved.leads(), format!("{page}?notice=policy_saved"));
+    owner.get("/dashboard/audit-log").await.is(200, "first limits");
     let seen = owner.get(&page).await;
     assert!(!seen.html.contains("without limits."), "{}", seen.html);
     let record = world.get(OWNER, &format!("/agents/{agent}/services/lab")).await.ok();
@@ -373,6 +378,9 @@ async fn all_services_without_limits_are_limited_by_one_form() {
 
     let history = format!("{page}/history?service={}", record["service_id"].as_str().unwrap());
     owner.get(&history).await.is(200, "Version 2");
+    let compared = format!("{history}&from=2&to=2");
+    owner.get(&compared).await.is(200, "They allow the same.");
+    owner.get(&format!("{history}&from=9&to=2")).await.is(404, "");
     owner.get(&format!("{page}/history")).await.is(200, "History");
     assert_eq!(world.browser("bob").await.get(&history).await.status, 404);
 }

@@ -154,6 +154,7 @@ impl BrowserAct {
             address,
             user_agent,
             request_id,
+            reason: _,
         } = acting.source.clone();
         Self {
             person: acting.actor.to_string(),

@@ -62,6 +62,9 @@ pub struct AuditView {
     /// Further details, as text.
     #[schema(required)]
     pub reason: Option<String>,
+    /// The reason that the person gave for an edit of limits; null if they gave none.
+    #[schema(required)]
+    pub edit_reason: Option<String>,
     /// The SHA-256 hash of the row. The function's log line for the row contains the same hash.
     pub sha256: String,
 }
@@ -96,6 +99,7 @@ impl AuditView {
             after,
             error: refusal.map(|refusal| refusal.error.clone()),
             reason: refusal.map(|refusal| refusal.reason.clone()),
+            edit_reason: record.source.reason.as_ref().map(|reason| reason.as_str().to_owned()),
             sha256: sha256.to_string(),
         }
     }

@@ -4,7 +4,8 @@
 //! below the maximum size of an item. It contains no secret, digest of a secret, or body.
 
 use crate::{
-    AgentId, AuditChanges, AuditId, OperatorName, PersonId, ServiceId, SessionId, Timestamp, catalog::service::named,
+    AgentId, AuditChanges, AuditId, EditReason, OperatorName, PersonId, ServiceId, SessionId, Timestamp,
+    catalog::service::named,
 };
 use std::fmt;
 
@@ -167,7 +168,7 @@ impl Acting {
     }
 }
 
-/// The source of a request.
+/// The source of a request, and the reason that it gives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSource {
     /// The caller's IP address according to the gateway.
@@ -176,19 +177,22 @@ pub struct RequestSource {
     pub user_agent: Option<String>,
     /// The id of the request, which is also in its answer and its log lines.
     pub request_id: String,
+    /// The caller's reason for an edit of limits.
+    pub reason: Option<EditReason>,
 }
 
 impl RequestSource {
     /// The maximum length of a stored text from the caller, in characters.
     const LONGEST: usize = 200;
 
-    /// A source with truncated texts.
+    /// A source with truncated texts, without a reason.
     pub fn new(address: Option<String>, user_agent: Option<&str>, request_id: &str) -> Self {
         let bounded = |text: &str| text.chars().take(Self::LONGEST).collect();
         Self {
             address,
             user_agent: user_agent.map(bounded),
             request_id: bounded(request_id),
+            reason: None,
         }
     }
 }

@@ -9,13 +9,13 @@
 //! person.
 
 use crate::{
-    codec::attribute::{Item, text},
-    codec::item::Draft,
+    codec::attribute::{Attribute, Item, text},
+    codec::item::{Draft, Row},
     codec::json,
     codec::key::{self, Key},
 };
-use aws_sdk_dynamodb::types::builders::PutBuilder;
-use purser_domain::{Actor, AuditOutcome, AuditRecord, Fingerprint, PersonId};
+use aws_sdk_dynamodb::types::{AttributeValue, builders::PutBuilder};
+use purser_domain::{Actor, AuditId, AuditOutcome, AuditRecord, EditReason, Fingerprint, PersonId, Result};
 use std::sync::Arc;
 use tracing::info;
 
@@ -27,6 +27,46 @@ pub struct AuditEntry {
     line: Line,
     /// The person whom the act concerns, and their copy of the row.
     told: Option<(PersonId, Item)>,
+    mark: EditMark,
+}
+
+/// Who made an edit and why. It is stored with the edited record, and so with its version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EditMark {
+    /// The person; `None` for an edit that no person made, or before marks were stored.
+    pub by: Option<PersonId>,
+    /// The row of the audit log; `None` as above.
+    pub audit_id: Option<AuditId>,
+    /// The person's reason, if they gave one.
+    pub reason: Option<EditReason>,
+}
+
+impl EditMark {
+    const BY: &'static str = "by";
+    const AUDIT_ID: &'static str = "aid";
+    const REASON: &'static str = "why";
+
+    /// The mark in the item of a record.
+    pub(crate) fn read(row: Row<'_>) -> Result<Self> {
+        Ok(Self {
+            by: row.get_optional(Self::BY)?,
+            audit_id: row.get_optional(Self::AUDIT_ID)?,
+            reason: row.get_optional(Self::REASON)?,
+        })
+    }
+
+    /// The item of a record, with this mark.
+    pub(crate) fn write(&self, mut item: Item) -> Item {
+        let mut set = |name: &str, value: Option<AttributeValue>| {
+            if let Some(value) = value {
+                item.insert(name.to_owned(), value);
+            }
+        };
+        set(Self::BY, self.by.as_ref().map(Attribute::write));
+        set(Self::AUDIT_ID, self.audit_id.as_ref().map(Attribute::write));
+        set(Self::REASON, self.reason.as_ref().map(Attribute::write));
+        item
+    }
 }
 
 /// The fields of a row's log line, besides its digest.
@@ -60,7 +100,20 @@ impl AuditEntry {
             item: write_record(record),
             line,
             told: None,
+            mark: EditMark {
+                by: match &record.actor {
+                    Actor::Person { id, .. } => Some(id.clone()),
+                    Actor::Operator(_) | Actor::Reconcile => None,
+                },
+                audit_id: Some(record.id),
+                reason: record.source.reason.clone(),
+            },
         }
+    }
+
+    /// The item of the edited record, with who made the edit and why.
+    pub(crate) fn marked(&self, item: Item) -> Item {
+        self.mark.write(item)
     }
 
     /// Adds a copy for the person whom the act concerns, without the address and user agent of the actor. A person's
@@ -162,6 +215,7 @@ fn write_record(record: &AuditRecord) -> Item {
         .with_optional("ip", source.address.as_ref())
         .with_optional("ua", source.user_agent.as_ref())
         .with("rid", &source.request_id)
+        .with_optional("why", source.reason.as_ref())
         .with_optional("agent", act.agent.as_ref())
         .with_optional("svc", act.service.as_ref())
         .with_optional("obj", act.object.as_ref());

@@ -190,6 +190,7 @@ fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
             address: row.get_optional("ip")?,
             user_agent: row.get_optional("ua")?,
             request_id: row.get("rid")?,
+            reason: row.get_optional("why")?,
         },
         act: Act {
             kind: AuditKind::from_name(&kind).ok_or_else(|| row.corrupt("kind"))?,

@@ -5,11 +5,11 @@
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Amount, ApprovalId, AskingKind, B256, Category, Ciphertext, DecisionResult,
-    DeliveryId, DomainPattern, Duration, Endpoint, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue,
-    Labels, LimitAction, MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug,
-    OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId,
-    ServiceSlug, SettlementId, SourceNetwork, TimeOfDay, Timestamp, TransactionId, TrustStatus, TxHash, Url,
+    Address, AgentId, AgentStatus, Amount, ApprovalId, AskingKind, AuditId, B256, Category, Ciphertext, DecisionResult,
+    DeliveryId, DomainPattern, Duration, EditReason, Endpoint, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey,
+    LabelValue, Labels, LimitAction, MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle,
+    OperationSlug, OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest,
+    ServiceId, ServiceSlug, SettlementId, SourceNetwork, TimeOfDay, Timestamp, TransactionId, TrustStatus, TxHash, Url,
     WalletAttestation, WebhookId, WebhookSecretId, Weekday, X402Version, ZoneName,
 };
 use serde_json::{Map, Value};
@@ -100,6 +100,8 @@ written_as_text! {
     NoticeUrlId, ToString::to_string, Self::parse;
     NoticeEnd, |end| end.name().to_owned(), Self::from_name;
     MailAddress, |address| address.as_str().to_owned(), Self::parse;
+    EditReason, |reason| reason.as_str().to_owned(), |text| Self::parse(text).ok().flatten();
+    AuditId, ToString::to_string, Self::parse;
     OperationUuid, ToString::to_string, Self::parse;
     SettlementId, ToString::to_string, Self::parse;
     TransactionId, ToString::to_string, Self::parse;

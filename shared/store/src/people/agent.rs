@@ -56,7 +56,7 @@ impl Ledger {
     /// Stores a new agent, and adds its wallet to the list of wallets whose outflows are compared with the settlements.
     pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Created> {
         let mut transaction = Transaction::new();
-        transaction.put(Role::Agent, self.put_new(write_agent(agent)))?;
+        transaction.put(Role::Agent, self.put_new(audit.marked(write_agent(agent))))?;
         let wallet = Draft::of(&Key::wallet(agent.id)).with("address", &agent.wallet.address);
         transaction.put(Role::Wallet, self.put(wallet.into_item()))?;
         self.stamp_budgets(&mut transaction, agent, &[])?;
@@ -107,7 +107,7 @@ impl Ledger {
         }
         let mut transaction = Transaction::new();
         let put = self
-            .put(write_agent(agent))
+            .put(audit.marked(write_agent(agent)))
             .condition_expression("ver = :old")
             .expression_attribute_values(":old", crate::codec::attribute::Attribute::write(&old.version));
         transaction.put(Role::Agent, put)?;

@@ -94,7 +94,7 @@ impl Ledger {
         };
         let mut transaction = Transaction::new();
         let put = self
-            .put(write_agent(&new))
+            .put(audit.marked(write_agent(&new)))
             .condition_expression("ver = :old")
             .expression_attribute_values(":old", old.version.write());
         transaction.put(Role::Agent, put)?;

@@ -46,7 +46,7 @@ impl Ledger {
             {
                 return Ok(Edited::Conflict);
             }
-            let mut edit = self.policy_edit(agent, enabled, record.map(|record| record.version))?;
+            let mut edit = self.policy_edit(agent, enabled, record.map(|record| record.version), Some(audit))?;
             edit.audit(Role::Audit, audit)?;
             let TransactionOutcome::Refused(refusal) = edit.send_until_known(&self.db, &mut backoff).await? else {
                 return Ok(Edited::Stored);
@@ -69,16 +69,22 @@ impl Ledger {
         }
     }
 
-    /// The write of a policy version. The first version also creates the window, if the agent's record is at
+    /// The write of a policy version; without `audit` it is no edit, but a default. The first version also creates the window, if the agent's record is at
     /// `agent_version`; an agent that is not created yet will have version 1.
     pub(crate) fn policy_edit(
         &self,
         agent: AgentId,
         enabled: &EnabledService,
         agent_version: Option<u64>,
+        audit: Option<&AuditEntry>,
     ) -> Result<Transaction<Role>> {
         let service = enabled.service;
         let mut transaction = Transaction::new();
+        let item = write_policy(agent, enabled);
+        let item = match audit {
+            Some(audit) => audit.marked(item),
+            None => item,
+        };
         let put = if enabled.version == 1 {
             if let Some(agent_version) = agent_version {
                 let unchanged = ConditionCheckBuilder::default()
@@ -88,9 +94,9 @@ impl Ledger {
                     .expression_attribute_values(":agent", agent_version.write());
                 transaction.check(Role::Agent, unchanged)?;
             }
-            self.put_new(write_policy(agent, enabled))
+            self.put_new(item)
         } else {
-            self.put(write_policy(agent, enabled))
+            self.put(item)
                 .condition_expression("ver = :old")
                 .expression_attribute_values(":old", enabled.version.saturating_sub(1).write())
         };

@@ -68,7 +68,7 @@ impl Ledger {
     /// edited.
     pub async fn write_default(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
         let record = EnabledService::pre_enabled(service);
-        let edit = self.policy_edit(agent.id, &record, Some(agent.version))?;
+        let edit = self.policy_edit(agent.id, &record, Some(agent.version), None)?;
         let mut backoff = Backoff::new();
         match edit.send_until_known(&self.db, &mut backoff).await? {
             TransactionOutcome::Committed => Ok(true),

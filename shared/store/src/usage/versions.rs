@@ -8,6 +8,7 @@
 //! outlive its agent's.
 
 use crate::{
+    audit::entry::EditMark,
     catalog::table::{CatalogTable, partition},
     codec::{
         attribute::{Attribute as _, Item},
@@ -60,6 +61,8 @@ pub struct RecordVersion<T> {
     pub version: u64,
     /// The time of the edit; `None` for about a second, and for an edit before versions were stored.
     pub at: Option<Timestamp>,
+    /// Who made the edit, and why; empty for as long as the time is not known.
+    pub mark: EditMark,
     /// The record.
     pub record: T,
 }
@@ -78,7 +81,7 @@ impl Ledger {
             return Ok(Some(InputVersion {
                 key,
                 at: change.at,
-                body: write_agent(&evaluated(agent)),
+                body: EditMark::read(self.row(image))?.write(write_agent(&evaluated(agent))),
             }));
         } else if pk.starts_with("P#") {
             let enabled = self.read_policy(image)?;
@@ -180,6 +183,7 @@ impl UsageTable {
                 versions.push(RecordVersion {
                     version: record.version,
                     at: Some(*at),
+                    mark: EditMark::read(Row::new(&self.table, body))?,
                     record,
                 });
             }
@@ -208,6 +212,7 @@ impl UsageTable {
             versions.push(RecordVersion {
                 version: record.version,
                 at: Some(*at),
+                mark: EditMark::read(Row::new(&self.table, body))?,
                 record,
             });
         }
@@ -335,8 +340,14 @@ fn with_current<T>(
         && before.is_none_or(|before| version < before)
         && versions.first().is_none_or(|newest| newest.version < version)
     {
-        let at = None;
-        versions.insert(0, RecordVersion { version, at, record });
+        let (at, mark) = (None, EditMark::default());
+        let current = RecordVersion {
+            version,
+            at,
+            mark,
+            record,
+        };
+        versions.insert(0, current);
         versions.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     }
     versions
