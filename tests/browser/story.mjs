@@ -137,6 +137,8 @@ try {
   await page.getByRole("link", { name: "Overview" }).first().click();
   await page.getByText("New agent", { exact: true }).click();
   await page.getByLabel("Name of the agent").fill("Weather watcher");
+  await shoot("new-agent");
+  await page.getByLabel("None: it can spend").check();
   await page.getByRole("button", { name: "Create agent" }).click();
   await page.getByRole("heading", { name: "Weather watcher" }).waitFor();
   await page.getByText("No limit", { exact: true }).first().waitFor();

@@ -106,7 +106,15 @@ fn no_amounts() -> Vec<Value> {
 fn an_agent_needs_a_name() {
     let read = agents::api::NewAgent::parse;
     assert_eq!(read(&json!({"name": " buyer "})).unwrap().name.as_str(), "buyer");
+    let safe = read(&json!({"name": "buyer", "limits": "safe"})).unwrap();
+    assert_eq!(safe.limits, Some(purser_domain::StartingLimits::Safe));
     let mut rows = each(no_names(), |name| json!({"name": name}), "/name");
+    let no_limits = ["", "Safe", "all"].map(|text| json!(text));
+    rows.extend(each(
+        no_limits.to_vec(),
+        |limits| json!({"name": "a", "limits": limits}),
+        "/limits",
+    ));
     rows.extend([
         (json!({}), vec!["name_required"]),
         (json!({"name": null, "owner": 7}), vec!["name_required"]),

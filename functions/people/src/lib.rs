@@ -160,6 +160,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         sessions,
         limits: settings.session_limits,
         approval_ttl: settings.approval_ttl,
+        starting_limits: settings.starting_limits,
         sign_in_key: SignInKey::from_text(&sign_in_key)?,
         clock,
         entropy,

@@ -1,7 +1,7 @@
 //! The function's configuration: environment variables, named as in `template.yaml`.
 
 use purser_api::{AllowedHosts, CustodyKind, Env, SessionSettings};
-use purser_domain::{Amount, Duration, EventSource, Network, SessionLimits, Url};
+use purser_domain::{Amount, Duration, EventSource, Network, SessionLimits, StartingLimits, Url};
 
 pub(crate) struct Settings {
     pub(crate) catalog_table: String,
@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) session_limits: SessionLimits,
     /// The lifetime of an approval, the same as in `payments`.
     pub(crate) approval_ttl: Duration,
+    /// The limits of a new agent whose creator names none.
+    pub(crate) starting_limits: StartingLimits,
     /// The dashboard's origin; `None` for the gateway's host name.
     pub(crate) dashboard_url: Option<String>,
     pub(crate) payments_function: String,
@@ -51,6 +53,10 @@ impl Settings {
                 "must be an origin: https://<host>, or http://<host>:<port>",
             );
         }
+        let starting_limits = env.get("STARTING_LIMITS").map(StartingLimits::from_name);
+        if starting_limits == Some(None) {
+            env.wrong("STARTING_LIMITS", &StartingLimits::choices());
+        }
         Self {
             catalog_table: env.text("CATALOG_TABLE"),
             ledger_table: env.text("LEDGER_TABLE"),
@@ -66,6 +72,7 @@ impl Settings {
             sessions: SessionSettings::from_env(env),
             session_limits: session_limits(env),
             approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
+            starting_limits: starting_limits.flatten().unwrap_or(StartingLimits::Unlimited),
             dashboard_url,
             payments_function: env.text("PAYMENTS_FUNCTION"),
             internal_function: env.get("INTERNAL_FUNCTION").map(str::to_owned),

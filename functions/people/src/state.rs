@@ -7,7 +7,7 @@ use purser_api::{
     WebhookRequestsQueue,
 };
 use purser_chain::Chain;
-use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, Timestamp};
+use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, StartingLimits, Timestamp};
 use purser_log::LogReader;
 use purser_store::{
     AuditLog, Authenticator, CatalogCache, CatalogTable, Edition, Ledger, Throttle, UsageTable, WebhooksTable,
@@ -42,6 +42,8 @@ pub(crate) struct People {
     pub(crate) limits: SessionLimits,
     /// The lifetime of an approval.
     pub(crate) approval_ttl: Duration,
+    /// The limits of a new agent whose creator names none.
+    pub(crate) starting_limits: StartingLimits,
     pub(crate) sign_in_key: SignInKey,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,

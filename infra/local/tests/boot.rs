@@ -176,6 +176,12 @@ async fn a_malformed_variable_stops_the_function() {
         ),
         ("payments", "APPROVAL_TTL_SECONDS", "1", format!("{word} 60 to 2678400")),
         ("people", "APPROVAL_TTL_SECONDS", "1", format!("{word} 60 to 2678400")),
+        (
+            "people",
+            "STARTING_LIMITS",
+            "permissive",
+            "must be one of: none, safe".to_owned(),
+        ),
         ("payments", "MAX_OPEN_APPROVALS", "0", format!("{word} 1 to 100")),
         (
             "payments",

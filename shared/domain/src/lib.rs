@@ -77,6 +77,7 @@ pub use policy::replay::*;
 pub use policy::rule::*;
 pub use policy::schedule::*;
 pub use policy::spend_policy::*;
+pub use policy::starting_limits::*;
 pub use policy::starting_set::*;
 pub use policy::target::*;
 pub use policy::wallet::*;

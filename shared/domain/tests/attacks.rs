@@ -120,7 +120,7 @@ fn intent(call: &Call) -> Intent {
     }
 }
 
-fn agent(rule: Option<RuleKind>) -> Agent {
+fn agent(rules: Vec<RuleKind>) -> Agent {
     Agent {
         id: AgentId::from_uuid(Uuid::from_u128(1)),
         name: String::new(),
@@ -133,10 +133,10 @@ fn agent(rule: Option<RuleKind>) -> Agent {
             attestation: WalletAttestation::from_bytes([0; 65]),
         },
         keys: vec![],
-        rules: rule
-            .into_iter()
-            .map(|kind| Rule {
-                id: RuleId::from_uuid(Uuid::from_u128(7)),
+        rules: (7..)
+            .zip(rules)
+            .map(|(id, kind)| Rule {
+                id: RuleId::from_uuid(Uuid::from_u128(id)),
                 version: 1,
                 kind,
             })
@@ -171,14 +171,13 @@ fn add(window: &mut Window, at: Timestamp, amount: Amount) {
 }
 
 /// Makes the calls, each whether or not the one before was paid. `known` payments precede the attack.
-fn attack(rule: Option<RuleKind>, known: &[Call], calls: &[Call]) -> Outcome {
-    let agent = agent(rule);
-    let enabled = EnabledService {
-        service: service(PAYEE).id,
-        version: 1,
-        enabled: true,
-        policy: SpendPolicy::permissive(),
-    };
+fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], calls: &[Call]) -> Outcome {
+    let agent = agent(rules);
+    let service_of = service(PAYEE).id;
+    let enabled = StartingSet::of([service_of])
+        .with_caps(caps)
+        .record(service_of)
+        .unwrap();
     let (id, service_id) = (agent.id, enabled.service);
     let day = WindowScope::Day {
         agent: id,
@@ -189,6 +188,10 @@ fn attack(rule: Option<RuleKind>, known: &[Call], calls: &[Call]) -> Outcome {
     let mut windows: Vec<(RuleId, Window)> = counting
         .map(|rule| (rule.rule.id, window(rule.scope(id), rule.length)))
         .collect();
+    let is_budget = |id: RuleId| {
+        let mut rules = agent.rules.iter();
+        rules.any(|rule| rule.id == id && matches!(rule.kind, RuleKind::BudgetLimit { .. }))
+    };
     let mut recent = RecentPayments::default();
     let mut outcome = Outcome {
         paid: 0,
@@ -218,12 +221,12 @@ fn attack(rule: Option<RuleKind>, known: &[Call], calls: &[Call]) -> Outcome {
         };
         match evaluate(&facts) {
             Decision::Allow(grant) => {
-                let (amount, counted) = (grant.amount(), grant.counted(Counted::Payments).next().is_some());
+                let amount = grant.amount();
                 let remembered = grant.remembered();
                 outcome.paid += usize::from(!is_known);
                 add(&mut day, at, amount);
-                if let Some((_, window)) = windows.first_mut() {
-                    add(window, at, if counted { Amount::ONE } else { amount });
+                for (rule, window) in &mut windows {
+                    add(window, at, if is_budget(*rule) { amount } else { Amount::ONE });
                 }
                 if let Some(remembered) = remembered {
                     recent.remember(&remembered);
@@ -402,12 +405,66 @@ fn each_attack_is_stopped_or_asked_about_by_a_rule() {
         ),
     ];
     for (name, known, calls, rule, paid, stopped_by) in rows {
-        let without = attack(None, known, calls);
+        let without = attack(None, vec![], known, calls);
         assert_eq!((without.paid, without.stopped_by), (calls.len(), None), "{name}");
         let expected = Outcome {
             paid,
             stopped_by: Some(stopped_by),
         };
-        assert_eq!(attack(Some(rule), known, calls), expected, "{name}");
+        assert_eq!(attack(None, vec![rule], known, calls), expected, "{name}");
+    }
+}
+
+/// The attack, the payments before it, its calls, the number of paid calls, and what stops it.
+type SafeRow<'a> = (&'static str, &'a [Call], &'a [Call], usize, (&'static str, bool));
+
+/// The limits with which the dashboard creates an agent (`docs/policies/safe.yaml`). The first payment of the agent was
+/// approved. Each attack is stopped or asked about before it has cost more than a day's cap.
+#[test]
+fn the_safe_limits_stop_or_ask_about_each_attack() {
+    let identical: Vec<Call> = (1..100).map(|n| call(n * 5, PRICE, 1)).collect();
+    let different: Vec<Call> = (1..300).map(|n| call(n, PRICE, n + 1)).collect();
+    let mut price = PRICE;
+    let ratchet: Vec<Call> = (2..20)
+        .map(|n| {
+            price = price * 115 / 100;
+            call(n * 3_600, price, n)
+        })
+        .collect();
+    let swapped = Call {
+        payee: OTHER_PAYEE,
+        ..call(3_600, PRICE, 2)
+    };
+    // A payment every twenty seconds, for eight hours: never more than two hundred an hour.
+    let drain: Vec<Call> = (1..1_440).map(|n| call(n * 20, PRICE, n + 1)).collect();
+    let paid_before = [call(0, PRICE, 1)];
+    let rows: [SafeRow<'_>; 7] = [
+        (
+            "a loop of one call",
+            &paid_before,
+            &identical,
+            0,
+            ("duplicate_guard", true),
+        ),
+        ("a loop", &paid_before, &different, 199, ("count_limit", false)),
+        (
+            "a duplicate",
+            &paid_before,
+            &[call(30, PRICE, 1)],
+            0,
+            ("duplicate_guard", true),
+        ),
+        ("a ratchet", &paid_before, &ratchet, 2, ("price_above_usual", true)),
+        ("a payee swap", &paid_before, &[swapped], 0, ("new_payee", true)),
+        ("a first payment", &[], &paid_before, 0, ("new_payee", true)),
+        ("a slow drain", &paid_before, &drain, 999, ("max_per_day_units", false)),
+    ];
+    let safe = StartingLimits::Safe;
+    for (name, known, calls, paid, stopped_by) in rows {
+        let expected = Outcome {
+            paid,
+            stopped_by: Some(stopped_by),
+        };
+        assert_eq!(attack(safe.caps(), safe.rules(), known, calls), expected, "{name}");
     }
 }

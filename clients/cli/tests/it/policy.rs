@@ -260,6 +260,19 @@ policies:
     assert_eq!(rules(&world, &person, &id).await, [asks, budget(2)]);
 }
 
+/// The limits with which an agent may start are those of the documentation's template.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_safe_starting_limits_are_the_safe_template() {
+    let world = World::start().await;
+    let person = world.person(&DEMO_STRANGER);
+    let body = json!({"name": "buyer", "limits": "safe"});
+    let made = world.person_edits(&person, Method::POST, "/agents", &body).await;
+    made.created();
+    let home = home_of(&world, &person);
+    let shown = home.run(&["--json", "policy", "apply", "-f", SAFE, "--dry-run"]).await;
+    assert_eq!(shown.json()["differences"], 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_problems_changes_nothing() {
     let world = World::start().await;

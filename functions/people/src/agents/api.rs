@@ -14,7 +14,7 @@ use axum::response::Response;
 use purser_api::{
     CallerIds, Failure, IfMatch, Member as _, Query, SessionToken, VersionTag, json_body, labels_by_key, versioned,
 };
-use purser_domain::{Agent, AgentName, OperatorFreeze, Result};
+use purser_domain::{Agent, AgentName, OperatorFreeze, Result, StartingLimits};
 use purser_store::{AgentOrder, Page, READ_AT_ONCE};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -108,6 +108,9 @@ purser_api::body! {
     pub(crate) struct NewAgent as "NewAgentBody" {
         /// A name for people. Surrounding white space is removed.
         pub(crate) name: AgentName,
+        /// The limits that it starts with: `none`, or the `safe` ones of docs/policies/safe.yaml. By default those of
+        /// the deployment, which are `none` unless it sets others.
+        pub(crate) limits: Option<StartingLimits>,
     }
 }
 
@@ -165,8 +168,8 @@ pub(crate) async fn list(
 
 /// Create an agent.
 ///
-/// The agent gets its own wallet and no key. Every curated service is enabled with a policy that in effect sets no
-/// limit; tighten it.
+/// The agent gets its own wallet and no key. Every curated service is enabled. Without `limits`, its policy in effect
+/// sets no limit; tighten it.
 #[utoipa::path(
     post,
     path = "/agents",
@@ -195,7 +198,7 @@ pub(crate) async fn create(
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
     let new = NewAgent::parse(&json_body(&body)?)?;
-    let owned = people.create_agent(&person, &new.name, caller).await?;
+    let owned = people.create_agent(&person, &new.name, new.limits, caller).await?;
     Ok(created(people.told(owned.agent()).await?))
 }
 

@@ -5,7 +5,8 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{
-    Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Labels, Problem, Result, StartingSet,
+    Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Labels, Problem, Result, Rule, RuleId,
+    StartingLimits, StartingSet,
 };
 use purser_store::Created;
 
@@ -43,18 +44,34 @@ impl People {
         Ok(agents.filter_map(|agent| Owned::of(person, agent)).collect())
     }
 
-    /// Creates an agent with its own wallet, no key, and every service of the curated set enabled without limits
-    /// (`docs/spec.md` §2.6).
+    /// Creates an agent with its own wallet, no key, and every service of the curated set enabled with these limits;
+    /// `None` for those of the deployment, by default none (`docs/spec.md` §2.6).
     ///
     /// The services are those of a starting set that agents share, so that no row is written for each service.
-    pub(crate) async fn create_agent(&self, person: &Caller, name: &AgentName, ids: CallerIds) -> Result<Owned> {
+    pub(crate) async fn create_agent(
+        &self,
+        person: &Caller,
+        name: &AgentName,
+        limits: Option<StartingLimits>,
+        ids: CallerIds,
+    ) -> Result<Owned> {
         const DOING: &str = "creating an agent";
         let edition = self.catalog().await?;
         let open = edition.catalog.services().iter().filter(|service| service.is_open());
-        let set = StartingSet::of(open.map(|service| service.id));
+        let limits = limits.unwrap_or(self.starting_limits);
+        let set = StartingSet::of(open.map(|service| service.id)).with_caps(limits.caps());
         // The set is stored before the wallet is created: a failure after that would leave an unused key in KMS.
         let starting_set = self.ledger.keep_starting_set(&set).await?;
         let (id, wallet) = self.new_wallet(ids).await?;
+        let mut rules = Vec::new();
+        for kind in limits.rules() {
+            let rule = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
+            rules.push(Rule {
+                id: rule,
+                version: 1,
+                kind,
+            });
+        }
         let agent = Agent {
             id,
             name: name.as_str().to_owned(),
@@ -63,7 +80,7 @@ impl People {
             status: AgentStatus::Active,
             wallet,
             keys: Vec::new(),
-            rules: Vec::new(),
+            rules,
             archived: false,
             labels: Labels::default(),
             starting_set: Some(starting_set),

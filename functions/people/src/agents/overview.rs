@@ -34,7 +34,7 @@ use maud::{Markup, html};
 use purser_api::{CallerIds, Reply};
 use purser_domain::{
     Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, JournalEntry, Result, RuleKind,
-    Spend, Timestamp,
+    Spend, StartingLimits, Timestamp,
 };
 use purser_store::{AgentOrder, PageRequest};
 use std::sync::Arc;
@@ -80,7 +80,8 @@ pub(crate) async fn back() -> Response {
 /// `POST /dashboard/agents`.
 pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: CallerIds, posted: VerifiedForm) -> Reply {
     let mut form = posted.form(FormName::NewAgent);
-    let Some(name) = form.agent_name() else {
+    let limits = form.starting_limits();
+    let Some((name, limits)) = form.agent_name().zip(limits) else {
         let layout = Layout {
             typed: Some(form),
             ..Layout::of(&posted.session, people.now())
@@ -88,7 +89,9 @@ pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: Call
         let page = answer(&people, &posted.session, layout).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    let owned = people.create_agent(&posted.session.person, &name, caller).await?;
+    let owned = people
+        .create_agent(&posted.session.person, &name, Some(limits), caller)
+        .await?;
     Ok(done(&paths::agent(owned.agent().id), Notice::AgentCreated))
 }
 
@@ -271,10 +274,16 @@ fn new_agent(layout: &Layout) -> Markup {
 }
 
 fn new_agent_form(layout: &Layout) -> Markup {
+    let inputs = layout.inputs(FormName::NewAgent);
     layout.form(
         "/dashboard/agents",
         &html! {
-            (layout.inputs(FormName::NewAgent).line("name", "Name of the agent", "", AgentName::MAX))
+            (inputs.line("name", "Name of the agent", "", AgentName::MAX))
+            (inputs.radios("limits", "Limits", &[
+                (StartingLimits::Safe.name(), "Safe: $1 a call, $20 a day, and it asks before it pays anyone new"),
+                (StartingLimits::Unlimited.name(), "None: it can spend its whole balance without asking"),
+            ], StartingLimits::Safe.name()))
+            p.hint { "You can change them for each service, and add rules." }
             button.primary type="submit" { "Create agent" }
         },
     )

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use purser_api::Precondition;
 use purser_domain::{
     Address, Agent, AgentName, Amount, Duration, EditReason, Error, ErrorKind, KeyId, LabelFilter, LabelKey,
-    LabelValue, Labels, PayoutAmount, Problem, RuleId, RuleKind, ServiceId, parse_address,
+    LabelValue, Labels, PayoutAmount, Problem, RuleId, RuleKind, ServiceId, StartingLimits, parse_address,
 };
 use serde_json::Value;
 use std::fmt;
@@ -262,6 +262,15 @@ impl Form {
             self.wrong("name", format!("Name: {}.", AgentName::FORM));
         }
         name
+    }
+
+    /// The limits of a new agent.
+    pub(crate) fn starting_limits(&mut self) -> Option<StartingLimits> {
+        let limits = StartingLimits::from_name(self.text("limits"));
+        if limits.is_none() {
+            self.wrong("limits", "Limits: choose safe limits, or none.");
+        }
+        limits
     }
 
     /// An agent's labels: one in each line, as `key=value`.

@@ -12,7 +12,7 @@ use purser_testkit::{
     authorize::{Answer as Told, Request as Payment, authorize},
     sample::{OWNER, audit, service_id, unusable},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 impl World {
     async fn version(&self, agent: &str) -> String {
@@ -176,7 +176,11 @@ async fn a_new_key_is_shown_only_once() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     let created = owner
-        .post("/dashboard", "/dashboard/agents", &[("name", " Night <shift> ")])
+        .post(
+            "/dashboard",
+            "/dashboard/agents",
+            &[("name", " Night <shift> "), ("limits", "none")],
+        )
         .await;
     let page = created.leads().split('?').next().unwrap().to_owned();
     let agent = page.rsplit('/').next().unwrap().to_owned();
@@ -383,6 +387,57 @@ async fn all_services_without_limits_are_limited_by_one_form() {
     owner.get(&format!("{history}&from=9&to=2")).await.is(404, "");
     owner.get(&format!("{page}/history")).await.is(200, "History");
     assert_eq!(world.browser("bob").await.get(&history).await.status, 404);
+}
+
+/// The form offers safe limits first. They apply without an edit: every service has them, and so has the agent.
+/// By JSON an agent has no limits, unless its creator names some.
+#[tokio::test]
+async fn agents_are_created_with_the_chosen_limits() {
+    let world = World::start().await;
+    let mut owner = world.browser(OWNER).await;
+    let checked = "name=\"limits\" value=\"safe\" checked";
+    owner.get("/dashboard").await.is(200, checked);
+    let form = "/dashboard/agents";
+    let unnamed = owner.post("/dashboard", form, &[("name", "a")]).await;
+    unnamed.is(400, "choose safe limits, or none");
+    let by_page = async |owner: &mut Browser<'_>, limits: &str| {
+        let made = owner
+            .post("/dashboard", form, &[("name", "a"), ("limits", limits)])
+            .await;
+        let page = made.leads().split('?').next().unwrap().to_owned();
+        page.rsplit('/').next().unwrap().to_owned()
+    };
+    let by_json = async |body: Value| {
+        let made = world.edit(OWNER, "POST", "/agents", body).await.created();
+        made["agent_id"].as_str().unwrap().to_owned()
+    };
+    let no_limit = 10_000_000_000_000_u64;
+    let rows = [
+        (by_page(&mut owner, "safe").await, 1_000_000, 6),
+        (by_page(&mut owner, "none").await, no_limit, 0),
+        (by_json(json!({"name": "a", "limits": "safe"})).await, 1_000_000, 6),
+        (by_json(json!({"name": "a"})).await, no_limit, 0),
+    ];
+    for (agent, per_call, rules) in rows {
+        let services = world.get(OWNER, &format!("/agents/{agent}/services")).await.ok();
+        for service in services["services"].as_array().unwrap() {
+            assert_eq!(
+                (&service["policy"]["max_per_call_units"], &service["version"]),
+                (&json!(per_call), &json!(1))
+            );
+        }
+        let found = world.get(OWNER, &format!("/agents/{agent}/rules")).await.ok();
+        assert_eq!(found["count"], rules);
+    }
+
+    // A deployment may have another default.
+    let world = World::with(&[("STARTING_LIMITS", "safe")]).await;
+    let made = world
+        .edit(OWNER, "POST", "/agents", json!({"name": "a"}))
+        .await
+        .created();
+    let rules = format!("/agents/{}/rules", made["agent_id"].as_str().unwrap());
+    assert_eq!(world.get(OWNER, &rules).await.ok()["count"], 6);
 }
 
 /// A service that is not curated cannot be enabled.
@@ -1118,9 +1173,8 @@ async fn the_audit_log_is_shown_and_exported() {
         .await;
     assert_eq!(back.leads(), "/dashboard");
     world.advance(1);
-    ann.post("/dashboard", "/dashboard/agents", &[("name", "Night <shift>")])
-        .await
-        .leads();
+    let fields = [("name", "Night <shift>"), ("limits", "none")];
+    ann.post("/dashboard", "/dashboard/agents", &fields).await.leads();
 
     let page = ann.get("/dashboard/audit-log").await;
     page.is(200, "Create an agent");

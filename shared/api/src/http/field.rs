@@ -4,7 +4,7 @@ use crate::{Member, Place, Problems, Schemas};
 use purser_domain::{
     Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, LabelFilter, LabelKey,
     LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Permission, PersonId, ServiceSlug, SourceNetwork,
-    Target, Timestamp, TrustStatus, TxHash, Url, parse_address, parse_web_url,
+    StartingLimits, Target, Timestamp, TrustStatus, TxHash, Url, parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
 
@@ -139,6 +139,7 @@ texts! {
         "pattern": VISIBLE,
     };
     AgentStatus: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|status| status.name()))};
+    StartingLimits: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|limits| limits.name()))};
     OperatorReason: Self::parse, Self::FORM, {
         "minLength": 1,
         "maxLength": Self::MAX,

@@ -20,6 +20,7 @@ pub(crate) mod replay;
 pub(crate) mod rule;
 pub(crate) mod schedule;
 pub(crate) mod spend_policy;
+pub(crate) mod starting_limits;
 pub(crate) mod starting_set;
 pub(crate) mod target;
 pub(crate) mod wallet;

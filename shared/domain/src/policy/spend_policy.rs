@@ -17,7 +17,8 @@ pub struct SpendPolicy {
     pub allowed_domains: Vec<DomainPattern>,
 }
 
-const fn units(units: u64) -> Amount {
+/// An amount of micro-units, for constants.
+pub(crate) const fn units(units: u64) -> Amount {
     match Amount::from_units(units) {
         Some(amount) => amount,
         None => Amount::MAX,

@@ -1,14 +1,27 @@
 //! The services that an agent has since its creation.
 
-use crate::{Fingerprint, ServiceId};
+use crate::{Amount, EnabledService, Fingerprint, ServiceId, SpendPolicy};
 use uuid::Uuid;
 
-/// The services that were open when an agent was created (`docs/spec.md` §2.6). Each has the permissive policy, version
-/// 1, until the agent has a policy row for it. Agents that were created under the same catalog share one set.
+/// The services that were open when an agent was created (`docs/spec.md` §2.6). Each has the permissive policy with the
+/// set's caps, version 1, until the agent has a policy row for it. Agents that were created under the same catalog with
+/// the same caps share one set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartingSet {
     /// Sorted, without duplicates.
     services: Vec<ServiceId>,
+    caps: Option<StartingCaps>,
+}
+
+/// The amounts of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartingCaps {
+    /// The cap per call.
+    pub max_per_call: Amount,
+    /// The cap on the amount authorized in the last 24 hours.
+    pub max_per_day: Amount,
+    /// The amount above which a call needs an approval.
+    pub require_approval_above: Amount,
 }
 
 impl StartingSet {
@@ -17,7 +30,36 @@ impl StartingSet {
         let mut services: Vec<ServiceId> = services.into_iter().collect();
         services.sort_unstable();
         services.dedup();
-        Self { services }
+        Self { services, caps: None }
+    }
+
+    /// The set with these caps.
+    #[must_use]
+    pub fn with_caps(self, caps: Option<StartingCaps>) -> Self {
+        Self { caps, ..self }
+    }
+
+    /// The caps of its services; `None` if they have no limits.
+    pub const fn caps(&self) -> Option<StartingCaps> {
+        self.caps
+    }
+
+    /// The record that applies to a service without a row; `None` for a service outside the set.
+    pub fn record(&self, service: ServiceId) -> Option<EnabledService> {
+        let record = EnabledService::pre_enabled(service);
+        let record = match self.caps {
+            None => record,
+            Some(caps) => EnabledService {
+                policy: SpendPolicy {
+                    max_per_call: caps.max_per_call,
+                    max_per_day: caps.max_per_day,
+                    require_approval_above: caps.require_approval_above,
+                    ..record.policy
+                },
+                ..record
+            },
+        };
+        self.contains(service).then_some(record)
     }
 
     /// The services, in order.
@@ -32,7 +74,13 @@ impl StartingSet {
 
     /// The set's key in storage: the hash of its content, so that the set under a key never changes.
     pub fn digest(&self) -> Fingerprint {
-        Fingerprint::of_set(&self.to_bytes())
+        let mut bytes = self.to_bytes();
+        if let Some(caps) = self.caps {
+            // 24 bytes are no whole number of UUIDs, so no set without caps has these bytes.
+            let amounts = [caps.max_per_call, caps.max_per_day, caps.require_approval_above];
+            bytes.extend(amounts.into_iter().flat_map(|amount| amount.units().to_be_bytes()));
+        }
+        Fingerprint::of_set(&bytes)
     }
 
     /// The services' UUIDs, 16 bytes each.
@@ -41,7 +89,7 @@ impl StartingSet {
         uuids.collect()
     }
 
-    /// The set in these bytes; `None` if they are not the bytes of a set.
+    /// The set without caps in these bytes; `None` if they are not the bytes of a set.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (uuids, rest) = bytes.as_chunks::<16>();
         let set = Self::of(uuids.iter().map(|uuid| ServiceId::from_uuid(Uuid::from_bytes(*uuid))));
@@ -52,6 +100,7 @@ impl StartingSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StartingLimits;
 
     fn service(number: u128) -> ServiceId {
         ServiceId::from_uuid(Uuid::from_u128(number))
@@ -63,6 +112,19 @@ mod tests {
         assert_eq!(set.services(), [1, 2, 3].map(service));
         assert_eq!(set.digest(), StartingSet::of([1, 2, 3].map(service)).digest());
         assert_ne!(set.digest(), StartingSet::of([1, 2].map(service)).digest());
+        let caps = StartingLimits::Safe.caps();
+        let limited = set.clone().with_caps(caps);
+        let other = caps.map(|caps| StartingCaps {
+            max_per_day: Amount::ZERO,
+            ..caps
+        });
+        let digests = [&set, &limited, &set.clone().with_caps(other)].map(StartingSet::digest);
+        assert!(digests[0] != digests[1] && digests[1] != digests[2] && digests[0] != digests[2]);
+        assert_eq!(set.record(service(1)), Some(EnabledService::pre_enabled(service(1))));
+        let record = limited.record(service(1)).unwrap();
+        assert_eq!((record.version, record.enabled), (1, true));
+        assert_eq!(record.policy.max_per_day.units(), 10_000_000);
+        assert_eq!(limited.record(service(4)), None);
         assert_eq!(
             [0, 1, 2, 3, 4].map(|number| set.contains(service(number))),
             [false, true, true, true, false]

@@ -126,7 +126,7 @@ impl Ledger {
         let mut found = found.collect::<Result<Vec<EnabledService>>>()?;
         let written: HashSet<ServiceId> = found.iter().map(|enabled| enabled.service).collect();
         let unwritten = set.services().iter().filter(|service| !written.contains(*service));
-        found.extend(unwritten.map(|service| EnabledService::pre_enabled(*service)));
+        found.extend(unwritten.filter_map(|service| set.record(*service)));
         found.sort_by_key(|enabled| enabled.service);
         Ok(found)
     }

@@ -1,7 +1,7 @@
 //! Starting sets: the services that are enabled for an agent since its creation, without a row for each.
 //!
-//! If an agent has no stored policy for a service of its set, a permissive default of version 1 applies
-//! ([`EnabledService::pre_enabled`]), and there is no window. The first edit or payment writes both
+//! If an agent has no stored policy for a service of its set, the set's default of version 1 applies
+//! ([`StartingSet::record`]), and there is no window. The first edit or payment writes both
 //! ([`Ledger::write_default`]), so every reservation is conditional on stored rows.
 //!
 //! A set is stored once under its digest and never changed or removed, so it can be cached in memory.
@@ -12,7 +12,7 @@ use crate::{
     transact::{TransactionOutcome, was_made},
 };
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
-use purser_domain::{Agent, AgentId, EnabledService, Error, Fingerprint, Result, ServiceId, StartingSet};
+use purser_domain::{Agent, AgentId, EnabledService, Error, Fingerprint, Result, ServiceId, StartingCaps, StartingSet};
 use std::sync::Arc;
 
 impl Ledger {
@@ -22,7 +22,12 @@ impl Ledger {
         let digest = set.digest();
         if self.sets.get(&digest).is_none() {
             let services = AttributeValue::B(Blob::new(set.to_bytes()));
-            let row = Draft::of(&Key::starting_set(&digest)).with_value(SERVICES, services);
+            let caps = set.caps();
+            let row = Draft::of(&Key::starting_set(&digest))
+                .with_value(SERVICES, services)
+                .with_optional("mpc", caps.map(|caps| caps.max_per_call).as_ref())
+                .with_optional("mpd", caps.map(|caps| caps.max_per_day).as_ref())
+                .with_optional("raa", caps.map(|caps| caps.require_approval_above).as_ref());
             let put = self
                 .db
                 .put_item()
@@ -47,9 +52,19 @@ impl Ledger {
         let item = self.get(&Key::starting_set(&digest)).await?;
         let item = item.ok_or_else(|| Error::internal(READING, Fault::new("it is not there")))?;
         let bytes = item.get(SERVICES).and_then(|value| value.as_b().ok());
+        let row = self.row(&item);
+        let caps = match row.get_optional("mpc")? {
+            None => None,
+            Some(max_per_call) => Some(StartingCaps {
+                max_per_call,
+                max_per_day: row.get("mpd")?,
+                require_approval_above: row.get("raa")?,
+            }),
+        };
         let set = bytes.and_then(|bytes| StartingSet::from_bytes(bytes.as_ref()));
+        let set = set.map(|set| set.with_caps(caps));
         let set = set.filter(|set| set.digest() == digest);
-        let set = Arc::new(set.ok_or_else(|| self.row(&item).corrupt(SERVICES))?);
+        let set = Arc::new(set.ok_or_else(|| row.corrupt(SERVICES))?);
         self.sets.keep(digest, &set);
         Ok(set)
     }
@@ -57,7 +72,7 @@ impl Ledger {
     /// The policy that applies to an agent and a service without a row.
     pub(crate) async fn default_of(&self, agent: &Agent, service: ServiceId) -> Result<Option<EnabledService>> {
         let set = self.starting_services(agent).await?;
-        Ok(set.contains(service).then(|| EnabledService::pre_enabled(service)))
+        Ok(set.record(service))
     }
 
     /// Writes the default policy of the agent for the service, with its window: 6 write units. The write is conditional
@@ -65,9 +80,11 @@ impl Ledger {
     /// written first and nothing is written here, or it finds the policy and thus the window.
     ///
     /// Returns `true` if the default is stored, by this or a concurrent call; `false` if the agent or the policy was
-    /// edited.
+    /// edited, or there is no default.
     pub async fn write_default(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
-        let record = EnabledService::pre_enabled(service);
+        let Some(record) = self.default_of(agent, service).await? else {
+            return Ok(false);
+        };
         let edit = self.policy_edit(agent.id, &record, Some(agent.version), None)?;
         let mut backoff = Backoff::new();
         match edit.send_until_known(&self.db, &mut backoff).await? {

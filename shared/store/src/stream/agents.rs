@@ -1,6 +1,7 @@
 //! Facts about agents: their records with keys and rules, their policies, and their payout addresses.
 
 use crate::{
+    audit::entry::EditMark,
     codec::{attribute::Item, ledger::Ledger},
     stream::{change::Change, fact::Fact},
 };
@@ -67,7 +68,9 @@ impl Ledger {
             enabled,
             policy,
         } = self.read_policy(image)?;
-        if change.old.is_none() && version == 1 && enabled && policy == SpendPolicy::permissive() {
+        // An edit has a mark, except one from before marks were stored.
+        let is_default = policy == SpendPolicy::permissive() || EditMark::read(self.row(image))?.audit_id.is_none();
+        if change.old.is_none() && version == 1 && enabled && is_default {
             return Ok(Vec::new());
         }
         let kind = EventKind::PolicyChanged;

@@ -2,7 +2,8 @@
 
 use crate::{assert_sound, request};
 use purser_domain::{
-    Agent, AgentStatus, Amount, EnabledService, Grant, ServiceId, SpendPolicy, StartingSet, Terms, WindowScope,
+    Agent, AgentStatus, Amount, EnabledService, Grant, ServiceId, SpendPolicy, StartingLimits, StartingSet, Terms,
+    WindowScope,
 };
 use purser_store::{Backoff, DecisionKeys, Edited, Ledger, Reserved, ServiceState};
 use purser_testkit::{
@@ -77,6 +78,47 @@ async fn starting_set_services_have_a_default_policy() {
         5,
         "the set, and two agents with their wallets"
     );
+}
+
+/// The caps of a set apply without a row, in an environment that has not read the set, and are what the first payment
+/// stores. The set without caps is another one.
+#[tokio::test]
+async fn starting_caps_are_judged_by_the_first_payment() {
+    let (emulator, ledger, unlimited) = ledger().await;
+    let set = StartingSet::of((1..=3).map(sample::service_id)).with_caps(StartingLimits::Safe.caps());
+    let digest = ledger.keep_starting_set(&set).await.unwrap();
+    assert_ne!(Some(digest), unlimited.starting_set);
+    let agent = Agent {
+        starting_set: Some(digest),
+        ..sample::agent(2, Vec::new())
+    };
+    ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    let fresh = emulator.ledger();
+    let capped = |number| set.record(sample::service_id(number)).unwrap();
+    let one = sample::service_id(1);
+    let found = fresh.enabled_service(agent.id, one).await.unwrap();
+    assert_eq!(found, Some(capped(1)));
+    assert_eq!(found.unwrap().policy.max_per_day, sample::units(10_000_000));
+    assert_eq!(
+        fresh.enabled_services(&agent).await.unwrap(),
+        [1, 2, 3].map(capped).to_vec()
+    );
+    let ask = DecisionKeys {
+        service: Some(one),
+        ..DecisionKeys::default()
+    };
+    let (_, read) = fresh.decision_inputs(agent.id, &ask).await.unwrap();
+    let state = read.service_state.unwrap();
+    assert_eq!((state.enabled, state.is_unwritten), (Some(capped(1)), true));
+
+    assert!(fresh.write_default(&agent, one).await.unwrap());
+    assert_eq!(ledger.enabled_service(agent.id, one).await.unwrap(), Some(capped(1)));
+    assert!(!fresh.write_default(&agent, sample::service_id(4)).await.unwrap());
+    assert_eq!(
+        ledger.enabled_service(unlimited.id, one).await.unwrap(),
+        Some(EnabledService::pre_enabled(one))
+    );
+    assert_sound(&emulator).await;
 }
 
 /// Version 1 is the default. A service outside the set starts with version 1.

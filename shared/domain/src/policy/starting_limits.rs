@@ -1,0 +1,61 @@
+//! The limits that an agent may start with.
+
+use crate::{
+    Amount, Duration, LimitAction, RuleKind, StartingCaps, UsualPrice, catalog::service::named,
+    policy::spend_policy::units,
+};
+
+named! {
+    /// The limits of a new agent.
+    StartingLimits {
+        /// None: every service of the starting set has the permissive policy (`docs/spec.md` §2.6).
+        Unlimited = "none",
+        /// The safe limits of `docs/policies/safe.yaml`.
+        Safe = "safe",
+    }
+}
+
+impl StartingLimits {
+    /// The caps of each service of the starting set; `None` for the permissive policy.
+    pub const fn caps(self) -> Option<StartingCaps> {
+        match self {
+            Self::Unlimited => None,
+            Self::Safe => Some(StartingCaps {
+                max_per_call: units(1_000_000),
+                max_per_day: units(10_000_000),
+                require_approval_above: units(2_000_000),
+            }),
+        }
+    }
+
+    /// The rules of the agent.
+    pub fn rules(self) -> Vec<RuleKind> {
+        const HOUR: Duration = Duration::from_secs_u32(3_600);
+        const MONTH: Duration = Duration::from_secs_u32(30 * 86_400);
+        let budget = |limit: Amount, window| RuleKind::BudgetLimit { limit, window };
+        match self {
+            Self::Unlimited => Vec::new(),
+            Self::Safe => vec![
+                budget(units(20_000_000), Duration::DAY),
+                budget(units(200_000_000), MONTH),
+                RuleKind::CountLimit {
+                    services: None,
+                    count: 200,
+                    window: HOUR,
+                },
+                RuleKind::DuplicateGuard {
+                    services: None,
+                    within: Duration::from_secs_u32(600),
+                    action: LimitAction::Ask,
+                },
+                RuleKind::NewPayee { services: None },
+                RuleKind::PriceAboveUsual {
+                    services: None,
+                    percent: 50,
+                    over: UsualPrice::Catalog,
+                    action: LimitAction::Ask,
+                },
+            ],
+        }
+    }
+}
