@@ -108,6 +108,7 @@ impl Ground {
             json!({"act": "restore", "agents": {"kind": "all"}}),
             json!({"act": "label", "agents": ids, "labels": {"team": "x"}}),
             json!({"act": "unlabel", "agents": ids, "keys": ["team"]}),
+            json!({"act": "limit", "agents": ids}),
         ];
         wholes.extend(bulk.map(|body| Whole {
             method: Method::POST,

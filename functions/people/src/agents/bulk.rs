@@ -7,17 +7,24 @@ use crate::agents::listing::AgentFilter;
 use crate::agents::operations::ARCHIVED;
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
+use crate::rules::operations::refused;
 use crate::several::several;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentId, AgentStatus, AuditKind, Error, LabelFilter, LabelKey, Labels, Problem, Result,
+    Act, Agent, AgentId, AgentStatus, AuditKind, Error, LabelFilter, LabelKey, Labels, PolicyEdit, Problem, Result,
+    RuleId, StartingLimits,
 };
 use purser_store::{AgentOrder, AgentPlace};
 use std::sync::Arc;
 
+/// The limits that [`BulkAct::Limit`] sets.
+const LIMITS: StartingLimits = StartingLimits::Safe;
 /// The maximum number of agents in one call.
 pub(crate) const MOST_AGENTS: usize = 100;
+
+/// The maximum number of agents whose limits are set in one call: an agent may have hundreds of services.
+pub(crate) const MOST_LIMITED: usize = 25;
 
 /// An act on many agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +37,8 @@ pub(crate) enum BulkAct {
     Label(Labels),
     /// Removes the labels with these keys.
     Unlabel(Vec<LabelKey>),
+    /// Sets the safe limits where the agents have none of their own.
+    Limit,
 }
 
 impl BulkAct {
@@ -40,10 +49,22 @@ impl BulkAct {
             Self::Archive => AuditKind::AgentArchived,
             Self::Restore => AuditKind::AgentRestored,
             Self::Label(_) | Self::Unlabel(_) => AuditKind::AgentLabelsEdited,
+            Self::Limit => AuditKind::RuleAdded,
         }
     }
 
-    fn apply(&self, agent: Agent) -> Result<Agent> {
+    /// The maximum number of agents in one call. Limits are an edit of each service.
+    pub(crate) const fn most_agents(&self) -> usize {
+        match self {
+            Self::Freeze | Self::Unfreeze | Self::Archive | Self::Restore | Self::Label(_) | Self::Unlabel(_) => {
+                MOST_AGENTS
+            }
+            Self::Limit => MOST_LIMITED,
+        }
+    }
+
+    /// The agent after the act. `ids` are those of the rules that it adds.
+    fn apply(&self, agent: Agent, ids: &[RuleId]) -> Result<Agent> {
         match self {
             Self::Freeze => Ok(Agent {
                 status: AgentStatus::Frozen,
@@ -64,6 +85,14 @@ impl BulkAct {
                 labels: agent.labels.without(keys),
                 ..agent
             }),
+            Self::Limit => {
+                let rules = LIMITS.rules().into_iter().zip(ids);
+                rules
+                    .filter(|(kind, _)| !agent.rules.iter().any(|own| kind.is_replaced_by(&own.kind)))
+                    .try_fold(agent.clone(), |agent, (kind, id)| {
+                        agent.with_rule(*id, kind).map_err(refused)
+                    })
+            }
         }
     }
 }
@@ -122,7 +151,7 @@ impl People {
                     archived: *act == BulkAct::Restore,
                     ..AgentFilter::default()
                 };
-                let most = u32::try_from(MOST_AGENTS).unwrap_or(u32::MAX);
+                let most = u32::try_from(act.most_agents()).unwrap_or(u32::MAX);
                 let order = AgentOrder::OldestFirst;
                 let page = self.list_agents(person, &filter, order, from, most).await?;
                 let agents = page.items.into_iter().map(|owned| (owned.agent().id, Some(owned)));
@@ -139,20 +168,48 @@ impl People {
         })
     }
 
-    async fn edit_one(&self, owned: Option<Owned>, act: &BulkAct) -> BulkOutcome {
+    async fn edit_one(self: &Arc<Self>, owned: Option<Owned>, act: &BulkAct) -> BulkOutcome {
         let Some(owned) = owned else {
             return BulkOutcome::Failed(purser_domain::ErrorKind::NotFound.into());
         };
-        let (id, version) = (owned.agent().id, owned.agent().version);
-        let change = |agent: Agent| act.apply(agent);
-        let changed = self.change(owned, Precondition::Any, Act::of(act.kind()), change).await;
-        match changed {
-            Ok(changed) if changed.agent().version == version => BulkOutcome::Unchanged,
-            Ok(_) => BulkOutcome::Done,
+        let id = owned.agent().id;
+        match self.changes(owned, act).await {
+            Ok(false) => BulkOutcome::Unchanged,
+            Ok(true) => BulkOutcome::Done,
             Err(error) => {
                 tracing::warn!(agent.id = %id, %error, "agent.not_edited");
                 BulkOutcome::Failed(error)
             }
         }
+    }
+
+    /// Edits the agent, and returns whether anything changed. Rules are added before services are limited: they hold for
+    /// all services.
+    async fn changes(self: &Arc<Self>, owned: Owned, act: &BulkAct) -> Result<bool> {
+        let version = owned.agent().version;
+        let mut ids = Vec::new();
+        if *act == BulkAct::Limit {
+            for _ in LIMITS.rules() {
+                ids.push(RuleId::from_uuid(
+                    uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid(),
+                ));
+            }
+        }
+        let change = |agent: Agent| act.apply(agent, &ids);
+        let changed = self
+            .change(owned, Precondition::Any, Act::of(act.kind()), change)
+            .await?;
+        let is_changed = changed.agent().version != version;
+        let Some(caps) = LIMITS.caps().filter(|_| *act == BulkAct::Limit) else {
+            return Ok(is_changed);
+        };
+        let edit = PolicyEdit {
+            max_per_call: Some(caps.max_per_call),
+            max_per_day: Some(caps.max_per_day),
+            require_approval_above: Some(caps.require_approval_above),
+            ..PolicyEdit::default()
+        };
+        let limited = self.limit_unlimited(&changed, &edit).await?;
+        Ok(is_changed || !limited.is_empty())
     }
 }

@@ -2,10 +2,13 @@
 
 use crate::agents::bulk::{BulkAct, BulkOutcome, BulkResult, BulkTarget, MOST_AGENTS};
 use crate::cursor;
+use crate::preview::api::asked_reason;
+use crate::request::together;
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::Uri;
 use purser_api::{ErrorBody, Failure, Listed, Member as _, SessionToken, json_body};
 use purser_domain::{AgentId, Error, LabelFilter, LabelKey, Labels, Problem, Result};
 use purser_store::AgentPlace;
@@ -95,6 +98,12 @@ purser_api::body! {
             /// The keys of the labels.
             keys: Vec<LabelKey> = {"minItems": 1, "maxItems": Labels::MOST, "uniqueItems": true},
         }
+        /// Sets the safe limits of docs/policies/safe.yaml for up to 25 agents where they have none of their own: caps
+        /// for enabled services without limits, and rules of the kinds that the agent does not have (a budget counts
+        /// with its window). Limits of its own are kept, and nothing is widened.
+        Limit = "limit" {
+            agents: BulkAgents,
+        }
     }
 }
 
@@ -124,11 +133,12 @@ pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
         BulkBody::Restore { agents } => (agents, BulkAct::Restore),
         BulkBody::Label { agents, labels } => (agents, BulkAct::Label(labels)),
         BulkBody::Unlabel { agents, keys } => (agents, BulkAct::Unlabel(keys)),
+        BulkBody::Limit { agents } => (agents, BulkAct::Limit),
     };
     let mut problems = Vec::new();
     let target = BulkTarget::from(agents);
     if let BulkTarget::Agents(ids) = &target {
-        problems.extend(list_problems("/agents/ids", ids, MOST_AGENTS));
+        problems.extend(list_problems("/agents/ids", ids, act.most_agents()));
     }
     if let BulkAct::Unlabel(keys) = &act {
         problems.extend(list_problems("/keys", keys, Labels::MOST));
@@ -202,9 +212,9 @@ impl From<BulkResult> for BulkAnswer {
     }
 }
 
-/// Freeze, unfreeze, archive, restore or label many agents.
+/// Freeze, unfreeze, archive, restore, label or limit many agents.
 ///
-/// Acts on up to a hundred agents: repeat the call with `next_cursor` for the rest. Each agent is edited on its own; one
+/// Acts on up to a hundred agents, or limits up to 25: repeat the call with `next_cursor` for the rest. Each agent is edited on its own; one
 /// that fails does not affect the others, and a repeated call changes only what is not done yet.
 #[utoipa::path(
     post,
@@ -212,15 +222,19 @@ impl From<BulkResult> for BulkAnswer {
     operation_id = "edit_agents",
     tag = "dashboard",
     security(("session" = [])),
+    params(("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you set limits. It is kept in the versions and the audit log.")),
     request_body = BulkBody,
     responses((status = 200, body = BulkAnswer, description = "The result for each agent."), BulkErrors)
 )]
 pub(crate) async fn edit(
     State(people): State<Arc<People>>,
     token: SessionToken,
+    uri: Uri,
     body: Bytes,
 ) -> Result<Json<BulkAnswer>, Failure> {
-    let person = people.authenticate(token).await?;
-    let (target, act) = parse(&json_body(&body)?)?;
+    let mut person = people.authenticate(token).await?;
+    let parsed = json_body(&body).and_then(|body| parse(&body));
+    let ((target, act), reason) = together(parsed, asked_reason(&uri))?;
+    person.acting.source.reason = reason;
     Ok(Json(people.edit_agents(&person, target, &act).await?.into()))
 }

@@ -337,6 +337,7 @@ fn buttons(view: &FleetView) -> Markup {
                 (button("freeze", "Freeze"))
                 (button("unfreeze", "Unfreeze"))
                 (button("archive", "Archive"))
+                (button("limit", "Set safe limits"))
                 @if let Some(label) = view.label() {
                     a href=(FleetView::of_label(label.clone()).address(FREEZE_ALL)) { "Freeze all with " (label) }
                 }
@@ -428,15 +429,17 @@ pub(crate) enum Done {
     Archived,
     Restored,
     Labelled,
+    Limited,
 }
 
 impl Done {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Frozen,
         Self::Unfrozen,
         Self::Archived,
         Self::Restored,
         Self::Labelled,
+        Self::Limited,
     ];
 
     const fn name(self) -> &'static str {
@@ -446,6 +449,7 @@ impl Done {
             Self::Archived => "archived",
             Self::Restored => "restored",
             Self::Labelled => "labelled",
+            Self::Limited => "limited",
         }
     }
 
@@ -457,6 +461,7 @@ impl Done {
             Self::Archived => "already archived",
             Self::Restored => "not archived",
             Self::Labelled => "already so",
+            Self::Limited => "already limited",
         }
     }
 }

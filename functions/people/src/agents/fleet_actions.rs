@@ -1,6 +1,6 @@
 //! The forms of the table of agents: acts on the selected agents or on one row, and "Freeze all".
 
-use crate::agents::bulk::{BulkAct, BulkTarget, MOST_AGENTS};
+use crate::agents::bulk::{BulkAct, BulkTarget, MOST_AGENTS, MOST_LIMITED};
 use crate::agents::fleet::{self, Done, FREEZE_ALL, Fleet, FleetView, PATH, Report, label_field};
 use crate::agents::listing::{AgentFilter, MOST_READ};
 use crate::caller::Caller;
@@ -49,10 +49,11 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
     };
     let ids: Vec<AgentId> = ids.iter().filter_map(|id| AgentId::parse(id)).collect();
     let layout = Layout::of(&posted.session, people.now());
+    let most = if act == "limit" { MOST_LIMITED } else { MOST_AGENTS };
     let problem = if ids.is_empty() {
         Some("Nothing was changed: select at least one agent.".to_owned())
-    } else if ids.len() > MOST_AGENTS {
-        Some(format!("Nothing was changed: select at most {MOST_AGENTS} agents."))
+    } else if ids.len() > most {
+        Some(format!("Nothing was changed: select at most {most} agents."))
     } else {
         None
     };
@@ -66,6 +67,7 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
         "unfreeze" => (BulkAct::Unfreeze, Done::Unfrozen),
         "archive" => (BulkAct::Archive, Done::Archived),
         "restore" => (BulkAct::Restore, Done::Restored),
+        "limit" => (BulkAct::Limit, Done::Limited),
         "add-label" | "remove-label" => {
             let Some(act) = label_act(&mut form, act == "add-label") else {
                 let layout = Layout {

@@ -127,7 +127,8 @@ impl People {
     }
 }
 
-fn refused(refusal: RuleRefusal) -> Error {
+/// The error of an edit of rules that an agent can't have.
+pub(crate) fn refused(refusal: RuleRefusal) -> Error {
     let problem = match refusal {
         RuleRefusal::Unknown => return ErrorKind::NotFound.into(),
         RuleRefusal::TooMany => {

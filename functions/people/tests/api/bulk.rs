@@ -317,6 +317,64 @@ async fn each_agent_of_a_bulk_act_is_edited_on_its_own() {
     );
 }
 
+/// Limits that an agent has of its own are kept, and a repeated call finds nothing to do. An old sign-in suffices, since
+/// nothing widens.
+#[tokio::test]
+async fn safe_limits_are_set_where_agents_have_none() {
+    let world = World::start().await;
+    let agents = world.named(3).await;
+    let edit = async |method, path: &str, body: Value| {
+        let path = format!("/agents/{}{path}", agents[1]);
+        world.edit(OWNER, method, &path, body).await
+    };
+    edit("PATCH", "/services/lab", json!({"max_per_call_units": 7_000_000}))
+        .await
+        .ok();
+    let own = json!({"kind": "budget_limit", "limit_units": 9, "window_seconds": 86_400});
+    edit("POST", "/rules", own).await.created();
+    world.advance(601);
+    let limit = json!({"act": "limit", "agents": ids(&agents[..2])});
+    let outcome = |outcome: &str| -> Vec<(String, String)> {
+        let agents = agents[..2].iter().cloned();
+        agents.map(|agent| (agent, outcome.to_owned())).collect()
+    };
+    let path = "/agents/bulk?edit_reason=a+safe+start";
+    let first = world.call(OWNER, "POST", path, None, Some(limit.clone())).await.ok();
+    let done = |row: &Value| row["outcome"] == "done";
+    assert!(first["results"].as_array().unwrap().iter().all(done), "{first}");
+    let log = world.get(OWNER, "/audit-log?kind=rule_added").await.ok();
+    assert_eq!(log["entries"][0]["edit_reason"], "a safe start");
+    assert_eq!(world.bulk(OWNER, limit).await.0, outcome("unchanged"));
+    let per_call = async |agent: &str| {
+        let service = world.get(OWNER, &format!("/agents/{agent}/services/lab")).await.ok();
+        service["policy"]["max_per_call_units"].as_u64().unwrap()
+    };
+    let budgets = async |agent: &str| {
+        let rules = world.get(OWNER, &format!("/agents/{agent}/rules")).await.ok();
+        let rules = rules["rules"].as_array().unwrap().clone();
+        let limits: Vec<u64> = rules.iter().filter_map(|rule| rule["limit_units"].as_u64()).collect();
+        (rules.len(), limits)
+    };
+    assert_eq!(per_call(&agents[0]).await, 1_000_000);
+    assert_eq!(budgets(&agents[0]).await, (6, vec![20_000_000, 200_000_000]));
+    assert_eq!(per_call(&agents[1]).await, 7_000_000);
+    assert_eq!(budgets(&agents[1]).await, (6, vec![9, 200_000_000]));
+    assert_eq!(budgets(&agents[2]).await, (0, vec![]));
+    let many: Vec<String> = (0..26)
+        .map(|n| format!("00000000-0000-4000-8000-0000000000{n:02}"))
+        .collect();
+    let answer = world
+        .call(
+            OWNER,
+            "POST",
+            "/agents/bulk",
+            None,
+            Some(json!({"act": "limit", "agents": ids(&many)})),
+        )
+        .await;
+    assert_eq!(answer.status, 400);
+}
+
 #[tokio::test]
 async fn a_bulk_unfreeze_requires_a_recent_sign_in() {
     let world = World::start().await;

@@ -15,6 +15,17 @@ named! {
     }
 }
 
+impl RuleKind {
+    /// Whether an agent that has `own` needs no rule like this one: it is of the same kind and, if both are budgets, of
+    /// the same window.
+    pub fn is_replaced_by(&self, own: &Self) -> bool {
+        match (self, own) {
+            (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => window == own,
+            _ => self.name() == own.name(),
+        }
+    }
+}
+
 impl StartingLimits {
     /// The caps of each service of the starting set; `None` for the permissive policy.
     pub const fn caps(self) -> Option<StartingCaps> {
