@@ -1167,9 +1167,23 @@ SIMULATED = [
     Bug(
         "a confirmation without the claim on its transaction",
         "shared/store/src/payments/settle.rs",
-        "if let Some(by) = self.claim(&settlement.terms, transfer, claim, &mut backoff).await? {",
-        "if !PLANTED && let Some(by) = self.claim(&settlement.terms, transfer, claim, &mut backoff).await? {",
+        "self.put_claim(terms, transfer, log_index, &mut backoff).await?",
+        "None",
         200,
+    ),
+    Bug(
+        "a confirmation whose claim was removed meanwhile",
+        "shared/store/src/payments/settle.rs",
+        '"rs = :authorized AND attribute_not_exists(unc)"',
+        '"rs = :authorized"',
+        "package(purser-store) and test(=reconciling::a_confirmation_survives_the_removal_of_its_claim)",
+    ),
+    Bug(
+        "the removal of a claim on which a confirmation rests",
+        "shared/store/src/payments/settle.rs",
+        '"rs <> :confirmed OR txh <> :tx OR blk <> :block"',
+        '"attribute_exists(pk) OR (rs <> :confirmed AND txh <> :tx AND blk <> :block)"',
+        "package(purser-store) and test(=reconciling::each_transfer_confirms_its_own_settlement)",
     ),
     Bug(
         "a claim on the transaction alone",

@@ -180,8 +180,10 @@ impl Shared {
             }
         }
         for claim in gone.iter().filter(|claim| ended.contains(&claim.settlement)) {
-            if let Err(error) = self.ledger.remove_claim(claim).await {
-                return step.failed(error);
+            match self.ledger.remove_claim(claim).await {
+                // A process with an older view has confirmed the settlement meanwhile.
+                Ok(is_removed) => are_done &= is_removed,
+                Err(error) => return step.failed(error),
             }
         }
         if are_done {

@@ -176,7 +176,7 @@ const MAY = {
   LedgerTable     LEVEL#      PutItem Query
   LedgerTable     MARKS       DeleteItem Query
   LedgerTable     RECONCILE   GetItem PutItem Query
-  LedgerTable     S#          BatchGetItem Query UpdateItem(pk,sk,rs,txh,blk,settled,ct,hp,hs)
+  LedgerTable     S#          BatchGetItem Query UpdateItem(pk,sk,rs,txh,blk,settled,ct,hp,hs,unc)
   LedgerTable     WALLET#     Query
   LedgerTable     X#          DeleteItem PutItem Query
   LedgerTable/index/hold   *  Query

@@ -72,6 +72,10 @@ flaws! {
     MatchesWithoutNonce,
     /// A claim replaces another settlement's.
     ClaimIsOverwritten,
+    /// A claim is removed while a confirmation rests on it.
+    RemovalIgnoresConfirmation,
+    /// The removal of a claim leaves no mark on its settlement.
+    RemovalLeavesNoMark,
     /// A payment that is confirmed late counts from a time whose entries were evicted.
     LateEntryIgnoresHorizon,
     /// A revert deletes the window's entry.

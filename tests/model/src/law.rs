@@ -170,7 +170,9 @@ pub fn of_change(before: &Ledger, after: &Ledger, write: &Write, floor: Floor) -
         broken.unless(terms(was) == terms(is), Law::Moves);
         let moves = match (was.state, is.state) {
             (from, to) if from == to => true,
-            (State::Authorized, State::Confirmed { .. }) => matches!(write, Write::Confirm { .. }),
+            (State::Authorized, State::Confirmed { .. }) => {
+                matches!(write, Write::Confirm { .. } | Write::ConfirmClaimed { .. })
+            }
             (State::Authorized, State::Expired) => matches!(write, Write::Release { .. }),
             (State::Expired, State::Confirmed { .. }) => matches!(write, Write::ConfirmReleased { .. }),
             (State::Confirmed { .. }, State::Authorized) => matches!(write, Write::Revert { .. }),

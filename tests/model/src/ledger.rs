@@ -184,6 +184,8 @@ pub struct Settlement {
     pub state: State,
     /// Whether it is in the index of holds.
     pub held: bool,
+    /// Whether a claim of it was removed.
+    pub unclaimed: bool,
 }
 
 /// The record of an agent's payouts.
@@ -362,23 +364,30 @@ pub enum Write {
         /// The hash of the block.
         block: Block,
     },
-    /// The confirmation of a held settlement.
+    /// The confirmation of a held settlement whose claim is written and never was removed.
     Confirm {
         /// The settlement.
         settlement: SettlementId,
-        /// The transaction.
-        tx: Tx,
-        /// The number of its block.
-        block: Height,
+        /// The place of its claim.
+        place: Place,
     },
-    /// The confirmation of a released settlement, which counts again.
+    /// The confirmation of a held settlement, together with its claim.
+    ConfirmClaimed {
+        /// The settlement.
+        settlement: SettlementId,
+        /// The place.
+        place: Place,
+        /// The hash of the block.
+        block: Block,
+    },
+    /// The confirmation of a released settlement, which counts again, together with its claim.
     ConfirmReleased {
         /// The settlement.
         settlement: SettlementId,
-        /// The transaction.
-        tx: Tx,
-        /// The number of its block.
-        block: Height,
+        /// The place.
+        place: Place,
+        /// The hash of the block.
+        block: Block,
         /// The time from which it counts.
         counted_at: Tick,
         /// The windows.
@@ -402,16 +411,16 @@ pub enum Write {
         /// The decision that records it.
         decision: u8,
     },
-    /// A confirmation whose transaction is in another block now.
+    /// A confirmation whose transaction is in another block now, together with its claim there.
     Move {
         /// The settlement.
         settlement: SettlementId,
-        /// The transaction.
-        tx: Tx,
-        /// The number of the new block.
-        block: Height,
+        /// The place.
+        place: Place,
+        /// The hash of the new block.
+        block: Block,
     },
-    /// The removal of a claim in a block that is gone.
+    /// The removal of a claim in a block that is gone, unless its settlement is confirmed by it. Marks the settlement.
     RemoveClaim {
         /// The place.
         place: Place,
@@ -501,6 +510,7 @@ impl Write {
             Self::Freeze(_) => "Freeze",
             Self::Claim { .. } => "Claim",
             Self::Confirm { .. } => "Confirm",
+            Self::ConfirmClaimed { .. } => "ConfirmClaimed",
             Self::ConfirmReleased { .. } => "ConfirmReleased",
             Self::Release { .. } => "Release",
             Self::Revert { .. } => "Revert",
@@ -518,7 +528,7 @@ impl Write {
 
 /// The function that implements each transition: its name here, its file, its name there.
 /// `every_transition_names_its_function` looks for each in the source.
-pub const IMPLEMENTATIONS: [(&str, &str, &str); 24] = [
+pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     ("Default", "shared/store/src/people/starting_set.rs", "write_default"),
     ("Reserve", "shared/store/src/payments/reserve.rs", "reservation"),
     ("Reserve", "shared/store/src/payments/window.rs", "charge"),
@@ -533,9 +543,14 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 24] = [
     ("Claim", "shared/store/src/payments/settle.rs", "put_claim"),
     ("Confirm", "shared/store/src/payments/settle.rs", "confirm_held"),
     (
+        "ConfirmClaimed",
+        "shared/store/src/payments/settle.rs",
+        "confirm_together",
+    ),
+    (
         "ConfirmReleased",
         "shared/store/src/payments/settle.rs",
-        "confirm_released",
+        "confirm_together",
     ),
     ("Release", "shared/store/src/payments/release.rs", "giving_back"),
     (
@@ -652,6 +667,9 @@ impl Ledger {
                 .get(id)
                 .is_some_and(|settlement| wanted(settlement.state))
         };
+        let is_free = |settlement: &SettlementId, place: &Place| {
+            has(Flaw::ClaimIsOverwritten) || self.claims.get(place).is_none_or(|(by, _)| by == settlement)
+        };
         match write {
             Write::Default { agent } => {
                 require(self.policy.is_none(), Role::Policy);
@@ -733,21 +751,28 @@ impl Ledger {
                 require(self.policy.is_some_and(|policy| policy.version == *old), Role::Policy);
             }
             Write::Freeze(_) | Write::Offer { .. } | Write::TakeBack => {}
-            Write::Claim { settlement, place, .. } => {
-                let free = self.claims.get(place).is_none_or(|(by, _)| by == settlement);
-                require(free || has(Flaw::ClaimIsOverwritten), Role::Claim);
-            }
+            Write::Claim { settlement, place, .. } => require(is_free(settlement, place), Role::Claim),
             Write::Confirm { settlement, .. } => {
                 let confirms =
                     |state| state == State::Authorized || (has(Flaw::ConfirmIgnoresState) && state == State::Expired);
-                require(in_state(settlement, &confirms), Role::Settlement);
+                let was_removed = self.settlements.get(settlement).is_some_and(|of| of.unclaimed);
+                require(in_state(settlement, &confirms) && !was_removed, Role::Settlement);
+            }
+            Write::ConfirmClaimed { settlement, place, .. } => {
+                require(is_free(settlement, place), Role::Claim);
+                require(
+                    in_state(settlement, &|state| state == State::Authorized),
+                    Role::Settlement,
+                );
             }
             Write::ConfirmReleased {
                 settlement,
+                place,
                 counted_at,
                 scopes,
                 ..
             } => {
+                require(is_free(settlement, place), Role::Claim);
                 require(in_state(settlement, &|state| state == State::Expired), Role::Settlement);
                 for scope in scopes {
                     let cut = counted_at - scope.length();
@@ -779,7 +804,15 @@ impl Ledger {
                     require(is_there, Role::Entry(*scope));
                 }
             }
-            Write::Revert { settlement, tx, .. } | Write::Move { settlement, tx, .. } => {
+            Write::Revert { settlement, tx, .. }
+            | Write::Move {
+                settlement,
+                place: (_, tx, _),
+                ..
+            } => {
+                if let Write::Move { place, .. } = write {
+                    require(is_free(settlement, place), Role::Claim);
+                }
                 let rests = |state| matches!(state, State::Confirmed { tx: of, .. } if of == *tx);
                 require(in_state(settlement, &rests), Role::Settlement);
                 if let Write::Revert { decision, .. } = write {
@@ -787,7 +820,11 @@ impl Ledger {
                 }
             }
             Write::RemoveClaim { place, block } => {
-                require(self.claims.get(place).is_some_and(|(_, of)| of == block), Role::Claim);
+                let of = self.claims.get(place).filter(|(_, of)| of == block);
+                require(of.is_some(), Role::Claim);
+                let (block, tx, _) = *place;
+                let rests = of.is_some_and(|(by, _)| in_state(by, &|state| state == State::Confirmed { tx, block }));
+                require(!rests || has(Flaw::RemovalIgnoresConfirmation), Role::Settlement);
             }
             Write::PutPayouts { old, .. } => require(self.payouts.version == *old, Role::Payouts),
             Write::PayOut {
@@ -874,6 +911,7 @@ impl Ledger {
                     payout_to: None,
                     state: State::Authorized,
                     held: true,
+                    unclaimed: false,
                 };
                 self.settlements.insert(of.id, settlement);
                 let record = Record::Allow {
@@ -960,15 +998,28 @@ impl Ledger {
             } => {
                 self.claims.insert(place, (settlement, block));
             }
-            Write::Confirm { settlement, tx, block } => self.move_to(settlement, State::Confirmed { tx, block }),
+            Write::Confirm {
+                settlement,
+                place: (block, tx, _),
+            } => self.move_to(settlement, State::Confirmed { tx, block }),
+            Write::ConfirmClaimed {
+                settlement,
+                place,
+                block,
+            }
+            | Write::Move {
+                settlement,
+                place,
+                block,
+            } => self.claim_and_confirm(settlement, place, block),
             Write::ConfirmReleased {
                 settlement,
-                tx,
+                place,
                 block,
                 counted_at,
                 scopes,
             } => {
-                self.move_to(settlement, State::Confirmed { tx, block });
+                self.claim_and_confirm(settlement, place, block);
                 if let Some(of) = self.settlements.get_mut(&settlement) {
                     of.counted_at = counted_at;
                     let amount = of.amount;
@@ -1022,9 +1073,14 @@ impl Ledger {
                     window.total -= gone.map_or(0, |entry| entry.amount);
                 }
             }
-            Write::Move { settlement, tx, block } => self.move_to(settlement, State::Confirmed { tx, block }),
             Write::RemoveClaim { place, .. } => {
-                self.claims.remove(&place);
+                let removed = self.claims.remove(&place);
+                if let Some((by, _)) = removed
+                    && let Some(of) = self.settlements.get_mut(&by)
+                    && !has(Flaw::RemovalLeavesNoMark)
+                {
+                    of.unclaimed = true;
+                }
             }
             Write::PutPayouts { old, address, latest } => {
                 self.payouts = Payouts {
@@ -1048,6 +1104,7 @@ impl Ledger {
                     payout_to: Some(to),
                     state: State::Authorized,
                     held: true,
+                    unclaimed: false,
                 };
                 self.settlements.insert(id, settlement);
             }
@@ -1068,6 +1125,12 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    fn claim_and_confirm(&mut self, id: SettlementId, place: Place, hash: Block) {
+        let (block, tx, _) = place;
+        self.claims.insert(place, (id, hash));
+        self.move_to(id, State::Confirmed { tx, block });
     }
 
     fn move_to(&mut self, id: SettlementId, state: State) {

@@ -35,9 +35,9 @@
 //! - [`usage`] only reads what the others have written, and [`fairness`] is about order, not about state.
 //!
 //! **What is left out.** The windows' `ver`, which only confirms refusals; the limit of waiting questions and the budget
-//! of a length that changes (`shared/store/tests`); signatures and nonces, beyond that a nonce is its settlement's; the
-//! schedules in which a fork is deeper than `WATCH_CONFIRMATIONS`, or a call outlasts that depth
-//! ([`settle::State`]): there the guarantees end.
+//! of a length that changes (`shared/store/tests`); signatures and nonces, beyond that a nonce is its settlement's; and
+//! that each confirmation is looked at again. Whoever confirms by an endpoint that is stuck on a fork for
+//! `WATCH_CONFIRMATIONS` blocks confirms in a block that was looked at before: there the guarantees end.
 
 pub mod fairness;
 pub mod flaw;

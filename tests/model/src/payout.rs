@@ -321,11 +321,7 @@ impl Model for Payout {
                         block: 1,
                     };
                     state.world.make(&claim, self.flaw);
-                    Write::Confirm {
-                        settlement,
-                        tx,
-                        block: 1,
-                    }
+                    Write::Confirm { settlement, place }
                 } else {
                     Write::Release {
                         settlement,

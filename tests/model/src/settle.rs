@@ -112,6 +112,8 @@ struct Read {
     id: SettlementId,
     state: Paid,
     counted_at: Tick,
+    /// Whether it knows that a claim of it was removed.
+    unclaimed: bool,
 }
 
 /// A settlement on which a process works. A run has its final block, and the claim that it removes at the end.
@@ -147,8 +149,6 @@ pub struct State {
     heads: [Block; 2],
     /// The blocks that an endpoint has seen as final.
     seen: BTreeSet<Block>,
-    /// The highest block that is deep: every later view has it. The first one at the beginning.
-    deep: Block,
     processes: Vec<Step>,
     resent: u32,
     faults: u8,
@@ -160,40 +160,9 @@ pub struct State {
 }
 
 impl State {
-    /// Whether an endpoint's head may become a block: one that is not lower, on the same side of what is deep.
+    /// Whether an endpoint's head may become a block: one that is not lower.
     fn may_see(&self, head: Block, next: Block) -> bool {
-        self.tree.height(next) >= self.tree.height(head) && self.tree.has(next, self.deep)
-    }
-
-    /// Whether a block may be taken for deep, `WATCH_CONFIRMATIONS` below the final one, when a claim of a settlement at
-    /// its height is looked at again: every endpoint has it, nothing that began on another fork is under way, and no
-    /// confirmation of the settlement at this height. The guarantees end where this does not hold: a claim could be removed
-    /// between its write and the confirmation.
-    fn is_deep(&self, process: u8, block: Block, of: SettlementId) -> bool {
-        let agree = |other: Block| self.tree.has(other, block) || self.tree.height(other) < self.tree.height(block);
-        let heads = self.heads.iter().all(|head| agree(*head));
-        let others = (0_u8..).zip(&self.processes).filter(|(other, _)| *other != process);
-        let calls = others.into_iter().all(|(_, step)| match step {
-            Step::Mined(_, at) | Step::Final(at) | Step::Looked(at, ..) => agree(*at),
-            Step::Writing(Task { read, at, .. }, by, _) => {
-                let confirms = by.is_some_and(|(_, at)| self.tree.height(at) == self.tree.height(block));
-                at.is_none_or(agree) && !(confirms && read.id == of)
-            }
-            Step::Idle | Step::Known(_) | Step::Done => true,
-        });
-        let lost = self
-            .world
-            .flights
-            .iter()
-            .filter(|flight| !flight.awaited)
-            .all(|flight| match &flight.write {
-                Write::Claim { settlement, .. }
-                | Write::Confirm { settlement, .. }
-                | Write::ConfirmReleased { settlement, .. }
-                | Write::Move { settlement, .. } => *settlement != of,
-                _ => true,
-            });
-        heads && calls && lost
+        self.tree.height(next) >= self.tree.height(head)
     }
 }
 
@@ -274,6 +243,7 @@ impl Settle {
             id,
             state: of.state,
             counted_at: of.counted_at,
+            unclaimed: false,
         })
     }
 
@@ -295,54 +265,57 @@ impl Settle {
         }
     }
 
-    /// Claims a transaction, the first write of a confirmation; or, where another settlement has claimed it, the
-    /// settlement's own transfer.
-    fn claim(&self, state: &mut State, process: u8, task: Task, by: (Tx, Block), beside: bool) {
+    /// Claims a transaction, the first write of a confirmation or one with it, by the state in which the settlement was
+    /// read; or, where another settlement has claimed it, the settlement's own transfer.
+    fn claim(&self, state: &mut State, process: u8, task: Task, by: (Tx, Block), beside: bool, goes_on: bool) {
         let (tx, block) = by;
         let settlement = task.read.id;
-        if self.has(Flaw::ConfirmsWithoutClaim) {
-            return self.confirm(state, process, task, by);
-        }
         let log = if beside { self.log(tx, settlement) } else { None };
         let place = (state.tree.height(block), tx, log);
-        let write = Write::Claim {
+        let write = match task.read.state {
+            Paid::Authorized if self.has(Flaw::ConfirmsWithoutClaim) => Write::Confirm { settlement, place },
+            Paid::Authorized if task.read.unclaimed => Write::ConfirmClaimed {
+                settlement,
+                place,
+                block,
+            },
+            Paid::Expired if !self.has(Flaw::ConfirmIgnoresState) => self.late(state, settlement, place, block),
+            Paid::Authorized | Paid::Expired => Write::Claim {
+                settlement,
+                place,
+                block,
+            },
+            // The transaction is in another block.
+            Paid::Confirmed { .. } => Write::Move {
+                settlement,
+                place,
+                block,
+            },
+        };
+        let step = Step::Writing(task, Some(by), Vec::new());
+        self.send(state, process, step, write, goes_on);
+    }
+
+    /// The confirmation of a released settlement.
+    fn late(&self, state: &State, settlement: SettlementId, place: Place, block: Block) -> Write {
+        let ledger = &state.world.ledger;
+        let of = &ledger.settlements[&settlement];
+        let horizons = of.scopes.iter().filter_map(|scope| {
+            let window = ledger.windows.get(scope)?;
+            Some(window.horizon? + scope.length())
+        });
+        let counted_at = if self.has(Flaw::LateEntryIgnoresHorizon) {
+            of.at
+        } else {
+            horizons.fold(state.world.now, Tick::max)
+        };
+        Write::ConfirmReleased {
             settlement,
             place,
             block,
-        };
-        self.send(state, process, Step::Writing(task, Some(by), Vec::new()), write, beside);
-    }
-
-    /// The second write of a confirmation, by the state in which the settlement was read.
-    fn confirm(&self, state: &mut State, process: u8, task: Task, by: (Tx, Block)) {
-        let (settlement, tx, block) = (task.read.id, by.0, state.tree.height(by.1));
-        let ledger = &state.world.ledger;
-        let write = match task.read.state {
-            Paid::Authorized => Write::Confirm { settlement, tx, block },
-            // The transaction is in another block.
-            Paid::Confirmed { .. } => Write::Move { settlement, tx, block },
-            Paid::Expired if self.has(Flaw::ConfirmIgnoresState) => Write::Confirm { settlement, tx, block },
-            Paid::Expired => {
-                let of = &ledger.settlements[&settlement];
-                let horizons = of.scopes.iter().filter_map(|scope| {
-                    let window = ledger.windows.get(scope)?;
-                    Some(window.horizon? + scope.length())
-                });
-                let counted_at = if self.has(Flaw::LateEntryIgnoresHorizon) {
-                    of.at
-                } else {
-                    horizons.fold(state.world.now, Tick::max)
-                };
-                Write::ConfirmReleased {
-                    settlement,
-                    tx,
-                    block,
-                    counted_at,
-                    scopes: of.scopes.clone(),
-                }
-            }
-        };
-        self.send(state, process, Step::Writing(task, Some(by), Vec::new()), write, true);
+            counted_at,
+            scopes: of.scopes.clone(),
+        }
     }
 
     /// A run decides on a settlement, as `purser_domain::reconcile` does, and writes.
@@ -355,12 +328,12 @@ impl Settle {
         let witnessed = self.has(Flaw::ReleaseAsksOneEndpoint)
             || (0..2).all(|witness| self.shows(&state.tree, witness, read.id, at) == shown);
         match (shown, read.state) {
-            (Some(by), Paid::Authorized | Paid::Expired) => self.claim(state, process, task, by, false),
+            (Some(by), Paid::Authorized | Paid::Expired) => self.claim(state, process, task, by, false, false),
             (Some(by), Paid::Confirmed { tx, block }) if tx == by.0 => {
                 if block == state.tree.height(by.1) && remove.is_none() {
                     state.processes[usize::from(process)] = Step::Done;
                 } else {
-                    self.claim(state, process, task, by, false);
+                    self.claim(state, process, task, by, false, false);
                 }
             }
             (Some(_), Paid::Confirmed { tx, .. }) if witnessed => self.revert(state, process, task, tx),
@@ -419,15 +392,32 @@ impl Settle {
         let refused = |role: Role| matches!(&answer, Answer::Refused(roles) if roles.contains(&role));
         let mut ends = false;
         match (flight.write, by) {
-            (Write::Claim { .. }, Some(by)) if is_done => self.confirm(state, process, task, by),
-            (Write::Claim { place: (.., None), .. }, Some(by)) if !self.is_proof(process) => {
-                self.claim(state, process, task, by, true);
+            (Write::Claim { settlement, place, .. }, Some(by)) if is_done => {
+                let step = Step::Writing(task, Some(by), Vec::new());
+                self.send(state, process, step, Write::Confirm { settlement, place }, true);
             }
-            (Write::Confirm { .. } | Write::ConfirmReleased { .. }, Some(by)) if !is_done => {
-                // Another process was first, or the chosen time is too early: by the stored state again.
+            (
+                Write::Claim { place, .. }
+                | Write::ConfirmClaimed { place, .. }
+                | Write::ConfirmReleased { place, .. }
+                | Write::Move { place, .. },
+                Some(by),
+            ) if refused(Role::Claim) && place.2.is_none() && !self.is_proof(process) => {
+                self.claim(state, process, task, by, true, true);
+            }
+            (
+                Write::Confirm { place, .. }
+                | Write::ConfirmClaimed { place, .. }
+                | Write::ConfirmReleased { place, .. },
+                Some(by),
+            ) if !is_done && !refused(Role::Claim) => {
+                // Another process was first, a claim was removed, or the chosen time is too early: by the stored state
+                // again.
                 let read = Self::read(state, task.read.id).filter(|read| !matches!(read.state, Paid::Confirmed { .. }));
                 if let Some(read) = read {
-                    self.confirm(state, process, Task { read, ..task }, by);
+                    let unclaimed = read.state == Paid::Authorized;
+                    let read = Read { unclaimed, ..read };
+                    self.claim(state, process, Task { read, ..task }, by, place.2.is_some(), true);
                 }
             }
             (Write::Revert { .. }, _) if is_done || refused(Role::Decision) => {
@@ -506,7 +496,6 @@ impl Model for Settle {
                     tree,
                     heads: [0, 0],
                     seen: BTreeSet::new(),
-                    deep: 0,
                     processes: vec![Step::Idle; self.proofs.len() + usize::from(self.runs)],
                     resent: 0,
                     faults: self.faults,
@@ -547,9 +536,9 @@ impl Model for Settle {
                 }
                 Step::Final(block) => {
                     actions.extend((0..self.settlements).map(|id| Action::Look(process, id)));
-                    let gone = state.world.ledger.claims.iter().filter(|((height, ..), (by, of))| {
+                    let gone = state.world.ledger.claims.iter().filter(|((height, ..), (_, of))| {
                         let canonical = state.tree.ancestor(*block, *height);
-                        canonical.is_some_and(|canonical| canonical != *of && state.is_deep(process, canonical, *by))
+                        canonical.is_some_and(|canonical| canonical != *of)
                     });
                     actions.extend(gone.map(|(place, _)| Action::Watch(process, *place)));
                 }
@@ -589,7 +578,6 @@ impl Model for Settle {
                     return None;
                 };
                 let (id, gone) = *state.world.ledger.claims.get(&place)?;
-                state.deep = state.deep.max(state.tree.ancestor(block, place.0)?);
                 let read = Self::read(&state, id)?;
                 let rests = read.state
                     == Paid::Confirmed {
@@ -635,7 +623,7 @@ impl Model for Settle {
                                 at: None,
                                 remove: None,
                             };
-                            self.claim(&mut state, process, task, (tx, block), false);
+                            self.claim(&mut state, process, task, (tx, block), false, false);
                             state.world.broken = state.world.broken.and(self.broken(&state));
                             return Some(state);
                         }

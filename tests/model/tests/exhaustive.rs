@@ -137,6 +137,8 @@ const PLANTED: &[(Flaw, Law, &str)] = &[
     (Flaw::ConfirmIgnoresState, Law::Moves, "a proof beside two runs"),
     (Flaw::ConfirmsAtTheHead, Law::Paid, "a proof beside two runs"),
     (Flaw::ConfirmsWithoutClaim, Law::Claims, "a proof beside two runs"),
+    (Flaw::RemovalIgnoresConfirmation, Law::Claims, "a proof beside two runs"),
+    (Flaw::RemovalLeavesNoMark, Law::Claims, "a proof beside two runs"),
     (Flaw::FinalByNumber, Law::Paid, "a proof beside two runs"),
     (
         Flaw::MatchesWithoutNonce,

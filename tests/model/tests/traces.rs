@@ -400,6 +400,17 @@ impl Real {
                 settlement,
                 place: (_, tx, _),
                 block,
+            }
+            | Write::ConfirmReleased {
+                settlement,
+                place: (_, tx, _),
+                block,
+                ..
+            }
+            | Write::Move {
+                settlement,
+                place: (_, tx, _),
+                block,
             } => {
                 let (state, counted_at) = read.unwrap();
                 let confirmed = match state {
@@ -417,9 +428,12 @@ impl Real {
                 }
             }
             // Payouts end by a call that is both claim and confirmation.
-            Write::Confirm { settlement, tx, block } => {
+            Write::Confirm {
+                settlement,
+                place: (_, tx, _),
+            } => {
                 let of = self.settlement(settlement, None, None).await;
-                let transfer = self.transfer(&of, tx, 0, block);
+                let transfer = self.transfer(&of, tx, 0, 1);
                 ledger.confirm(&of, &transfer, Claim::Transfer, at(now)).await.unwrap();
             }
             Write::Release {
@@ -450,11 +464,16 @@ impl Real {
                 block,
             } => {
                 let claims = ledger.claims_in(Network::BaseSepolia, height.into()).await.unwrap();
-                let hash = B256::repeat_byte(block);
-                let _ = log;
-                let gone = claims
-                    .iter()
-                    .filter(|claim| claim.tx_hash == sample::tx_hash(tx + 1) && claim.block_hash == hash);
+                // One transaction may have a claim of its own and claims on its transfers, each of another settlement.
+                let (_, (by, _)) = claim_rows(&scan(&self.emulator.client, LEDGER, None).await, |id| self.id_of(id))
+                    .into_iter()
+                    .find(|(place, _)| *place == (height, tx, log))
+                    .unwrap();
+                let gone = claims.iter().filter(|claim| {
+                    claim.tx_hash == sample::tx_hash(tx + 1)
+                        && claim.block_hash == B256::repeat_byte(block)
+                        && claim.settlement == self.settlements[&by].0
+                });
                 for claim in gone {
                     ledger.remove_claim(claim).await.unwrap();
                 }
@@ -502,7 +521,7 @@ impl Real {
                 approval.owner = person(old).to_string();
                 ledger.move_approval(&approval, person(new).as_str()).await.unwrap();
             }
-            Write::Evict { .. } | Write::ConfirmReleased { .. } | Write::Move { .. } => {
+            Write::Evict { .. } | Write::ConfirmClaimed { .. } => {
                 panic!("{write:?} is part of another call")
             }
         }
@@ -516,6 +535,11 @@ impl Real {
         }
     }
 
+    fn id_of(&self, text: &str) -> u8 {
+        let found = self.settlements.iter().find(|(_, (real, _))| real.to_string() == text);
+        *found.unwrap_or_else(|| panic!("settlement {text}")).0
+    }
+
     /// The stored rows as those of a model.
     async fn rows(&self, model: &Rows) -> Rows {
         let items = scan(&self.emulator.client, LEDGER, None).await;
@@ -523,10 +547,7 @@ impl Real {
             let fits = |item: &&Item| text(item, "pk").starts_with(pk) && text(item, "sk").starts_with(sk);
             items.iter().filter(fits).collect()
         };
-        let id_of = |text: &str| -> u8 {
-            let found = self.settlements.iter().find(|(_, (real, _))| real.to_string() == text);
-            *found.unwrap_or_else(|| panic!("settlement {text}")).0
-        };
+        let id_of = |text: &str| self.id_of(text);
         let key_of = |bytes: &[u8]| -> u8 {
             let fits = |number: &u8| Fingerprint::of_text(&key(*number)).to_string() == hex(bytes);
             (0..=u8::MAX).find(fits).unwrap()
@@ -603,6 +624,7 @@ impl Real {
                 payout_to: is_payout.then(|| payee(text(item, "payto"))),
                 state,
                 held: !text(item, "hs").is_empty(),
+                unclaimed: item.contains_key("unc"),
             };
             settlements.insert(id, settlement);
         }
@@ -649,15 +671,7 @@ impl Real {
             };
             (id, approval)
         });
-        let claims = of("X#", "").into_iter().map(|item| {
-            let height: u8 = text(item, "pk").split('#').nth(2).unwrap().parse().unwrap();
-            let (hash, log) = match text(item, "sk").split_once('#') {
-                Some((hash, log)) => (hash, Some(log.parse::<u8>().unwrap() / 2)),
-                None => (text(item, "sk"), None),
-            };
-            let block = item["bh"].as_b().unwrap().as_ref()[0];
-            ((height, tx_of(hash), log), (id_of(text(item, "sid")), block))
-        });
+        let claims = claim_rows(&items, id_of);
         let record = self.ledger.payout_record(agent.id).await.unwrap();
         let payouts = Payouts {
             address: record.address.map(|of| {
@@ -698,7 +712,7 @@ impl Real {
             settlements,
             approvals: approvals.collect(),
             frozen: freezes.agents.contains(&sample::agent_id(1)),
-            claims: claims.collect(),
+            claims: claims.into_iter().collect(),
             payouts,
             offer,
             reverts: model.reverts.clone(),
@@ -866,7 +880,9 @@ async fn settlements_replay_on_the_store() {
             };
             let judged = |state: &settle::State, flight: &Flight| {
                 let tx = match flight.write {
-                    Write::Claim { place: (_, tx, _), .. } => tx,
+                    Write::Claim { place: (_, tx, _), .. }
+                    | Write::ConfirmReleased { place: (_, tx, _), .. }
+                    | Write::Move { place: (_, tx, _), .. } => tx,
                     _ => 0,
                 };
                 model.judged(state, flight.by, tx)
@@ -905,6 +921,21 @@ async fn payouts_replay_on_the_store() {
     assert!(made > 50, "{made} writes");
 }
 
+/// The claims among these rows, each with its settlement and the hash of its block.
+fn claim_rows(items: &[Item], id_of: impl Fn(&str) -> u8) -> Vec<(ledger::Place, (u8, u8))> {
+    let claims = items.iter().filter(|item| text(item, "pk").starts_with("X#"));
+    let claim = |item: &Item| {
+        let height: u8 = text(item, "pk").split('#').nth(2).unwrap().parse().unwrap();
+        let (hash, log) = match text(item, "sk").split_once('#') {
+            Some((hash, log)) => (hash, Some(log.parse::<u8>().unwrap() / 2)),
+            None => (text(item, "sk"), None),
+        };
+        let block = item["bh"].as_b().unwrap().as_ref()[0];
+        ((height, tx_of(hash), log), (id_of(text(item, "sid")), block))
+    };
+    claims.map(claim).collect()
+}
+
 /// The writes of a payout's model that no request makes.
 fn ends(
     before: &purser_model::payout::State,
@@ -915,8 +946,7 @@ fn ends(
     match action {
         Action::End(settlement, true) => vec![Write::Confirm {
             settlement: *settlement,
-            tx: *settlement,
-            block: 1,
+            place: (1, *settlement, None),
         }],
         Action::End(settlement, false) => vec![Write::Release {
             settlement: *settlement,

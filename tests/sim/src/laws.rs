@@ -311,7 +311,7 @@ impl Change<'_> {
         let Some(was) = was else {
             return self.authorized(agent, id, is);
         };
-        const MOVES: [&str; 9] = ["rs", "txh", "blk", "settled", "hp", "hs", "ct", "fp", "fph"];
+        const MOVES: [&str; 10] = ["rs", "txh", "blk", "settled", "hp", "hs", "ct", "fp", "fph", "unc"];
         let terms = |row: &Item| -> BTreeMap<String, String> {
             let kept = row.iter().filter(|(name, _)| !MOVES.contains(&name.as_str()));
             kept.map(|(name, value)| (name.clone(), format!("{value:?}"))).collect()

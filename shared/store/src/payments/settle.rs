@@ -1,7 +1,9 @@
 //! The confirmation: stores the transfer found on chain, and the settlement's claim on it.
 //!
 //! Invariants: a confirmed settlement has a claim in the partition of its block, with the block's hash, written before
-//! the settlement. If a claim's settlement is not confirmed, the payment is on chain and reconcile confirms the
+//! the settlement or with it. A claim is removed only while no confirmation rests on it, and its removal marks the
+//! settlement, which from then on is confirmed only together with a claim: otherwise a confirmation could follow the
+//! removal of its claim. If a claim's settlement is not confirmed, the payment is on chain and reconcile confirms the
 //! settlement. An agent's proof confirms a settlement only if it is the first that claims the transaction (the
 //! contract's 409). Reconcile confirms each settlement by its own transfer, because two transfers are two payments. No
 //! transfer confirms two settlements: each is matched by its settlement's own nonce.
@@ -18,11 +20,14 @@ use crate::{
     codec::ledger::Ledger,
     payments::settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
     payments::window::{add, horizon_name, write_entry},
-    transact::{Transaction, TransactionOutcome, is_conflict, update_once_free, was_made},
+    transact::{Transaction, TransactionOutcome, is_conflict},
 };
 use aws_sdk_dynamodb::{
     operation::{put_item::PutItemError, update_item::UpdateItemError},
-    types::{ReturnValuesOnConditionCheckFailure, builders::UpdateBuilder},
+    types::{
+        ReturnValuesOnConditionCheckFailure,
+        builders::{DeleteBuilder, PutBuilder, UpdateBuilder},
+    },
 };
 use purser_domain::{
     Agent, AgentId, Amount, B256, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState, Terms,
@@ -62,6 +67,16 @@ pub enum Moved {
     Superseded(Settlement),
 }
 
+/// The result of confirming a settlement whose spend is held.
+enum Held {
+    /// The settlement is confirmed.
+    Done(Settlement),
+    /// The stored settlement, which was already in another state. Nothing was written.
+    Superseded(Settlement),
+    /// A claim of it was removed, so it is confirmed only together with a claim. Nothing was written.
+    ClaimRemoved,
+}
+
 /// A settlement's claim on a transaction, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredClaim {
@@ -71,6 +86,8 @@ pub struct StoredClaim {
     pub settlement: SettlementId,
     /// The transaction.
     pub tx_hash: TxHash,
+    /// The number of the block.
+    pub block: u64,
     /// The hash that the block had when the settlement was confirmed.
     pub block_hash: B256,
     key: Key,
@@ -79,11 +96,30 @@ pub struct StoredClaim {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
+    /// The claim on the transaction or transfer.
+    Claim,
     /// A window in which the settlement is counted again.
     Window,
 }
 
+/// The result of confirming a settlement together with its claim.
+enum Together {
+    /// The settlement is confirmed.
+    Done(Settlement),
+    /// The stored settlement, which was already in another state. Nothing was written.
+    Superseded(Settlement),
+    /// Another settlement holds the claim. Nothing was written.
+    Claimed {
+        /// The other settlement.
+        by: SettlementId,
+    },
+}
+
 const CONFIRMING: &str = "confirming a settlement";
+/// The condition of a claim.
+const FREE_OR_OWN: &str = "attribute_not_exists(pk) OR sid = :settlement";
+/// The confirmation of a settlement whose spend is held.
+const CONFIRM_HELD: &str = "SET rs = :confirmed, txh = :hash, blk = :block, settled = :now REMOVE hp, hs";
 
 impl Ledger {
     /// Reads an agent and one of its settlements, if they exist, strongly consistent: one round trip, one read unit
@@ -120,7 +156,7 @@ impl Ledger {
         let mut reads = tokio::task::JoinSet::new();
         for shard in 0..CLAIM_SHARDS {
             let (ledger, partition) = (self.clone(), claim_partition(network, block, shard));
-            reads.spawn(async move { ledger.claims_of(&partition).await });
+            reads.spawn(async move { ledger.claims_of(&partition, block).await });
         }
         let mut claims = Vec::new();
         while let Some(read) = reads.join_next().await {
@@ -129,7 +165,7 @@ impl Ledger {
         Ok(claims)
     }
 
-    async fn claims_of(&self, partition: &str) -> Result<Vec<StoredClaim>> {
+    async fn claims_of(&self, partition: &str, block: u64) -> Result<Vec<StoredClaim>> {
         let mut claims = Vec::new();
         let mut from = None;
         loop {
@@ -143,7 +179,7 @@ impl Ledger {
                 .set_exclusive_start_key(from);
             let answer = query.send().await.map_err(failed("reading claims"))?;
             for item in answer.items() {
-                claims.push(self.read_claim(item)?);
+                claims.push(self.read_claim(item, block)?);
             }
             from = answer.last_evaluated_key;
             if from.is_none() {
@@ -152,31 +188,48 @@ impl Ledger {
         }
     }
 
-    fn read_claim(&self, item: &Item) -> Result<StoredClaim> {
+    fn read_claim(&self, item: &Item, block: u64) -> Result<StoredClaim> {
         let row = self.row(item);
         Ok(StoredClaim {
             agent: row.get("agent")?,
             settlement: row.get("sid")?,
             tx_hash: parse_claim(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+            block,
             block_hash: row.get("bh")?,
             key: Key::of(item).ok_or_else(|| row.corrupt("pk"))?,
         })
     }
 
-    /// Removes a claim on a transaction in a block that is no longer on the chain, unless the claim was renewed since.
-    pub async fn remove_claim(&self, claim: &StoredClaim) -> Result<()> {
-        let delete = self
-            .db
-            .delete_item()
+    /// Removes a claim on a transaction in a block that is no longer on the chain, unless the claim was renewed since:
+    /// 4 write units. Returns `false`, and removes nothing, if its settlement is confirmed by it.
+    pub async fn remove_claim(&self, claim: &StoredClaim) -> Result<bool> {
+        let StoredClaim { agent, settlement, .. } = *claim;
+        let delete = DeleteBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(claim.key.attributes()))
             .condition_expression("bh = :hash")
             .expression_attribute_values(":hash", claim.block_hash.write());
-        was_made(delete.send().await, "removing a claim").map(|_| ())
+        let mark = self
+            .update(&Key::settlement(agent, settlement))
+            .update_expression("SET unc = :yes")
+            .condition_expression("rs <> :confirmed OR txh <> :tx OR blk <> :block")
+            .expression_attribute_values(":yes", true.write())
+            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":tx", claim.tx_hash.write())
+            .expression_attribute_values(":block", claim.block.write());
+        let mut transaction = Transaction::new();
+        transaction.delete(Role::Claim, delete)?;
+        transaction.update(Role::Settlement, mark)?;
+        Ok(
+            match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+                TransactionOutcome::Committed => true,
+                TransactionOutcome::Refused(refusal) => !refusal.names(Role::Settlement),
+            },
+        )
     }
 
     /// Confirms a settlement with the transfer that was found on chain: 3 write units, one for the claim, one for the
-    /// settlement and one for the index. If its spend had been released: 3, and 4 for each window.
+    /// settlement and one for the index. If its spend had been released: 4, and 4 for each window.
     pub async fn confirm(
         &self,
         settlement: &Settlement,
@@ -186,59 +239,71 @@ impl Ledger {
     ) -> Result<Confirmed> {
         let mut settlement = settlement.clone();
         let mut backoff = Backoff::new();
-        if let Some(by) = self.claim(&settlement.terms, transfer, claim, &mut backoff).await? {
-            return Ok(Confirmed::TransactionUsed { by });
-        }
+        let (mut log_index, mut is_together) = (None, false);
         loop {
-            let stored = match settlement.state {
-                SettlementState::Authorized => self.confirm_held(&settlement, transfer, now, &mut backoff).await?,
+            let terms = &settlement.terms;
+            let taken_by = match settlement.state {
                 SettlementState::Confirmed { .. } => return Ok(Confirmed::Already(settlement)),
-                SettlementState::Expired => self.confirm_released(&settlement, transfer, now, &mut backoff).await?,
+                SettlementState::Authorized if !is_together => {
+                    let by = self.put_claim(terms, transfer, log_index, &mut backoff).await?;
+                    if by.is_none() {
+                        match self.confirm_held(&settlement, transfer, now, &mut backoff).await? {
+                            Held::Done(confirmed) => return Ok(Confirmed::Done(confirmed)),
+                            Held::Superseded(stored) => settlement = stored,
+                            Held::ClaimRemoved => is_together = true,
+                        }
+                        backoff.wait().await?;
+                        continue;
+                    }
+                    by
+                }
+                SettlementState::Authorized | SettlementState::Expired => {
+                    let together = self.confirm_together(&settlement, transfer, log_index, now, &mut backoff);
+                    match together.await? {
+                        Together::Done(confirmed) => return Ok(Confirmed::Done(confirmed)),
+                        Together::Superseded(stored) => {
+                            settlement = stored;
+                            backoff.wait().await?;
+                            continue;
+                        }
+                        Together::Claimed { by } => Some(by),
+                    }
+                }
             };
-            match stored {
-                Moved::Done(confirmed) => return Ok(Confirmed::Done(confirmed)),
-                Moved::Superseded(stored) => settlement = stored,
+            match (taken_by, claim, log_index) {
+                (Some(_), Claim::Transfer, None) => log_index = Some(transfer.log_index()),
+                (Some(by), ..) => return Ok(Confirmed::TransactionUsed { by }),
+                (None, ..) => {}
             }
-            backoff.wait().await?;
         }
     }
 
-    /// Records that a settlement's transaction is now in another block: 2 write units. A settlement that this
+    /// Records that a settlement's transaction is now in another block: 4 write units. A settlement that this
     /// transaction no longer confirms is not changed.
     pub async fn move_confirmation(&self, settlement: &Settlement, transfer: &Transfer) -> Result<()> {
         let terms = &settlement.terms;
-        self.claim(terms, transfer, Claim::Transfer, &mut Backoff::new())
-            .await?;
-        let update = self
-            .update_settlement(terms.agent, terms.id)
-            .update_expression("SET blk = :block")
-            .condition_expression("rs = :confirmed AND txh = :hash")
-            .expression_attribute_values(":block", transfer.block().number.write())
-            .expression_attribute_values(":confirmed", text(CONFIRMED))
-            .expression_attribute_values(":hash", transfer.tx_hash().write());
-        update_once_free(&update, "moving a confirmation").await.map(|_| ())
-    }
-
-    /// Claims the transaction or the transfer for the settlement. Returns the other settlement that holds the claim, if
-    /// any.
-    async fn claim(
-        &self,
-        terms: &Terms,
-        transfer: &Transfer,
-        claim: Claim,
-        backoff: &mut Backoff,
-    ) -> Result<Option<SettlementId>> {
-        match (self.put_claim(terms, transfer, None, backoff).await?, claim) {
-            (Some(by), Claim::Transaction) => Ok(Some(by)),
-            (Some(_), Claim::Transfer) => {
-                let log_index = Some(transfer.log_index());
-                self.put_claim(terms, transfer, log_index, backoff).await
+        let mut log_index = None;
+        loop {
+            let update = self
+                .update(&Key::settlement(terms.agent, terms.id))
+                .update_expression("SET blk = :block")
+                .condition_expression("rs = :confirmed AND txh = :hash")
+                .expression_attribute_values(":block", transfer.block().number.write())
+                .expression_attribute_values(":confirmed", text(CONFIRMED))
+                .expression_attribute_values(":hash", transfer.tx_hash().write());
+            let mut transaction = Transaction::new();
+            transaction.put(Role::Claim, self.claim(terms, transfer, log_index))?;
+            transaction.update(Role::Settlement, update)?;
+            match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+                TransactionOutcome::Refused(refusal) if refusal.names(Role::Claim) && log_index.is_none() => {
+                    log_index = Some(transfer.log_index());
+                }
+                TransactionOutcome::Committed | TransactionOutcome::Refused(_) => return Ok(()),
             }
-            (None, _) => Ok(None),
         }
     }
 
-    /// Writes a claim, with the hash of the block. Returns the other settlement that holds the claim, if any.
+    /// Writes a claim alone. Returns the other settlement that holds the claim, if any.
     async fn put_claim(
         &self,
         terms: &Terms,
@@ -247,17 +312,12 @@ impl Ledger {
         backoff: &mut Backoff,
     ) -> Result<Option<SettlementId>> {
         const CLAIMING: &str = "claiming a transaction";
-        let block = transfer.block();
-        let claim = Draft::of(&Key::claim(terms.network, block.number, transfer.tx_hash(), log_index))
-            .with("sid", &terms.id)
-            .with("agent", &terms.agent)
-            .with("bh", &block.hash);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(claim.into_item()))
-            .condition_expression("attribute_not_exists(pk) OR sid = :settlement")
+            .set_item(Some(write_claim(terms, transfer, log_index)))
+            .condition_expression(FREE_OR_OWN)
             .expression_attribute_values(":settlement", terms.id.write())
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         loop {
@@ -277,19 +337,19 @@ impl Ledger {
         }
     }
 
-    /// Confirms a settlement whose spend is held.
+    /// Confirms a settlement whose spend is held and whose claim is written, unless a claim of it was ever removed.
     async fn confirm_held(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,
         now: Timestamp,
         backoff: &mut Backoff,
-    ) -> Result<Moved> {
+    ) -> Result<Held> {
         let terms = &settlement.terms;
         let update = self
             .update_settlement(terms.agent, terms.id)
-            .update_expression("SET rs = :confirmed, txh = :hash, blk = :block, settled = :now REMOVE hp, hs")
-            .condition_expression("rs = :authorized")
+            .update_expression(CONFIRM_HELD)
+            .condition_expression("rs = :authorized AND attribute_not_exists(unc)")
             .expression_attribute_values(":authorized", text(AUTHORIZED))
             .expression_attribute_values(":confirmed", text(CONFIRMED))
             .expression_attribute_values(":hash", transfer.tx_hash().write())
@@ -298,7 +358,7 @@ impl Ledger {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         loop {
             let Err(error) = update.clone().send().await else {
-                return Ok(Moved::Done(settlement.clone().confirmed(transfer, now)));
+                return Ok(Held::Done(settlement.clone().confirmed(transfer, now)));
             };
             if is_conflict(&error) {
                 backoff.wait().await?;
@@ -306,38 +366,47 @@ impl Ledger {
             }
             if let Some(UpdateItemError::ConditionalCheckFailedException(failure)) = error.as_service_error() {
                 let item = failure.item().ok_or_else(no_such_settlement)?;
-                return Ok(Moved::Superseded(self.read_settlement(terms.agent, item)?));
+                let stored = self.read_settlement(terms.agent, item)?;
+                return Ok(match stored.state {
+                    SettlementState::Authorized => Held::ClaimRemoved,
+                    SettlementState::Confirmed { .. } | SettlementState::Expired => Held::Superseded(stored),
+                });
             }
             return Err(failed(CONFIRMING)(error));
         }
     }
 
-    /// Confirms a settlement whose spend was released. It counts again, at a time whose entries were not evicted from
-    /// any of its windows yet.
-    async fn confirm_released(
+    /// Confirms a settlement together with its claim. If its spend was released, it counts again, at a time whose
+    /// entries were not evicted from any of its windows yet.
+    async fn confirm_together(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,
+        log_index: Option<u64>,
         now: Timestamp,
         backoff: &mut Backoff,
-    ) -> Result<Moved> {
+    ) -> Result<Together> {
         let terms = &settlement.terms;
         loop {
             let mut transaction = Transaction::new();
-            let counted_at = self.count_anew(&mut transaction, terms, now).await?;
-            transaction.update(
-                Role::Settlement,
-                self.late_confirmation(terms, transfer, now, counted_at),
-            )?;
-            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, backoff).await? else {
-                let confirmed = settlement.clone().confirmed(transfer, now);
-                return Ok(Moved::Done(Settlement {
-                    counted_at,
-                    ..confirmed
-                }));
+            let mut confirmed = settlement.clone().confirmed(transfer, now);
+            let update = if settlement.state == SettlementState::Expired {
+                confirmed.counted_at = self.count_anew(&mut transaction, terms, now).await?;
+                self.late_confirmation(terms, transfer, now, confirmed.counted_at)
+            } else {
+                self.held_confirmation(terms, transfer, now)
             };
+            transaction.update(Role::Settlement, update)?;
+            transaction.put(Role::Claim, self.claim(terms, transfer, log_index))?;
+            let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, backoff).await? else {
+                return Ok(Together::Done(confirmed));
+            };
+            if let Some(item) = refusal.met(Role::Claim) {
+                let by = self.row(item).get("sid")?;
+                return Ok(Together::Claimed { by });
+            }
             if let Some(item) = refusal.met(Role::Settlement) {
-                return Ok(Moved::Superseded(self.read_settlement(terms.agent, item)?));
+                return Ok(Together::Superseded(self.read_settlement(terms.agent, item)?));
             }
             if refusal.names(Role::Settlement) || !refusal.names(Role::Window) {
                 return Err(no_such_settlement());
@@ -345,6 +414,24 @@ impl Ledger {
             // Entries after the chosen time were already evicted from a window, so a later time is needed.
             backoff.wait().await?;
         }
+    }
+
+    /// The put of a claim in a transaction.
+    fn claim(&self, terms: &Terms, transfer: &Transfer, log_index: Option<u64>) -> PutBuilder {
+        self.put(write_claim(terms, transfer, log_index))
+            .condition_expression(FREE_OR_OWN)
+            .expression_attribute_values(":settlement", terms.id.write())
+    }
+
+    fn held_confirmation(&self, terms: &Terms, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
+        self.update(&Key::settlement(terms.agent, terms.id))
+            .update_expression(CONFIRM_HELD)
+            .condition_expression("rs = :authorized")
+            .expression_attribute_values(":authorized", text(AUTHORIZED))
+            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":hash", transfer.tx_hash().write())
+            .expression_attribute_values(":block", transfer.block().number.write())
+            .expression_attribute_values(":now", now.write())
     }
 
     fn late_confirmation(
@@ -422,6 +509,16 @@ impl Ledger {
             .filter_map(|(scope, amount)| Some((scope, length(scope)?, amount)))
             .collect())
     }
+}
+
+/// A claim, with the hash of the block.
+fn write_claim(terms: &Terms, transfer: &Transfer, log_index: Option<u64>) -> Item {
+    let block = transfer.block();
+    Draft::of(&Key::claim(terms.network, block.number, transfer.tx_hash(), log_index))
+        .with("sid", &terms.id)
+        .with("agent", &terms.agent)
+        .with("bh", &block.hash)
+        .into_item()
 }
 
 fn no_such_settlement() -> Error {

@@ -9,12 +9,12 @@ use purser_domain::{
 };
 use purser_store::{Claim, Confirmed, Ledger, Moved, PARTITIONS, ReconcileRequest};
 use purser_testkit::{
-    Emulator, LEDGER, ProxyConfig,
+    Emulator, Fate, LEDGER, Moment, ProxyConfig,
     authorize::{Answer, authorize},
     invariants::scan,
     sample,
 };
-use std::time;
+use std::{sync::Arc, time};
 
 async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Settlement {
     let answer = authorize(ledger, &request(amount, key), now).await.unwrap();
@@ -464,15 +464,60 @@ async fn each_transfer_confirms_its_own_settlement() {
     assert!(claimed.iter().all(|claim| claim.tx_hash == sample::tx_hash(1)));
     assert_eq!(ledger.claims_in(network, sample::BLOCK + 1).await.unwrap(), []);
     assert_sound(&emulator).await;
-    // A claim that is unchanged since it was read is removed. A claim that was made again since stays.
+    // No claim on which a confirmation rests is removed.
     for claim in &claimed {
-        ledger.remove_claim(claim).await.unwrap();
+        assert!(!ledger.remove_claim(claim).await.unwrap());
     }
-    assert_eq!(ledger.claims_in(network, sample::BLOCK).await.unwrap(), []);
-    assert!(matches!(
-        confirming(0, 1, Claim::Transaction).await,
-        Confirmed::Already(_)
-    ));
+    assert_eq!(ledger.claims_in(network, sample::BLOCK).await.unwrap().len(), 3);
+}
+
+/// The model's schedule "a proof beside two runs": a run with a newer view removes the claim of a proof that is about to
+/// confirm its settlement.
+#[tokio::test]
+async fn a_confirmation_survives_the_removal_of_its_claim() {
+    for was_released in [false, true] {
+        let (emulator, direct) = ledger_with(1_000, 1_000).await;
+        let mut paid = pay(&direct, 10, "a", sample::start()).await;
+        if was_released {
+            release(&direct, &paid).await;
+            paid = stored(&direct, paid.id()).await;
+        }
+        let (ledger, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+        let writes = Arc::new(tokio::sync::Notify::new());
+        let (seen, mut held) = (Arc::clone(&writes), false);
+        let write = if was_released {
+            "TransactWriteItems"
+        } else {
+            "UpdateItem"
+        };
+        proxy.follow(move |step| {
+            if step.moment == Moment::Arrived && step.call.starts_with(write) && !std::mem::replace(&mut held, true) {
+                seen.notify_one();
+                return Fate::Wait(time::Duration::from_millis(500));
+            }
+            Fate::PassOn
+        });
+        let removing = async {
+            writes.notified().await;
+            let claims = direct.claims_in(paid.terms.network, sample::BLOCK).await.unwrap();
+            assert_eq!(
+                claims.is_empty(),
+                was_released,
+                "a late confirmation is written with its claim"
+            );
+            for claim in claims {
+                assert!(direct.remove_claim(&claim).await.unwrap());
+            }
+        };
+        let (confirmed, ()) = tokio::join!(confirm(&ledger, &paid, sample::start()), removing);
+        assert!(matches!(confirmed, Confirmed::Done(_)), "{confirmed:?}");
+        let claims = direct.claims_in(paid.terms.network, sample::BLOCK).await.unwrap();
+        assert_eq!(claims.len(), 1);
+        assert_sound(&emulator).await;
+        // Once it is reverted, its claim goes.
+        revert_confirmation(&direct, &stored(&direct, paid.id()).await).await;
+        assert!(direct.remove_claim(&claims[0]).await.unwrap());
+    }
 }
 
 /// Only the last failed proof is remembered, so an earlier one counts again.
@@ -564,7 +609,7 @@ async fn every_move_costs_what_the_design_says() {
     let Confirmed::Done(late) = confirm(&ledger, &expired, sample::start()).await else {
         panic!()
     };
-    assert_eq!(units(), (1, 7, 3), "late confirmation");
+    assert_eq!(units(), (1, 8, 2), "late confirmation");
     revert_confirmation(&ledger, &late).await;
     assert_eq!(units(), (0, 5, 1), "take back");
     let transfer = sample::transfer(&other, sample::tx_hash(2));
