@@ -141,8 +141,8 @@ BUGS = [
     Bug(
         "a backtest whose flips leave later windows as they were",
         "shared/domain/src/policy/backtest.rs",
-        "let added = self.added.sum(span, at);",
-        "let added = if PLANTED { Amount::ZERO } else { self.added.sum(span, at) };",
+        "self.added.sum(day_span, decision.at),",
+        "if PLANTED { Amount::ZERO } else { self.added.sum(day_span, decision.at) },",
         "package(purser-domain) and test(=a_backtest_is_the_plain_one)",
     ),
     Bug(
@@ -155,8 +155,8 @@ BUGS = [
     Bug(
         "a backtest that takes budgets for fuller than they were recorded",
         "shared/domain/src/policy/backtest.rs",
-        "sum(real).min(own.limit.above(left))",
-        "if PLANTED { sum(real) } else { sum(real).min(own.limit.above(left)) }",
+        "self.sum(rule, real, at).min(own.limit.above(left))",
+        "if PLANTED { self.sum(rule, real, at) } else { self.sum(rule, real, at).min(own.limit.above(left)) }",
         "package(purser-domain) and test(=the_same_limits_differ_in_nothing)",
     ),
     Bug(
@@ -165,6 +165,13 @@ BUGS = [
         "Ok(accepted_at.map_or(Timestamp::EPOCH, next))",
         "Ok(if PLANTED { Timestamp::EPOCH } else { accepted_at.map_or(Timestamp::EPOCH, next) })",
         "package(purser-tests) and test(=people::backtests::a_new_owner_tests_no_decision_of_the_one_before)",
+    ),
+    Bug(
+        "a backtest that remembers payments that the candidate refused",
+        "shared/domain/src/policy/backtest.rs",
+        "if pays && given.remembered.is_some() {",
+        "if (pays || PLANTED) && given.remembered.is_some() {",
+        "package(purser-domain) and test(=a_backtest_is_the_plain_one)",
     ),
     Bug(
         "an agent added again to a backtest",

@@ -78,7 +78,13 @@ impl Shared {
             present.extend(self.ledger.enabled_service(id, *service).await?);
         }
         let candidate = run.terms.candidate(&agent, &present);
-        let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog, self.network);
+        let mut reads = BacktestReads::new(
+            &self.usage,
+            &self.ledger,
+            &self.catalog,
+            self.network,
+            BacktestRun::MOST_CALLS,
+        );
         let range = (run.from, run.to);
         let is_over = || Instant::now() >= end;
         let most = BacktestRun::MOST_OF_AGENT;

@@ -203,7 +203,7 @@ impl EstimateView {
         Self {
             agents: plan.agents.len(),
             estimated_decisions: plan.decisions,
-            estimated_read_units: plan.read_units(),
+            estimated_read_units: plan.read_units,
         }
     }
 }
@@ -240,9 +240,6 @@ pub(crate) struct BacktestView {
     decisions: u64,
     /// The number of decisions that could not be tested, and stand as they were recorded.
     untested: u64,
-    /// The kinds of tested rules that are judged only for agents that had the same rule, because decisions do not record
-    /// the earlier payments that they depend on.
-    untested_rule_kinds: Vec<&'static str>,
     /// The sum of the tested payments that were authorized.
     authorized_units: u64,
     /// What differs if nobody approves what only the tested limits ask for.
@@ -254,11 +251,10 @@ pub(crate) struct BacktestView {
 impl From<BacktestRun> for BacktestView {
     fn from(run: BacktestRun) -> Self {
         let agents = run.agents.len();
-        let kinds = run.terms.rules.iter().flatten();
-        let untested = kinds.filter(|kind| kind.depends_on_earlier_payments());
-        let untested: BTreeSet<&'static str> = untested.map(RuleKind::name).collect();
+        let estimated_read_units = run
+            .terms
+            .read_units(run.estimated, u64::try_from(agents).unwrap_or(u64::MAX));
         Self {
-            untested_rule_kinds: untested.into_iter().collect(),
             backtest_id: run.id.to_string(),
             status: if run.next_agent().is_some() { "running" } else { "done" },
             created_at: run.created_at.to_string(),
@@ -269,7 +265,7 @@ impl From<BacktestRun> for BacktestView {
             agents_left_out: run.left_out,
             agents_partial: run.partial,
             estimated_decisions: run.estimated,
-            estimated_read_units: BacktestRun::read_units(run.estimated, u64::try_from(agents).unwrap_or(u64::MAX)),
+            estimated_read_units,
             decisions: run.result.decisions,
             untested: run.result.untested,
             authorized_units: run.result.authorized,

@@ -39,13 +39,8 @@ pub(crate) struct BacktestPlan {
     pub(crate) agents: Vec<AgentId>,
     /// The number of decisions on the days of the range, as the journal has counted them.
     pub(crate) decisions: u64,
-}
-
-impl BacktestPlan {
     /// The number of read units.
-    pub(crate) fn read_units(&self) -> u64 {
-        BacktestRun::read_units(self.decisions, u64::try_from(self.agents.len()).unwrap_or(u64::MAX))
-    }
+    pub(crate) read_units: u64,
 }
 
 impl People {
@@ -64,7 +59,13 @@ impl People {
             let message = format!("has some {decisions} decisions; a backtest tests at most {most}");
             return Err(Error::invalid(vec![Problem::at("/days", message)]));
         }
-        Ok(BacktestPlan { agents, decisions })
+        let read_units = u64::try_from(agents.len()).unwrap_or(u64::MAX);
+        let read_units = new.terms.read_units(decisions, read_units);
+        Ok(BacktestPlan {
+            agents,
+            decisions,
+            read_units,
+        })
     }
 
     /// Starts a backtest.

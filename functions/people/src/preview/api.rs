@@ -59,10 +59,6 @@ pub(crate) struct PreviewView {
     comparison: ComparisonView,
     #[serde(flatten)]
     tested: TestedView,
-    /// The kinds of new or changed rules that are not tested, because decisions do not record the earlier payments that
-    /// they depend on: `count_limit`, `minimum_interval`, `duplicate_guard`, `new_payee`, and `price_above_usual` of a
-    /// median.
-    untested_rule_kinds: Vec<&'static str>,
 }
 
 /// Two versions of limits.
@@ -184,7 +180,6 @@ impl PreviewView {
             preview: true,
             comparison: preview.comparison.into(),
             tested: TestedView::of(preview.result, preview.from, preview.is_partial),
-            untested_rule_kinds: preview.untested_kinds.into_iter().collect(),
         }
     }
 }

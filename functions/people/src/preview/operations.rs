@@ -8,7 +8,6 @@ use purser_domain::{
     Service, Timestamp, compare,
 };
 use purser_store::{BacktestReads, LogRange};
-use std::collections::BTreeSet;
 
 /// The number of days that a preview tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +40,8 @@ impl PreviewDays {
 /// The maximum number of decisions that a preview tests, the newest ones, and of earlier payments that it counts: some
 /// 800 read units.
 const MOST_DECISIONS: usize = 5_000;
+/// The maximum number of calls that a preview reads for a guard against duplicates or for pages.
+const MOST_CALLS: usize = 1_000;
 /// The number of rows in one read.
 const ROWS: u32 = 500;
 
@@ -57,8 +58,6 @@ pub(crate) struct EditPreview {
     pub(crate) is_partial: bool,
     /// The limits before and after the edit.
     pub(crate) comparison: Comparison,
-    /// The kinds of new or changed rules that were not tested.
-    pub(crate) untested_kinds: BTreeSet<&'static str>,
     /// What the edit would have changed.
     pub(crate) result: BacktestResult,
 }
@@ -113,17 +112,14 @@ impl People {
         candidate: Candidate,
         days: PreviewDays,
     ) -> Result<EditPreview> {
-        let rules = candidate.rules.as_deref().unwrap_or_default();
-        let untested_kinds = Candidate::untested_kinds(rules, &agent.rules);
         let since = self.usage.owned_since(agent).await?;
-        let agent = agent.id;
         let now = self.now();
         // The clock of another function may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
         let mut from = now.before(days.length()).max(since).min(until);
         let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::of(from, until, true)));
         while let Some(range) = rest.filter(|_| decisions.len() < MOST_DECISIONS) {
-            let page = self.ledger.decisions_between(agent, range, ROWS).await?;
+            let page = self.ledger.decisions_between(agent.id, range, ROWS).await?;
             decisions.extend(page.decisions);
             rest = page.rest;
         }
@@ -132,22 +128,18 @@ impl People {
             from = oldest.at();
         }
         let mut backtest = Backtest::new(candidate);
-        let earlier = LogRange::of(from.before(backtest.candidate().warm_up()).max(since), from, true);
-        let payments = self.ledger.payments_between(agent, earlier, MOST_DECISIONS).await?;
-        is_partial |= payments.is_partial;
-        for payment in payments.payments.into_iter().rev() {
-            backtest.count(payment);
-        }
+        let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MOST_CALLS);
+        is_partial |= reads
+            .count_earlier(&mut backtest, agent, (since, from), MOST_DECISIONS)
+            .await?;
         decisions.reverse();
-        let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network);
         reads.test(&mut backtest, decisions).await?;
         Ok(EditPreview {
-            agent,
+            agent: agent.id,
             days,
             from,
             is_partial,
             comparison,
-            untested_kinds,
             result: backtest.result(),
         })
     }

@@ -101,12 +101,6 @@ fn tested(preview: &EditPreview) -> Markup {
             }
             (flips(preview.agent, if_declined))
         }
-        @if !preview.untested_kinds.is_empty() {
-            p.warning {
-                "Not tested, because decisions do not record what they depend on: rules of the kind "
-                (preview.untested_kinds.iter().map(|kind| kind.replace('_', " ")).collect::<Vec<_>>().join(", ")) "."
-            }
-        }
         @if preview.is_partial { p.muted { "There are more decisions than a preview reads." } }
         @if *untested > 0 {
             p.muted { (counted(*untested, "decision")) " can’t be tested, such as those about rejected approvals." }

@@ -6,13 +6,17 @@
 //!
 //! A flip changes every later window, so each window is that of the candidate: the recorded use, and what the candidate
 //! would have added and left out within the window's length. A day's use is recorded in every decision. Of several
-//! budgets, a decision records the one with the least left, so the others had at least as much left. The use of a
-//! budget that the decision did not have is the sum of the real payments, for which payments before the range are
-//! [counted](Backtest::count) first.
+//! budgets, count limits or intervals, a decision records the one with the least left, so the others had at least as much
+//! left. The use of a window that the decision did not have is that of the real payments, for which payments before the
+//! range are [counted](Backtest::count) first.
+//!
+//! What a rule remembers of recent payments ([`RecentPayments`]) is likewise rebuilt: from the real payments, and from
+//! those of the candidate. Where a rule was in force and both are the same, the decision has what was remembered;
+//! otherwise the candidate's holds.
 //!
 //! Assumptions:
-//! - the numbers of payments, repeated calls, payees and median prices are those that were recorded, so a rule about them
-//!   is only judged where the agent had the same rule ([`Candidate::untested_kinds`]);
+//! - a rule that the agent did not have is judged as if it had always been in force, but it remembers no payee and no price
+//!   from before the payments that are counted;
 //! - a released payment leaves its windows at its `validBefore`, since the time of its release is not recorded;
 //! - a payment that only the candidate allows settles;
 //! - each recorded refusal is one payment that the agent wanted, even if it was repeated;
@@ -20,15 +24,16 @@
 //!   record did not, both outcomes are followed: [`BacktestResult::if_declined`] and [`BacktestResult::if_approved`].
 //!
 //! Invariants: a candidate with the recorded limits has no difference, and the memory is bounded by the payments of
-//! [`BUDGET_WINDOW_MAX`].
+//! [`BUDGET_WINDOW_MAX`] and by the bounds of [`RecentPayments`] for each service.
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CountingRule, DecisionResult, Duration,
-    EnabledService, Operation, OperationSlug, RecordedDecision, ReplayInputs, Rule, RuleId, ServiceId, Settlement,
-    SettlementState, Timestamp, TransactionId,
-    policy::replay::{Judged, Limits, RecordedFacts, TightestBudget, tightest_of},
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CallMark,
+    CheckName, Counted, CountingRule, DecisionResult, Duration, EnabledService, Operation, OperationDigest,
+    OperationSlug, PayeePrefix, Purchase, RecentPayments, RecordedDecision, ReplayInputs, Rule, RuleId, RuleKind,
+    ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice,
+    policy::replay::{Judged, JudgedRecent, Limits, RecordedFacts, Tightest, check_of, rules_of, tightest_of},
 };
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// The limits to test. What is `None` or absent stays as it was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,32 +47,50 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The time before the range whose payments count in a window of the candidate.
-    pub fn warm_up(&self) -> Duration {
-        let rules = self.rules.iter().flatten();
-        let lengths = rules.filter_map(|rule| rule.kind.counts().map(|(.., length)| length));
+    /// The time before the range whose payments count in a window of the candidate, or are remembered by its rules.
+    /// `present` are the agent's rules.
+    pub fn warm_up(&self, present: &[Rule]) -> Duration {
+        let rules = self.rules.as_deref().unwrap_or(present).iter();
+        let lengths = rules.map(|rule| match rule.kind {
+            RuleKind::DuplicateGuard { within, .. } => within,
+            _ if rule.kind.remembers() => BUDGET_WINDOW_MAX,
+            // The use of a window that the agent has is recorded.
+            _ if self.rules.is_none() => Duration::DAY,
+            _ => rule.kind.counts().map_or(Duration::DAY, |(.., length)| length),
+        });
         lengths.fold(Duration::DAY, Duration::max)
     }
 
-    /// The kinds of the candidate's rules that are not judged, unless the agent had the same rule at that time: decisions
-    /// don't record what they depend on.
-    pub fn untested_kinds(rules: &[Rule], present: &[Rule]) -> BTreeSet<&'static str> {
-        let rules = rules.iter().filter(|rule| rule.kind.depends_on_earlier_payments());
-        let changed = rules.filter(|rule| {
-            !present
-                .iter()
-                .any(|known| known.id == rule.id && known.kind == rule.kind)
-        });
-        changed.map(|rule| rule.kind.name()).collect()
-    }
-
-    /// Whether a decision about this operation may depend on the page that the call fetches.
-    pub fn judges_target(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
+    /// Whether a decision about this operation may depend on the agent's call: on the page that it fetches, or on its
+    /// likeness to an earlier call, for which the recorded rules had no guard.
+    pub fn judges_call(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
         let service = inputs.service;
         let fetches = |operation: &Operation| operation.fetches_target(service.category);
         let policies = [inputs.enabled, self.policies.get(&service.id)];
         let limits = |enabled: &EnabledService| !enabled.policy.allows_any_domain();
-        service.operation(operation).is_some_and(fetches) && policies.into_iter().flatten().any(limits)
+        let judges_target =
+            service.operation(operation).is_some_and(fetches) && policies.into_iter().flatten().any(limits);
+        judges_target || self.compares_calls(inputs.agent, Some(&service.slug))
+    }
+
+    /// Whether a guard that the agent did not have applies to payments to this service, or to any.
+    pub fn compares_calls(&self, recorded: &Agent, service: Option<&ServiceSlug>) -> bool {
+        let is_new = |rule: &Rule| {
+            let mut known = recorded.rules.iter();
+            !known.any(|known| known.id == rule.id && known.kind == rule.kind)
+        };
+        let mut rules = self.rules.iter().flatten();
+        rules.any(|rule| {
+            matches!(rule.kind, RuleKind::DuplicateGuard { .. })
+                && service.is_none_or(|service| rule.kind.applies_to(service))
+                && is_new(rule)
+        })
+    }
+
+    /// Whether a rule of the candidate counts the payments to some services only.
+    pub fn names_services(&self) -> bool {
+        let mut rules = self.rules.iter().flatten();
+        rules.any(|rule| rule.kind.counts().is_some() && rule.kind.services().is_some())
     }
 
     fn agent(&self, recorded: &Agent) -> Agent {
@@ -90,6 +113,12 @@ pub struct PastPayment {
     pub at: Timestamp,
     /// The time of its release, if it was released.
     pub released_at: Option<Timestamp>,
+    /// The payee.
+    pub payee: PayeePrefix,
+    /// The operation.
+    pub operation: OperationDigest,
+    /// The call; `None` if it is not known.
+    pub call: Option<CallDigest>,
 }
 
 impl PastPayment {
@@ -97,12 +126,27 @@ impl PastPayment {
     pub fn of(settlement: &Settlement) -> Option<Self> {
         let terms = &settlement.terms;
         let is_released = settlement.state == SettlementState::Expired;
+        let purchase = terms.purchase()?;
         Some(Self {
-            service: terms.purchase()?.service,
+            service: purchase.service,
             amount: terms.amount,
             at: terms.authorized_at,
             released_at: is_released.then_some(terms.valid_before),
+            payee: PayeePrefix::of(terms.pay_to),
+            operation: OperationDigest::of(&purchase.operation),
+            call: None,
         })
+    }
+
+    /// The payment with the call that its settlement paid for.
+    #[must_use]
+    pub fn with_call(self, settlement: &Settlement, call: &CallDescription) -> Self {
+        let purchase = settlement.terms.purchase();
+        let digest = |purchase: &Purchase| CallDigest::of_call(call, &purchase.operation, self.amount);
+        Self {
+            call: purchase.map(digest),
+            ..self
+        }
     }
 
     /// The time from which it no longer counts in a window of this length.
@@ -125,16 +169,24 @@ pub struct BacktestDecision<'a> {
     pub approval: Option<ApprovalId>,
     /// The time of the payment's release, if it was allowed and released.
     pub released_at: Option<Timestamp>,
+    /// Whether the record has the agent's call, and not one that stands for it.
+    pub has_call: bool,
 }
 
 impl BacktestDecision<'_> {
     /// The payment that the decision is about.
-    const fn payment(&self) -> PastPayment {
+    fn payment(&self, facts: &RecordedFacts<'_>) -> PastPayment {
+        let decision = self.decision;
+        let operation = decision.operation.as_ref();
         PastPayment {
             service: self.inputs.service.id,
-            amount: self.decision.amount,
-            at: self.decision.at,
+            amount: decision.amount,
+            at: decision.at,
             released_at: self.released_at,
+            payee: PayeePrefix::of(decision.pay_to),
+            // Without an operation, nothing is paid.
+            operation: operation.map_or(OperationDigest([0; 8]), OperationDigest::of),
+            call: facts.call().filter(|_| self.has_call),
         }
     }
 }
@@ -304,8 +356,13 @@ impl BacktestResult {
 #[derive(Clone, Debug)]
 pub struct Backtest {
     candidate: Candidate,
+    /// The services of the tested decisions and the counted payments.
+    services: BTreeMap<ServiceSlug, ServiceId>,
     /// The payments that were authorized.
     real: Payments,
+    /// What is remembered of them, unless no rule of the candidate remembers payments.
+    remembered: Remembered,
+    remembers: bool,
     declined: Track,
     approved: Track,
     decisions: u64,
@@ -318,9 +375,13 @@ pub struct Backtest {
 impl Backtest {
     /// A backtest of this candidate.
     pub fn new(candidate: Candidate) -> Self {
+        let mut rules = candidate.rules.iter().flatten();
         Self {
+            remembers: candidate.rules.is_none() || rules.any(|rule| rule.kind.remembers()),
             candidate,
+            services: BTreeMap::new(),
             real: Payments::default(),
+            remembered: Remembered::default(),
             declined: Track::default(),
             approved: Track {
                 is_approved: true,
@@ -338,45 +399,98 @@ impl Backtest {
         &self.candidate
     }
 
-    /// Counts a payment from before the range.
+    /// Names a service. Rules name services by their slugs, and payments from before the range do not.
+    pub fn know(&mut self, service: ServiceId, slug: &ServiceSlug) {
+        if self.services.get(slug) != Some(&service) {
+            self.services.insert(slug.clone(), service);
+        }
+    }
+
+    /// Remembers what the record shows of payments that were not counted.
+    fn learn(&mut self, facts: &RecordedFacts<'_>, payment: &PastPayment) {
+        let (recorded, real) = (facts.recent(), self.remembered.of(payment.service));
+        let payee = recorded.has_paid(payment.payee) && !real.has_paid(payment.payee);
+        let payee = payee.then_some((payment.payee, payment.at));
+        let call = payment.call.filter(|call| real.last_call(*call).is_none());
+        let call = call.and_then(|call| Some((call, recorded.last_call(call)?)));
+        if payee.is_none() && call.is_none() {
+            return;
+        }
+        for remembered in self.all_remembered() {
+            let recent = remembered.0.entry(payment.service).or_default();
+            recent.payees.extend(payee);
+            recent.calls.extend(call);
+        }
+    }
+
+    fn all_remembered(&mut self) -> [&mut Remembered; 3] {
+        [
+            &mut self.remembered,
+            &mut self.declined.remembered,
+            &mut self.approved.remembered,
+        ]
+    }
+
+    /// Counts a payment from before the range. Payments must come in the order of time.
     pub fn count(&mut self, payment: PastPayment) {
         self.real.add(payment);
+        if self.remembers {
+            for remembered in self.all_remembered() {
+                remembered.add(&payment);
+            }
+        }
     }
 
     /// Notes a decision that can't be tested. Its payment, if it was allowed, stands.
     pub fn skip(&mut self, allowed: Option<PastPayment>) {
         self.untested = self.untested.saturating_add(1);
         if let Some(payment) = allowed {
-            self.real.add(payment);
+            self.count(payment);
         }
     }
 
     /// Tests a decision. Decisions must come in the order of time.
     pub fn test(&mut self, of: &BacktestDecision<'_>) {
-        let allowed = (of.decision.result == DecisionResult::Allow).then(|| of.payment());
-        let (facts, replayed) = RecordedFacts::replayed(of.decision, &of.inputs);
+        let ReplayInputs { agent, service, .. } = of.inputs;
+        let (mut facts, replayed) = RecordedFacts::replayed(of.decision, &of.inputs);
+        let payment = of.payment(&facts);
+        let allowed = (of.decision.result == DecisionResult::Allow).then_some(payment);
+        self.know(service.id, &service.slug);
         if !replayed.is_as_recorded(of.decision) {
             return self.skip(allowed);
         }
         self.decisions = self.decisions.saturating_add(1);
-        let agent = match self.agent.take() {
-            Some(agent) if agent.version == of.inputs.agent.version => agent,
-            _ => self.candidate.agent(of.inputs.agent),
+        if allowed.is_some() && of.approval.is_some() {
+            facts.approve();
+        }
+        let tested = match self.agent.take() {
+            Some(tested) if tested.version == agent.version => tested,
+            _ => self.candidate.agent(agent),
         };
-        let policy = self.candidate.policies.get(&of.inputs.service.id);
+        if self.remembers {
+            self.learn(&facts, &payment);
+        }
+        let policy = self.candidate.policies.get(&service.id);
         let given = Given {
             of,
             facts,
-            agent: &agent,
+            payment,
+            agent: &tested,
             enabled: policy.or(of.inputs.enabled),
-            tightest: tightest_of(of.decision, of.inputs.agent),
+            tightest: [CheckName::Budget, CheckName::Count, CheckName::Interval]
+                .map(|name| (name, tightest_of(of.decision, agent, service, name))),
+            services: &self.services,
+            remembered: self.remembers.then_some(&self.remembered),
         };
         self.declined.test(&given, &mut self.real);
         self.approved.test(&given, &mut self.real);
-        self.agent = Some(agent);
+        self.agent = Some(tested);
         if let Some(payment) = allowed {
             self.authorized = self.authorized.saturating_add(payment.amount.units());
             self.real.add(payment);
+            if self.remembers {
+                self.remembered.add(&payment);
+            }
         }
     }
 
@@ -396,33 +510,58 @@ impl Backtest {
 struct Given<'a> {
     of: &'a BacktestDecision<'a>,
     facts: RecordedFacts<'a>,
+    payment: PastPayment,
     agent: &'a Agent,
     enabled: Option<&'a EnabledService>,
-    tightest: Option<TightestBudget>,
+    tightest: [(CheckName, Option<Tightest>); 3],
+    services: &'a BTreeMap<ServiceSlug, ServiceId>,
+    /// What is remembered of the real payments, if a rule remembers payments.
+    remembered: Option<&'a Remembered>,
 }
 
 impl Given<'_> {
-    /// The used part of a budget without the candidate's differences.
-    fn used(&self, budget: &CountingRule<'_>, real: &mut Payments) -> Amount {
-        let at = self.of.decision.at;
-        let recorded = self.of.inputs.agent.budgets().enumerate();
-        let mut same = recorded.filter(|(_, one)| one.rule.id == budget.rule.id && one.length == budget.length);
-        let sum = |real: &mut Payments| real.sum(Span::all(budget.length), at);
-        let (Some((place, own)), Some(tightest)) = (same.next(), self.tightest) else {
-            return sum(real);
+    /// The used part of a window without the candidate's differences.
+    fn used(&self, rule: &CountingRule<'_>, real: &mut Payments) -> Amount {
+        let (at, inputs) = (self.of.decision.at, &self.of.inputs);
+        let name = check_of(&rule.rule.kind);
+        let is_same = |one: &CountingRule<'_>| {
+            one.rule.id == rule.rule.id
+                && one.length == rule.length
+                && one.rule.kind.services() == rule.rule.kind.services()
+        };
+        let recorded = || rules_of(inputs.agent, inputs.service, name);
+        let own = recorded().enumerate().find(|(_, one)| is_same(one));
+        let tightest = self.tightest.iter().find(|(of, _)| *of == name);
+        let (Some((place, own)), Some(tightest)) = (own, tightest.and_then(|(_, tightest)| *tightest)) else {
+            return self.sum(rule, real, at);
         };
         if own.rule.id == tightest.rule {
             return tightest.used;
         }
         // It had at least as much left as the tightest. Before it in the list, it had more, else it would be the
         // recorded one.
-        let mut budgets = self.of.inputs.agent.budgets();
-        let is_later = budgets
+        let is_later = recorded()
             .position(|one| one.rule.id == tightest.rule)
             .is_some_and(|tightest| tightest < place);
         let left = tightest.limit.above(tightest.used);
         let left = if is_later { left } else { left.plus(ONE).unwrap_or(left) };
-        sum(real).min(own.limit.above(left))
+        self.sum(rule, real, at).min(own.limit.above(left))
+    }
+
+    /// What counts of these payments in the window of a rule.
+    fn sum(&self, rule: &CountingRule<'_>, payments: &mut Payments, at: Timestamp) -> Amount {
+        let span = |service| Span {
+            service,
+            length: rule.length,
+            counted: rule.counted,
+        };
+        let Some(slugs) = rule.rule.kind.services() else {
+            return payments.sum(span(None), at);
+        };
+        let services = slugs.iter().filter_map(|slug| self.services.get(slug));
+        services.fold(Amount::ZERO, |sum, service| {
+            sum.plus(payments.sum(span(Some(*service)), at)).unwrap_or(Amount::MAX)
+        })
     }
 }
 
@@ -439,6 +578,8 @@ struct Track {
     added: Payments,
     /// The payments that the candidate does not make.
     left_out: Payments,
+    /// What is remembered of the payments that the candidate makes.
+    remembered: Remembered,
     /// The approvals whose payment the candidate allowed without asking, with the time: the approved call is then not
     /// made.
     unasked: BTreeMap<ApprovalId, Timestamp>,
@@ -447,26 +588,36 @@ struct Track {
 
 impl Track {
     fn test(&mut self, given: &Given<'_>, real: &mut Payments) {
-        let Given { of, agent, .. } = given;
-        let (decision, service) = (of.decision, of.inputs.service.id);
+        let Given { of, agent, payment, .. } = given;
+        let (decision, service) = (of.decision, of.inputs.service);
         let day = decision.used_of_day();
-        let day_span = Span::of(service);
+        let day_span = Span::of(service.id);
         let day = day.unwrap_or_else(|| real.sum(day_span, decision.at));
-        let budgets = agent.budgets().map(|budget| {
-            let used = given.used(&budget, real);
-            (
-                budget.rule.id,
-                self.changed(used, Span::all(budget.length), decision.at),
-            )
+        let changed =
+            |used: Amount, added: Amount, left_out: Amount| used.plus(added).unwrap_or(Amount::MAX).above(left_out);
+        let rules = agent.counting_rules();
+        let windows = rules.filter(|rule| rule.applies_to(&service.slug)).map(|rule| {
+            let used = given.used(&rule, real);
+            let added = given.sum(&rule, &mut self.added, decision.at);
+            let left_out = given.sum(&rule, &mut self.left_out, decision.at);
+            (rule.rule.id, changed(used, added, left_out))
         });
-        let budgets: Vec<(RuleId, Amount)> = budgets.collect();
+        let windows: Vec<(RuleId, Amount)> = windows.collect();
+        let recent = given
+            .remembered
+            .map(|real| self.recent(given, real))
+            .unwrap_or_default();
         let limits = Limits {
             agent,
             enabled: given.enabled,
-            day: self.changed(day, day_span, decision.at),
-            budgets: &budgets,
+            day: changed(
+                day,
+                self.added.sum(day_span, decision.at),
+                self.left_out.sum(day_span, decision.at),
+            ),
+            windows: &windows,
+            recent: Some(&recent),
         };
-        let payment = of.payment();
         if decision.result == DecisionResult::Allow
             && of
                 .approval
@@ -477,7 +628,7 @@ impl Track {
             *count = count.saturating_add(1);
             // The candidate made this payment when the agent asked for it.
             self.differences.added = self.differences.added.saturating_sub(payment.amount.units());
-            self.left_out.add(payment);
+            self.left_out.add(*payment);
             return;
         }
         let tested = self.differences.note(of, &given.facts.judge(&limits));
@@ -487,18 +638,21 @@ impl Track {
             (_, DecisionResult::Escalate) => self.is_approved,
             _ => false,
         };
+        if pays && given.remembered.is_some() {
+            self.remembered.add(payment);
+        }
         let units = payment.amount.units();
         match (decision.result == DecisionResult::Allow, pays) {
             (true, true) | (false, false) => {}
             (true, false) => {
                 self.differences.saved = self.differences.saved.saturating_add(units);
-                self.left_out.add(payment);
+                self.left_out.add(*payment);
             }
             (false, true) => {
                 self.differences.added = self.differences.added.saturating_add(units);
                 self.added.add(PastPayment {
                     released_at: None,
-                    ..payment
+                    ..*payment
                 });
                 if let (DecisionResult::Escalate, Some(approval)) = (decision.result, of.approval) {
                     let cut = decision.at.before(BUDGET_WINDOW_MAX);
@@ -509,11 +663,72 @@ impl Track {
         }
     }
 
-    /// The used part of a limit with the candidate's differences.
-    fn changed(&mut self, used: Amount, span: Span, at: Timestamp) -> Amount {
-        let added = self.added.sum(span, at);
-        let left_out = self.left_out.sum(span, at);
-        used.plus(added).unwrap_or(Amount::MAX).above(left_out)
+    /// What the rules remember for this decision: what is recorded, where a rule was in force and no flip changed it.
+    fn recent(&self, given: &Given<'_>, real: &Remembered) -> JudgedRecent {
+        let PastPayment {
+            service,
+            payee,
+            operation,
+            call,
+            at,
+            ..
+        } = given.payment;
+        let (recorded, real, own) = (given.facts.recent(), real.of(service), self.remembered.of(service));
+        let slug = &given.of.inputs.service.slug;
+        let were_in_force = |is_of_kind: fn(&RuleKind) -> bool| {
+            let mut rules = given.agent.rules.iter();
+            rules.all(|rule| !is_of_kind(&rule.kind) || !rule.kind.applies_to(slug) || given.facts.is_recorded(rule))
+        };
+        let mut payments = RecentPayments::default();
+        let last = |recent: &RecentPayments| call.and_then(|call| recent.last_call(call));
+        if were_in_force(|kind| matches!(kind, RuleKind::DuplicateGuard { .. })) && last(real) == last(own) {
+            payments.calls.clone_from(&recorded.calls);
+        } else {
+            payments.calls.extend(call.zip(last(own)));
+        }
+        let (was_paid, is_paid) = (real.has_paid(payee), own.has_paid(payee));
+        if were_in_force(|kind| matches!(kind, RuleKind::NewPayee { .. })) && was_paid == is_paid {
+            payments.payees.clone_from(&recorded.payees);
+        } else {
+            payments.payees.extend(is_paid.then_some((payee, at)));
+        }
+        let has_recorded_prices = were_in_force(|kind| {
+            matches!(
+                kind,
+                RuleKind::PriceAboveUsual {
+                    over: UsualPrice::Median(_),
+                    ..
+                }
+            )
+        }) && real.prices_of(operation) == own.prices_of(operation);
+        if has_recorded_prices {
+            payments.prices.clone_from(&recorded.prices);
+        } else {
+            let prices = own.prices.iter().filter(|(known, _)| *known == operation);
+            payments.prices.extend(prices.cloned());
+        }
+        JudgedRecent {
+            payments,
+            has_recorded_prices,
+        }
+    }
+}
+
+/// What is remembered of payments, by service.
+#[derive(Clone, Debug, Default)]
+struct Remembered(BTreeMap<ServiceId, RecentPayments>);
+
+impl Remembered {
+    fn of(&self, service: ServiceId) -> &RecentPayments {
+        self.0.get(&service).unwrap_or(RecentPayments::NONE)
+    }
+
+    fn add(&mut self, payment: &PastPayment) {
+        let recent = self.0.entry(payment.service).or_default();
+        let call = payment.call.map(|call| CallMark { call, not_after: None });
+        let price = (payment.operation, payment.amount);
+        let update = recent.update(payment.at, call, Some(payment.payee), Some(price));
+        recent.remember(&update);
     }
 }
 
@@ -522,6 +737,7 @@ impl Track {
 struct Span {
     service: Option<ServiceId>,
     length: Duration,
+    counted: Counted,
 }
 
 impl Span {
@@ -530,12 +746,8 @@ impl Span {
         Self {
             service: Some(service),
             length: Duration::DAY,
+            counted: Counted::Amounts,
         }
-    }
-
-    /// The payments to all services in this time.
-    const fn all(length: Duration) -> Self {
-        Self { service: None, length }
     }
 
     fn counts(&self, payment: &PastPayment) -> bool {
@@ -558,7 +770,7 @@ impl Payments {
         for (span, sum) in &mut self.sums {
             sum.expire(payment.at);
             if span.counts(&payment) {
-                sum.add(&payment, span.length);
+                sum.add(&payment, *span);
             }
         }
     }
@@ -569,7 +781,7 @@ impl Payments {
         let sum = self.sums.entry(span).or_insert_with(|| {
             let mut sum = RollingSum::default();
             for payment in recent.iter().filter(|payment| span.counts(payment)) {
-                sum.add(payment, span.length);
+                sum.add(payment, span);
             }
             sum
         });
@@ -588,10 +800,11 @@ struct RollingSum {
 }
 
 impl RollingSum {
-    fn add(&mut self, payment: &PastPayment, length: Duration) {
-        self.leaving.insert((payment.leaves(length), self.next), payment.amount);
+    fn add(&mut self, payment: &PastPayment, span: Span) {
+        let counted = span.counted.of(payment.amount);
+        self.leaving.insert((payment.leaves(span.length), self.next), counted);
         self.next = self.next.saturating_add(1);
-        self.units = self.units.saturating_add(payment.amount.units().into());
+        self.units = self.units.saturating_add(counted.units().into());
     }
 
     fn expire(&mut self, at: Timestamp) {

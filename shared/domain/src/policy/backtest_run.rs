@@ -31,6 +31,20 @@ pub struct PolicyChange {
 }
 
 impl BacktestTerms {
+    /// The read units that this number of decisions takes: rows of some 900 bytes, eventually consistent, the versions of
+    /// their inputs, and the call of each for a guard against duplicates.
+    pub fn read_units(&self, decisions: u64, agents: u64) -> u64 {
+        let rows = decisions.saturating_mul(900) / 8_192;
+        let mut rules = self.rules.iter().flatten();
+        let calls = if rules.any(|kind| matches!(kind, RuleKind::DuplicateGuard { .. })) {
+            let most = u64::try_from(BacktestRun::MOST_CALLS).unwrap_or(u64::MAX);
+            decisions.min(agents.saturating_mul(most))
+        } else {
+            0
+        };
+        rows.saturating_add(calls).saturating_add(agents.saturating_mul(10))
+    }
+
     /// The candidate for an agent with these present policies.
     pub fn candidate(&self, agent: &Agent, present: &[EnabledService]) -> Candidate {
         let policies = self.policies.iter().filter_map(|(service, change)| {
@@ -133,6 +147,9 @@ impl BacktestRun {
     pub const MOST_DECISIONS: u64 = 500_000;
     /// The maximum number of tested decisions of one agent, the oldest ones.
     pub const MOST_OF_AGENT: usize = 100_000;
+    /// The maximum number of calls of one agent that are read for a guard against duplicates or for pages. Decisions that
+    /// need others are not tested.
+    pub const MOST_CALLS: usize = 20_000;
     /// The maximum number of days.
     pub const MOST_DAYS: u32 = 31;
 
@@ -154,12 +171,5 @@ impl BacktestRun {
             }
         }
         self
-    }
-
-    /// The read units that this number of decisions takes: rows of some 900 bytes, eventually consistent, and the
-    /// versions of their inputs.
-    pub const fn read_units(decisions: u64, agents: u64) -> u64 {
-        let rows = decisions.saturating_mul(900) / 8_192;
-        rows.saturating_add(agents.saturating_mul(10))
     }
 }

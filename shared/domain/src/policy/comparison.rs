@@ -312,7 +312,8 @@ impl Request<'_> {
             agent: limits.agent,
             enabled: limits.policy(service.id),
             day: used(Duration::DAY),
-            budgets: &budgets,
+            windows: &budgets,
+            recent: None,
         }))
     }
 

@@ -9,7 +9,7 @@
 //! remembered time of its call is older ([`CallMark::not_after`]). Payees and prices have no such condition: of two
 //! concurrent payments one may be missing, which makes a rule ask once more or compare with one price less.
 
-use crate::{Address, Amount, Intent, OperationSlug, Timestamp};
+use crate::{Address, Amount, CallDescription, Intent, OperationSlug, ProviderRequest, Timestamp, Url};
 use sha2::{Digest as _, Sha256};
 
 /// The maximum number of remembered calls: 16 * 22 bytes.
@@ -28,10 +28,19 @@ pub struct CallDigest(pub [u8; 8]);
 impl CallDigest {
     /// The digest of a call. Calls of one service are compared, so the service is not part of it.
     pub fn of(intent: &Intent, operation: &OperationSlug) -> Self {
-        let request = &intent.request;
-        let mut hash = Sha256::new();
         let target = intent.target.as_ref().map(|target| target.url().as_str());
-        let amount = intent.offer.amount().units().to_string();
+        Self::of_parts(operation, intent.offer.amount(), &intent.request, target)
+    }
+
+    /// The digest of a recorded call.
+    pub fn of_call(call: &CallDescription, operation: &OperationSlug, amount: Amount) -> Self {
+        let target = call.target_url.as_ref().map(Url::as_str);
+        Self::of_parts(operation, amount, &call.request, target)
+    }
+
+    fn of_parts(operation: &OperationSlug, amount: Amount, request: &ProviderRequest, target: Option<&str>) -> Self {
+        let mut hash = Sha256::new();
+        let amount = amount.units().to_string();
         let parts = [
             operation.as_str(),
             &amount,

@@ -18,7 +18,7 @@
 use super::limits;
 use crate::{
     ALLOWED_REASON, Agent, Amount, ApprovalId, Block, CallDescription, CallDigest, Check, CheckName, CheckOutcome,
-    Counted, CountingRule, Decision, DecisionResult, Duration, EnabledService, Eviction, Facts, Fingerprint, Freeze,
+    CountingRule, Decision, DecisionResult, Duration, EnabledService, Eviction, Facts, Fingerprint, Freeze,
     InputVersions, Intent, LimitAction, LoggedRefusal, Network, Offer, Operation, OperationDigest, OperationSlug,
     PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId, RuleKind, Service, Settlement, Target,
     Timestamp, UsualPrice, Window, WindowScope, evaluate,
@@ -147,8 +147,19 @@ pub(super) struct Limits<'a> {
     pub(super) enabled: Option<&'a EnabledService>,
     /// The used part of the day's limit.
     pub(super) day: Amount,
-    /// The used part of each budget.
-    pub(super) budgets: &'a [(RuleId, Amount)],
+    /// The used part of each rule that counts payments.
+    pub(super) windows: &'a [(RuleId, Amount)],
+    /// What is remembered of recent payments; `None` as far as it is recorded.
+    pub(super) recent: Option<&'a JudgedRecent>,
+}
+
+/// What is remembered of recent payments, as far as a decision needs it.
+#[derive(Default)]
+pub(super) struct JudgedRecent {
+    /// The payments.
+    pub(super) payments: RecentPayments,
+    /// Whether the prices are the recorded ones, which are known for one rule about a median only.
+    pub(super) has_recorded_prices: bool,
 }
 
 /// The facts of a recorded decision that do not depend on the agent's limits.
@@ -157,8 +168,6 @@ pub(super) struct RecordedFacts<'a> {
     service: &'a Service,
     /// The rules of that time.
     recorded: &'a [Rule],
-    /// The number of payments that counted for each rule that counts payments, as far as it is recorded.
-    counts: Vec<(RuleId, Amount)>,
     /// What was remembered of recent payments, as far as it is recorded.
     recent: RecentPayments,
     intent: Intent,
@@ -188,7 +197,6 @@ impl<'a> RecordedFacts<'a> {
             decision,
             service,
             recorded: &agent.rules,
-            counts: counts_of(decision, agent, service),
             recent: recent_of(decision, agent, service, &intent),
             intent,
             operation: service.operations.iter().find(called),
@@ -200,7 +208,8 @@ impl<'a> RecordedFacts<'a> {
             agent,
             enabled,
             day: decision.used_of_day().unwrap_or(Amount::ZERO),
-            budgets: &budgets_of(decision, agent),
+            windows: &windows_of(decision, agent, service),
+            recent: None,
         };
         let judged = facts.judge(&limits);
         // A check of the vendor that only the catalog's delay explains.
@@ -218,7 +227,6 @@ impl<'a> RecordedFacts<'a> {
             decision,
             service,
             recorded: &[],
-            counts: Vec::new(),
             recent: RecentPayments::default(),
             intent: Intent {
                 max_payment: Amount::MAX,
@@ -231,33 +239,52 @@ impl<'a> RecordedFacts<'a> {
         }
     }
 
-    /// Whether a rule can be judged by what is recorded: one that depends on earlier payments, other than a budget, only
-    /// if it was in force with the same terms. Of rules about a median, only the one whose median is recorded.
-    fn can_judge(&self, rule: &Rule) -> bool {
-        let is_known = || {
-            self.recorded
-                .iter()
-                .any(|known| known.id == rule.id && known.kind == rule.kind)
-        };
-        match rule.kind {
+    /// Whether the rule was in force, with the same terms.
+    pub(super) fn is_recorded(&self, rule: &Rule) -> bool {
+        let mut recorded = self.recorded.iter();
+        recorded.any(|known| known.id == rule.id && known.kind == rule.kind)
+    }
+
+    /// Notes that the payment used an approval, which no check shows if the recorded limits did not ask.
+    pub(super) const fn approve(&mut self) {
+        self.is_approved = true;
+    }
+
+    /// What was remembered of recent payments, as far as it is recorded.
+    pub(super) const fn recent(&self) -> &RecentPayments {
+        &self.recent
+    }
+
+    /// The digest of the call; `None` if the service lists no such call.
+    pub(super) fn call(&self) -> Option<CallDigest> {
+        let operation = self.operation?;
+        Some(CallDigest::of(&self.intent, &operation.slug))
+    }
+
+    /// Whether a rule can be judged. By what is recorded, one that depends on earlier payments, other than a budget, only
+    /// if it was in force with the same terms, and of rules about a median, only the one whose median is recorded.
+    fn can_judge(&self, rule: &Rule, recent: Option<&JudgedRecent>) -> bool {
+        let is_median = matches!(
+            rule.kind,
             RuleKind::PriceAboveUsual {
                 over: UsualPrice::Median(_),
                 ..
-            } => {
-                let recorded = median_of(self.decision, self.recorded, self.service).map(|(id, ..)| id);
-                is_known() && recorded.is_none_or(|recorded| recorded == rule.id)
             }
-            _ => !rule.kind.depends_on_earlier_payments() || is_known(),
+        );
+        if is_median && recent.is_none_or(|recent| recent.has_recorded_prices) {
+            let recorded = median_of(self.decision, self.recorded, self.service).map(|(id, ..)| id);
+            return self.is_recorded(rule) && recorded.is_none_or(|recorded| recorded == rule.id);
         }
+        recent.is_some() || !rule.kind.depends_on_earlier_payments() || self.is_recorded(rule)
     }
 
     /// The agent without the rules that can't be judged.
-    fn judged<'b>(&self, agent: &'b Agent) -> Cow<'b, Agent> {
-        if agent.rules.iter().all(|rule| self.can_judge(rule)) {
+    fn judged<'b>(&self, agent: &'b Agent, recent: Option<&JudgedRecent>) -> Cow<'b, Agent> {
+        if agent.rules.iter().all(|rule| self.can_judge(rule, recent)) {
             return Cow::Borrowed(agent);
         }
         let mut agent = agent.clone();
-        agent.rules.retain(|rule| self.can_judge(rule));
+        agent.rules.retain(|rule| self.can_judge(rule, recent));
         Cow::Owned(agent)
     }
 
@@ -267,20 +294,17 @@ impl<'a> RecordedFacts<'a> {
             agent,
             enabled,
             day,
-            budgets,
+            windows,
+            recent,
         } = *limits;
         let scope = WindowScope::Day {
             agent: agent.id,
             service: self.service.id,
         };
         let day = window(scope, Duration::DAY, day);
-        let agent = &*self.judged(agent);
+        let agent = &*self.judged(agent, recent);
         let used = |rule: &CountingRule<'_>| {
-            let known = match rule.counted {
-                Counted::Amounts => budgets,
-                Counted::Payments => &self.counts,
-            };
-            let known = known.iter().find(|(id, _)| *id == rule.rule.id);
+            let known = windows.iter().find(|(id, _)| *id == rule.rule.id);
             known.map(|(_, used)| *used)
         };
         let windows = agent.counting_rules().filter_map(|rule| {
@@ -299,7 +323,7 @@ impl<'a> RecordedFacts<'a> {
             enabled,
             day: &day,
             budgets: &budgets,
-            recent: &self.recent,
+            recent: recent.map_or(&self.recent, |recent| &recent.payments),
             frozen_by_operators: self.frozen_by_operators,
             approval: self
                 .is_approved
@@ -432,9 +456,9 @@ fn freeze_of(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze> {
     }
 }
 
-/// The numbers of the budget with the least left.
+/// The numbers of the rule with the least left.
 #[derive(Clone, Copy)]
-pub(super) struct TightestBudget {
+pub(super) struct Tightest {
     /// The rule.
     pub(super) rule: RuleId,
     /// Its limit.
@@ -443,58 +467,50 @@ pub(super) struct TightestBudget {
     pub(super) used: Amount,
 }
 
-/// The budget whose numbers a decision recorded. Of several with the recorded limit, it is the one that the reason
-/// names, else the first.
-pub(super) fn tightest_of(decision: &RecordedDecision, agent: &Agent) -> Option<TightestBudget> {
-    let check = decision.check(CheckName::Budget)?;
-    let (limit, used) = check.limit.zip(check.used)?;
-    let alike = || agent.budgets().filter(|budget| budget.limit == limit);
-    let named = alike().find(|budget| decision.names(budget.rule.id));
-    let rule = named.or_else(|| alike().next())?.rule.id;
-    Some(TightestBudget { rule, limit, used })
-}
-
-/// The used part of each of the agent's budgets: the recorded one of the tightest, and nothing of the others.
-fn budgets_of(decision: &RecordedDecision, agent: &Agent) -> Vec<(RuleId, Amount)> {
-    let tightest = tightest_of(decision, agent);
-    let used = |rule| {
-        tightest
-            .filter(|tightest| tightest.rule == rule)
-            .map(|tightest| tightest.used)
-    };
-    let budgets = agent.budgets().map(|budget| budget.rule.id);
-    budgets.map(|rule| (rule, used(rule).unwrap_or(Amount::ZERO))).collect()
-}
-
-/// The number of payments for each of the agent's rules that count payments. The recorded number of a kind is that of the
-/// rule with the recorded limit: of several with this limit, of the one that the reason names, else of the first.
-fn counts_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
-    let check_of = |rule: &CountingRule<'_>| match rule.rule.kind {
+/// The check that has the numbers of a rule that counts payments.
+pub(super) const fn check_of(rule: &RuleKind) -> CheckName {
+    match rule {
         RuleKind::MinimumInterval { .. } => CheckName::Interval,
-        _ => CheckName::Count,
+        RuleKind::CountLimit { .. } => CheckName::Count,
+        _ => CheckName::Budget,
+    }
+}
+
+/// The agent's rules whose numbers this check has.
+pub(super) fn rules_of<'a>(
+    agent: &'a Agent,
+    service: &'a Service,
+    name: CheckName,
+) -> impl Iterator<Item = CountingRule<'a>> {
+    let rules = agent.counting_rules();
+    rules.filter(move |rule| check_of(&rule.rule.kind) == name && rule.applies_to(&service.slug))
+}
+
+/// The rule whose numbers a check recorded. Of several with the recorded limit, it is the one that the reason names, else
+/// the first.
+pub(super) fn tightest_of(
+    decision: &RecordedDecision,
+    agent: &Agent,
+    service: &Service,
+    name: CheckName,
+) -> Option<Tightest> {
+    let check = decision.check(name)?;
+    let (limit, used) = check.limit.zip(check.used)?;
+    let alike = || rules_of(agent, service, name).filter(|rule| rule.limit == limit);
+    let named = alike().find(|rule| decision.names(rule.rule.id));
+    let rule = named.or_else(|| alike().next())?.rule.id;
+    Some(Tightest { rule, limit, used })
+}
+
+/// The used part of each of the agent's rules that count payments: the recorded one of the tightest of each kind, and
+/// nothing of the others.
+fn windows_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
+    let used = |rule: CountingRule<'_>| {
+        let tightest = tightest_of(decision, agent, service, check_of(&rule.rule.kind));
+        let tightest = tightest.filter(|tightest| tightest.rule == rule.rule.id);
+        (rule.rule.id, tightest.map_or(Amount::ZERO, |tightest| tightest.used))
     };
-    let rules = || agent.counting_rules().filter(|rule| rule.counted == Counted::Payments);
-    let recorded = |name| {
-        let check = decision.check(name);
-        check.and_then(|check| check.limit.zip(check.used))
-    };
-    let tightest = |name| {
-        let alike = || {
-            rules().filter(move |rule| {
-                check_of(rule) == name
-                    && rule.applies_to(&service.slug)
-                    && recorded(name).is_some_and(|(limit, _)| limit == rule.limit)
-            })
-        };
-        let named = alike().find(|rule| decision.names(rule.rule.id));
-        named.or_else(|| alike().next()).map(|rule| rule.rule.id)
-    };
-    let counts = rules().map(|rule| {
-        let name = check_of(&rule);
-        let used = recorded(name).filter(|_| tightest(name) == Some(rule.rule.id));
-        (rule.rule.id, used.map_or(Amount::ZERO, |(_, used)| used))
-    });
-    counts.collect()
+    agent.counting_rules().map(used).collect()
 }
 
 /// The rule about an operation's median price that has the recorded limit, and the median that results in this limit. Of

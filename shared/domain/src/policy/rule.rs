@@ -169,7 +169,7 @@ pub const BUDGET_WINDOW_MIN: Duration = Duration::from_secs_u32(3_600);
 pub const BUDGET_WINDOW_MAX: Duration = Duration::from_secs_u32(31 * 86_400);
 
 /// What a rule counts in its window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
     /// The payments' amounts.
     Amounts,
@@ -332,6 +332,11 @@ impl RuleKind {
             }
             | Self::Schedule { .. } => false,
         }
+    }
+
+    /// Whether the rule needs what is remembered of an agent's recent payments to a service.
+    pub const fn remembers(&self) -> bool {
+        self.depends_on_earlier_payments() && !matches!(self, Self::CountLimit { .. } | Self::MinimumInterval { .. })
     }
 
     /// The services to whose payments the rule applies; `None` for all services, or if its kind has no such condition.

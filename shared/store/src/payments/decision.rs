@@ -143,8 +143,14 @@ impl Ledger {
     }
 
     /// The newest payments of an agent between these positions, up to some more than `most`, newest first, eventually
-    /// consistent.
-    pub async fn payments_between(&self, agent: AgentId, range: LogRange, most: usize) -> Result<PastPayments> {
+    /// consistent. The newest `calls` of them have their calls.
+    pub async fn payments_between(
+        &self,
+        agent: AgentId,
+        range: LogRange,
+        most: usize,
+        calls: usize,
+    ) -> Result<PastPayments> {
         let (mut payments, mut rest) = (
             Vec::new(),
             Some(LogRange {
@@ -157,8 +163,16 @@ impl Ledger {
             let page = self
                 .rows_between(&self.table, key::settlement_partition(agent), range, 1_000)
                 .await?;
-            for item in &page.items {
-                payments.extend(PastPayment::of(&self.read_settlement(agent, item)?));
+            let settlements = page.items.iter().map(|item| self.read_settlement(agent, item));
+            let settlements: Vec<Settlement> = settlements.collect::<Result<_>>()?;
+            let with_call = calls.saturating_sub(payments.len()).min(settlements.len());
+            let described = self.calls(settlements.get(..with_call).unwrap_or_default()).await?;
+            for settlement in &settlements {
+                let payment = PastPayment::of(settlement);
+                payments.extend(payment.map(|payment| match described.get(&settlement.id()) {
+                    Some(call) => payment.with_call(settlement, call),
+                    None => payment,
+                }));
             }
             rest = page.end.map(|end| LogRange {
                 last: before(end),

@@ -1,7 +1,7 @@
 //! Feeds a backtest with recorded decisions, and reads what they were based on.
 //!
-//! Versions change rarely, so each is read once. The call of a payment is read only where the page that it fetches may
-//! matter, since it is one read for each payment.
+//! Versions change rarely, so each is read once. The call of a payment is read only where the page that it fetches, or
+//! its likeness to another call, may matter, since it is one read for each payment.
 
 use crate::{
     catalog::table::CatalogTable,
@@ -14,14 +14,14 @@ use purser_domain::{
     LoggedDecision, Network, PastPayment, RecordedDecision, Result, ServiceId, Settlement, SettlementId, Timestamp,
     TransactionId,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The maximum number of combinations of versions that one backtest reads, of three read units each. Decisions based on
 /// others are not tested.
 const MOST_INPUTS: usize = 500;
-/// The maximum number of calls that one backtest reads, of one read unit each. Other payments that need theirs are not
-/// tested.
-const MOST_CALLS: usize = 1_000;
+/// The number of payments before the range whose calls are read, of one read unit each, the newest ones. A guard against
+/// duplicates remembers 16 calls of a service.
+const EARLIER_CALLS: usize = 200;
 
 /// The number of rows in one read: a page of a Query has at most a megabyte, a thousand of these rows.
 const ROWS: u32 = 1_000;
@@ -33,22 +33,29 @@ pub struct BacktestReads<'a> {
     catalog: &'a CatalogTable,
     network: Network,
     inputs: BTreeMap<Versions, Option<StoredInputs>>,
-    calls: usize,
+    calls_left: usize,
 }
 
 /// What a decision was based on.
 type Versions = (ServiceId, Option<u64>, InputVersions);
 
 impl<'a> BacktestReads<'a> {
-    /// The tables of a deployment on this network.
-    pub const fn new(usage: &'a UsageTable, ledger: &'a Ledger, catalog: &'a CatalogTable, network: Network) -> Self {
+    /// The tables of a deployment on this network. At most `calls` calls are read, of one read unit each; other payments
+    /// that need theirs are not tested.
+    pub const fn new(
+        usage: &'a UsageTable,
+        ledger: &'a Ledger,
+        catalog: &'a CatalogTable,
+        network: Network,
+        calls: usize,
+    ) -> Self {
         Self {
             usage,
             ledger,
             catalog,
             network,
             inputs: BTreeMap::new(),
-            calls: 0,
+            calls_left: calls,
         }
     }
 
@@ -64,21 +71,46 @@ impl<'a> BacktestReads<'a> {
         is_over: impl Fn() -> bool,
     ) -> Result<(BacktestResult, bool)> {
         let since = self.usage.owned_since(agent).await?;
-        let (agent, from) = (agent.id, from.max(since));
+        let from = from.max(since);
         let mut backtest = Backtest::new(candidate);
-        let earlier = LogRange::of(from.before(backtest.candidate().warm_up()).max(since), from, true);
-        let earlier = self.ledger.payments_between(agent, earlier, most).await?;
-        for payment in earlier.payments.into_iter().rev() {
-            backtest.count(payment);
-        }
+        let is_partial = self.count_earlier(&mut backtest, agent, (since, from), most).await?;
         let (mut count, mut rest) = (0_usize, Some(LogRange::of(from, to, false)));
         while let Some(range) = rest.filter(|_| count < most && !is_over()) {
-            let page = self.ledger.decisions_between(agent, range, ROWS).await?;
+            let page = self.ledger.decisions_between(agent.id, range, ROWS).await?;
             count = count.saturating_add(page.decisions.len());
             rest = page.rest;
             self.test(&mut backtest, page.decisions).await?;
         }
-        Ok((backtest.result(), earlier.is_partial || rest.is_some()))
+        Ok((backtest.result(), is_partial || rest.is_some()))
+    }
+
+    /// Counts the payments before the range that matter, from `since` on, up to some more than `most`, the newest ones.
+    /// Returns whether there are more.
+    pub async fn count_earlier(
+        &mut self,
+        backtest: &mut Backtest,
+        agent: &Agent,
+        (since, from): (Timestamp, Timestamp),
+        most: usize,
+    ) -> Result<bool> {
+        let candidate = backtest.candidate();
+        let range = LogRange::of(from.before(candidate.warm_up(&agent.rules)).max(since), from, true);
+        let compares_calls = candidate.compares_calls(agent, None);
+        let calls = if compares_calls { EARLIER_CALLS } else { 0 };
+        let names_services = candidate.names_services();
+        let earlier = self.ledger.payments_between(agent.id, range, most, calls).await?;
+        if names_services {
+            let services = earlier.payments.iter().map(|payment| payment.service);
+            for service in services.collect::<BTreeSet<_>>() {
+                if let Some(service) = self.catalog.service(service).await? {
+                    backtest.know(service.id, &service.slug);
+                }
+            }
+        }
+        for payment in earlier.payments.into_iter().rev() {
+            backtest.count(payment);
+        }
+        Ok(earlier.is_partial)
     }
 
     /// Tests decisions of one agent, which must come in the order of time.
@@ -95,7 +127,8 @@ impl<'a> BacktestReads<'a> {
             let payment = of.payment();
             let inputs = of.versions().and_then(|versions| self.inputs.get(&versions)?.as_ref());
             let (transaction, approval) = (of.transaction(), of.approval());
-            let Some((inputs, decision)) = inputs.and_then(|inputs| Some((inputs, of.recorded(&calls)?))) else {
+            let recorded = inputs.and_then(|inputs| Some((inputs, of.recorded(&calls)?)));
+            let Some((inputs, (decision, has_call))) = recorded else {
                 backtest.skip(payment);
                 continue;
             };
@@ -105,6 +138,7 @@ impl<'a> BacktestReads<'a> {
                 transaction,
                 approval,
                 released_at: payment.and_then(|payment| payment.released_at),
+                has_call,
             });
         }
         Ok(())
@@ -124,7 +158,7 @@ impl<'a> BacktestReads<'a> {
         Ok(())
     }
 
-    /// The calls of the payments that may depend on the page that they fetch.
+    /// The calls of the payments that may depend on them, and calls that stand for those of the others.
     async fn read_calls(&mut self, backtest: &Backtest, decisions: &[Tested]) -> Result<Calls> {
         let mut wanted = Vec::new();
         let mut calls = HashMap::new();
@@ -137,23 +171,25 @@ impl<'a> BacktestReads<'a> {
                 continue;
             };
             let inputs = inputs.as_inputs();
-            if backtest.candidate().judges_target(&inputs, &purchase.operation) {
-                if self.calls < MOST_CALLS {
-                    self.calls = self.calls.saturating_add(1);
+            if backtest.candidate().judges_call(&inputs, &purchase.operation) {
+                if let Some(left) = self.calls_left.checked_sub(1) {
+                    self.calls_left = left;
                     wanted.push(settlement.clone());
                 }
             } else if let Some(operation) = inputs.service.operation(&purchase.operation) {
-                calls.insert(settlement.id(), CallDescription::plain(operation));
+                calls.insert(settlement.id(), (CallDescription::plain(operation), false));
             }
         }
         if !wanted.is_empty() {
-            calls.extend(self.ledger.calls(&wanted).await?);
+            let read = self.ledger.calls(&wanted).await?.into_iter();
+            calls.extend(read.map(|(id, call)| (id, (call, true))));
         }
         Ok(calls)
     }
 }
 
-type Calls = HashMap<SettlementId, CallDescription>;
+/// Calls, and whether each is the agent's.
+type Calls = HashMap<SettlementId, (CallDescription, bool)>;
 
 /// A decision about a purchase.
 enum Tested {
@@ -226,13 +262,14 @@ impl Tested {
         }
     }
 
-    /// The record; `None` if its call is not known.
-    fn recorded(self, calls: &Calls) -> Option<RecordedDecision> {
+    /// The record, and whether its call is the agent's; `None` if its call is not known.
+    fn recorded(self, calls: &Calls) -> Option<(RecordedDecision, bool)> {
         match self {
             Self::Allowed(settlement) => {
-                RecordedDecision::of_settlement(&settlement, calls.get(&settlement.id())?.clone())
+                let (call, is_known) = calls.get(&settlement.id())?;
+                Some((RecordedDecision::of_settlement(&settlement, call.clone())?, *is_known))
             }
-            Self::Refused(refused) => Some(refused.decision),
+            Self::Refused(refused) => Some((refused.decision, true)),
         }
     }
 }
