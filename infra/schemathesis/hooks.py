@@ -50,7 +50,7 @@ schemathesis.openapi.format(
 BREAKS_AGENTS = {
     "edit_agent", "revoke_key", "rotate_key", "add_rule", "replace_rule", "remove_rule", "disable_service",
     "edit_agent_service", "enable_service", "freeze_agent", "unfreeze_agent", "name_payout_address",
-    "remove_payout_address", "limit_unlimited_services", "restore_policy_version", "restore_rule_version",
+    "remove_payout_address", "limit_unlimited_services", "restore_policy_version", "restore_rule_version", "promote_shadow",
 }  # fmt: skip
 BREAKS_SERVICES = {"upsert", "curated", "trust_status"}
 

@@ -166,6 +166,18 @@ impl Ground {
                 json!({"amount_units": 1, "idempotency_key": "x"}),
             ),
             (
+                Method::PUT,
+                "/agents/{agentId}/shadow",
+                below("/shadow"),
+                json!({
+                    "rules": [{"kind": "budget_limit", "limit_units": 1, "window_seconds": 3_600}],
+                    "policies": [{
+                        "service_id": "lab-weather", "enabled": true, "max_per_call_units": 1, "max_per_day_units": 1,
+                        "require_approval_above_units": 1, "enabled_operations": null, "allowed_domains": ["*"],
+                    }],
+                }),
+            ),
+            (
                 post.clone(),
                 "/backtests",
                 "/backtests".to_owned(),

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 188] = [
+const EVENTS: [(&str, u16, &str); 192] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -183,6 +183,10 @@ const EVENTS: [(&str, u16, &str); 188] = [
     ("people/start-backtest", 202, ""),
     ("people/list-backtests", 200, ""),
     ("people/get-backtest", 200, ""),
+    ("people/attach-shadow", 200, ""),
+    ("people/get-shadow", 200, ""),
+    ("people/promote-shadow", 200, ""),
+    ("people/remove-shadow-none", 404, "not_found"),
     ("people/read-usage", 200, ""),
     ("people/read-usage-bad-range", 400, "invalid_request"),
     ("people/list-audit-log", 200, ""),

@@ -77,6 +77,11 @@ const REFERENCES: [&str; 9] = [
 const NOBODY: &str = "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e";
 const LISTS: [&str; 3] = ["approvals", "decisions", "settlements"];
 
+/// The body that attaches a shadow.
+fn shadow() -> Value {
+    json!({"policies": [{"service_id": "lab-search", "max_per_day_units": dollars(999)}]})
+}
+
 type Names = BTreeMap<&'static str, String>;
 type Headers = Vec<(&'static str, String)>;
 
@@ -103,6 +108,7 @@ impl Home {
         edit(Method::PATCH, "/services/lab-search", daily).await.ok();
         let rule = json!({"kind": "category_block", "categories": ["finance"]});
         let rule = edit(Method::POST, "/rules", rule).await.created();
+        edit(Method::PUT, "/shadow", shadow()).await.ok();
         // Two of everything that is listed.
         world.authorize(&agent, &body_of(world.offer(1))).await.ok();
         let paid = world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
@@ -352,6 +358,7 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
         ("PUT", path) if path.starts_with("/internal/freezes/") => json!({"reason": "a test"}),
         ("POST", "/webhooks") | ("PUT", "/webhooks/{webhookId}") => json!({"url": "https://hooks.example.invalid/"}),
         ("POST", "/backtests") => json!({"agents": {"kind": "ids", "ids": [home.agent.id.to_string()]}}),
+        ("PUT", "/agents/{agentId}/shadow") => shadow(),
         ("PUT", "/notices") => json!({"mail": {"enabled": false}}),
         ("POST", "/agents/{agentId}/keys") => json!({}),
         ("PUT", "/agents/{agentId}/payout-address") => json!({"address": "0x90F79bf6EB2c4f870365E785982E1f101E93b906"}),
@@ -428,10 +435,12 @@ async fn foreign_and_missing_objects_get_identical_responses() {
     let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
     // Each path was valid: the right caller succeeds and sees no other's data. Removals come last.
     let mut all = routes();
-    // The present versions are restored before anything is edited.
+    // The present versions are restored before anything is edited, and the shadow is promoted before another is attached.
     all.sort_by_key(|route| {
         let restores = route.path.contains("{version}");
-        (route.method != Method::GET, !restores, route.method == Method::DELETE)
+        let promotes = route.path.ends_with("/promote");
+        let is_removal = route.method == Method::DELETE;
+        (route.method != Method::GET, !restores, !promotes, is_removal)
     });
     for route in all
         .iter()

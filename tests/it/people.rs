@@ -14,6 +14,7 @@ mod preview;
 mod replay;
 mod scopes;
 mod services;
+mod shadow;
 mod statements;
 mod throttle;
 mod usage;

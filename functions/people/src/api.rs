@@ -21,6 +21,7 @@ use crate::search::api as search;
 use crate::services::api as services;
 use crate::sessions::api as sessions;
 use crate::settlements::api as settlements;
+use crate::shadow::api as shadow;
 use crate::state::People;
 use crate::usage::api as usage;
 use crate::webhooks::api as webhooks;
@@ -74,6 +75,10 @@ purser_api::routes!(
     backtests::start,
     backtests::list,
     backtests::read,
+    shadow::read,
+    shadow::attach,
+    shadow::remove,
+    shadow::promote,
     audit::list,
     handovers::list,
     handovers::accept,

@@ -46,6 +46,7 @@ mod sessions;
 mod settings;
 mod settlements;
 mod several;
+mod shadow;
 mod span;
 mod state;
 mod ui;

@@ -27,7 +27,7 @@ const ITEMS = {
   AuditTable: ["O#", "OPERATORS", "OUTFLOWS", "P#", "W#", "Z#"],
   ThrottleTable: ["K#", "MCP#", "RL#", "Z#"],
   WebhooksTable: ["D#", "F#", "G#", "K#", "N#", "P#", "Q#", "R#", "T#", "U#", "W#", "X#", "Z#"],
-  UsageTable: ["ASIDE", "BACKTESTS", "J#", "LAG", "O#", "PAYEES#", "REMINDERS", "V#", "X#", "Z#"],
+  UsageTable: ["ASIDE", "BACKTESTS", "J#", "LAG", "O#", "PAYEES#", "REMINDERS", "SH#", "V#", "X#", "Z#"],
 };
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
@@ -160,6 +160,7 @@ const MAY = {
   UsageTable      J#          Query
   UsageTable      LAG         GetItem
   UsageTable      O#          Query
+  UsageTable      SH#         DeleteItem GetItem PutItem
   UsageTable      V#          GetItem Query
   UsageTable      X#          GetItem PutItem Query
   `,

@@ -76,6 +76,7 @@ pub use policy::recent::*;
 pub use policy::replay::*;
 pub use policy::rule::*;
 pub use policy::schedule::*;
+pub use policy::shadow::*;
 pub use policy::spend_policy::*;
 pub use policy::starting_limits::*;
 pub use policy::starting_set::*;

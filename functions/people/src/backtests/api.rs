@@ -71,8 +71,8 @@ purser_api::body! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Objects<T, const MOST: usize>(Vec<T>);
 
-type CandidateRules = Objects<RuleBody, { Agent::MOST_RULES }>;
-type CandidatePolicies = Objects<CandidatePolicyBody, 50>;
+pub(crate) type CandidateRules = Objects<RuleBody, { Agent::MOST_RULES }>;
+pub(crate) type CandidatePolicies = Objects<CandidatePolicyBody, 50>;
 
 impl<T: Member, const MOST: usize> Member for Objects<T, MOST> {
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
@@ -120,33 +120,41 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<N
                 AgentStatus::Active
             }
         });
-        let rules = read.rules.map(|Objects(rules)| rules_of(rules, catalog, &mut problems));
-        let (mut policies, mut is_known) = (BTreeMap::new(), true);
-        for (index, policy) in read.policies.into_iter().flat_map(|Objects(list)| list).enumerate() {
-            let path = format!("/policies/{index}");
-            let Some((service, change)) = policy_change(policy, catalog, &path, &mut problems) else {
-                is_known = false;
-                continue;
-            };
-            if policies.insert(service, change).is_some() {
-                problems.extend([Problem::at(format!("{path}/service_id"), "is named twice")]);
-            }
-        }
-        let terms = BacktestTerms {
-            rules,
-            status,
-            policies,
-        };
-        let new = NewBacktest {
+        let terms = terms_of(read.rules, read.policies, catalog, &mut problems);
+        terms.map(|terms| NewBacktest {
             agents,
             from,
             to,
-            terms,
-        };
-        (new, is_known)
+            terms: BacktestTerms { status, ..terms },
+        })
     });
-    let (new, is_known) = problems.finish(new)?;
-    is_known.then_some(new).ok_or_else(|| ErrorKind::ServiceNotFound.into())
+    problems.finish(new)?.ok_or_else(|| ErrorKind::ServiceNotFound.into())
+}
+
+/// The limits to test; `None` if a service is unknown.
+pub(crate) fn terms_of(
+    rules: Option<CandidateRules>,
+    edits: Option<CandidatePolicies>,
+    catalog: &Catalog,
+    problems: &mut Problems,
+) -> Option<BacktestTerms> {
+    let rules = rules.map(|Objects(rules)| rules_of(rules, catalog, problems));
+    let (mut policies, mut is_known) = (BTreeMap::new(), true);
+    for (index, policy) in edits.into_iter().flat_map(|Objects(list)| list).enumerate() {
+        let path = format!("/policies/{index}");
+        let Some((service, change)) = policy_change(policy, catalog, &path, problems) else {
+            is_known = false;
+            continue;
+        };
+        if policies.insert(service, change).is_some() {
+            problems.extend([Problem::at(format!("{path}/service_id"), "is named twice")]);
+        }
+    }
+    is_known.then_some(BacktestTerms {
+        rules,
+        status: None,
+        policies,
+    })
 }
 
 fn rules_of(rules: Vec<RuleBody>, catalog: &Catalog, problems: &mut Problems) -> Vec<RuleKind> {

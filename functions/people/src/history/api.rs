@@ -42,7 +42,7 @@ pub(crate) struct ChangeView {
     after: Option<Value>,
 }
 
-fn changes_of(changes: &AuditChanges) -> Vec<ChangeView> {
+pub(crate) fn changes_of(changes: &AuditChanges) -> Vec<ChangeView> {
     let AuditChanges { before, after } = changes;
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let view = |name: &String| ChangeView {

@@ -8,7 +8,7 @@ use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
     Agent, AuditChanges, EnabledService, Error, ErrorKind, Members, OperationScope, PolicyEdit, Result, RuleId,
-    ServiceId,
+    ServiceId, SpendPolicy,
 };
 use purser_store::{PageRequest, RecordVersion};
 
@@ -172,16 +172,7 @@ impl People {
         let EnabledService { enabled, policy, .. } = self.policy_at(owned, service, version).await?;
         let edit = ServiceEdit {
             enabled: Some(enabled),
-            policy: PolicyEdit {
-                max_per_call: Some(policy.max_per_call),
-                max_per_day: Some(policy.max_per_day),
-                require_approval_above: Some(policy.require_approval_above),
-                enabled_operations: Some(match policy.enabled_operations {
-                    None => OperationScope::All,
-                    Some(operations) => OperationScope::Only(operations),
-                }),
-                allowed_domains: Some(policy.allowed_domains),
-            },
+            policy: whole(policy),
         };
         self.edit_service(owned, meant, service, &edit).await
     }
@@ -204,6 +195,20 @@ impl People {
             return Ok((self.replace_rule(owned, meant, id, &checked).await?, id));
         }
         self.add_rule(owned, meant, &checked).await
+    }
+}
+
+/// The edit after which a policy is this one.
+pub(crate) fn whole(policy: SpendPolicy) -> PolicyEdit {
+    PolicyEdit {
+        max_per_call: Some(policy.max_per_call),
+        max_per_day: Some(policy.max_per_day),
+        require_approval_above: Some(policy.require_approval_above),
+        enabled_operations: Some(match policy.enabled_operations {
+            None => OperationScope::All,
+            Some(operations) => OperationScope::Only(operations),
+        }),
+        allowed_domains: Some(policy.allowed_domains),
     }
 }
 

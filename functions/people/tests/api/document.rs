@@ -29,6 +29,7 @@ fn every_operation_has_a_unique_id_and_security() {
             let own_condition = [
                 "accept_handover",
                 "approve",
+                "attach_shadow",
                 "create_agent",
                 "create_webhook",
                 "decide_approvals",
@@ -43,6 +44,7 @@ fn every_operation_has_a_unique_id_and_security() {
                 "remove_payout_address",
                 // It changes nothing.
                 "replay_decision",
+                "remove_shadow",
                 "start_backtest",
                 "test_notices",
                 "test_webhook",
@@ -52,7 +54,7 @@ fn every_operation_has_a_unique_id_and_security() {
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 64);
+    assert_eq!(names.len(), 68);
 }
 
 #[test]

@@ -68,6 +68,12 @@ named! {
         NoticesEdited = "notices_edited",
         /// A backtest was started.
         BacktestStarted = "backtest_started",
+        /// A shadow was attached to an agent.
+        ShadowAttached = "shadow_attached",
+        /// The limits of a shadow were put in force.
+        ShadowPromoted = "shadow_promoted",
+        /// A shadow was removed.
+        ShadowRemoved = "shadow_removed",
         /// A person signed in.
         SessionStarted = "session_started",
         /// A session was ended.

@@ -7,7 +7,7 @@ use crate::{
     Agent, AgentId, AgentStatus, BacktestId, BacktestResult, Candidate, EnabledService, PersonId, PolicyEdit, Rule,
     RuleId, RuleKind, ServiceId, SpendPolicy, Timestamp,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible};
 use uuid::Uuid;
 
 /// The limits to test, for every agent. What is `None` or absent stays as it was recorded.
@@ -60,39 +60,69 @@ impl BacktestTerms {
             Some((*service, record))
         });
         Candidate {
-            rules: self.rules.as_ref().map(|kinds| rules_of(agent, kinds)),
+            rules: self.rules.as_ref().map(|kinds| numbered_rules(agent, kinds)),
             status: self.status,
             policies: policies.collect(),
         }
     }
 }
 
-/// The rules of an agent with these terms. A rule of the agent keeps its id, and so does a budget with the same window,
-/// because the use of both is recorded.
-fn rules_of(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
+/// The rules of an agent with these terms, in which the ids of new rules are numbers.
+fn numbered_rules(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
+    let numbered = |number| Ok::<_, Infallible>(RuleId::from_uuid(Uuid::from_u128(number)));
+    match rules_of(agent, kinds, numbered) {
+        Ok(rules) => rules,
+        Err(never) => match never {},
+    }
+}
+
+impl Agent {
+    /// The agent with rules of exactly these terms; see [`BacktestTerms::rules`]. New rules have new ids.
+    pub fn with_rules<E>(self, kinds: &[RuleKind], mut new_id: impl FnMut() -> Result<RuleId, E>) -> Result<Self, E> {
+        let rules = rules_of(&self, kinds, |_| new_id())?;
+        Ok(Self { rules, ..self })
+    }
+}
+
+/// The rules of an agent with these terms. A rule of the agent keeps its id, and so does one that counts the same payments
+/// over the same time, because the use of both is recorded.
+fn rules_of<E>(
+    agent: &Agent,
+    kinds: &[RuleKind],
+    mut new_id: impl FnMut(u128) -> Result<RuleId, E>,
+) -> Result<Vec<Rule>, E> {
     let mut own: Vec<&Rule> = agent.rules.iter().collect();
-    let window = |kind: &RuleKind| match kind {
-        RuleKind::BudgetLimit { window, .. } => Some(*window),
-        _ => None,
+    let window = |kind: &RuleKind| {
+        let (counted, _, length) = kind.counts()?;
+        Some((kind.name(), counted, length, kind.services().map(<[_]>::to_vec)))
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {
+        // A rule with the same terms further on keeps its own id.
+        let is_free = |rule: &Rule| !kinds.contains(&rule.kind);
         let equal = own.iter().position(|rule| rule.kind == *kind);
         let alike = || {
             own.iter()
-                .position(|rule| window(kind).is_some() && window(&rule.kind) == window(kind))
+                .position(|rule| window(kind).is_some() && window(&rule.kind) == window(kind) && is_free(rule))
         };
-        let id = match equal.or_else(alike) {
-            Some(place) => own.remove(place).id,
-            None => RuleId::from_uuid(Uuid::from_u128(number)),
-        };
-        rules.push(Rule {
-            id,
-            version: 1,
-            kind: kind.clone(),
+        rules.push(match equal.or_else(alike) {
+            Some(place) => {
+                let rule = own.remove(place);
+                let edits = u64::from(rule.kind != *kind);
+                Rule {
+                    id: rule.id,
+                    version: rule.version.saturating_add(edits),
+                    kind: kind.clone(),
+                }
+            }
+            None => Rule {
+                id: new_id(number)?,
+                version: 1,
+                kind: kind.clone(),
+            },
         });
     }
-    rules
+    Ok(rules)
 }
 
 /// A backtest in the background.

@@ -19,6 +19,7 @@ pub(crate) mod recent;
 pub(crate) mod replay;
 pub(crate) mod rule;
 pub(crate) mod schedule;
+pub(crate) mod shadow;
 pub(crate) mod spend_policy;
 pub(crate) mod starting_limits;
 pub(crate) mod starting_set;

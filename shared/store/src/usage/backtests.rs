@@ -169,7 +169,7 @@ impl UsageTable {
             terms: BacktestTerms {
                 rules: rules.map(|rules| rules.into_iter().map(|rule| rule.kind).collect()),
                 status: row.get_optional("st")?,
-                policies: changes.into_iter().map(|of| (of.service, of.change)).collect(),
+                policies: policies_of(changes),
             },
             agents: row.get("agents")?,
             estimated: row.get("est")?,
@@ -182,28 +182,15 @@ impl UsageTable {
 }
 
 fn write_run(run: &BacktestRun) -> Result<Item> {
-    // Rules are stored as an agent's are. Their ids are only numbers.
-    let numbered = |kinds: &Vec<RuleKind>| -> Vec<Rule> {
-        let rules = kinds.iter().zip(1_u128..).map(|(kind, number)| Rule {
-            id: RuleId::from_uuid(Uuid::from_u128(number)),
-            version: 1,
-            kind: kind.clone(),
-        });
-        rules.collect()
-    };
-    let changes = run.terms.policies.iter().map(|(service, change)| OfService {
-        service: *service,
-        change: change.clone(),
-    });
     let packed = pack(&StoredResult::of(&run.result))?;
     let row = Draft::of(&key::backtest(&run.owner, run.id))
         .with("ver", &run.version)
         .with("t", &run.created_at)
         .with("from", &run.from)
         .with("to", &run.to)
-        .with_optional("rules", run.terms.rules.as_ref().map(numbered).as_ref())
+        .with_optional("rules", run.terms.rules.as_deref().map(numbered).as_ref())
         .with_optional("st", run.terms.status.as_ref())
-        .with("policies", &changes.collect::<Vec<_>>())
+        .with("policies", &changes_of(&run.terms))
         .with("agents", &run.agents)
         .with("est", &run.estimated)
         .with("done", &run.done)
@@ -214,8 +201,32 @@ fn write_run(run: &BacktestRun) -> Result<Item> {
     Ok(row.into_item())
 }
 
+/// Rules as an agent's are stored. Their ids are only numbers.
+pub(super) fn numbered(kinds: &[RuleKind]) -> Vec<Rule> {
+    let rules = kinds.iter().zip(1_u128..).map(|(kind, number)| Rule {
+        id: RuleId::from_uuid(Uuid::from_u128(number)),
+        version: 1,
+        kind: kind.clone(),
+    });
+    rules.collect()
+}
+
+/// The edits of policies, to store.
+pub(super) fn changes_of(terms: &BacktestTerms) -> Vec<OfService> {
+    let changes = terms.policies.iter().map(|(service, change)| OfService {
+        service: *service,
+        change: change.clone(),
+    });
+    changes.collect()
+}
+
+/// Stored edits of policies.
+pub(super) fn policies_of(changes: Vec<OfService>) -> BTreeMap<ServiceId, PolicyChange> {
+    changes.into_iter().map(|of| (of.service, of.change)).collect()
+}
+
 /// An edit of the policy of a service.
-struct OfService {
+pub(super) struct OfService {
     service: ServiceId,
     change: PolicyChange,
 }

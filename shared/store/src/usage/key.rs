@@ -175,6 +175,14 @@ pub(super) fn backtest(owner: &PersonId, id: BacktestId) -> Key {
     }
 }
 
+/// The shadow that a person attached to an agent.
+pub(super) fn shadow(owner: &PersonId, agent: AgentId) -> Key {
+    Key {
+        pk: format!("SH#{owner}"),
+        sk: agent.to_string(),
+    }
+}
+
 /// A quarantined change of a row of `table`.
 pub(super) fn set_aside(table: &str, sequence: &str) -> Key {
     Key {

@@ -1,6 +1,6 @@
 //! The usage table: the journal with its sums, the versions of what decisions are based on, the open work of publishing
-//! events, and the attested payees. Only the function `events` and an operator's rebuild write it, except for backtests,
-//! which `people` adds. Decisions read only the attested payees.
+//! events, and the attested payees. Only the function `events` and an operator's rebuild write it, except for backtests
+//! and shadows, which `people` writes. Decisions read only the attested payees.
 //!
 //! | file | contents |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | `versions.rs` | the versions of agents, policies and catalog entries |
 //! | `backtests.rs` | the backtests that run in the background, and their results |
 //! | `backtest.rs` | reads what the decisions of a backtest were based on |
+//! | `shadows.rs` | the limits that judge an agent's decisions without effect |
 //! | `attested.rs` | the attested payees |
 //! | `key.rs` | the keys |
 
@@ -27,5 +28,6 @@ pub(crate) mod lag;
 pub(crate) mod rebuild;
 pub(crate) mod reminder;
 pub(crate) mod reminders;
+mod shadows;
 pub(crate) mod table;
 pub(crate) mod versions;

@@ -1,0 +1,96 @@
+//! Shadows: one row for each agent that has one, under the owner who attached it. So a new owner has none.
+
+use crate::{
+    audit::entry::AuditEntry,
+    codec::{
+        backoff::Backoff,
+        fault::failed,
+        item::{Draft, Item, Row},
+    },
+    transact::{Transaction, TransactionOutcome},
+    usage::{
+        backtests::{OfService, changes_of, numbered, policies_of},
+        key,
+        table::UsageTable,
+    },
+};
+use aws_sdk_dynamodb::types::builders::{DeleteBuilder, PutBuilder};
+use purser_domain::{AgentId, BacktestTerms, PersonId, Result, Rule, Shadow};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Shadow,
+    Audit,
+}
+
+impl UsageTable {
+    /// An agent's shadow that this person attached, strongly consistent: one read unit.
+    pub async fn shadow(&self, owner: &PersonId, agent: AgentId) -> Result<Option<Shadow>> {
+        let get = self
+            .db
+            .get_item()
+            .table_name(&*self.table)
+            .set_key(Some(key::shadow(owner, agent).attributes()))
+            .consistent_read(true);
+        let item = get.send().await.map_err(failed("reading a shadow"))?.item;
+        item.map(|item| self.read_shadow(owner, agent, &item)).transpose()
+    }
+
+    /// Puts a shadow in place of the agent's present one, with its audit row.
+    pub async fn put_shadow(&self, shadow: &Shadow, audit: &AuditEntry) -> Result<()> {
+        let put = PutBuilder::default()
+            .table_name(&*self.table)
+            .set_item(Some(write_shadow(shadow)));
+        let mut transaction = Transaction::new();
+        transaction.put(Role::Shadow, put)?;
+        transaction.audit(Role::Audit, audit)?;
+        // An existing audit row is that of an attempt whose response was lost.
+        transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        Ok(())
+    }
+
+    /// Removes a shadow, with its audit row. Returns `false` if another one was attached, or it was removed already.
+    pub async fn remove_shadow(&self, shadow: &Shadow, audit: &AuditEntry) -> Result<bool> {
+        let delete = DeleteBuilder::default()
+            .table_name(&*self.table)
+            .set_key(Some(key::shadow(&shadow.owner, shadow.agent).attributes()))
+            .condition_expression("t = :t")
+            .expression_attribute_values(":t", crate::codec::attribute::Attribute::write(&shadow.attached_at));
+        let mut transaction = Transaction::new();
+        transaction.delete(Role::Shadow, delete)?;
+        transaction.audit(Role::Audit, audit)?;
+        let outcome = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
+        Ok(match outcome {
+            TransactionOutcome::Committed => true,
+            TransactionOutcome::Refused(refusal) => refusal.names(Role::Audit),
+        })
+    }
+
+    fn read_shadow(&self, owner: &PersonId, agent: AgentId, item: &Item) -> Result<Shadow> {
+        let row = Row::new(&self.table, item);
+        let rules: Option<Vec<Rule>> = row.get_optional("rules")?;
+        let changes: Vec<OfService> = row.get("policies")?;
+        Ok(Shadow {
+            owner: owner.clone(),
+            agent,
+            attached_at: row.get("t")?,
+            terms: BacktestTerms {
+                rules: rules.map(|rules| rules.into_iter().map(|rule| rule.kind).collect()),
+                status: None,
+                policies: policies_of(changes),
+            },
+            edits_before: row.get("edits")?,
+        })
+    }
+}
+
+fn write_shadow(shadow: &Shadow) -> Item {
+    let terms = &shadow.terms;
+    let row = Draft::of(&key::shadow(&shadow.owner, shadow.agent))
+        .with("t", &shadow.attached_at)
+        .with_optional("rules", terms.rules.as_deref().map(numbered).as_ref())
+        .with("policies", &changes_of(terms))
+        .with("edits", &shadow.edits_before)
+        .with("ttl", &shadow.attached_at.after(Shadow::LASTS).secs());
+    row.into_item()
+}
