@@ -10,8 +10,8 @@
 use crate::sessions::session::page_of;
 use crate::ui::error_page::{ErrorPage, error_page};
 use crate::{
-    agents, approvals, audit, decisions, journal, notices, operators, search, services, sessions, settlements,
-    state::People, ui, webhooks,
+    agents, approvals, audit, backtests, decisions, journal, notices, operators, search, services, sessions,
+    settlements, state::People, ui, webhooks,
 };
 use axum::{
     Router,
@@ -72,6 +72,8 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/approvals/{agent}/{approval}", get(approvals::single::show))
         .route("/dashboard/audit-log", get(audit::page::show))
         .route("/dashboard/audit-log.csv", get(audit::page::file))
+        .route(ui::paths::BACKTESTS, get(backtests::page::list))
+        .route("/dashboard/backtests/{backtest}", get(backtests::page::show))
         .route("/dashboard/decisions", get(journal::page::decisions))
         .route("/dashboard/decisions.csv", get(journal::page::decisions_file))
         .route("/dashboard/decisions/{agent}/{transaction}", get(decisions::page::show))

@@ -4,7 +4,7 @@ use crate::keys::operations::ListedKey;
 use crate::payouts::operations::Payouts;
 use crate::rules::operations::RuleUsage;
 use crate::services::operations::GovernedService;
-use purser_domain::{Agent, Amount, Catalog, Network, OperatorFreeze};
+use purser_domain::{Agent, Amount, Catalog, Network, OperatorFreeze, Timestamp};
 
 /// An agent with everything that its page shows.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct AgentPage<'a> {
     pub(crate) payout_key: String,
     /// The operator's freeze of the agent, if it is frozen by one.
     pub(crate) freeze: Option<OperatorFreeze>,
+    /// The time at which the agent's shadow was attached, if it has one.
+    pub(crate) shadowed_since: Option<Timestamp>,
     /// The key that was just created. It is shown only once, on this page.
     pub(crate) new_key: Option<String>,
 }

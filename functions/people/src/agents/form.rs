@@ -3,6 +3,7 @@
 
 use crate::agents::owned::{Owned, named};
 use crate::agents::page;
+use crate::backtests::operations::{NewBacktest, TestedAgents};
 use crate::preview::operations::EditPreview;
 use crate::preview::section;
 use crate::sessions::session::VerifiedForm;
@@ -18,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use purser_api::{CallerIds, Failure, Query, Reply};
-use purser_domain::{AgentId, Error, ErrorKind, Result};
+use purser_domain::{AgentId, BacktestTerms, Duration, Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -30,8 +31,30 @@ pub(crate) struct AgentForm {
     /// The ids of this request, for `payments`.
     pub(crate) caller: CallerIds,
     path: HashMap<String, String>,
-    /// Whether the form was sent with its button for a preview.
-    pub(crate) is_preview: bool,
+    /// The button for a trial with which the form was sent.
+    pub(crate) trial: Option<Trial>,
+}
+
+/// A way to try an edit instead of saving it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trial {
+    /// A preview above the form.
+    Preview,
+    /// The shadow of the agent.
+    Shadow,
+    /// A backtest in the background.
+    Backtest,
+}
+
+impl Trial {
+    /// The name in the query.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Preview => "preview",
+            Self::Shadow => "shadow",
+            Self::Backtest => "backtest",
+        }
+    }
 }
 
 impl FromRequest<Arc<People>> for AgentForm {
@@ -39,7 +62,9 @@ impl FromRequest<Arc<People>> for AgentForm {
 
     async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
-        let is_preview = Query::of(&parts.uri).text("preview").is_some();
+        let mut query = Query::of(&parts.uri);
+        let mut trials = [Trial::Preview, Trial::Shadow, Trial::Backtest].into_iter();
+        let trial = trials.find(|trial| query.text(trial.name()).is_some());
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
         let Path(path) = path.map_err(IntoResponse::into_response)?;
         let Ok(caller) = CallerIds::from_request_parts(&mut parts, people).await;
@@ -54,7 +79,7 @@ impl FromRequest<Arc<People>> for AgentForm {
             posted,
             caller,
             path,
-            is_preview,
+            trial,
         })
     }
 }
@@ -94,8 +119,44 @@ impl AgentForm {
         self.page(StatusCode::BAD_REQUEST, form, None).await
     }
 
+    /// Tries an edit, whose limits are `terms`, in the way of the button that was pressed.
+    pub(crate) async fn tried(
+        &self,
+        trial: Trial,
+        form: Form,
+        terms: BacktestTerms,
+        preview: impl Future<Output = Result<EditPreview>>,
+    ) -> Reply {
+        let (people, agent) = (&self.people, self.owned.agent().id);
+        let tried = match trial {
+            Trial::Preview => {
+                let preview = preview.await;
+                return Box::pin(self.previewed(form, preview)).await;
+            }
+            Trial::Shadow => {
+                let attached = Box::pin(people.attach_shadow(&self.owned, terms)).await;
+                attached.map(|_| (paths::shadow(agent), Notice::ShadowAttached))
+            }
+            Trial::Backtest => {
+                let to = people.now();
+                let new = NewBacktest {
+                    agents: TestedAgents::Ids(vec![agent]),
+                    from: to.before(BACKTESTED),
+                    to,
+                    terms,
+                };
+                let started = Box::pin(people.start_backtest(&self.posted.session.person, new)).await;
+                started.map(|run| (paths::backtest(run.id), Notice::BacktestStarted))
+            }
+        };
+        match tried {
+            Ok((path, notice)) => Ok(done(&path, notice)),
+            Err(error) => self.refused(form, error).await,
+        }
+    }
+
     /// The page again, with the form as it was sent and its preview, or with the form and the error.
-    pub(crate) async fn previewed(&self, form: Form, preview: Result<EditPreview>) -> Reply {
+    async fn previewed(&self, form: Form, preview: Result<EditPreview>) -> Reply {
         let preview = match preview {
             Ok(preview) => section::preview(&preview),
             Err(error) => return self.refused(form, error).await,
@@ -152,6 +213,9 @@ impl AgentForm {
         Layout::of(&self.posted.session, self.people.now())
     }
 }
+
+/// The time before now whose decisions the button of a form tests.
+const BACKTESTED: Duration = Duration::from_secs_u32(30 * 86_400);
 
 const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form: review it and save again.";
 const KEY_CONFLICT: &str = "No key was created, because the agent has changed since you opened this form. If you reloaded the page that showed a new key, that key exists and can’t be shown again. If you did not copy it, revoke it and create another.";

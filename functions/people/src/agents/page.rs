@@ -25,13 +25,14 @@ pub(crate) async fn answer(
     owned: &Owned,
     new_key: Option<String>,
 ) -> Result<Response> {
-    let (mut services, rules, keys, payouts, edition, freeze, balance) = tokio::try_join!(
+    let (mut services, rules, keys, payouts, edition, freeze, shadow, balance) = tokio::try_join!(
         people.services(owned),
         people.rules(owned),
         people.keys(owned),
         people.payouts(owned),
         people.catalog(),
         people.freeze_of(owned.agent()),
+        Box::pin(people.shadow(owned)),
         async { Ok(people.balance(owned).await) },
     )?;
     // Sorted by name; services that have left the catalog are last.
@@ -52,6 +53,7 @@ pub(crate) async fn answer(
             .into_uuid()
             .to_string(),
         freeze,
+        shadowed_since: shadow.map(|shadow| shadow.attached_at),
         new_key,
     };
     Ok(agent_page(layout, &page).into_response())
@@ -109,6 +111,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                 ul {
                     li { a href="#services" { "Services" } }
                     li { a href="#rules" { "Rules" } }
+                    li { a href="#shadow" { "Shadow" } }
                     li { a href="#keys" { "Keys" } }
                     li { a href="#wallet" { "Wallet" } }
                     li { a href="#payouts" { "Payouts" } }
@@ -118,6 +121,18 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
             }
             (services::section::section(layout, page, &path))
             (rules::section::section(layout, page, &path))
+            section id="shadow" aria-labelledby="shadow-title" {
+                h2 id="shadow-title" { "Shadow" }
+                @match page.shadowed_since {
+                    Some(since) => p {
+                        "Other limits judge the agent’s decisions without effect, attached " (relative(since, layout.now)) ": "
+                        a href=(paths::shadow(agent.id)) { "what they would have decided" } "."
+                    },
+                    None => p.muted {
+                        "“Try in shadow” in a form above attaches its limits to the agent without effect: they judge its decisions from then on."
+                    },
+                }
+            }
             (keys::section::section(layout, page, &path))
             (wallet_section::section(page))
             (payouts::section::section(layout, page, &path))

@@ -7,7 +7,7 @@ use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::layout::Layout;
 use crate::ui::paths;
-use crate::{history, keys, payouts, rules, services};
+use crate::{history, keys, payouts, rules, services, shadow};
 use axum::{
     Router,
     extract::{Path, State},
@@ -41,6 +41,9 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/services/{service}", form(services::actions::edit))
         .route("/services/{service}/disable", form(services::actions::disable))
         .route("/services/{service}/enable", form(services::actions::enable_again))
+        .route("/shadow", get(shadow::page::show))
+        .route("/shadow/promote", form(shadow::actions::promote))
+        .route("/shadow/remove", form(shadow::actions::remove))
         .route("/history", get(history::page::show))
         .route(
             "/services/{service}/versions/{version}/restore",

@@ -2,3 +2,4 @@
 
 pub(crate) mod api;
 pub(crate) mod operations;
+pub(crate) mod page;

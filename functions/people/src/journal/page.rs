@@ -11,6 +11,7 @@ use crate::ui::datetime::exact;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{date_fields, filter_problem, filter_select, filters, nothing_shown, paging, text_field};
+use crate::ui::paths;
 use axum::{
     extract::State,
     http::{StatusCode, Uri},
@@ -171,6 +172,7 @@ fn list_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
         &html! {
             div.section-head {
                 h1 { (list.title()) }
+                @if list == JournalList::Decisions { a.button href=(paths::BACKTESTS) { "Backtests" } }
                 a.button href=(address(&file_path(list), filter, None)) { "Download as CSV" }
             }
             @if list == JournalList::Settlements {

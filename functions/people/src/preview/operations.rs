@@ -129,11 +129,10 @@ impl People {
         }
         let mut backtest = Backtest::new(candidate);
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MOST_CALLS);
-        is_partial |= reads
-            .count_earlier(&mut backtest, agent, (since, from), MOST_DECISIONS)
-            .await?;
+        let earlier = reads.count_earlier(&mut backtest, agent, (since, from), MOST_DECISIONS);
+        is_partial |= Box::pin(earlier).await?;
         decisions.reverse();
-        reads.test(&mut backtest, decisions).await?;
+        Box::pin(reads.test(&mut backtest, decisions)).await?;
         Ok(EditPreview {
             agent: agent.id,
             days,

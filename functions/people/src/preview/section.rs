@@ -1,5 +1,6 @@
 //! The preview of an edit on a page, above the form that it is of.
 
+use crate::agents::form::Trial;
 use crate::preview::operations::EditPreview;
 use crate::ui::count::counted;
 use crate::ui::datetime::{exact, length};
@@ -11,12 +12,21 @@ use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    AgentId, Amount, BacktestResult, Counterexample, DecisionResult, Differences, FlipKind, Flips, Verdict,
+    Amount, BacktestResult, Comparison, Counterexample, DecisionResult, Differences, FlipKind, Flips, Timestamp,
+    Verdict,
 };
 
-/// The button that sends a form to be previewed instead of saved.
-pub(crate) fn button(action: &str) -> Markup {
-    html! { button type="submit" formaction=(format!("{action}?preview=true")) { "Preview" } }
+/// The buttons that send a form to be tried instead of saved.
+pub(crate) fn buttons(action: &str) -> Markup {
+    let button = |trial: Trial, label: &str| {
+        let action = format!("{action}?{}=true", trial.name());
+        html! { button type="submit" formaction=(action) { (label) } }
+    };
+    html! {
+        (button(Trial::Preview, "Preview"))
+        (button(Trial::Shadow, "Try in shadow"))
+        (button(Trial::Backtest, "Backtest 30 days"))
+    }
 }
 
 /// The preview of this form, if it was sent for one.
@@ -30,17 +40,29 @@ pub(crate) fn shown(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
 
 /// The content of a preview.
 pub(crate) fn preview(preview: &EditPreview) -> Markup {
-    let comparison = &preview.comparison;
+    html! {
+        (effect(&preview.comparison, true))
+        @if preview.result.decisions == 0 {
+            p { "No decision of the last " (counted(preview.days.count(), "day")) " to compare with." }
+        } @else {
+            (results(&preview.result, preview.from))
+        }
+        @if preview.is_partial { p.muted { "There are more decisions than a preview reads." } }
+    }
+}
+
+/// What limits that are not in force would change.
+pub(crate) fn effect(comparison: &Comparison, is_preview: bool) -> Markup {
     html! {
         p {
-            strong { "Preview. " }
+            @if is_preview { strong { "Preview. " } }
             @match (comparison.widens, comparison.narrows) {
                 (false, false) => "These settings allow and refuse the same as now.",
                 (true, false) => "The agent could do more than now.",
                 (false, true) => "The agent could do less than now.",
                 (true, true) => "The agent could do more than now in some ways, and less in others.",
             }
-            " Nothing is saved yet."
+            @if is_preview { " Nothing is saved yet." }
         }
         @if comparison.widened.is_some() || comparison.narrowed.is_some() {
             ul {
@@ -48,7 +70,6 @@ pub(crate) fn preview(preview: &EditPreview) -> Markup {
                 @if let Some(example) = &comparison.narrowed { li { (counterexample(example)) } }
             }
         }
-        (tested(preview))
     }
 }
 
@@ -77,31 +98,31 @@ fn verdict(verdict: &Verdict) -> Markup {
     }
 }
 
-fn tested(preview: &EditPreview) -> Markup {
+/// What limits would have decided about the decisions since a time.
+pub(crate) fn results(result: &BacktestResult, since: Timestamp) -> Markup {
     let BacktestResult {
         decisions,
         untested,
         if_declined,
         if_approved,
         ..
-    } = &preview.result;
+    } = result;
     let asks = if_declined != if_approved;
     html! {
         @if *decisions == 0 {
-            p { "No decision of the last " (counted(preview.days.count(), "day")) " to compare with." }
+            p { "There is no decision since " (exact(since)) " to compare with." }
         } @else if if_declined.is_empty() && if_approved.is_empty() {
-            p { "None of the " (counted(*decisions, "decision")) " since " (exact(preview.from)) " would have been different." }
+            p { "None of the " (counted(*decisions, "decision")) " since " (exact(since)) " would have been different." }
         } @else {
             p {
-                "Of the " (counted(*decisions, "decision")) " since " (exact(preview.from)) ", "
+                "Of the " (counted(*decisions, "decision")) " since " (exact(since)) ", "
                 (if_declined.flipped()) " would have been different. "
                 @if asks { "If you had declined what it asks for: " } @else { "Spending: " }
                 (sums(if_declined)) "."
                 @if asks { " If you had approved it: " (sums(if_approved)) "." }
             }
-            (flips(preview.agent, if_declined))
+            (flips(if_declined))
         }
-        @if preview.is_partial { p.muted { "There are more decisions than a preview reads." } }
         @if *untested > 0 {
             p.muted { (counted(*untested, "decision")) " can’t be tested, such as those about rejected approvals." }
         }
@@ -113,19 +134,19 @@ fn sums(differences: &Differences) -> Markup {
     html! { (sum(differences.saved)) " less, " (sum(differences.added)) " more" }
 }
 
-fn flips(agent: AgentId, differences: &Differences) -> Markup {
+fn flips(differences: &Differences) -> Markup {
     html! {
         table.checks {
             caption.sr { "Decisions that would have been different" }
             thead {
                 tr { th scope="col" { "Was" } th scope="col" { "Would be" } th.num scope="col" { "Decisions" } th.num scope="col" { "Amount" } th scope="col" { "Example" } }
             }
-            tbody { @for (kind, flips) in &differences.flips { (row(agent, kind, flips)) } }
+            tbody { @for (kind, flips) in &differences.flips { (row(kind, flips)) } }
         }
     }
 }
 
-fn row(agent: AgentId, kind: &FlipKind, flips: &Flips) -> Markup {
+fn row(kind: &FlipKind, flips: &Flips) -> Markup {
     let sum = Amount::from_units(flips.amount).unwrap_or(Amount::MAX);
     let reason = kind.reason.split(':').next().unwrap_or_default().replace('_', " ");
     html! {
@@ -134,7 +155,7 @@ fn row(agent: AgentId, kind: &FlipKind, flips: &Flips) -> Markup {
             td { (labels::outcome(kind.tested)) @if kind.tested != DecisionResult::Allow { ": " (reason) } }
             td.num { (flips.count) }
             td.num { (money(sum)) }
-            td { a href=(paths::decision(agent, flips.example.transaction)) { (exact(flips.example.at)) } }
+            td { a href=(paths::decision(flips.example.agent, flips.example.transaction)) { (exact(flips.example.at)) } }
         }
     }
 }

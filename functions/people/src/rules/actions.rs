@@ -6,7 +6,7 @@ use crate::rules::section::read_rule;
 use crate::ui::form::{FormName, RuleForm};
 use crate::ui::notice::Notice;
 use purser_api::Reply;
-use purser_domain::RuleId;
+use purser_domain::{Agent, BacktestTerms, RuleId, RuleKind};
 
 /// `POST …/rules`.
 pub(crate) async fn add(sent: AgentForm) -> Reply {
@@ -17,11 +17,12 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
     let Some(((rule, meant), owned)) = rule.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
-    if sent.is_preview {
+    if let Some(trial) = sent.trial {
         let preview = sent
             .people
             .preview_added_rule(&sent.owned, meant, &rule, PreviewDays::DEFAULT);
-        return sent.previewed(form, preview.await).await;
+        let terms = with_rule(sent.owned.agent(), None, rule.kind());
+        return sent.tried(trial, form, terms, Box::pin(preview)).await;
     }
     let added = sent.people.add_rule(owned, meant, &rule).await;
     sent.answer(form, added, Notice::RuleAdded).await
@@ -36,14 +37,26 @@ pub(crate) async fn replace(sent: AgentForm) -> Reply {
     let Some(((rule, meant), owned)) = rule.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
-    if sent.is_preview {
+    if let Some(trial) = sent.trial {
         let preview = sent
             .people
             .preview_replaced_rule(&sent.owned, meant, id, &rule, PreviewDays::DEFAULT);
-        return sent.previewed(form, preview.await).await;
+        let terms = with_rule(sent.owned.agent(), Some(id), rule.kind());
+        return sent.tried(trial, form, terms, Box::pin(preview)).await;
     }
     let replaced = sent.people.replace_rule(owned, meant, id, &rule).await;
     sent.answer(form, replaced, Notice::RuleSaved).await
+}
+
+/// The limits of the agent's rules with one more, or with another one in place of `replaced`.
+fn with_rule(agent: &Agent, replaced: Option<RuleId>, kind: &RuleKind) -> BacktestTerms {
+    let rules = agent.rules.iter();
+    let kept = rules.map(|rule| if Some(rule.id) == replaced { kind } else { &rule.kind });
+    let added = replaced.is_none().then_some(kind);
+    BacktestTerms {
+        rules: Some(kept.chain(added).cloned().collect()),
+        ..BacktestTerms::default()
+    }
 }
 
 /// `POST …/rules/{rule}/remove`.

@@ -223,7 +223,7 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                         (inputs.edit_reason())
                         div.actions {
                             button.primary type="submit" { "Save rule" }
-                            (preview::button(&format!("{path}/rules/{}", rule.id)))
+                            (preview::buttons(&format!("{path}/rules/{}", rule.id)))
                         }
                     }))
                     (layout.button(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
@@ -250,7 +250,7 @@ fn adder(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &str) -> M
                     (inputs.edit_reason())
                     div.actions {
                         button.primary type="submit" { "Add rule" }
-                        (preview::button(&format!("{path}/rules")))
+                        (preview::buttons(&format!("{path}/rules")))
                     }
                 }))
             }

@@ -1,6 +1,7 @@
 //! The forms of services.
 
 use crate::agents::form::AgentForm;
+use crate::history::operations::whole;
 use crate::preview::operations::PreviewDays;
 use crate::services::api::{parse_edit, parse_enable, parse_limits};
 use crate::services::operations::ServiceEdit;
@@ -8,7 +9,7 @@ use crate::services::policy::{FIELDS, policy_body};
 use crate::ui::form::{FormName, set};
 use crate::ui::notice::Notice;
 use purser_api::{Precondition, Reply};
-use purser_domain::ServiceId;
+use purser_domain::{BacktestTerms, PolicyChange, ServiceId, SpendPolicy};
 
 /// `POST …/services`.
 pub(crate) async fn enable(sent: AgentForm) -> Reply {
@@ -24,11 +25,17 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
     };
     // Version zero means no record: a service that was enabled meanwhile keeps its limits.
     let meant = Precondition::Version(0);
-    if sent.is_preview {
+    if let Some((trial, service)) = sent.trial.zip(service) {
+        let change = PolicyChange {
+            enabled: Some(true),
+            policy: whole(SpendPolicy::column_defaults().edited(&enable.policy)),
+        };
         let preview = sent
             .people
             .preview_enabling(&sent.owned, meant, &enable, PreviewDays::DEFAULT);
-        return sent.previewed(form, preview.await).await;
+        return sent
+            .tried(trial, form, of_policy(service, change), Box::pin(preview))
+            .await;
     }
     let enabled = sent.people.enable_service(&owned, meant, &enable).await;
     sent.answer(form, enabled, Notice::ServiceEnabled).await
@@ -46,14 +53,28 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
     let Some(((edit, meant), owned)) = edit.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
-    if sent.is_preview {
+    if let Some(trial) = sent.trial {
+        let change = PolicyChange {
+            enabled: edit.enabled,
+            policy: edit.policy.clone(),
+        };
         let preview = sent
             .people
             .preview_edit(&sent.owned, meant, service, &edit, PreviewDays::DEFAULT);
-        return sent.previewed(form, preview.await).await;
+        return sent
+            .tried(trial, form, of_policy(service, change), Box::pin(preview))
+            .await;
     }
     let edited = sent.people.edit_service(&owned, meant, service, &edit).await;
     sent.answer(form, edited, Notice::PolicySaved).await
+}
+
+/// The limits of an edit of one policy.
+fn of_policy(service: ServiceId, change: PolicyChange) -> BacktestTerms {
+    BacktestTerms {
+        policies: [(service, change)].into(),
+        ..BacktestTerms::default()
+    }
 }
 
 /// `POST …/services/limits`.

@@ -108,7 +108,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                         (inputs.edit_reason())
                         div.actions {
                             button.primary type="submit" { "Save limits" }
-                            (preview::button(&format!("{path}/services/{id}")))
+                            (preview::buttons(&format!("{path}/services/{id}")))
                         }
                     }))
                     p.fine { a href=(history::page::path(page.agent.id, Some(*id))) { "History of these limits" } }
@@ -236,7 +236,7 @@ fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
                         (inputs.edit_reason())
                         div.actions {
                             button.primary type="submit" { "Enable service" }
-                            (preview::button(&format!("{path}/services")))
+                            (preview::buttons(&format!("{path}/services")))
                         }
                     }))
                 }

@@ -57,6 +57,10 @@ notices! {
     RuleAdded, "rule_added", "The rule is in force.";
     RuleSaved, "rule_saved", "The rule was changed.";
     RuleRemoved, "rule_removed", "The rule was removed.";
+    BacktestStarted, "backtest_started", "The backtest was started. It runs in the background within about a minute.";
+    ShadowAttached, "shadow_attached", "The shadow is attached. It judges the agent’s decisions from now on, without effect.";
+    ShadowPromoted, "shadow_promoted", "Promoted. The limits of the shadow apply to the next payment.";
+    ShadowRemoved, "shadow_removed", "The shadow was removed. The limits in force stay as they are.";
     Approved, "approved", "Approved. The payment is made when the agent repeats its request.";
     ApprovedFrozen, "approved_frozen", "Approved, but the agent is frozen: nothing is paid until the freeze ends and the agent repeats its request.";
     ApprovedAndRaised, "approved_and_raised", "Approved, and the limit was raised. The payment is made when the agent repeats its request.";

@@ -1,10 +1,23 @@
 //! Paths of the pages, and URLs of the block explorer.
 
-use purser_domain::{Address, AgentId, ApprovalId, Network, SettlementId, TransactionId, TxHash};
+use purser_domain::{Address, AgentId, ApprovalId, BacktestId, Network, SettlementId, TransactionId, TxHash};
 
 /// The page of an agent.
 pub(crate) fn agent(agent: AgentId) -> String {
     format!("/dashboard/agents/{agent}")
+}
+
+/// The page of an agent's shadow.
+pub(crate) fn shadow(agent: AgentId) -> String {
+    format!("/dashboard/agents/{agent}/shadow")
+}
+
+/// The page of the backtests.
+pub(crate) const BACKTESTS: &str = "/dashboard/backtests";
+
+/// The page of a backtest.
+pub(crate) fn backtest(id: BacktestId) -> String {
+    format!("{BACKTESTS}/{id}")
 }
 
 /// The page of the approvals.

@@ -23,5 +23,6 @@ mod operators;
 mod pages;
 mod preview;
 mod sessions;
+mod shadow;
 mod sign_in;
 mod webhooks;

@@ -40,6 +40,7 @@ fn pages_of(agent: &str) -> Vec<String> {
         "/dashboard/agents".to_owned(),
         "/dashboard/freeze-all".to_owned(),
         "/dashboard/approvals".to_owned(),
+        "/dashboard/backtests".to_owned(),
         "/dashboard/decisions".to_owned(),
         "/dashboard/decisions.csv".to_owned(),
         "/dashboard/settlements".to_owned(),
@@ -49,6 +50,7 @@ fn pages_of(agent: &str) -> Vec<String> {
         "/dashboard/audit-log".to_owned(),
         "/dashboard/audit-log.csv".to_owned(),
         format!("/dashboard/agents/{agent}"),
+        format!("/dashboard/agents/{agent}/shadow"),
         format!("/dashboard/receipts/{agent}/{zero}"),
         "/dashboard/nowhere".to_owned(),
     ]

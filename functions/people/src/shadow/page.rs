@@ -1,0 +1,110 @@
+//! The page of an agent's shadow.
+
+use crate::agents::owned::{Owned, named};
+use crate::audit::page::changed;
+use crate::preview::section;
+use crate::sessions::session::PageSession;
+use crate::shadow::operations::JudgedShadow;
+use crate::state::People;
+use crate::ui::count::counted;
+use crate::ui::datetime::{both, exact};
+use crate::ui::layout::{Button, Layout, NavItem};
+use crate::ui::money::dollars;
+use crate::ui::paths;
+use axum::{
+    extract::{Path, State},
+    http::Uri,
+    response::{IntoResponse as _, Response},
+};
+use maud::{Markup, html};
+use purser_api::Reply;
+use purser_domain::{AgentId, Amount, AuditChanges, ErrorKind, Result, Shadow};
+use std::sync::Arc;
+
+/// `GET /dashboard/agents/{agent}/shadow`.
+pub(crate) async fn show(
+    State(people): State<Arc<People>>,
+    session: PageSession,
+    Path(agent): Path<String>,
+    uri: Uri,
+) -> Reply {
+    let agent = named(AgentId::parse(&agent))?;
+    let owned = people.own_agent(&session.person, agent).await?;
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(answer(&people, &layout, &owned).await?)
+}
+
+/// The page.
+pub(crate) async fn answer(people: &People, layout: &Layout, owned: &Owned) -> Result<Response> {
+    let judged = match people.judge_shadow(owned).await {
+        Ok(judged) => Some(judged),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound) => None,
+        Err(error) => return Err(error),
+    };
+    let agent = owned.agent();
+    let page = layout.page(
+        "Shadow",
+        NavItem::Agents,
+        &html! {
+            p.crumb { a href=(paths::agent(agent.id)) { (agent.name) } }
+            h1 { "Shadow" }
+            p { "A shadow judges the agent’s decisions beside the limits in force, without effect. Nothing is refused or asked because of it." }
+            @match &judged {
+                None => p.empty {
+                    "This agent has no shadow. To attach one, fill in the form of a policy or of a rule on "
+                    a href=(paths::agent(agent.id)) { "its page" } ", and press “Try in shadow”."
+                },
+                Some(judged) => (content(layout, agent.id, judged)),
+            }
+        },
+    );
+    Ok(page.into_response())
+}
+
+fn content(layout: &Layout, agent: AgentId, judged: &JudgedShadow) -> Markup {
+    let JudgedShadow {
+        shadow,
+        result,
+        changes,
+        ..
+    } = judged;
+    let flipped = result.if_declined.flipped();
+    let ends_at = shadow.attached_at.after(Shadow::LASTS);
+    let path = paths::shadow(agent);
+    html! {
+        p.muted { "Attached " (both(shadow.attached_at, layout.now)) ". It ends " (both(ends_at, layout.now)) "." }
+        section aria-labelledby="decided-title" {
+            h2 id="decided-title" { "What it would have decided" }
+            dl.facts-list {
+                div { dt { "Agreement" } dd { (result.decisions.saturating_sub(flipped)) " of " (counted(result.decisions, "decision")) } }
+                div { dt { "Would have saved" } dd { (sum(result.if_declined.saved)) } }
+                div { dt { "Would have paid more" } dd { (sum(result.if_declined.added)) } }
+            }
+            (section::results(result, shadow.attached_at))
+            @if judged.is_partial {
+                p.muted { "There are more decisions than this page reads. A backtest of the same limits reads all." }
+            }
+            p.muted { "Decisions until " (exact(judged.until)) "." }
+        }
+        section aria-labelledby="promote-title" {
+            h2 id="promote-title" { "What promoting changes" }
+            @if judged.is_edited {
+                div.message.warn { p { "The agent or its limits were edited since the shadow was attached. The differences are from the limits in force now." } }
+            }
+            (section::effect(&judged.comparison, false))
+            @if *changes == AuditChanges::default() {
+                p.empty { "Nothing: these limits are in force." }
+            } @else {
+                (changed(changes))
+            }
+            div.actions {
+                (layout.button(&format!("{path}/promote"), &Button { class: "primary", ..Button::plain("Promote").at(judged.version) }))
+                (layout.button(&format!("{path}/remove"), &Button::danger("Remove", "Remove the shadow? The limits in force stay as they are.")))
+            }
+        }
+    }
+}
+
+fn sum(units: u64) -> String {
+    dollars(Amount::from_units(units).unwrap_or(Amount::MAX))
+}

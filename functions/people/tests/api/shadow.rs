@@ -1,0 +1,98 @@
+//! The other buttons of a form that is tried: the shadow, with its page, and a backtest, with its pages.
+
+use crate::support::World;
+use purser_testkit::sample::{OWNER, service_id};
+
+fn typed(version: &str) -> [(&str, &str); 6] {
+    [
+        ("version", version),
+        ("max_per_call", "3"),
+        ("max_per_day", "20"),
+        ("require_approval_above", "5"),
+        ("operations", "all"),
+        ("allowed_domains", "*"),
+    ]
+}
+
+#[tokio::test]
+async fn a_form_is_tried_in_shadow_and_promoted() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let mut owner = world.browser(OWNER).await;
+    let page = format!("/dashboard/agents/{agent}");
+    let (policy, shadow) = (format!("{page}/services/{}", service_id(1)), format!("{page}/shadow"));
+    owner.get(&shadow).await.is(200, "This agent has no shadow.");
+    let seen = owner.get(&page).await;
+    seen.is(200, &format!("formaction=\"{policy}?shadow=true\""));
+    let typed = typed("1");
+    let attached = owner.post(&page, &format!("{policy}?shadow=true"), &typed).await;
+    assert_eq!(attached.leads(), format!("{shadow}?notice=shadow_attached"));
+    owner.get(&page).await.is(200, &format!("href=\"{shadow}\""));
+    let seen = owner.get(&shadow).await;
+    seen.is(200, "0 of 0 decisions");
+    seen.is(200, "The agent could do less than now.");
+    assert!(seen.html.contains("services/lab/max_per_call_units"), "{}", seen.html);
+
+    // A promotion needs the version on the page.
+    let version = seen.input("version");
+    let promote = format!("{shadow}/promote");
+    owner
+        .post(&shadow, &promote, &[("version", "1")])
+        .await
+        .is(412, "The limits were edited after you opened the page.");
+    owner.post(&shadow, &promote, &[]).await.is(400, "Reload the page.");
+    let promoted = owner.post(&shadow, &promote, &[("version", &version)]).await;
+    assert_eq!(promoted.leads(), format!("{page}?notice=shadow_promoted"));
+    owner.get(&shadow).await.is(200, "This agent has no shadow.");
+    let record = world.get(OWNER, &format!("/agents/{agent}/services/lab")).await.ok();
+    assert_eq!(record["policy"]["max_per_call_units"], 3_000_000);
+
+    // A rule's form holds all rules, and the shadow can be removed.
+    let rule = [
+        ("version", "1"),
+        ("kind", "budget_limit"),
+        ("limit", "7"),
+        ("window", "12"),
+        ("window_unit", "hours"),
+    ];
+    let attached = owner.post(&page, &format!("{page}/rules?shadow=true"), &rule).await;
+    assert_eq!(
+        attached.leads(),
+        format!("{shadow}?notice=shadow_attached"),
+        "{}",
+        attached.html
+    );
+    let removed = owner.post(&shadow, &format!("{shadow}/remove"), &[]).await;
+    assert_eq!(removed.leads(), format!("{page}?notice=shadow_removed"));
+    assert_eq!(owner.post(&page, &format!("{shadow}/remove"), &[]).await.status, 404);
+
+    let mut bob = world.browser("bob").await;
+    assert_eq!(bob.get(&shadow).await.status, 404);
+    assert_eq!(bob.post("/dashboard", &promote, &[("version", "1")]).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_form_is_backtested_and_the_pages_show_it() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let mut owner = world.browser(OWNER).await;
+    let page = format!("/dashboard/agents/{agent}");
+    let policy = format!("{page}/services/{}", service_id(1));
+    let list = "/dashboard/backtests";
+    owner.get(list).await.is(200, "There are no backtests yet.");
+    let typed = typed("1");
+    let started = owner.post(&page, &format!("{policy}?backtest=true"), &typed).await;
+    let (backtest, notice) = started.leads().split_once('?').unwrap();
+    assert_eq!(notice, "notice=backtest_started");
+    let seen = owner.get(backtest).await;
+    seen.is(200, "0 of 1 agent are done.");
+    seen.is(200, "per call");
+    owner.get(list).await.is(200, &format!("href=\"{backtest}\""));
+    owner
+        .get("/dashboard/decisions")
+        .await
+        .is(200, &format!("href=\"{list}\""));
+    let mut bob = world.browser("bob").await;
+    assert_eq!(bob.get(backtest).await.status, 404);
+    bob.get(list).await.is(200, "There are no backtests yet.");
+}
