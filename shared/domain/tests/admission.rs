@@ -1069,6 +1069,7 @@ proptest! {
                 transaction: TransactionId::from_uuid(Uuid::nil()),
                 approval: None,
                 released_at: None,
+                has_call: true,
             };
             let mut named = Backtest::new(Candidate {
                 rules: Some(given.agent.rules.clone()),
