@@ -117,9 +117,36 @@ impl Limits {
     }
 }
 
+/// The view that a node has of the chain during one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// The number of blocks that it is behind.
+    pub(crate) behind: u64,
+    /// Whether it is still on the chain that the newest reorg has removed.
+    pub(crate) is_aside: bool,
+    /// What it does with logs.
+    pub(crate) logs: Logs,
+}
+
+/// What a node does with logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Logs {
+    /// It returns them.
+    #[default]
+    Told,
+    /// It leaves them all out.
+    Omitted,
+    /// It refuses, because they are too many.
+    TooMany,
+}
+
 #[derive(Debug)]
 pub(crate) struct Chain {
     blocks: Vec<Arc<Block>>,
+    /// The chain that the newest reorg has removed, and the number of the newest block of both.
+    aside: Option<(Vec<Arc<Block>>, u64)>,
+    /// How far the newest block may be above that number while a node serves the removed chain.
+    side_blocks: u64,
     waiting: Vec<Tx>,
     /// Transactions that a reorg removed and that are in no block since; another reorg may include them again.
     lost: Vec<Tx>,
@@ -138,9 +165,12 @@ impl Chain {
         now: u64,
         balances: BTreeMap<Address, u64>,
         limits: Limits,
+        side_blocks: u64,
     ) -> Self {
         let mut chain = Self {
             blocks: Vec::new(),
+            aside: None,
+            side_blocks,
             waiting: Vec::new(),
             lost: Vec::new(),
             rng,
@@ -251,6 +281,10 @@ impl Chain {
     /// in the first new block or some blocks later; the others are lost until another reorg.
     pub(crate) fn reorganize(&mut self, depth: u64) {
         let depth = usize::try_from(depth).expect("few").min(self.blocks.len() - 1);
+        let common = self.blocks[self.blocks.len() - 1 - depth].number;
+        if self.side_blocks > 0 {
+            self.aside = Some((self.blocks.clone(), common));
+        }
         let gone = self.blocks.split_off(self.blocks.len() - depth);
         let now = gone.last().map_or(0, |block| block.time);
         let times: Vec<u64> = gone.iter().map(|block| block.time).collect();
@@ -372,10 +406,23 @@ impl Chain {
         }
     }
 
-    /// The answer of a node that is `behind` blocks behind, as a JSON-RPC result.
-    pub(crate) fn answer(&self, method: &str, params: &Value, behind: u64) -> Result<Value, i64> {
-        let shown = self.blocks.len() - usize::try_from(behind).expect("few").min(self.blocks.len() - 1);
-        let blocks = &self.blocks[..shown];
+    /// The removed chain, while a node may serve it.
+    fn aside(&self) -> Option<&[Arc<Block>]> {
+        let (blocks, common) = self.aside.as_ref()?;
+        (self.head().number - common <= self.side_blocks).then_some(blocks)
+    }
+
+    /// Whether a node may serve a removed chain.
+    pub(crate) fn has_aside(&self) -> bool {
+        self.aside().is_some()
+    }
+
+    /// The answer of a node with this view, as a JSON-RPC result.
+    pub(crate) fn answer(&self, method: &str, params: &Value, view: View) -> Result<Value, i64> {
+        let all = if view.is_aside { self.aside() } else { None };
+        let all = all.unwrap_or(&self.blocks);
+        let shown = all.len() - usize::try_from(view.behind).expect("few").min(all.len() - 1);
+        let blocks = &all[..shown];
         let head = blocks.last().expect("the first block");
         Ok(match method {
             "eth_chainId" => quantity(NETWORK.chain_id()),
@@ -384,6 +431,8 @@ impl Chain {
             "eth_getTransactionReceipt" => receipt(blocks, hash(&params[0])),
             "eth_getBlockByNumber" => by_number(blocks, &params[0]).map_or(Value::Null, |block| header(block)),
             "eth_call" => call(blocks, params, self.limits).ok_or(-32_000)?,
+            "eth_getLogs" if view.logs == Logs::Omitted => json!([]),
+            "eth_getLogs" if view.logs == Logs::TooMany => return Err(-32_005),
             "eth_getLogs" => logs(blocks, &params[0], self.limits).ok_or(-32_000)?,
             other => panic!("the simulation's chain knows no method {other}"),
         })

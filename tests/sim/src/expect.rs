@@ -7,8 +7,9 @@
 //! may be from two instants, each of which was a real state.
 
 use crate::laws::{approval_id, hex};
+use crate::people;
 use crate::plan::{Buy, Twist};
-use crate::stored::{DAY, StoredState, budget_window, day_window};
+use crate::stored::{DAY, StoredState, budget_window, day_window, remembered, rule_id};
 use crate::tables::{Item, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
 use purser_domain::{AgentId, ApprovalId, Fingerprint};
@@ -25,6 +26,10 @@ pub(crate) struct Asked<'a> {
     pub(crate) key: Fingerprint,
     pub(crate) carried: Option<ApprovalId>,
     pub(crate) buy: Buy,
+    /// The digest by which the call is remembered.
+    pub(crate) call: [u8; 8],
+    /// The bytes by which the payee is remembered.
+    pub(crate) payee: [u8; 12],
 }
 
 /// The instants by which a call may have been judged: its own clock, and the balances that it read.
@@ -110,11 +115,9 @@ fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Opt
     let prior = stored.row(&format!("I#{}", asked.agent), &asked.key.to_string());
     match prior.map(|row| (text(row, "kind"), row)) {
         Some(("allow", row)) if same(row) => {
-            let is_frozen = stored.agent(asked.agent).is_some_and(|row| text(row, "st") == "frozen");
-            return Some(vec![if is_frozen {
-                "policy_blocked:agent_frozen".to_owned()
-            } else {
-                format!("replay:{}", text(row, "sid"))
+            return Some(vec![match stored.freeze(asked.agent) {
+                Some(reason) => format!("policy_blocked:{reason}"),
+                None => format!("replay:{}", text(row, "sid")),
             }]);
         }
         Some(("allow", row)) => {
@@ -196,8 +199,8 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
     if policy.is_none() {
         refused.push("service_not_enabled".to_owned());
     }
-    if stored.agent(agent).is_some_and(|row| text(row, "st") == "frozen") {
-        refused.push("policy_blocked:agent_frozen".to_owned());
+    if let Some(reason) = stored.freeze(agent) {
+        refused.push(format!("policy_blocked:{reason}"));
     }
     if buy.twist == Twist::OverCeiling {
         refused.push("amount_exceeds_max".to_owned());
@@ -226,9 +229,21 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
     if buy.twist == Twist::Stranger {
         refused.push("policy_blocked:catalog_payee:pay_to_not_in_catalog".to_owned());
     }
-    for budget in &budgets {
+    for rule in &rules {
+        if text(rule, "kind") == "schedule" && !is_open(at) {
+            refused.push(format!("policy_blocked:schedule:{}", rule_id(rule)));
+        }
+    }
+    for budget in budgets.iter().filter(|budget| budget.kind == "budget_limit") {
         if stored.live(&budget_window(agent, &budget.id), budget.length, at) + amount > budget.limit {
             refused.push(format!("policy_blocked:budget_limit:{}", budget.id));
+        }
+    }
+    for kind in ["count_limit", "minimum_interval"] {
+        for rule in budgets.iter().filter(|budget| budget.kind == kind) {
+            if stored.live(&budget_window(agent, &rule.id), rule.length, at) + 1 > rule.limit {
+                refused.push(format!("policy_blocked:{kind}:{}", rule.id));
+            }
         }
     }
     if let Some(policy) = policy {
@@ -237,7 +252,28 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
             refused.push(format!("daily_spend_limit_exceeded:{live}"));
         }
     }
-    let asks = |rule: &&Item| text(rule, "kind") == "approval_required" && amount > number(rule, "above");
+    let totals = stored.row(&day_window(agent, service), "#W");
+    let is_known = |kind, digest: &[u8]| totals.and_then(|row| remembered(row, kind, digest));
+    let violated = |rule: &Item| match text(rule, "kind") {
+        "duplicate_guard" => {
+            is_known('c', &asked.call).is_some_and(|last| at - last < number(rule, "within") * 1_000_000)
+        }
+        "price_above_usual" => amount > people::USUAL_PRICE * (100 + number(rule, "percent")) / 100,
+        _ => false,
+    };
+    for kind in ["duplicate_guard", "price_above_usual"] {
+        let blocking = rules
+            .iter()
+            .filter(|rule| text(rule, "kind") == kind && text(rule, "action") == "block");
+        for rule in blocking.filter(|rule| violated(rule)) {
+            refused.push(format!("policy_blocked:{kind}:{}", rule_id(rule)));
+        }
+    }
+    let asks = |rule: &&Item| match text(rule, "kind") {
+        "approval_required" => amount > number(rule, "above"),
+        "new_payee" => is_known('p', &asked.payee).is_none(),
+        _ => text(rule, "action") == "ask" && violated(rule),
+    };
     let above = policy.is_some_and(|policy| amount > number(policy, "raa"));
     if asked.carried.is_none() && (above || rules.iter().any(asks)) {
         refused.push(format!("approval_required:{}", next_approval(stored, asked, at)));
@@ -246,6 +282,37 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
         refused.push("insufficient_usdc_balance".to_owned());
     }
     refused
+}
+
+/// Whether the schedule of a plan allows payments: from 22:00 to 02:30 in Berlin, where the clock is two hours ahead of
+/// UTC from 01:00 UTC on the last Sunday of March to 01:00 UTC on the last Sunday of October, and one hour else.
+fn is_open(at: i64) -> bool {
+    let secs = at / 1_000_000;
+    let year = year_of(secs.div_euclid(86_400));
+    let change = |month_end: i64| {
+        let end = days(year) + month_end + i64::from(is_leap(year));
+        // 1970 began on a Thursday.
+        let last_sunday = end - (end + 4).rem_euclid(7);
+        last_sunday * 86_400 + 3_600
+    };
+    // The last days of March and October are the 90th and the 304th of a year.
+    let is_summer = (change(89)..change(303)).contains(&secs);
+    let minutes = (secs + if is_summer { 7_200 } else { 3_600 }).rem_euclid(86_400) / 60;
+    minutes >= 22 * 60 || minutes < 2 * 60 + 30
+}
+
+fn is_leap(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+/// The days from the beginning of 1970 to that of a year.
+fn days(year: i64) -> i64 {
+    (1970..year).map(|year| 365 + i64::from(is_leap(year))).sum()
+}
+
+/// The year of a day since the beginning of 1970.
+fn year_of(day: i64) -> i64 {
+    (1970..).find(|year| day < days(year + 1)).expect("a year")
 }
 
 /// The approval that this request waits for or would create.

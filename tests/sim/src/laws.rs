@@ -5,9 +5,10 @@
 
 use crate::chain::{Chain, Signed};
 use crate::stored::{
-    Claim, DAY, StoredState, budget_window, budgets_of, claim, counted_at, day_window, entry, horizons, same,
+    Claim, DAY, StoredState, budget_window, budgets_of, claim, counted_at, counts_of, day_window, entry, horizons,
+    remembered, rule_id, same,
 };
-use crate::tables::{Item, Key, bytes, number, text};
+use crate::tables::{Item, Key, bytes, list, number, text};
 use purser_chain::NonceKey;
 use purser_domain::{Address, SettlementId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +21,20 @@ pub(crate) struct Known {
     pub(crate) payees: BTreeMap<String, Address>,
     /// Agents whose freeze was answered, and for which no unfreeze has begun since.
     pub(crate) frozen: BTreeSet<String>,
+    /// Agents that operators have frozen, each with the true time of the answer, and for which no end has begun since.
+    pub(crate) stopped: BTreeMap<String, i64>,
     /// The ends of keys set by answered edits, by the last sixteen digits of the key's public half.
     pub(crate) ended: BTreeMap<String, End>,
     /// Agents with a budget whose creation was answered, and no removal of it begun since.
     pub(crate) service_state: BTreeSet<(String, String)>,
+    /// Agents with a rule that was answered, and no removal of it begun since.
+    pub(crate) standing: BTreeSet<(String, String)>,
     /// The caller of each step.
     pub(crate) callers: BTreeMap<usize, Caller>,
     /// The steps that reconcile.
     pub(crate) reconciling: BTreeSet<usize>,
+    /// The steps to which a node has shown a chain that a reorg has removed.
+    pub(crate) aside: BTreeSet<usize>,
     /// Settlements that are reconciled though not due: an operator requested it, or their confirmation was reverted.
     pub(crate) undue: BTreeSet<String>,
 }
@@ -46,6 +53,10 @@ pub(crate) struct Caller {
     pub(crate) key: String,
     /// The time on its environment's clock when the call began.
     pub(crate) from: i64,
+    /// The digest of the call.
+    pub(crate) call: [u8; 8],
+    /// The first bytes of the payee.
+    pub(crate) payee: [u8; 12],
 }
 
 impl Default for Known {
@@ -54,10 +65,13 @@ impl Default for Known {
             nonces: NonceKey::from_text(crate::run::NONCE_KEY).expect("a key"),
             payees: BTreeMap::new(),
             frozen: BTreeSet::new(),
+            stopped: BTreeMap::new(),
             ended: BTreeMap::new(),
             service_state: BTreeSet::new(),
+            standing: BTreeSet::new(),
             callers: BTreeMap::new(),
             reconciling: BTreeSet::new(),
+            aside: BTreeSet::new(),
             undue: BTreeSet::new(),
         }
     }
@@ -135,7 +149,10 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
                 } else {
                     budgets_of(settlement).iter().any(|budget| budget == scope)
                 };
-                let same = counted_at(settlement) == entry.at && number(settlement, "amt") == entry.amount;
+                let as_one = prefix == "B#" && counts_of(settlement).iter().any(|rule| rule == scope);
+                let charged = charged || as_one;
+                let amount = if as_one { 1 } else { number(settlement, "amt") };
+                let same = counted_at(settlement) == entry.at && amount == entry.amount;
                 charged && same && text(settlement, "rs") != "expired"
             });
             if !fits {
@@ -361,7 +378,8 @@ impl Change<'_> {
             }
             ("confirmed", "authorized") => {
                 let hash = text(was, "txh").parse().expect("a hash");
-                if self.chain.holds_at(hash, number(was, "blk").unsigned_abs()) {
+                let is_misled = self.known.aside.contains(&self.step);
+                if self.chain.holds_at(hash, number(was, "blk").unsigned_abs()) && !is_misled {
                     self.wrong(format!("settlement {id} is taken back, though its payment stands"));
                 }
                 if self.after.decisions.len() <= self.before.decisions.len() {
@@ -414,6 +432,13 @@ impl Change<'_> {
         if self.known.frozen.contains(agent) {
             self.wrong(format!("settlement {id} was authorized after its agent was frozen"));
         }
+        if let (Some(caller), Some(since)) = (self.known.callers.get(&self.step), self.known.stopped.get(agent))
+            && caller.from - self.skew > *since
+        {
+            self.wrong(format!(
+                "settlement {id} was asked for after operators had frozen its agent"
+            ));
+        }
         // A reservation made after an edit was answered was judged by the edited record. But a key may end between the
         // judgement and the reservation.
         if let Some(caller) = self.known.callers.get(&self.step)
@@ -434,7 +459,8 @@ impl Change<'_> {
                 )
             })
             .collect();
-        let charged: BTreeSet<String> = budgets_of(is).into_iter().collect();
+        let charged: BTreeSet<String> = budgets_of(is).into_iter().chain(counts_of(is)).collect();
+        self.remembered(agent, is);
         for (_, rule) in self.known.service_state.iter().filter(|(whose, _)| whose == agent) {
             if !charged.contains(rule) {
                 self.found.push(format!(
@@ -487,6 +513,53 @@ impl Change<'_> {
                 Some((_, row)) if text(row, "st") == "approved" && number(row, "ends") > at => {}
                 _ => self.wrong(format!("settlement {id} used an approval that was not open")),
             }
+        }
+    }
+
+    /// What the rules about calls and payees need is remembered, and no guard's call is paid again within its time.
+    fn remembered(&mut self, agent: &str, is: &Item) {
+        let at = number(is, "t");
+        let window = day_window(agent, text(is, "svc"));
+        let Some(caller) = self.known.callers.get(&self.step) else {
+            return;
+        };
+        let (call, payee) = (caller.call, caller.payee);
+        let rules = self
+            .after
+            .agent(agent)
+            .map(|row| list(row, "rules"))
+            .unwrap_or_default();
+        let after = self.after.row(&window, "#W");
+        let is_noted = |kind, digest: &[u8]| after.and_then(|row| remembered(row, kind, digest)) == Some(at);
+        let before = self
+            .before
+            .row(&window, "#W")
+            .and_then(|row| remembered(row, 'c', &call));
+        let mut found = Vec::new();
+        for rule in rules {
+            let dynoxide::types::AttributeValue::M(rule) = rule else {
+                continue;
+            };
+            // Until an edit is answered, payments are judged by the record before it.
+            if !self.known.standing.contains(&(agent.to_owned(), rule_id(rule))) {
+                continue;
+            }
+            match text(rule, "kind") {
+                "duplicate_guard" => {
+                    if !is_noted('c', &call) {
+                        found.push("its call is not remembered");
+                    }
+                    let forbids = text(rule, "action") == "block" || text(is, "apid").is_empty();
+                    if forbids && before.is_some_and(|before| at - before < number(rule, "within") * 1_000_000) {
+                        found.push("its call was paid before");
+                    }
+                }
+                "new_payee" if !is_noted('p', &payee) => found.push("its payee is not remembered"),
+                _ => {}
+            }
+        }
+        for what in found {
+            self.wrong(format!("a settlement of {agent} at {at}: {what}"));
         }
     }
 
@@ -585,7 +658,9 @@ impl Change<'_> {
             }
         }
         match (was, is) {
-            (Some(was), None) if self.chain.has(was.block_hash, was.block) => {
+            (Some(was), None)
+                if self.chain.has(was.block_hash, was.block) && !self.known.aside.contains(&self.step) =>
+            {
                 self.wrong(format!("I5 {was:?} was removed, and its block is on the chain"));
             }
             (Some(was), None) if self.confirms(&was) => {

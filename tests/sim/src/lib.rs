@@ -19,6 +19,7 @@
 //! | `journaled.rs` | checks the journal and its sums |
 //! | `stored.rs` | the stored rows, read without the store's code |
 //! | `laws.rs` | the laws of each state, and of each step to the next |
+//! | `modelled.rs` | each write as a transition of the model of `tests/model` |
 //! | `expect.rs` | the expected answers of authorize |
 //! | `shrink.rs` | makes a failing plan smaller |
 //! | `coverage.rs` | the events that a run has exercised |
@@ -31,6 +32,7 @@ mod coverage;
 mod expect;
 mod journaled;
 mod laws;
+mod modelled;
 mod network;
 mod people;
 mod plan;
@@ -42,6 +44,9 @@ mod tables;
 mod telling;
 
 pub use coverage::{Coverage, EXERCISED};
-pub use plan::{AGENTS, Buy, CAPS, Fault, KEYS, Op, Pay, Plan, Proof, RULES, SERVICES, Silence, Step, Twist, WORKERS};
-pub use run::{Outcome, run};
+pub use plan::{
+    AGENTS, Buy, CAPS, FIRST_ENDPOINT, Fault, KEYS, LATER_RULES, Op, Pay, Plan, Proof, RULES, SECOND_ENDPOINT,
+    SERVICES, Setting, Silence, Step, Twist, WORKERS,
+};
+pub use run::{Outcome, run, run_beside};
 pub use shrink::{kind, shrink};

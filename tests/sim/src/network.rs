@@ -7,10 +7,11 @@
 //! Transactions lock their items from their arrival until they are written, and other calls that need such an item are
 //! refused, as in DynamoDB (see `tests/testkit/src/proxy`, which does the same over HTTP).
 
-use crate::chain::Chain;
+use crate::chain::{Chain, Logs, View};
 use crate::coverage::Coverage;
 use crate::laws;
-use crate::plan::{Fault, Silence, WORKERS};
+use crate::modelled::Modelled;
+use crate::plan::{FIRST_ENDPOINT, Fault, SECOND_ENDPOINT, Silence, WORKERS};
 use crate::stored::{StoredState, same};
 use crate::tables::{DECISIONS, Key, LEDGER, Tables, written};
 use crate::telling::{Facts, record_of};
@@ -56,6 +57,8 @@ pub(crate) struct Record {
     pub(crate) coverage: Coverage,
     pub(crate) events: Vec<Event>,
     pub(crate) known: laws::Known,
+    /// The model beside the run; `None` once the run is too big for it.
+    pub(crate) modelled: Option<Modelled>,
     /// The number of storage calls that were sent and whose answer is not delivered yet. Calls to the chain don't
     /// count, since they change nothing.
     pub(crate) flying: usize,
@@ -129,7 +132,10 @@ impl World {
         Arc::new(Self {
             tables: Tables::new(),
             chain: Mutex::new(chain),
-            record: Mutex::default(),
+            record: Mutex::new(Record {
+                modelled: Some(Modelled::default()),
+                ..Record::default()
+            }),
             secrets,
             began: Instant::now(),
             epoch: AtomicI64::new(epoch),
@@ -253,6 +259,18 @@ impl World {
             record.coverage.count(what);
         }
         drop(chain);
+        match record
+            .modelled
+            .as_mut()
+            .map(|model| model.follow(&before, &after, keys))
+        {
+            Some(Some(differences)) => found.extend(differences),
+            Some(None) => {
+                record.modelled = None;
+                record.coverage.count("too big for the model");
+            }
+            None => {}
+        }
         record.complaints.extend(found);
         record.known.note(&before, &after);
         record.pass_on(keys, &before, &after, self.now_secs());
@@ -325,9 +343,18 @@ enum Reply {
 }
 
 enum Call {
-    Table { operation: String, body: Vec<u8> },
-    Chain { method: &'static str, params: Value },
-    Bus { body: Vec<u8> },
+    Table {
+        operation: String,
+        body: Vec<u8>,
+    },
+    Chain {
+        endpoint: u8,
+        method: &'static str,
+        params: Value,
+    },
+    Bus {
+        body: Vec<u8>,
+    },
 }
 
 impl Call {
@@ -385,12 +412,29 @@ impl Link {
             let mut errand = self.errand();
             let number = errand.calls;
             errand.calls = number.saturating_add(1);
-            let is_chain = matches!(call, Call::Chain { .. });
-            let meant = |fault: &Fault| is_chain || !matches!(fault, Fault::OldHead(_) | Fault::OtherChain);
+            let endpoint = match call {
+                Call::Chain { endpoint: 0, .. } => Some(FIRST_ENDPOINT),
+                Call::Chain { .. } => Some(SECOND_ENDPOINT),
+                Call::Table { .. } | Call::Bus { .. } => None,
+            };
+            let is_aside = self.world.chain().has_aside();
+            let meant = |fault: &Fault| match fault {
+                Fault::SideBlocks => endpoint.is_some() && is_aside,
+                Fault::NoLogs | Fault::TooManyLogs => {
+                    matches!(
+                        call,
+                        Call::Chain {
+                            method: "eth_getLogs",
+                            ..
+                        }
+                    )
+                }
+                fault => endpoint.is_some() || !fault.is_of_chain(),
+            };
             let fault = errand
                 .faults
                 .iter()
-                .find(|(at, fault)| *at == number && meant(fault))
+                .find(|(at, fault)| (*at == number && number < FIRST_ENDPOINT || Some(*at) == endpoint) && meant(fault))
                 .map(|(_, fault)| *fault);
             errand.faults_seen.extend(fault);
             (errand.step, number, errand.pace, fault)
@@ -425,7 +469,16 @@ impl Link {
                 sleep(to + back).await;
                 throttled(&call)
             }
-            Some(Fault::Slow(_) | Fault::OldHead(_) | Fault::OtherChain | Fault::Conflict) | None => {
+            Some(
+                Fault::Slow(_)
+                | Fault::OldHead(_)
+                | Fault::OtherChain
+                | Fault::SideBlocks
+                | Fault::NoLogs
+                | Fault::TooManyLogs
+                | Fault::Conflict,
+            )
+            | None => {
                 if let Some(Fault::Slow(millis)) = fault {
                     to += Duration::from_millis(millis.into());
                 }
@@ -502,7 +555,7 @@ impl Link {
                     let _ = sender.send(answer);
                 });
             }
-            Call::Chain { method, params } => {
+            Call::Chain { method, params, .. } => {
                 let (method, params) = (*method, params.clone());
                 tokio::spawn(async move {
                     pause(to).await;
@@ -563,14 +616,25 @@ impl Link {
     /// Answers a call to the chain.
     fn ask(&self, step: usize, method: &'static str, params: &Value, fault: Option<Fault>) -> (u16, Vec<u8>) {
         self.world.now();
-        let behind = match fault {
-            Some(Fault::OldHead(blocks)) => blocks.into(),
-            _ => 0,
+        let view = View {
+            behind: match fault {
+                Some(Fault::OldHead(blocks)) => blocks.into(),
+                _ => 0,
+            },
+            is_aside: fault == Some(Fault::SideBlocks),
+            logs: match fault {
+                Some(Fault::NoLogs) => Logs::Omitted,
+                Some(Fault::TooManyLogs) => Logs::TooMany,
+                _ => Logs::Told,
+            },
         };
+        if view.is_aside {
+            self.world.record().known.aside.insert(step);
+        }
         let answer = if fault == Some(Fault::OtherChain) && method == "eth_chainId" {
             Ok("0x1".into())
         } else {
-            self.world.chain().answer(method, params, behind)
+            self.world.chain().answer(method, params, view)
         };
         // A single word is a balance; the answers of a multicall are longer.
         if let (Ok(Value::String(word)), "eth_call") = (&answer, method)
@@ -735,12 +799,13 @@ impl HttpConnector for Wire {
     }
 }
 
-/// The node, as an environment sees it.
-pub(crate) struct SimNode(pub(crate) Arc<Link>);
+/// One of the node's two endpoints, as an environment sees it.
+pub(crate) struct SimNode(pub(crate) Arc<Link>, pub(crate) u8);
 
 impl Node for SimNode {
     fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
         let call = Call::Chain {
+            endpoint: self.1,
             method,
             params: request["params"].clone(),
         };

@@ -6,14 +6,21 @@ use crate::plan::{AGENTS, SERVICES};
 use crate::run::Run;
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, ApprovalResolution, Availability, CatalogPayment, Category,
-    DomainPattern, Duration, EnabledService, Endpoint, KeyId, ListingHistory, NewKey, Operation, OperationSlug,
-    OperationUuid, Result, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, StartingSet,
-    Timestamp, TrustStatus,
+    DomainPattern, Duration, EnabledService, Endpoint, FreezeTarget, KeyId, LimitAction, ListingHistory, NewKey,
+    Operation, OperationSlug, OperationUuid, OperatorFreeze, OperatorName, OperatorReason, Result, Rule, RuleId,
+    RuleKind, Schedule, Service, ServiceId, ServiceSlug, SpendPolicy, StartingSet, TimeOfDay, Timestamp, TrustStatus,
+    UsualPrice, Weekday, ZoneName,
 };
-use purser_store::{ApprovalDecision, Created, Edited, Ledger, Listed, Resolved};
+use purser_store::{ApprovalDecision, Created, Edited, Frozen, Ledger, Listed, Resolved};
 use uuid::Uuid;
 
 const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
+
+/// Added to an agent's number where the ends of operators' freezes are counted.
+pub(crate) const OPERATORS: u8 = 100;
+
+/// The catalog's price of each operation.
+pub(crate) const USUAL_PRICE: i64 = 100;
 
 /// The cap per call, the cap per day, and the approval threshold.
 const CAPS: [(u64, u64, u64); crate::plan::CAPS as usize] = [
@@ -47,6 +54,11 @@ pub(crate) fn endpoint(service: u8) -> String {
     format!("https://lab-{service}.example/buy")
 }
 
+/// The operation of a service.
+pub(crate) fn operation(service: u8) -> OperationSlug {
+    OperationSlug::parse(&format!("lab.buy-{service}")).expect("a slug")
+}
+
 /// The payee of a service.
 pub(crate) fn payee(service: u8) -> Address {
     Address::repeat_byte(0xb0 + service)
@@ -59,7 +71,7 @@ fn units(units: u64) -> Amount {
 pub(crate) fn service(service: u8) -> Service {
     let operation = Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(u128::from(service))),
-        slug: OperationSlug::parse(&format!("lab.buy-{service}")).expect("a slug"),
+        slug: operation(service),
         availability: Availability::PaidX402,
         label: "Buy".to_owned(),
         method: "GET".to_owned(),
@@ -67,7 +79,7 @@ pub(crate) fn service(service: u8) -> Service {
         category: CATEGORIES[usize::from(service)],
         execution: "sync".to_owned(),
         price_model: "fixed".to_owned(),
-        estimated_price: units(100),
+        estimated_price: units(USUAL_PRICE.unsigned_abs()),
         // Prices are random, and the agent's own limits should decide.
         max_price: Some(Amount::MAX),
         params: serde_json::json!({}),
@@ -76,7 +88,7 @@ pub(crate) fn service(service: u8) -> Service {
         payment: Some(CatalogPayment {
             scheme: "exact".to_owned(),
             network: crate::chain::NETWORK,
-            amount: units(100),
+            amount: units(USUAL_PRICE.unsigned_abs()),
             pay_to: payee(service),
         }),
     };
@@ -129,7 +141,7 @@ fn rule(rule: u8) -> (u8, RuleKind) {
                 categories: vec![Category::Data],
             },
         ),
-        _ => (
+        4 => (
             3,
             RuleKind::ApprovalRequired {
                 services: None,
@@ -137,6 +149,49 @@ fn rule(rule: u8) -> (u8, RuleKind) {
                 above: Some(units(120)),
             },
         ),
+        _ => (rule, later_rule(rule)),
+    }
+}
+
+/// A rule of those that a plan draws from its second stream.
+fn later_rule(rule: u8) -> RuleKind {
+    let services = None;
+    let guard = |secs, action| RuleKind::DuplicateGuard {
+        services: None,
+        within: Duration::from_secs_u32(secs),
+        action,
+    };
+    let price = |percent, action| RuleKind::PriceAboveUsual {
+        services: None,
+        percent,
+        over: UsualPrice::Catalog,
+        action,
+    };
+    match rule {
+        5 => RuleKind::CountLimit {
+            services,
+            count: 3,
+            window: Duration::from_secs_u32(7_200),
+        },
+        6 => RuleKind::MinimumInterval {
+            services,
+            interval: Duration::from_secs_u32(90),
+        },
+        7 => guard(600, LimitAction::Block),
+        8 => guard(3_600, LimitAction::Ask),
+        9 => RuleKind::NewPayee { services },
+        10 => price(150, LimitAction::Block),
+        11 => price(20, LimitAction::Ask),
+        _ => RuleKind::Schedule {
+            services,
+            // See `is_open` in `expect.rs`.
+            schedule: Schedule {
+                zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
+                days: Weekday::ALL.to_vec(),
+                from: TimeOfDay::parse("22:00").expect("a time"),
+                to: TimeOfDay::parse("02:30").expect("a time"),
+            },
+        },
     }
 }
 
@@ -263,19 +318,46 @@ pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) 
     Ok(done)
 }
 
+pub(crate) async fn operate(run: &Run, ledger: &Ledger, agent: u8, frozen: bool, now: Timestamp) -> Done {
+    let (id, audit) = (agent_id(agent), purser_testkit::sample::audit());
+    let target = FreezeTarget::Agent(id);
+    if !frozen {
+        run.world.record().known.stopped.remove(&id.to_string());
+        return ledger.unfreeze(&target, &audit).await.map(|()| "ended");
+    }
+    let freeze = OperatorFreeze {
+        target,
+        reason: OperatorReason::parse("why").expect("a reason"),
+        by: OperatorName::parse("ann").expect("a name"),
+        at: now,
+        end_asked_by: None,
+    };
+    let done = ledger.freeze(&freeze, &audit).await?;
+    let since = run.world.now();
+    let mut record = run.world.record();
+    // Another operator may have ended the freeze meanwhile, or be about to.
+    let is_frozen = record.stored.stopped(&id.to_string());
+    if done == Frozen::Stored && is_frozen && !run.thawing(OPERATORS + agent) {
+        record.known.stopped.insert(id.to_string(), since);
+    }
+    Ok("frozen")
+}
+
 pub(crate) async fn set_rule(run: &Run, ledger: &Ledger, agent: u8, number: u8, on: bool) -> Done {
     let (place, kind) = rule(number);
     let id = agent_id(agent).to_string();
     let present = run.rule_in(agent, place);
     if let (false, Some(rule)) = (on, present) {
-        run.world
-            .record()
-            .known
-            .service_state
-            .remove(&(id.clone(), rule.to_string()));
+        let of = (id.clone(), rule.to_string());
+        let mut record = run.world.record();
+        record.known.service_state.remove(&of);
+        record.known.standing.remove(&of);
     }
     let mut chosen = None;
-    let is_budget = matches!(kind, RuleKind::BudgetLimit { .. });
+    let is_budget = matches!(
+        kind,
+        RuleKind::BudgetLimit { .. } | RuleKind::CountLimit { .. } | RuleKind::MinimumInterval { .. }
+    );
     let done = edit(ledger, agent, |agent| {
         let present = present.filter(|rule| agent.rules.iter().any(|known| known.id == *rule));
         match (on, present) {
@@ -294,16 +376,14 @@ pub(crate) async fn set_rule(run: &Run, ledger: &Ledger, agent: u8, number: u8, 
         }
     })
     .await?;
-    if let ("stored", true, Some(rule)) = (done, is_budget, chosen) {
-        let still = run
-            .world
-            .record()
-            .stored
-            .budgets(&id)
-            .iter()
-            .any(|budget| budget.id == rule.to_string());
-        if still {
-            run.world.record().known.service_state.insert((id, rule.to_string()));
+    if let ("stored", true, Some(rule)) = (done, on, chosen) {
+        let mut record = run.world.record();
+        if record.stored.rules(&id).iter().any(|known| *known == rule.to_string()) {
+            let of = (id, rule.to_string());
+            if is_budget {
+                record.known.service_state.insert(of.clone());
+            }
+            record.known.standing.insert(of);
         }
     }
     Ok(done)

@@ -18,6 +18,55 @@ pub const KEYS: u8 = 7;
 pub const CAPS: u8 = 4;
 /// The number of rules: see `people.rs`.
 pub const RULES: u8 = 5;
+/// The number of further rules, which are drawn from the second stream.
+pub const LATER_RULES: u8 = 8;
+
+/// Distinguishes the stream of later additions to plans.
+const VARIATIONS: u64 = 0x5eed << 32;
+
+/// In place of a call's number: every call to the first endpoint of the node.
+pub const FIRST_ENDPOINT: u8 = 254;
+/// In place of a call's number: every call to the second endpoint of the node.
+pub const SECOND_ENDPOINT: u8 = 255;
+
+/// The first instants of a run, in seconds: each a minute and a half before what its line says.
+const STARTS: [i64; 9] = [
+    // Leap day, and its end.
+    1_835_395_110,
+    1_835_481_510,
+    // The end of a month, and of a year.
+    1_796_083_110,
+    1_798_761_510,
+    // The end and the beginning of daylight saving time in Europe, and in America.
+    1_792_889_910,
+    1_806_195_510,
+    1_793_512_710,
+    1_805_007_510,
+    // The last second that fits in 32 bits.
+    2_147_483_557,
+];
+
+/// What is the same during a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The first instant, in seconds.
+    pub start: i64,
+    /// Whether the node has two endpoints.
+    pub two_endpoints: bool,
+    /// Whether an endpoint may serve blocks that a reorg has removed, until they are this many blocks below the newest
+    /// one. Confirmations are watched for longer.
+    pub side_blocks: u64,
+}
+
+impl Setting {
+    /// The setting of most plans.
+    pub const USUAL: Self = Self {
+        // 2026-11-21T00:00:00Z.
+        start: 1_795_219_200,
+        two_endpoints: false,
+        side_blocks: 0,
+    };
+}
 
 /// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +75,8 @@ pub struct Plan {
     pub seed: u64,
     /// How far each environment's clock is ahead, in seconds.
     pub skews: [i32; WORKERS],
+    /// What is the same during the run.
+    pub setting: Setting,
     /// The steps, by round. The steps of a round run concurrently; the rounds run one after the other.
     pub rounds: Vec<Vec<Step>>,
 }
@@ -176,6 +227,13 @@ pub enum Op {
         /// Whether it is frozen.
         frozen: bool,
     },
+    /// Operators freeze an agent, or end that freeze.
+    Operators {
+        /// The agent.
+        agent: u8,
+        /// Whether it is frozen.
+        frozen: bool,
+    },
     /// A person adds, changes or removes a rule.
     Rule {
         /// The agent.
@@ -309,6 +367,23 @@ pub enum Fault {
     OldHead(u8),
     /// The node serves another chain. No effect on a storage call.
     OtherChain,
+    /// The node serves the blocks that the newest reorg has removed, if they may still be served. No effect on a storage
+    /// call.
+    SideBlocks,
+    /// The node leaves out all logs. No effect on a storage call.
+    NoLogs,
+    /// The node refuses to return logs, because they are too many. No effect on a storage call.
+    TooManyLogs,
+}
+
+impl Fault {
+    /// Whether only calls to the chain have it.
+    pub(crate) const fn is_of_chain(self) -> bool {
+        matches!(
+            self,
+            Self::OldHead(_) | Self::OtherChain | Self::SideBlocks | Self::NoLogs | Self::TooManyLogs
+        )
+    }
 }
 
 /// The result of a failed call for its caller.
@@ -347,6 +422,11 @@ impl fmt::Display for Plan {
         writeln!(f, "Plan {{")?;
         writeln!(f, "    seed: {},", self.seed)?;
         writeln!(f, "    skews: {:?},", self.skews)?;
+        if self.setting == Setting::USUAL {
+            writeln!(f, "    setting: Setting::USUAL,")?;
+        } else {
+            writeln!(f, "    setting: {:?},", self.setting)?;
+        }
         writeln!(f, "    rounds: vec![")?;
         for round in &self.rounds {
             writeln!(f, "        vec![")?;
@@ -382,10 +462,105 @@ impl Plan {
             rng,
         };
         let rounds = 16 + drawing.rng.below(14);
-        Self {
+        let mut plan = Self {
             seed,
             skews,
+            setting: Setting::USUAL,
             rounds: (0..rounds).map(|_| drawing.round()).collect(),
+        };
+        plan.vary(&mut Rng::of(seed ^ VARIATIONS));
+        plan
+    }
+
+    /// Adds what is drawn from a stream of its own, so that everything before stays as it is: the start, further rules,
+    /// and views of the chain that differ by call and endpoint.
+    fn vary(&mut self, rng: &mut Rng) {
+        if rng.one_in(2) {
+            self.setting.start = *rng.pick(&STARTS);
+        }
+        if rng.one_in(2) {
+            self.rule(rng);
+        }
+        if rng.one_in(2) {
+            self.view(rng);
+        }
+        if rng.one_in(3) {
+            self.operate(rng);
+        }
+    }
+
+    /// Adds freezes by operators, which end after a few rounds.
+    fn operate(&mut self, rng: &mut Rng) {
+        let mut until = [None; AGENTS as usize];
+        for (number, round) in self.rounds.iter_mut().enumerate() {
+            for (agent, until) in (0..).zip(&mut until) {
+                let ends = until.is_some_and(|until| number >= until);
+                if ends || until.is_none() && rng.one_in(8) {
+                    *until = if ends { None } else { Some(number + 1 + rng.index(4)) };
+                    let pace = u16::try_from(rng.below(60_000)).expect("below 65,536");
+                    let worker = rng.small(u8::try_from(WORKERS).expect("few"));
+                    let frozen = !ends;
+                    let mut step = Step::on(worker, pace, Op::Operators { agent, frozen });
+                    if rng.one_in(6) {
+                        step.faults.push((rng.small(3), Fault::LostAnswer(Silence::Error)));
+                    }
+                    round.push(step);
+                }
+            }
+        }
+    }
+
+    /// Adds changes of rules.
+    fn rule(&mut self, rng: &mut Rng) {
+        let often = rng.weighted(&[(1, 2), (2, 5)]);
+        for round in &mut self.rounds {
+            if rng.one_in(often) {
+                let op = Op::Rule {
+                    agent: rng.small(AGENTS),
+                    rule: RULES + rng.small(LATER_RULES),
+                    on: !rng.one_in(3),
+                };
+                let pace = u16::try_from(rng.below(60_000)).expect("below 65,536");
+                let worker = rng.small(u8::try_from(WORKERS).expect("few"));
+                round.push(Step::on(worker, pace, op));
+            }
+        }
+    }
+
+    /// Adds views of the chain.
+    fn view(&mut self, rng: &mut Rng) {
+        self.setting.two_endpoints = !rng.one_in(3);
+        self.setting.side_blocks = 14;
+        let one_in = rng.weighted(&[(2, 2), (2, 5)]);
+        for round in &mut self.rounds {
+            for step in &mut *round {
+                if step.op.is_of_the_world() || !rng.one_in(one_in) {
+                    continue;
+                }
+                let behind = 1 + rng.small(6);
+                let view = rng.weighted(&[
+                    (6, Fault::SideBlocks),
+                    (2, Fault::NoLogs),
+                    (2, Fault::TooManyLogs),
+                    (2, Fault::OldHead(behind)),
+                ]);
+                // The earlier faults of a call come first.
+                match rng.below(4) {
+                    0 => step.faults.push((FIRST_ENDPOINT, view)),
+                    1 => step.faults.push((SECOND_ENDPOINT, view)),
+                    2 => step.faults.extend([(FIRST_ENDPOINT, view), (SECOND_ENDPOINT, view)]),
+                    _ => {
+                        let first = rng.small(12);
+                        let calls = first..first + 1 + rng.small(6);
+                        step.faults.extend(calls.map(|call| (call, view)));
+                    }
+                }
+            }
+            if rng.one_in(6) {
+                let depth = 1 + rng.small(6);
+                let pace = u16::try_from(rng.below(60_000)).expect("below 65,536");
+                round.push(Step::on(0, pace, Op::Reorganize { depth }));
+            }
         }
     }
 

@@ -18,8 +18,11 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use purser_api::{AuthorizeRequest, Background, Boot, Clock, Entropy};
 use purser_chain::Node;
-use purser_domain::{Address, AgentId, ApprovalId, B256, Fingerprint, RuleId, Timestamp, Wallet, WalletKey};
+use purser_domain::{
+    Address, AgentId, ApprovalId, B256, CallDigest, Fingerprint, Intent, RuleId, Timestamp, Wallet, WalletKey,
+};
 use purser_events::Events;
+use purser_model::flaw::Flaw;
 use purser_reconcile::{Outcome as Outcomes, Part, Reconcile};
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use purser_testkit::Rng;
@@ -37,10 +40,9 @@ use tower::ServiceExt as _;
 const WALLET_SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
 pub(crate) const NONCE_KEY: &str = "0123456789abcdef0123456789abcdef";
 const WRONG_NONCE_KEY: &str = "fedcba9876543210fedcba9876543210";
-/// The start of every run: 2026-11-21T00:00:00Z.
-const EPOCH: i64 = 1_795_219_200_000_000;
 const CONFIRMATIONS: u64 = 3;
-/// Deeper than any reorg here, and deeper than a block gets during the longest call.
+/// Deeper than any reorg here, and deeper than a block gets during the longest call. Where nodes serve removed blocks,
+/// blocks are watched for twice as much longer.
 const WATCH: u64 = 20;
 /// A second in microseconds, the unit of all times here.
 const SECOND: i64 = 1_000_000;
@@ -82,6 +84,11 @@ pub struct Outcome {
 
 /// Runs a plan. A panic of the functions or of the simulation itself is a finding like any other.
 pub fn run(plan: &Plan) -> Outcome {
+    run_beside(plan, None)
+}
+
+/// Runs a plan beside a model with this error.
+pub fn run_beside(plan: &Plan, flaw: Option<Flaw>) -> Outcome {
     // The backoffs of the store and of the SDK use this thread's generator.
     fastrand::seed(plan.seed);
     let watched = panics::watch(|| {
@@ -91,6 +98,9 @@ pub fn run(plan: &Plan) -> Outcome {
             .build();
         runtime.expect("a runtime").block_on(async {
             let run = Run::begin(plan).await;
+            if let Some(model) = &mut run.world.record().modelled {
+                model.flaw = flaw;
+            }
             run.play(plan).await;
             run.outcome()
         })
@@ -174,6 +184,8 @@ struct AgentCard {
 pub(crate) struct Run {
     /// The number of the run in this process.
     number: u64,
+    /// The depth at which blocks are looked at again.
+    watch: u64,
     pub(crate) world: Arc<World>,
     workers: Vec<Worker>,
     pub(crate) catalog: CatalogTable,
@@ -205,10 +217,19 @@ impl Run {
     async fn begin(plan: &Plan) -> Arc<Self> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let number = RUNS.fetch_add(1, SeqCst);
+        let watch = WATCH + 2 * plan.setting.side_blocks;
         let balances = (0..AGENTS).map(|agent| (WALLETS[usize::from(agent)].address, FUNDS));
         let balances = balances.chain([(faucet(), 1_000_000_000)]).collect();
         let limits = Limits::drawn(Rng::of(plan.seed ^ 3));
-        let chain = Chain::new(Rng::of(plan.seed ^ 1), CONFIRMATIONS, 1_795_219_200, balances, limits);
+        let chain = Chain::new(
+            Rng::of(plan.seed ^ 1),
+            CONFIRMATIONS,
+            plan.setting.start.unsigned_abs(),
+            balances,
+            limits,
+            plan.setting.side_blocks,
+        );
+        let start = plan.setting.start * SECOND;
         let secrets = [
             ("seed", WALLET_SEED),
             ("nonces", NONCE_KEY),
@@ -216,11 +237,11 @@ impl Run {
             ("rpc", "http://node.sim"),
         ];
         let secrets = secrets.map(|(name, value)| (name, value.to_owned())).into();
-        let world = World::new(chain, secrets, EPOCH, plan.skews);
+        let world = World::new(chain, secrets, start, plan.skews);
         let rng = Arc::new(Mutex::new(Rng::of(plan.seed ^ 2)));
 
         let operator = Link::new(&world, 0);
-        let db = purser_store::client(&boot(&operator, number, &rng, "nonces").aws);
+        let db = purser_store::client(&boot(&operator, number, watch, &rng, "nonces").aws);
         let card = |agent| AgentCard {
             id: agent_id(agent),
             keys: Vec::new(),
@@ -229,6 +250,7 @@ impl Run {
         };
         let mut run = Self {
             number,
+            watch,
             world: Arc::clone(&world),
             workers: Vec::new(),
             catalog: CatalogTable::new(db.clone(), CATALOG),
@@ -246,8 +268,8 @@ impl Run {
                 .insert(service_id(service).to_string(), payee(service));
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);
-        people::set_up(&run, &ledger, Timestamp::from_micros(EPOCH).expect("an instant")).await;
-        let events = Events::boot(boot(&operator, number, &rng, "nonces")).expect("the function starts");
+        people::set_up(&run, &ledger, Timestamp::from_micros(start).expect("an instant")).await;
+        let events = Events::boot(boot(&operator, number, watch, &rng, "nonces")).expect("the function starts");
         events
             .sweep(Duration::from_secs(60))
             .await
@@ -255,10 +277,18 @@ impl Run {
         for worker in 0..WORKERS {
             let link = Link::new(&world, worker);
             let over = |node: &Arc<Link>| {
-                let node: Arc<dyn Node> = Arc::new(SimNode(Arc::clone(node)));
-                move |network, _: &str, finality| Ok(purser_chain::Chain::of_node(network, node, finality))
+                let nodes = [0, 1].map(|endpoint| -> Arc<dyn Node> { Arc::new(SimNode(Arc::clone(node), endpoint)) });
+                let has_two = plan.setting.two_endpoints;
+                move |network, _: &str, finality| {
+                    let [first, second] = nodes;
+                    Ok(if has_two {
+                        purser_chain::Chain::of_nodes(network, [first, second], finality)
+                    } else {
+                        purser_chain::Chain::of_node(network, first, finality)
+                    })
+                }
             };
-            let boot = |nonces| boot(&link, number, &rng, nonces);
+            let boot = |nonces| boot(&link, number, watch, &rng, nonces);
             let payments = purser_payments::routers_over(boot("nonces"), over(&link)).await;
             let reconcile = Reconcile::boot_over(boot("nonces"), over(&link)).await;
             let misled = Reconcile::boot_over(boot("wrong nonces"), over(&link)).await;
@@ -318,7 +348,7 @@ impl Run {
     /// The tables that a replay reads, over the first environment's connection.
     pub(crate) fn readers(&self) -> (&Ledger, UsageTable) {
         let worker = &self.workers[0];
-        let db = purser_store::client(&boot(&worker.link, self.number, &self.rng, "nonces").aws);
+        let db = purser_store::client(&boot(&worker.link, self.number, self.watch, &self.rng, "nonces").aws);
         (&worker.ledger, UsageTable::new(db, USAGE))
     }
 
@@ -337,7 +367,8 @@ impl Run {
     /// The `events` function of an environment, started on first use.
     pub(crate) fn events_on(&self, worker: usize) -> (&Arc<Link>, &Events) {
         let Worker { link, events, .. } = &self.workers[worker];
-        let start = || Events::boot(boot(link, self.number, &self.rng, "nonces")).expect("the function starts");
+        let start =
+            || Events::boot(boot(link, self.number, self.watch, &self.rng, "nonces")).expect("the function starts");
         (link, events.get_or_init(start))
     }
 
@@ -545,13 +576,17 @@ impl Run {
     async fn person(self: &Arc<Self>, worker: usize, op: Op) -> String {
         let Worker { link, ledger, .. } = &self.workers[worker];
         let now = Timestamp::from_micros(self.world.clock_of(worker)).expect("an instant");
-        let thaws = matches!(op, Op::Freeze { frozen: false, .. });
+        let thaws = match op {
+            Op::Freeze { agent, frozen: false } => Some(agent),
+            Op::Operators { agent, frozen: false } => Some(people::OPERATORS + agent),
+            _ => None,
+        };
         let thawing = |agent: u8, begins: bool| {
             let mut thaws = self.thaws.lock().expect("not poisoned");
             let count = thaws.entry(agent).or_default();
             *count = if begins { *count + 1 } else { *count - 1 };
         };
-        if let Op::Freeze { agent, frozen: false } = op {
+        if let Some(agent) = thaws {
             thawing(agent, true);
         }
         let doing = async {
@@ -569,6 +604,7 @@ impl Run {
                     on,
                 } => people::put_policy(ledger, agent, service, caps, on).await,
                 Op::Freeze { agent, frozen } => people::freeze(self, ledger, agent, frozen).await,
+                Op::Operators { agent, frozen } => people::operate(self, ledger, agent, frozen, now).await,
                 Op::Rule { agent, rule, on } => people::set_rule(self, ledger, agent, rule, on).await,
                 Op::Rotate { agent, secs } => people::rotate(self, ledger, agent, secs, now).await,
                 Op::Revoke { agent } => people::revoke(self, ledger, agent, now).await,
@@ -584,7 +620,7 @@ impl Run {
             () = link.crashed() => Ok("crashed"),
             done = doing => done,
         };
-        if let (true, Op::Freeze { agent, .. }) = (thaws, op) {
+        if let Some(agent) = thaws {
             thawing(agent, false);
         }
         let faults_seen = self.ended(worker);
@@ -666,6 +702,8 @@ impl Run {
         let who = Caller {
             key: caller_id.clone(),
             from: begun.clock,
+            call: call_of(&parsed.intent, buy.service),
+            payee: payee_of(buy.service),
         };
         self.world.record().known.callers.insert(number, who);
         self.memory(buy.agent, buy.key, |memory| {
@@ -689,6 +727,8 @@ impl Run {
             key: parsed.idempotency_key,
             carried,
             buy,
+            call: call_of(&parsed.intent, buy.service),
+            payee: payee_of(buy.service),
         };
         let words = words_of(&answer);
         if words == "5xx" {
@@ -874,6 +914,7 @@ impl Run {
 
     async fn check(&self, number: usize, worker: usize, buy: Buy, replay: u8, begun: Begun) -> String {
         let mut body = authorize_body(number, buy, None);
+        let intent = AuthorizeRequest::parse(&body, NETWORK).expect("a request").intent;
         let members = body.as_object_mut().expect("an object");
         members.remove("idempotency_key");
         members.insert("replay_key".to_owned(), format!("replay {replay}").into());
@@ -900,6 +941,8 @@ impl Run {
                 key: Fingerprint::of_text(""),
                 carried: None,
                 buy,
+                call: call_of(&intent, buy.service),
+                payee: payee_of(buy.service),
             };
             let instant = expect::Instant {
                 from: begun.clock,
@@ -1087,6 +1130,7 @@ impl Run {
                     .then_some(())
                     .ok_or("it is another number of blocks away".to_owned())
             }
+            (422, _) if faults_seen.faults.iter().any(|fault| fault.is_of_chain()) => Ok(()),
             (422, _) if shown == [Shown::Paid; 2] => Err("it is the payment".to_owned()),
             (422, "transaction_unknown") if !was("expired") && !was("confirmed") => Err("it may come yet".to_owned()),
             (422, "transaction_unknown") if undisturbed && !is(|shown| *shown == Shown::NotMined) => {
@@ -1217,7 +1261,7 @@ impl Run {
                     left.push(id.to_owned());
                 }
             }
-            let deep = block.number.saturating_sub(WATCH - CONFIRMATIONS);
+            let deep = block.number.saturating_sub(self.watch - CONFIRMATIONS);
             let chain = self.world.chain();
             for claim in record.stored.claims() {
                 if part == 0 && claim.block <= deep && !chain.has(claim.block_hash, claim.block) {
@@ -1469,7 +1513,7 @@ impl Run {
 
 impl Op {
     /// Whether the operation belongs to the world around the functions.
-    fn is_of_the_world(self) -> bool {
+    pub(crate) fn is_of_the_world(self) -> bool {
         matches!(
             self,
             Self::Pay { .. }
@@ -1489,16 +1533,26 @@ impl Op {
     }
 }
 
+/// The digest by which a call is remembered.
+fn call_of(intent: &Intent, service: u8) -> [u8; 8] {
+    CallDigest::of(intent, &people::operation(service)).0
+}
+
+/// The bytes by which the payee of a service is remembered.
+fn payee_of(service: u8) -> [u8; 12] {
+    *payee(service).first_chunk().expect("an address")
+}
+
 /// An unrelated account with money.
 fn faucet() -> Address {
     Address::repeat_byte(0xfa)
 }
 
 /// The configuration of an environment; `nonces` names the secret with its nonce key.
-fn boot(link: &Arc<Link>, run: u64, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot {
+fn boot(link: &Arc<Link>, run: u64, watch: u64, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot {
     // The SDK's retry quota is per service and region in a process, so each environment has its own region.
     let region = format!("sim-{run}-{}", link.worker);
-    let [confirmations, watch] = [CONFIRMATIONS, WATCH].map(|depth| depth.to_string());
+    let [confirmations, watch] = [CONFIRMATIONS, watch].map(|depth| depth.to_string());
     let variables = [
         ("AWS_REGION", region.as_str()),
         ("AWS_ACCESS_KEY_ID", "sim"),

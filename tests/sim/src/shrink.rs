@@ -1,6 +1,6 @@
 //! Shrinks a failing plan to a smaller one that fails in the same way.
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Setting};
 use crate::run::run;
 
 /// The kind of a finding: the first words of the first complaint, without ids and numbers.
@@ -104,8 +104,23 @@ impl Shrinking {
         }
     }
 
-    /// Removes the clocks' skews and the calls' delays.
+    /// Removes what is unusual in the setting, the clocks' skews and the calls' delays.
     fn calm(&mut self) {
+        let now = self.best.setting;
+        let Setting {
+            start, two_endpoints, ..
+        } = Setting::USUAL;
+        for setting in [
+            Setting::USUAL,
+            Setting { start, ..now },
+            Setting { two_endpoints, ..now },
+        ] {
+            let mut plan = self.best.clone();
+            plan.setting = setting;
+            if self.take(plan) {
+                break;
+            }
+        }
         for worker in 0..self.best.skews.len() {
             let mut plan = self.best.clone();
             plan.skews[worker] = 0;

@@ -26,9 +26,10 @@ pub(crate) struct Entry<'a> {
     pub(crate) settlement: &'a str,
 }
 
-/// A `budget_limit` rule.
+/// A rule with a window: `budget_limit`, `count_limit` or `minimum_interval`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
+    pub(crate) kind: String,
     /// The rule's id with hyphens, as in keys.
     pub(crate) id: String,
     pub(crate) limit: i64,
@@ -174,16 +175,52 @@ impl StoredState {
         }
     }
 
-    /// The agent's budgets.
+    /// Whether operators have frozen an agent. The last byte of its id selects the copy of their freezes.
+    pub(crate) fn stopped(&self, agent: &str) -> bool {
+        let id = uuid::Uuid::parse_str(agent).expect("an id").into_bytes();
+        let copy = self.row(&format!("FREEZES#{}", id[15] % 4), "#");
+        match copy.and_then(|row| row.get("agents")) {
+            Some(AttributeValue::BS(agents)) => agents.iter().any(|agent| agent[..] == id),
+            _ => false,
+        }
+    }
+
+    /// The reason for which an agent is refused, if it is frozen.
+    pub(crate) fn freeze(&self, agent: &str) -> Option<&'static str> {
+        if self.stopped(agent) {
+            return Some("agent_frozen:by_operator");
+        }
+        let row = self.agent(agent)?;
+        (text(row, "st") == "frozen").then_some("agent_frozen")
+    }
+
+    /// The ids of the agent's rules.
+    pub(crate) fn rules(&self, agent: &str) -> Vec<String> {
+        let rules = self.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
+        let ids = rules.iter().filter_map(|rule| match rule {
+            AttributeValue::M(rule) => Some(rule_id(rule)),
+            _ => None,
+        });
+        ids.collect()
+    }
+
+    /// The agent's rules with a window.
     pub(crate) fn budgets(&self, agent: &str) -> Vec<Budget> {
         let rules = self.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
-        let budgets = rules.iter().filter_map(|rule| match rule {
-            AttributeValue::M(rule) if text(rule, "kind") == "budget_limit" => Some(Budget {
-                id: uuid_text(bytes(rule, "id"), text(rule, "id")),
-                limit: number(rule, "limit"),
-                length: number(rule, "window") * 1_000_000,
-            }),
-            _ => None,
+        let budgets = rules.iter().filter_map(|rule| {
+            let AttributeValue::M(rule) = rule else { return None };
+            let (limit, length) = match text(rule, "kind") {
+                "budget_limit" => (number(rule, "limit"), number(rule, "window")),
+                "count_limit" => (number(rule, "count"), number(rule, "window")),
+                "minimum_interval" => (1, number(rule, "interval")),
+                _ => return None,
+            };
+            Some(Budget {
+                kind: text(rule, "kind").to_owned(),
+                id: rule_id(rule),
+                limit,
+                length: length * 1_000_000,
+            })
         });
         budgets.collect()
     }
@@ -196,12 +233,38 @@ pub(crate) fn counted_at(settlement: &Item) -> i64 {
 
 /// The budgets that a settlement counts against.
 pub(crate) fn budgets_of(settlement: &Item) -> Vec<String> {
-    let ids = list(settlement, "budgets").iter().map(|id| match id {
+    ids(settlement, "budgets")
+}
+
+/// The rules that count a settlement as one payment.
+pub(crate) fn counts_of(settlement: &Item) -> Vec<String> {
+    ids(settlement, "counts")
+}
+
+fn ids(row: &Item, name: &str) -> Vec<String> {
+    let ids = list(row, name).iter().map(|id| match id {
         AttributeValue::B(bytes) => uuid_text(bytes, ""),
         AttributeValue::S(text) => text.clone(),
         other => panic!("not an id: {other:?}"),
     });
     ids.collect()
+}
+
+/// The id of a rule with hyphens, as in keys.
+pub(crate) fn rule_id(rule: &Item) -> String {
+    uuid_text(bytes(rule, "id"), text(rule, "id"))
+}
+
+/// A member of what is remembered in a day window's totals.
+pub(crate) fn remembered(totals: &Item, kind: char, digest: &[u8]) -> Option<i64> {
+    use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+    match totals.get("recent")? {
+        AttributeValue::M(recent) => {
+            let name = format!("{kind}{}", URL_SAFE_NO_PAD.encode(digest));
+            recent.contains_key(&name).then(|| number(recent, &name))
+        }
+        _ => None,
+    }
 }
 
 /// The horizon attributes of a window's totals: one for each length that it has had.

@@ -6,7 +6,11 @@ use Fault::{Conflict, CrashAfter, CrashBefore, Late, LostAnswer, Slow};
 use Op::{Authorize, Complete, Freeze, Pass, PassToDeadline, Reconcile, Reorganize};
 use Silence::{Broken, Nothing};
 use Twist::Plain;
-use purser_sim::{Buy, Fault, Op, Outcome, Pay, Plan, Proof, Silence, Step, Twist, run};
+use purser_model::flaw::Flaw;
+use purser_sim::{
+    Buy, FIRST_ENDPOINT, Fault, Op, Outcome, Pay, Plan, Proof, SECOND_ENDPOINT, Setting, Silence, Step, Twist, run,
+    run_beside,
+};
 
 /// Runs a plan, and asserts that it has no findings and that each of these events occurred.
 fn check(plan: &Plan, happened: &[&str]) {
@@ -41,6 +45,7 @@ fn plan(seed: u64, rounds: Vec<Vec<Step>>) -> Plan {
     Plan {
         seed,
         skews: [0; 3],
+        setting: Setting::USUAL,
         rounds,
     }
 }
@@ -158,47 +163,82 @@ fn two_payments_of_one_transaction_are_both_confirmed() {
     check(&plan(4, rounds), &happened);
 }
 
+/// A confirmed payment, a reorg of its block, and a run that looks at the block again; the run is killed at this call.
+fn undone(seed: u64, killed_at: Option<u8>) -> Plan {
+    let paid = Op::Pay {
+        agent: 0,
+        key: 0,
+        how: Pay::Soon,
+    };
+    let proven = Complete {
+        agent: 0,
+        key: 0,
+        proof: Proof::True,
+    };
+    let mut watch = Step::on(1, 0, Reconcile { secs: 60 });
+    if let Some(call) = killed_at {
+        watch = watch.but(call, CrashBefore);
+    }
+    let steps = [
+        Step::on(0, 0, buy(0, 0, 100, 60)),
+        Step::on(0, 0, paid),
+        Step::on(0, 0, Pass { secs: 10 }),
+        Step::on(0, 0, proven),
+        Step::on(0, 0, Reorganize { depth: 8 }),
+        Step::on(0, 0, Pass { secs: 60 }),
+        Step::on(0, 0, Pass { secs: 60 }),
+        Step::on(0, 0, Pass { secs: 60 }),
+        watch,
+    ];
+    plan(seed, steps.into_iter().map(|step| vec![step]).collect())
+}
+
+/// A seed with which the reorg of [`undone`] loses the payment.
+fn losing() -> u64 {
+    let is_gone = |seed: &u64| run(&undone(*seed, None)).coverage.of("reconciled: taken_back") > 0;
+    (0..20).find(is_gone).expect("a reorganization that loses the payment")
+}
+
+/// The model beside a run has an error in the transition that the run makes.
+#[test]
+fn a_model_with_an_error_differs() {
+    let plan = undone(losing(), None);
+    for (flaw, differs) in [(None, false), (Some(Flaw::RevertLeavesIndex), true)] {
+        let complaints = run_beside(&plan, flaw).complaints;
+        let found = complaints.iter().any(|what| what.contains("the model has"));
+        assert_eq!(found, differs, "{flaw:?}: {complaints:#?}");
+    }
+}
+
+/// The endpoint that proves the payment still serves the blocks that a reorg has removed. The block is looked at again.
+#[test]
+fn payments_proven_by_removed_blocks_are_looked_at_again() {
+    let mut plan = undone(losing(), None);
+    // The reorg comes first, and then the proof.
+    plan.rounds.swap(3, 4);
+    for (endpoint, confirms) in [(SECOND_ENDPOINT, false), (FIRST_ENDPOINT, true)] {
+        let mut plan = plan.clone();
+        plan.setting.side_blocks = 14;
+        plan.rounds[4][0].faults = vec![(endpoint, Fault::SideBlocks)];
+        let outcome = run(&plan);
+        assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
+        let counts = ["Complete confirmed", "reconciled: taken_back"].map(|what| outcome.coverage.of(what) > 0);
+        assert_eq!(counts, [confirms; 2], "{endpoint}");
+    }
+}
+
 /// The run is killed just before it asks whether the block is still on the chain; it is not.
 #[test]
 fn a_killed_watch_skips_no_block() {
-    let rounds = |seed: u64, killed_at: Option<u8>| {
-        let paid = Op::Pay {
-            agent: 0,
-            key: 0,
-            how: Pay::Soon,
-        };
-        let proven = Complete {
-            agent: 0,
-            key: 0,
-            proof: Proof::True,
-        };
-        let mut watch = Step::on(1, 0, Reconcile { secs: 60 });
-        if let Some(call) = killed_at {
-            watch = watch.but(call, CrashBefore);
-        }
-        let steps = [
-            Step::on(0, 0, buy(0, 0, 100, 60)),
-            Step::on(0, 0, paid),
-            Step::on(0, 0, Pass { secs: 10 }),
-            Step::on(0, 0, proven),
-            Step::on(0, 0, Reorganize { depth: 8 }),
-            Step::on(0, 0, Pass { secs: 60 }),
-            Step::on(0, 0, Pass { secs: 60 }),
-            Step::on(0, 0, Pass { secs: 60 }),
-            watch,
-        ];
-        plan(seed, steps.into_iter().map(|step| vec![step]).collect())
-    };
     let is_gone = |outcome: &Outcome| outcome.coverage.of("reconciled: taken_back") > 0;
-    let seed = (0..20).find(|seed| is_gone(&run(&rounds(*seed, None))));
-    let seed = seed.expect("a reorganization that loses the payment");
-    let trace = run(&rounds(seed, None)).trace;
+    let seed = losing();
+    let trace = run(&undone(seed, None)).trace;
     let looks = |line: &&String| line.contains(" step 9 on 1, ") && line.contains("eth_getBlockByNumber");
     // The first such call is for the final block.
     let look = trace.iter().filter(looks).nth(1).expect("a look at the block");
     let (_, call) = look.split_once(", call ").expect("a call");
     let (call, _) = call.split_once(':').expect("a number");
-    let killed = run(&rounds(seed, call.parse().ok()));
+    let killed = run(&undone(seed, call.parse().ok()));
     assert!(killed.complaints.is_empty(), "{:#?}", killed.complaints);
     assert_eq!(killed.coverage.of("Reconcile crashed"), 1);
     assert!(is_gone(&killed), "the next run takes it back");
