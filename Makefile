@@ -49,8 +49,8 @@ token: ## Prints an ID token of the demo owner who has just signed in to the run
 # make simulate SEEDS=10000, make simulate SEED=119 (docs/simulation.md).
 .PHONY: simulate
 simulate: ## Runs 2,000 seeds of the simulation, or SEEDS many, or the one that SEED says.
-	@cargo build --locked --quiet --workspace --bin simulate
-	target/debug/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
+	@cargo build --locked --quiet --profile simulate --package purser-sim --bin simulate
+	target/simulate/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
 
 .PHONY: lint
 lint: ## Formatting, lints, and files that use each other.
