@@ -223,7 +223,8 @@ impl Ledger {
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => true,
-                TransactionOutcome::Refused(refusal) => !refusal.names(Role::Settlement),
+                // Without the claim that was read, there is nothing to remove.
+                TransactionOutcome::Refused(refusal) => refusal.names(Role::Claim),
             },
         )
     }

@@ -464,9 +464,14 @@ async fn each_transfer_confirms_its_own_settlement() {
     assert!(claimed.iter().all(|claim| claim.tx_hash == sample::tx_hash(1)));
     assert_eq!(ledger.claims_in(network, sample::BLOCK + 1).await.unwrap(), []);
     assert_sound(&emulator).await;
-    // No claim on which a confirmation rests is removed.
+    // No claim on which a confirmation rests is removed. A claim that was made again since is another one.
     for claim in &claimed {
         assert!(!ledger.remove_claim(claim).await.unwrap());
+        let renewed = purser_store::StoredClaim {
+            block_hash: purser_domain::B256::ZERO,
+            ..claim.clone()
+        };
+        assert!(ledger.remove_claim(&renewed).await.unwrap());
     }
     assert_eq!(ledger.claims_in(network, sample::BLOCK).await.unwrap().len(), 3);
 }
