@@ -52,6 +52,12 @@ simulate: ## Runs 2,000 seeds of the simulation, or SEEDS many, or the one that 
 	@cargo build --locked --quiet --profile simulate --package purser-sim --bin simulate
 	target/simulate/simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
 
+# make load SECONDS=600 RATE=50 (docs/performance.md).
+.PHONY: load
+load: ## Pays for an hour, 200 times a second, while everything fails in turn, and compares what is left to the unit.
+	@infra/setup.sh x402
+	cargo bench --locked --profile load --package purser-tests --bench load -- --seconds $(or $(SECONDS),3600) --rate $(or $(RATE),200)
+
 .PHONY: lint
 lint: ## Formatting, lints, and files that use each other.
 	cargo fmt --all --check

@@ -139,6 +139,18 @@ impl PayingNode {
         hash.to_string()
     }
 
+    /// Makes the payment that authorize returned in the newest block, and returns the transaction's hash.
+    pub fn pay_now(&self, authorized: &Value) -> String {
+        let hash = self.transaction();
+        self.carry_out_by(authorized, hash, 0);
+        hash.to_string()
+    }
+
+    /// The sum that a wallet has paid, in micro-units.
+    pub fn spent(&self, wallet: &str) -> u64 {
+        self.chain().spent(wallet.parse().expect("an address"))
+    }
+
     fn chain(&self) -> MutexGuard<'_, ScriptedChain> {
         self.chain.lock().expect("not poisoned")
     }

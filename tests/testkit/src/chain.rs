@@ -276,6 +276,13 @@ impl ScriptedChain {
         });
     }
 
+    /// The sum that a wallet has paid, in micro-units.
+    pub fn spent(&self, wallet: Address) -> u64 {
+        let of_wallet = |log: &&ChainLog| log.topics[0] == TRANSFER && log.topics[1] == wallet.into_word();
+        let logs = self.logs.values().flatten().filter(of_wallet);
+        logs.map(|log| U256::from_be_slice(&log.data).to::<u64>()).sum()
+    }
+
     /// Serves the chain as it is.
     pub async fn serve(self) -> ScriptedNode {
         ScriptedNode::start(move |method, params| Reply::Result(self.answer(method, params))).await

@@ -87,6 +87,11 @@ impl EventBus {
         self.0.taken.lock().expect("not poisoned").clone()
     }
 
+    /// Takes the entries accepted since the last call of this, for runs whose events do not fit into memory.
+    pub fn take_accepted(&self) -> Vec<Entry> {
+        std::mem::take(&mut *self.0.taken.lock().expect("not poisoned"))
+    }
+
     /// Serves the bus until the runtime ends, and returns its URL.
     pub async fn serve(&self) -> String {
         let router = Router::new().route("/", post(put_events)).with_state(self.clone());

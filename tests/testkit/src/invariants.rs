@@ -66,6 +66,8 @@ struct Parsed<'a> {
     windows: BTreeMap<&'a str, &'a Item>,
     entries: Entries,
     settlements: Vec<&'a Item>,
+    /// The settlements by id.
+    by_id: HashMap<&'a str, &'a Item>,
     keys: Vec<&'a Item>,
     payout_keys: Vec<&'a Item>,
     approvals: Vec<&'a Item>,
@@ -92,6 +94,7 @@ impl<'a> Parsed<'a> {
             windows: of("", "#W").into_iter().map(|item| (text(item, "pk"), item)).collect(),
             entries,
             settlements: of("S#", ""),
+            by_id: of("S#", "").into_iter().map(|item| (text(item, "sk"), item)).collect(),
             keys: of("I#", ""),
             payout_keys: of("PO#", "K#"),
             approvals: of("AP#", ""),
@@ -101,10 +104,10 @@ impl<'a> Parsed<'a> {
     }
 
     fn settlement(&self, agent: &str, id: &str) -> Option<&'a Item> {
-        self.settlements
-            .iter()
-            .find(|item| text(item, "pk") == format!("S#{agent}") && text(item, "sk") == id)
+        self.by_id
+            .get(id)
             .copied()
+            .filter(|item| text(item, "pk") == format!("S#{agent}"))
     }
 
     /// I15, with the newest creation time as the current time: every id in a set is an approval of that agent, and
@@ -283,10 +286,7 @@ impl<'a> Parsed<'a> {
                 ));
             }
         }
-        if indexed
-            .iter()
-            .any(|id| !self.settlements.iter().any(|item| text(item, "sk") == id))
-        {
+        if indexed.iter().any(|id| !self.by_id.contains_key(id.as_str())) {
             found.push(format!("I14 the index names what is no settlement: {indexed:?}"));
         }
     }

@@ -1,0 +1,158 @@
+//! The callers: each makes one payment, and repeats what was not answered as the answers and `docs/errors.md` say.
+
+use crate::Size;
+use crate::phase::Plan;
+use crate::place::{Payer, Place};
+use crate::report::{Call, Report};
+use purser_testkit::chain::payment_of;
+use purser_tests::{Answer, Request, body_of};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// How long a caller repeats a call. Without an outage of the node, each call is answered within it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a caller whose key has ended waits for the new one.
+const ROTATION: Duration = Duration::from_millis(100);
+/// One caller in so many never pays what was authorized.
+const LOST: u64 = 50;
+/// More payments at once than this mean that the machine does not carry the rate.
+const MOST_AT_ONCE: usize = 20_000;
+
+/// A payment that was authorized, as its caller knows it.
+#[derive(Clone, Debug)]
+pub struct Payment {
+    /// The agent's number.
+    pub payer: usize,
+    /// The settlement's id.
+    pub settlement: String,
+    /// The amount, in micro-units.
+    pub units: u64,
+    /// Whether it was made on the chain.
+    pub is_made: bool,
+}
+
+/// Starts the run's payments, each when it is due, and waits until all callers have ended.
+pub async fn pay(place: &Arc<Place>, size: &Size, plan: Plan, report: &Arc<Report>) {
+    let started = Instant::now();
+    let mut callers = JoinSet::new();
+    for number in 0..u64::from(size.rate) * u64::from(size.seconds) {
+        let due = started + Duration::from_micros(number * 1_000_000 / u64::from(size.rate));
+        tokio::time::sleep_until(due.into()).await;
+        while let Some(ended) = callers.try_join_next() {
+            ended.expect("a caller ends");
+        }
+        assert!(
+            callers.len() < MOST_AT_ONCE,
+            "this machine does not carry {} payments a second",
+            size.rate
+        );
+        let caller = Caller {
+            place: Arc::clone(place),
+            report: Arc::clone(report),
+            plan,
+            started,
+            payer: usize::try_from(number).expect("a number") % size.agents,
+        };
+        callers.spawn(caller.makes(number, due));
+    }
+    while let Some(ended) = callers.join_next().await {
+        ended.expect("a caller ends");
+    }
+}
+
+struct Caller {
+    place: Arc<Place>,
+    report: Arc<Report>,
+    plan: Plan,
+    started: Instant,
+    payer: usize,
+}
+
+impl Caller {
+    /// Makes the payment with this number.
+    async fn makes(self, number: u64, due: Instant) {
+        let payer = &self.place.payers[self.payer];
+        let body = body_of(self.place.world.offer(1_000 + number % 997));
+        let authorizing = |key: &str| Request::post(key, "/x402/authorize", &body);
+        let Some(authorized) = self.insists(Call::Authorize, due, authorizing).await else {
+            return;
+        };
+        if authorized.status != 200 {
+            let is_capped = payer.cap.is_some() && authorized.slug() == "daily_spend_limit_exceeded";
+            if !is_capped {
+                self.report
+                    .wrong(format!("authorize: {} {}", authorized.status, authorized.body));
+            }
+            return;
+        }
+        let authorized = authorized.body;
+        let settlement = authorized["settlement_id"].as_str().expect("an id").to_owned();
+        let hash = (number % LOST != 0).then(|| self.place.node.pay_now(&authorized));
+        self.place.payments.lock().expect("not poisoned").push(Payment {
+            payer: self.payer,
+            settlement: settlement.clone(),
+            units: payment_of(&authorized).amount.units(),
+            is_made: hash.is_some(),
+        });
+        let Some(hash) = hash else { return };
+        let path = format!("/x402/settlements/{settlement}/complete");
+        let proof = json!({"payment_response_header": {"success": true, "transaction": hash}});
+        let paid = Instant::now();
+        let completing = |key: &str| Request::post(key, &path, &proof);
+        let Some(receipt) = self.insists(Call::Complete, paid, completing).await else {
+            return;
+        };
+        if receipt.status != 200 || receipt.body["receipt_status"] != "confirmed" {
+            self.report
+                .wrong(format!("complete: {} {}", receipt.status, receipt.body));
+        }
+    }
+
+    /// Repeats a call until its answer is final, and records how long that took since it was due. `None` if the caller
+    /// gave up.
+    async fn insists(&self, call: Call, due: Instant, request: impl Fn(&str) -> Request) -> Option<Answer> {
+        let phase = self.plan.at(due - self.started);
+        let payer: &Payer = &self.place.payers[self.payer];
+        loop {
+            let key = payer.key();
+            let answer = self.place.send(&request(&key)).await;
+            let pause = match &answer {
+                // The process died: the gateway answers 500.
+                None => Duration::ZERO,
+                Some(answer) => match pause_of(answer) {
+                    Some(pause) => pause,
+                    // The key was rotated while the call was under way; the caller learns of it a moment later.
+                    None if answer.slug() == "invalid_agent_key" => ROTATION,
+                    None => {
+                        self.report.answered(call, phase, due.elapsed());
+                        return Some(answer.clone());
+                    }
+                },
+            };
+            if (due + PATIENCE).saturating_duration_since(Instant::now()) <= pause {
+                let last = answer.map_or(Value::Null, |answer| answer.body);
+                let still = self.plan.at(self.started.elapsed());
+                self.report
+                    .gave_up(call, phase, phase.excuses() || still.excuses(), &last);
+                return None;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// How long to wait before the same call is repeated (`docs/errors.md`, section 2); `None` if the answer is final.
+fn pause_of(answer: &Answer) -> Option<Duration> {
+    let seconds = || {
+        let header = answer.headers.get("retry-after").and_then(|value| value.to_str().ok());
+        Duration::from_secs(header.and_then(|value| value.parse().ok()).unwrap_or(1))
+    };
+    match answer.status {
+        429 | 503 => Some(seconds()),
+        422 if answer.body["retryable"] == true => Some(seconds()),
+        500 => Some(Duration::ZERO),
+        _ => None,
+    }
+}
