@@ -129,6 +129,8 @@ def known(operation, case):
         body["original_request"] = {**body["original_request"], "method": "GET", "url": WORLD.provider + "/weather"}
         for name in ("service_id", "operation_id", "approval_id", "metadata"):
             body.pop(name, None)
+    elif operation == "raise":
+        body["transaction_id"] = CHANCE.choice(WORLD.decisions)
     elif operation == "complete":
         body["tx_hash"] = WORLD.tx_hash
     elif operation == "replace_rule":

@@ -134,6 +134,15 @@ impl Ground {
             ),
             (
                 post.clone(),
+                "/x402/raises",
+                "/x402/raises".to_owned(),
+                json!({
+                    "transaction_id": fresh_key(), "max_per_call_units": 1, "max_per_day_units": 1, "reason": "x",
+                    "until": world.now().after(purser_testkit::sample::secs(3_600)).to_string(),
+                }),
+            ),
+            (
+                post.clone(),
                 "/x402/settlements/{settlementId}/complete",
                 format!("/x402/settlements/{}/complete", fresh_key()),
                 json!({"payment_response_header": "e30=", "tx_hash": format!("0x{}", "a".repeat(64))}),
@@ -462,13 +471,14 @@ fn required_members_in_openapi_have_documented_slugs() {
 }
 
 /// Whether no schema excludes the value although it is invalid: members that x402 defines, an empty allowlist of
-/// vendors, and a policy that is written in both of its forms.
+/// vendors, a policy that is written in both of its forms, and a raise that is too long or of no cap.
 fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     let is_vendor_list = whole.body["kind"] == "vendor_allowlist" && at.is_empty();
     let is_beside = !at.starts_with("/policy") && !["/service_id", "/enabled"].contains(&at) && !value.is_null();
     let is_twice = whole.body["policy"].is_object() && is_beside;
     let is_of_x402 = ["/payment_requirement", "/payment_response_header"].contains(&at);
-    is_vendor_list || is_twice || is_of_x402
+    let is_raise = whole.route == "/x402/raises" && ["", "/until"].contains(&at);
+    is_vendor_list || is_twice || is_of_x402 || is_raise
 }
 
 /// Sends every valid value of every member, one at a time. The next test sends invalid ones.

@@ -729,7 +729,7 @@ fn agent_guides_match_the_openapi_document() {
             routes += 1;
         }
     }
-    assert_eq!(routes, 11);
+    assert_eq!(routes, 12);
 
     let (_, refused) = skill.split_once("## When it is refused").unwrap();
     let errors = text_of("docs/errors.md");

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 192] = [
+const EVENTS: [(&str, u16, &str); 194] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -100,6 +100,8 @@ const EVENTS: [(&str, u16, &str); 192] = [
         409,
         "idempotency_key_reused_for_different_request",
     ),
+    ("payments/raise-no-credentials", 401, "invalid_agent_key"),
+    ("payments/raise-until-passed", 400, "invalid_request"),
     // Authorized payments.
     ("payments/complete-settlement-no-credentials", 401, "invalid_agent_key"),
     ("payments/complete-settlement-no-proof", 422, "provider_proof_required"),

@@ -61,13 +61,15 @@ const FILTERS: [&str; 29] = [
     "wait_seconds",
 ];
 /// Members of request bodies that name something. The first six have their own tests below.
-const REFERENCES: [&str; 9] = [
+const REFERENCES: [&str; 10] = [
     "approval_id",
     "approval_ids",
     "idempotency_key",
     "payment_response_header",
     "replay_key",
     "tx_hash",
+    // A refusal of the caller, which `people/raises.rs` tests.
+    "transaction_id",
     // Names in the catalog, which all share.
     "operation_id",
     "service_id",
@@ -371,6 +373,10 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
             body
         }
         ("POST", "/x402/check/unpaid") => unpaid(&home.question),
+        ("POST", "/x402/raises") => json!({
+            "transaction_id": home.names["transactionId"], "max_per_call_units": dollars(200), "reason": "mine",
+            "until": "2026-12-31T23:59:59Z",
+        }),
         ("POST", "/x402/settlements/{settlementId}/complete") => {
             json!({"payment_response_header": "e30=", "tx_hash": home.hash})
         }

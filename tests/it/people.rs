@@ -11,6 +11,7 @@ mod limits;
 mod log;
 mod notices;
 mod preview;
+mod raises;
 mod replay;
 mod scopes;
 mod services;

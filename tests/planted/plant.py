@@ -481,6 +481,22 @@ BUGS = [
         "package(purser-tests) and test(=freezes::unreadable_freeze_records_block_payments)",
     ),
     Bug(
+        "a raise that outlives its end",
+        "shared/domain/src/policy/raise.rs",
+        "self.from <= at && at < self.until",
+        "self.from <= at && (PLANTED || at < self.until)",
+        "package(purser-store) and test(=windows::payments_are_within_the_raised_cap_until_the_raise_ends)",
+    ),
+    Bug(
+        "a raise granted for another service",
+        "functions/people/src/approvals/grant.rs",
+        "let present = self.ledger.enabled_service(approval.agent, approval.service).await?;",
+        "let present = if PLANTED { self.ledger.enabled_services(owned.agent()).await?.into_iter()"
+        ".find(|other| other.service != approval.service) }"
+        " else { self.ledger.enabled_service(approval.agent, approval.service).await? };",
+        "package(purser-tests) and test(=people::raises::an_agents_request_for_a_raise_is_granted_and_ends)",
+    ),
+    Bug(
         "an agent's old owner still decides what it asks",
         "shared/store/src/people/approval.rs",
         '"st = :pending AND ends > :now AND #owner = :by"',

@@ -24,6 +24,7 @@ ROUTES = {
     "check": routes.check,
     "check_unpaid": routes.check_unpaid,
     "complete": routes.complete,
+    "raise": routes.ask_for_raise,
     "receipt": routes.receipt,
     "settlement_statement": routes.statements,
     "receipts": routes.receipts,

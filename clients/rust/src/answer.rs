@@ -432,6 +432,20 @@ pub struct Approval {
     pub settlement_id: Option<Uuid>,
     /// The call, as the agent described it in the request for approval.
     pub call: DescribedCall,
+    /// The raise that was asked for; `None` where the payment itself is to be approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raised_caps: Option<Raise>,
+}
+
+/// Higher caps for a limited time.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Raise {
+    /// The cap per call; `None` if it is not raised.
+    pub max_per_call_units: Option<Usdc>,
+    /// The cap per rolling 24 hours; `None` if it is not raised.
+    pub max_per_day_units: Option<Usdc>,
+    /// The time at which the raise ends.
+    pub until: DateTime<Utc>,
 }
 
 /// The call that an approval is for.
@@ -500,6 +514,9 @@ pub struct SpendPolicy {
     pub enabled_operations: Option<Vec<String>>,
     /// The hosts that scrape and crawl operations may fetch from.
     pub allowed_domains: Vec<String>,
+    /// The higher caps that apply now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raised_caps: Option<Raise>,
 }
 
 /// The answer of `GET /agents/{id}/services/{service}/policy`: a service's policy.

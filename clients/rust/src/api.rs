@@ -5,6 +5,7 @@ use crate::answer::{
     Settlement, SettlementStatements, Settlements, UnpaidCheck,
 };
 use crate::{AgentKey, AgentKeyError, IdempotencyKey, PaymentTerms, Refusal, Usdc};
+use chrono::{DateTime, Utc};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, Response};
 use serde::Serialize;
@@ -144,6 +145,23 @@ pub struct Call<'a> {
     pub operation_id: Option<&'a str>,
     /// The highest price that is accepted.
     pub ceiling: Usdc,
+}
+
+/// A request for higher caps, after a refusal.
+#[derive(Clone, Debug, Serialize)]
+pub struct RaiseRequest<'a> {
+    /// The refusal's audit reference. There is one request for each refusal.
+    pub transaction_id: Uuid,
+    /// The cap per call to ask for, if the refused payment was above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_per_call_units: Option<Usdc>,
+    /// The cap per rolling 24 hours to ask for, if it refused the payment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_per_day_units: Option<Usdc>,
+    /// The time at which the raise is to end: at most seven days from now.
+    pub until: DateTime<Utc>,
+    /// Why, for the agent's owner: at most 500 characters.
+    pub reason: &'a str,
 }
 
 /// A filter for the list of services. The default matches all services.
@@ -320,6 +338,13 @@ impl Purser {
     /// Lists the services that the agent may buy, each with its spend policy.
     pub async fn enabled_services(&self, agent_id: &str) -> Result<EnabledServices, ApiError> {
         self.get(&["mcp", "agents", agent_id, "services"]).await
+    }
+
+    /// Asks the agent's owner for higher caps for a limited time.
+    ///
+    /// Once the approval is approved, repeat the payment with a new idempotency key and without the approval's id.
+    pub async fn ask_for_raise(&self, request: &RaiseRequest<'_>) -> Result<Approval, ApiError> {
+        Ok(self.post(&["x402", "raises"], request).await?.0)
     }
 
     /// Returns one service's policy, by slug or id, and the remainder of its limits.

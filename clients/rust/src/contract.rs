@@ -6,7 +6,7 @@ use crate::answer::{
 };
 use crate::api::{Judged, Proved};
 use crate::refusal::{Context, Refusal};
-use crate::{Call, CatalogFilter, PaymentTerms, Slug, Usdc};
+use crate::{Call, CatalogFilter, PaymentTerms, RaiseRequest, Slug, Usdc};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -129,6 +129,7 @@ fn the_client_covers_all_agent_routes_and_fields() {
     answers::<Settlements>(&document, "receipts");
     answers::<SettlementStatements>(&document, "settlement_statement");
     answers::<Approval>(&document, "approval");
+    answers::<Approval>(&document, "raise");
     answers::<Agent>(&document, "me");
     answers::<EnabledServices>(&document, "services");
     answers::<ServicePolicy>(&document, "policy");
@@ -143,6 +144,7 @@ fn the_client_covers_all_agent_routes_and_fields() {
         "list_services",
         "me",
         "policy",
+        "raise",
         "read_service",
         "receipt",
         "receipts",
@@ -201,10 +203,18 @@ fn every_member_of_a_request_can_be_sent() {
         payment_response_header: &Value::Null,
         tx_hash: Some("0x0"),
     };
+    let raise = RaiseRequest {
+        transaction_id: Uuid::nil(),
+        max_per_call_units: Some(Usdc::from_units(7)),
+        max_per_day_units: Some(Usdc::from_units(7)),
+        until: chrono::DateTime::UNIX_EPOCH,
+        reason: "more pages",
+    };
     let bodies = [
         ("authorize", serde_json::to_value(&authorize).unwrap()),
         ("check", serde_json::to_value(&authorize).unwrap()),
         ("complete", serde_json::to_value(complete).unwrap()),
+        ("raise", serde_json::to_value(raise).unwrap()),
     ];
     for (id, sent) in bodies {
         let (_, operation) = operation(&document, id);

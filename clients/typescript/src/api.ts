@@ -27,6 +27,7 @@ export const ROUTES = {
   authorize: ['POST', '/x402/authorize'],
   check: ['POST', '/x402/check'],
   check_unpaid: ['POST', '/x402/check/unpaid'],
+  raise: ['POST', '/x402/raises'],
   complete: ['POST', '/x402/settlements/{settlementId}/complete'],
   receipt: ['GET', '/x402/settlements/{settlementId}'],
   settlement_statement: ['GET', '/x402/settlements/{settlementId}/statement'],
@@ -124,6 +125,14 @@ export class Api {
     const wait = Math.floor(Math.min(waitSeconds, LONGEST_WAIT_SECONDS));
     const call = wait > 0 ? { query: { wait_seconds: wait }, attempts: 1, milliseconds: wait * 1000 } : {};
     return (await this.#call<wire.Approval>('approval', { path: { id }, signal, ...call })).value;
+  }
+
+  /**
+   * Asks the agent's owner for higher caps for a limited time. Once the approval is approved, repeat the payment with a
+   * new idempotency key and without the approval's id.
+   */
+  async askForRaise(body: wire.RaiseBody): Promise<wire.Approval> {
+    return (await this.#call<wire.Approval>('raise', { body })).value;
   }
 
   /** Returns the agent that the key belongs to. */

@@ -58,6 +58,17 @@ export interface UnpaidCheckAnswer {
   operation_id: string;
 }
 
+/** A request for higher caps until a time, after a refusal. */
+export interface RaiseBody {
+  /** The `transaction_id` of the refusal. */
+  transaction_id: string;
+  max_per_call_units?: number | null;
+  max_per_day_units?: number | null;
+  /** At most seven days from now. */
+  until: string;
+  reason: string;
+}
+
 export interface CompleteBody {
   /** The header's value, or an object keyed by the headers' names. */
   payment_response_header: string | Record<string, unknown>;
@@ -241,6 +252,15 @@ export interface Approval {
   note: string | null;
   settlement_id: string | null;
   call: DescribedCall;
+  /** The raise that was asked for; absent where the payment itself is to be approved. */
+  raised_caps?: Raise;
+}
+
+/** Higher caps for a limited time. */
+export interface Raise {
+  max_per_call_units: number | null;
+  max_per_day_units: number | null;
+  until: string;
 }
 
 export type Category = 'search' | 'scrape' | 'ai' | 'data' | 'infrastructure' | 'security' | 'finance' | 'creative';
@@ -328,6 +348,8 @@ export interface SpendPolicy {
   require_approval_above_units: number;
   enabled_operations: string[] | null;
   allowed_domains: string[];
+  /** The higher caps that apply now. */
+  raised_caps?: Raise;
 }
 
 export interface EnabledServiceView {

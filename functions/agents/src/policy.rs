@@ -53,9 +53,9 @@ pub(crate) async fn policy(
         let words = "too much has rolled out of it";
         return Err(Error::temporarily_unavailable("reading a window", words).into());
     }
-    let max_per_day = record.policy.max_per_day;
+    let max_per_day = record.policy.caps(&caller.agent.owner, at).per_day;
     Ok(Json(PolicyAnswer {
-        service: EnabledServiceView::of(&record, service),
+        service: EnabledServiceView::of(&record, service, &caller.agent.owner, at),
         spend: SpendView::at(
             at,
             &caller.agent,

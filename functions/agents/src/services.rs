@@ -37,10 +37,11 @@ pub(crate) async fn services(
         agents.ledger.enabled_services(&caller.agent),
         agents.catalog.current(agents.clock.now())
     )?;
+    let (owner, now) = (&caller.agent.owner, agents.clock.now());
     let mut services: Vec<EnabledServiceView> = records
         .iter()
         .filter(|record| record.enabled && scope.covers(record.service))
-        .map(|record| EnabledServiceView::of(record, edition.catalog.by_id(record.service)))
+        .map(|record| EnabledServiceView::of(record, edition.catalog.by_id(record.service), owner, now))
         .collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(EnabledServiceList {

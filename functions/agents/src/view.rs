@@ -1,7 +1,7 @@
 //! The wire shapes of this group's answers.
 
 use purser_api::{PolicyView, SpendView, labels_by_key};
-use purser_domain::{Agent, EnabledService, Service, TrustStatus};
+use purser_domain::{Agent, EnabledService, Service, Timestamp, TrustStatus};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -57,7 +57,8 @@ pub(crate) struct EnabledServiceView {
 }
 
 impl EnabledServiceView {
-    pub(crate) fn of(enabled: &EnabledService, service: Option<&Service>) -> Self {
+    /// The service of an agent of this owner, at this time.
+    pub(crate) fn of(enabled: &EnabledService, service: Option<&Service>, owner: &str, at: Timestamp) -> Self {
         let unavailable_reason = unavailable_reason(enabled, service);
         Self {
             service_id: enabled.service.to_string(),
@@ -68,7 +69,7 @@ impl EnabledServiceView {
             enabled: unavailable_reason.is_none(),
             unavailable_reason,
             version: enabled.version,
-            policy: PolicyView::from(&enabled.policy),
+            policy: PolicyView::at(&enabled.policy, owner, at),
         }
     }
 

@@ -237,7 +237,8 @@ impl Preflight<'_> {
 
     fn spend(&self, service_state: &ServiceState, at: Timestamp) -> SpendView {
         let policy = service_state.enabled.as_ref().map(|enabled| &enabled.policy);
-        let max_per_day = policy.map_or(Amount::ZERO, |policy| policy.max_per_day);
+        let caps = policy.map(|policy| policy.caps(&self.agent.owner, at));
+        let max_per_day = caps.map_or(Amount::ZERO, |caps| caps.per_day);
         SpendView::at(at, self.agent, max_per_day, &service_state.day, &service_state.budgets)
     }
 }

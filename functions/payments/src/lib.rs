@@ -1,4 +1,4 @@
-//! The agent-key group that moves money: preflight, authorize, complete and receipts.
+//! The agent-key group that moves money: preflight, authorize, complete and receipts, and requests for higher caps.
 //!
 //! One file per endpoint, each with its contract in its header. `authenticate.rs` identifies the caller, and
 //! `decide.rs` decides whether it may pay, with an `early_balance.rs`; preflight and authorize share both. `payees.rs`
@@ -19,6 +19,7 @@ mod early_balance;
 mod idempotency;
 mod payees;
 mod payouts;
+mod raise;
 mod receipt;
 mod receipts;
 mod refuse;
@@ -77,6 +78,7 @@ purser_api::routes!(
     check_unpaid::check_unpaid,
     authorize::authorize,
     complete::complete,
+    raise::raise,
     receipt::receipt,
     receipts::receipts,
 );

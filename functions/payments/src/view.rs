@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-pub(crate) use purser_api::{AuthorizeBody, CheckBody, CompleteBody, UnpaidCheckBody};
+pub(crate) use purser_api::{AuthorizeBody, CheckBody, CompleteBody, RaiseBody, UnpaidCheckBody};
 use purser_api::{CheckView, DecisionView, SettlementRow, SpendView};
 use purser_domain::{
     ALLOWED_REASON, Amount, Check, PaymentHeader, PaymentTerms, Purchase, Settlement, SettlementState, X402Version,

@@ -120,7 +120,7 @@ const MAY = {
   LedgerTable     S#          BatchGetItem GetItem ConditionCheckItem Query tx:PutItem UpdateItem
   LedgerTable     START#      GetItem
   LedgerTable     X#          GetItem PutItem
-  DecisionsTable  A#          PutItem
+  DecisionsTable  A#          GetItem PutItem
   AuditTable      P#          tx:PutItem
   UsageTable      PAYEES#     GetItem
   `,

@@ -38,7 +38,7 @@ pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, doc
 pub use http::outward::{AllowedHosts, client_for_any, client_for_public};
 pub use http::payment_body::{
     AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, PAYMENT_RESPONSE,
-    ProviderProof, REQUIREMENT, UnpaidCheckBody, UnpaidCheckRequest, as_first_made,
+    ProviderProof, REQUIREMENT, RaiseBody, RaiseCall, UnpaidCheckBody, UnpaidCheckRequest, as_first_made,
 };
 pub use http::precondition::{IfMatch, Precondition, VersionTag, versioned};
 pub use http::public_address::{NameRefused, may_be_public};
@@ -69,6 +69,7 @@ pub use lambda::secrets::Secrets;
 pub use lambda::secrets_key::SecretsKey;
 pub use lambda::sqs::{MessageResult, SqsBatch, SqsRecord};
 pub use telemetry::trace_id::TraceId;
+pub use view::approval::{ApprovalView, RaiseView};
 pub use view::audit::{AuditList, AuditView, DateOrTime, audit_filter, from_to};
 pub use view::call::CallView;
 pub use view::decision::{CheckView, DecisionView};

@@ -72,6 +72,7 @@ pub use policy::freeze::*;
 pub use policy::handover::*;
 pub use policy::key_scope::*;
 pub use policy::label::*;
+pub use policy::raise::*;
 pub use policy::recent::*;
 pub use policy::replay::*;
 pub use policy::rule::*;

@@ -547,6 +547,7 @@ impl Case {
                     .as_ref()
                     .map(|list| list.iter().map(|index| slug(*index)).collect()),
                 allowed_domains: allowed,
+                raise: None,
             },
         });
         let token = Network::BaseSepolia.token();

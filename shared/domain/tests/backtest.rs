@@ -229,6 +229,7 @@ impl Limits {
                 require_approval_above: units(threshold),
                 enabled_operations: None,
                 allowed_domains: vec![DomainPattern::any()],
+                raise: None,
             },
         }
     }

@@ -201,6 +201,7 @@ fn policy() -> SpendPolicy {
                 .to_vec(),
         ),
         allowed_domains: domains.map(|domain| DomainPattern::parse(domain).unwrap()).to_vec(),
+        raise: None,
     }
 }
 

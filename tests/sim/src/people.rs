@@ -121,6 +121,7 @@ fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
             require_approval_above: units(above),
             enabled_operations: None,
             allowed_domains: vec![DomainPattern::any()],
+            raise: None,
         },
     }
 }

@@ -26,6 +26,7 @@ from .models import (
     Completed,
     EnabledServiceList,
     ListServicesQuery,
+    RaiseBody,
     ServiceDetail,
     ServiceList,
     ServicePolicy,
@@ -155,6 +156,11 @@ class PurserClient(_Requests):
         """Waits at most `within` seconds until an approval is no longer `pending`. Returns its last state."""
         return run(waited(approval_id, within), self)
 
+    def ask_for_raise(self, **body: Unpack[RaiseBody]) -> Approval:
+        """Asks the agent's owner for higher caps for a limited time. Once the approval is approved, repeat the payment
+        with a new idempotency key and without `approval_id`."""
+        return self.send(routes.ask_for_raise(body)).body
+
     def me(self) -> Agent:
         """Returns the agent that the key belongs to."""
         return self.send(routes.me()).body
@@ -245,6 +251,11 @@ class AsyncPurserClient(_Requests):
     async def wait_for_approval(self, approval_id: str, within: float) -> Approval:
         """Waits at most `within` seconds until an approval is no longer `pending`. Returns its last state."""
         return await run_async(waited(approval_id, within), self)
+
+    async def ask_for_raise(self, **body: Unpack[RaiseBody]) -> Approval:
+        """Asks the agent's owner for higher caps for a limited time. Once the approval is approved, repeat the payment
+        with a new idempotency key and without `approval_id`."""
+        return (await self.send(routes.ask_for_raise(body))).body
 
     async def me(self) -> Agent:
         """Returns the agent that the key belongs to."""

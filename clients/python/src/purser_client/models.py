@@ -72,6 +72,24 @@ class UnpaidCheckAnswer(TypedDict):
     operation_id: str
 
 
+class RaiseBody(TypedDict):
+    """A request for higher caps until a time, at most seven days from now, after the refusal `transaction_id`."""
+
+    transaction_id: str
+    max_per_call_units: NotRequired[int | None]
+    max_per_day_units: NotRequired[int | None]
+    until: str
+    reason: str
+
+
+class Raise(TypedDict):
+    """Higher caps until a time."""
+
+    max_per_call_units: int | None
+    max_per_day_units: int | None
+    until: str
+
+
 class CompleteBody(TypedDict):
     """The provider's payment response: the header's value, or an object keyed by the headers' names."""
 
@@ -282,6 +300,7 @@ class Approval(TypedDict):
     note: str | None
     settlement_id: str | None
     call: DescribedCall
+    raised_caps: NotRequired[Raise]
 
 
 class Agent(TypedDict):
@@ -301,6 +320,7 @@ class SpendPolicy(TypedDict):
     require_approval_above_units: int
     enabled_operations: list[str] | None
     allowed_domains: list[str]
+    raised_caps: NotRequired[Raise]
 
 
 class EnabledServiceView(TypedDict):

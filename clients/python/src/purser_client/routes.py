@@ -18,6 +18,7 @@ from .models import (
     Completed,
     EnabledServiceList,
     ListServicesQuery,
+    RaiseBody,
     ServiceDetail,
     ServiceList,
     ServicePolicy,
@@ -71,6 +72,11 @@ def check_unpaid(body: UnpaidCheckBody) -> Ask[UnpaidCheckAnswer]:
 def complete(settlement_id: str, body: CompleteBody) -> Ask[Completed]:
     """Completes a settlement with the provider's payment response."""
     return Ask("POST", f"/x402/settlements/{_segment(settlement_id)}/complete", body)
+
+
+def ask_for_raise(body: RaiseBody) -> Ask[Approval]:
+    """Asks the agent's owner for higher caps for a limited time."""
+    return Ask("POST", "/x402/raises", body)
 
 
 def receipt(settlement_id: str) -> Ask[Settlement]:

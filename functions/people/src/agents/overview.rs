@@ -294,7 +294,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
     let total = spend.services.iter().map(|service| service.spent_today);
     let total = total.fold(Spend::NONE, Spend::plus);
     let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
-    let cap_of = |service: &GovernedService| service.record.policy.max_per_day;
+    let cap_of = |service: &GovernedService| service.caps.per_day;
     // A bar is shown only for services with spending or with a limit.
     let (mut shown, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
         .services

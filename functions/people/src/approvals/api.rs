@@ -9,7 +9,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{CallView, Failure, Listed, Member as _, Place, Problems, Query, SessionToken, json_body};
+use purser_api::{CallView, Failure, Listed, Member as _, Place, Problems, Query, RaiseView, SessionToken, json_body};
 use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, Problem, Timestamp};
 use purser_store::ApprovalDecision;
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub(crate) struct ApprovalView {
     call: CallView,
     /// The number of earlier requests for approval of the same call, however they ended.
     asked_before: u32,
-    /// The policy's threshold at that time.
+    /// The policy's threshold at that time; of a request for a raise, the cap that refused the payment.
     threshold_units: u64,
     /// The rule that required approval; null if it was the policy's threshold.
     #[schema(value_type = Option<uuid::Uuid>, required)]
@@ -106,6 +106,20 @@ pub(crate) struct ApprovalView {
     /// The settlement that used it.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
+    /// The raise that the agent asks for; absent where the payment itself is to be approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    raised_caps: Option<RaiseRequestView>,
+}
+
+/// A request for higher caps until a time.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RaiseRequest)]
+pub(crate) struct RaiseRequestView {
+    #[serde(flatten)]
+    raise: RaiseView,
+    /// Why the agent asks, in its words.
+    reason: String,
 }
 
 impl ApprovalView {
@@ -139,6 +153,10 @@ impl ApprovalView {
             resolved_at: approval.resolved_at().map(|at| at.to_string()),
             note: approval.ruling().and_then(|ruling| ruling.note.clone()),
             settlement_id: approval.settlement().map(|id| id.to_string()),
+            raised_caps: approval.raise.as_ref().map(|raise| RaiseRequestView {
+                raise: RaiseView::of(raise.caps, raise.until),
+                reason: raise.reason.clone(),
+            }),
         }
     }
 }
@@ -360,7 +378,8 @@ pub(crate) async fn read(
 
 /// Approve a payment. The agent's next request with this approval is allowed, once.
 ///
-/// Caps, rules and freezes still apply to that request.
+/// Caps, rules and freezes still apply to that request. If the agent asks for a raise, this grants it, which requires a
+/// recent sign-in; the raise ends by itself.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/approvals/{approvalId}/approve",
@@ -406,7 +425,7 @@ pub(crate) async fn reject(
     decide(&people, token, &path, &body, ApprovalDecision::Reject).await
 }
 
-/// Withdraw an approval that no payment has used yet. The request is then rejected.
+/// Withdraw an approval that no payment has used yet. The request is then rejected. A granted raise ends.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/approvals/{approvalId}/withdraw",

@@ -3,6 +3,7 @@
 pub(crate) mod api;
 pub(crate) mod background;
 pub(crate) mod bulk;
+pub(crate) mod grant;
 pub(crate) mod operations;
 pub(crate) mod page;
 pub(crate) mod poll;
@@ -10,4 +11,3 @@ pub(crate) mod queue;
 pub(crate) mod raise;
 pub(crate) mod row;
 pub(crate) mod single;
-pub(crate) mod view;

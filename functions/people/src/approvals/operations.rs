@@ -371,7 +371,8 @@ impl People {
     }
 
     /// Decides several approvals, each with its own write and its own row of the audit log, and returns the outcome of
-    /// each. Approving requires a recent sign-in if the sum is large; then nothing is decided without one.
+    /// each. Approving requires a recent sign-in if the sum is large or one asks for a raise; then nothing is decided
+    /// without one.
     pub(crate) async fn decide_approvals(
         &self,
         person: &Caller,
@@ -379,7 +380,12 @@ impl People {
         decision: ApprovalDecision,
         note: Option<&Note>,
     ) -> Result<Vec<(ApprovalId, Outcome)>> {
-        if decision == ApprovalDecision::Approve && self.is_large(self.sum_of(&selected)) {
+        let raises = || {
+            selected
+                .iter()
+                .any(|(_, own)| own.as_ref().is_some_and(|own| own.approval.raise.is_some()))
+        };
+        if decision == ApprovalDecision::Approve && (self.is_large(self.sum_of(&selected)) || raises()) {
             let act = Act::of(AuditKind::ApprovalApproved);
             let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
             self.judged(&person.acting, &act, recent).await?;
@@ -431,9 +437,13 @@ impl People {
         }
     }
 
-    /// Withdraws an approval that no payment has used yet: the request is then rejected.
+    /// Withdraws an approval that no payment has used yet: the request is then rejected. Of a request for a raise, the
+    /// raise ends first.
     pub(crate) async fn withdraw_approval(&self, own: OwnApproval, note: Option<&Note>) -> Result<ApprovalContext> {
         let OwnApproval { owned, approval } = own;
+        if approval.raise.is_some() && approval.status(self.now()) == ApprovalStatus::Approved {
+            Box::pin(self.end_raise(&owned, &approval)).await?;
+        }
         let act = Act::of(AuditKind::ApprovalWithdrawn)
             .on(approval.agent)
             .about(approval.service)
@@ -467,6 +477,11 @@ impl People {
 
     async fn decided(&self, own: &OwnApproval, decision: ApprovalDecision, note: Option<&Note>) -> Result<Approval> {
         let OwnApproval { owned, approval } = own;
+        if decision == ApprovalDecision::Approve
+            && let Some(raise) = &approval.raise
+        {
+            return Box::pin(self.grant_raise(owned, approval, raise, note)).await;
+        }
         let (kind, status) = match decision {
             ApprovalDecision::Approve => (AuditKind::ApprovalApproved, ApprovalStatus::Approved),
             ApprovalDecision::Reject => (AuditKind::ApprovalRejected, ApprovalStatus::Rejected),
@@ -497,7 +512,7 @@ impl People {
         settled(resolved.await?, ruling.at)
     }
 
-    fn ruling(&self, owned: &Owned, note: Option<&Note>) -> ApprovalResolution {
+    pub(crate) fn ruling(&self, owned: &Owned, note: Option<&Note>) -> ApprovalResolution {
         ApprovalResolution {
             at: self.now(),
             by: owned.agent().owner.clone(),
@@ -508,7 +523,9 @@ impl People {
     async fn context_of(&self, owned: Owned, approval: Approval) -> Result<ApprovalContext> {
         let place = (approval.agent, approval.service);
         let open = approval.status(self.now()).is_open();
-        let days = self.days(open.then_some(place).into_iter().collect()).await?;
+        let days = self
+            .days(&owned.agent().owner, open.then_some(place).into_iter().collect())
+            .await?;
         Ok(ApprovalContext {
             approval,
             agent: Arc::new(owned),
@@ -525,7 +542,7 @@ impl People {
             let ledger = self.ledger.clone();
             async move { ledger.agent(id).await }
         });
-        let (agents, days) = tokio::try_join!(agents, self.days(places))?;
+        let (agents, days) = tokio::try_join!(agents, self.days(person.id.as_str(), places))?;
         let own = agents
             .into_iter()
             .flatten()
@@ -544,8 +561,12 @@ impl People {
         Ok(contexts.collect())
     }
 
-    /// The daily cap and the amount used, for each of these services that is enabled.
-    async fn days(&self, places: BTreeSet<(AgentId, ServiceId)>) -> Result<BTreeMap<(AgentId, ServiceId), DailyUsage>> {
+    /// The daily cap and the amount used, for each of these services of an owner's agents that is enabled.
+    async fn days(
+        &self,
+        owner: &str,
+        places: BTreeSet<(AgentId, ServiceId)>,
+    ) -> Result<BTreeMap<(AgentId, ServiceId), DailyUsage>> {
         let scopes: Vec<_> = places
             .iter()
             .map(|(agent, service)| (day(*agent, *service), Duration::DAY))
@@ -558,9 +579,10 @@ impl People {
         let enabled = records
             .into_iter()
             .filter_map(|(agent, record)| Some((agent, record.filter(|record| record.enabled)?)));
+        let now = self.now();
         let rooms = enabled.map(|(agent, record)| {
             let room = DailyUsage {
-                cap: record.policy.max_per_day,
+                cap: record.policy.caps(owner, now).per_day,
                 used: spends.of(day(agent, record.service)),
             };
             ((agent, record.service), room)

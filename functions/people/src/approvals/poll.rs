@@ -6,13 +6,12 @@
 //! With `wait_seconds`, the response is sent as soon as the approval is no longer pending. The caller is authenticated
 //! once, before the wait.
 
-use crate::approvals::view::ApprovalView;
 use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{AgentCredentials, Failure, Query, SessionToken};
+use purser_api::{AgentCredentials, ApprovalView, Failure, Query, SessionToken};
 use purser_domain::{Approval, ApprovalId, ApprovalStatus, ErrorKind, Result};
 use purser_store::DecisionKeys;
 use std::sync::Arc;

@@ -48,9 +48,12 @@ pub(crate) enum RaisedAndApproved {
 }
 
 impl People {
-    /// The limit that asks for this approval now. `None` if none does any more, or if a rule can't be edited because it
-    /// names a service that has left the catalog.
+    /// The limit that asks for this approval now. `None` if none does any more, if a rule can't be edited because it
+    /// names a service that has left the catalog, or if the approval is a request for a raise itself.
     pub(crate) async fn raise_of(&self, owned: &Owned, approval: &Approval) -> Result<Option<Raise>> {
+        if approval.raise.is_some() {
+            return Ok(None);
+        }
         let to = approval.amount;
         let raise = |limit, from: Option<Amount>, version| Raise {
             limit,

@@ -36,7 +36,12 @@ pub(crate) fn pending(layout: &Layout, waiting: &PendingApproval, view: View, ca
                     span.ask-line data-facts {
                         span.ask-who { span.name { (agent.name) } @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) } }
                         span.ask-what { (what(approval, catalog)) }
-                        span.ask-why { (phrases::asked_briefly(approval.rule, approval.threshold)) }
+                        span.ask-why {
+                            @match &approval.raise {
+                                Some(raise) => { "Higher limits: " (phrases::raise(raise.caps, raise.until)) }
+                                None => (phrases::asked_briefly(approval.rule, approval.threshold)),
+                            }
+                        }
                         span.ask-expires { "expires " (relative(approval.expires_at, layout.now)) }
                         span.ask-amount { (money(approval.amount)) }
                     }
@@ -80,7 +85,8 @@ pub(crate) fn facts(
             }
         }
         p.what {
-            (labels::agent(agent.id, &agent.name)) " wants to pay " (labels::service(approval.service, catalog)) " for "
+            (labels::agent(agent.id, &agent.name))
+            @if approval.raise.is_some() { " was refused to pay " } @else { " wants to pay " } (labels::service(approval.service, catalog)) " for "
             (labels::operation(catalog.by_id(approval.service), Some(&approval.operation)))
         }
         @if agent.status == AgentStatus::Frozen {
@@ -92,7 +98,14 @@ pub(crate) fn facts(
             div { dt { "Pays to" } dd { (labels::wallet(approval.pay_to)) } }
             div {
                 dt { "Reason" }
-                dd { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
+                dd {
+                    @if approval.raise.is_some() { "Over the limit of " (money(approval.threshold)) "." }
+                    @else { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
+                }
+            }
+            @if let Some(raise) = &approval.raise {
+                div { dt { "Asks for" } dd { strong { (phrases::raise(raise.caps, raise.until)) } } }
+                div { dt { "Because" } dd { p.quote { (raise.reason) } } }
             }
             @match approval.id.sequence() {
                 0 => {}
@@ -119,7 +132,10 @@ pub(crate) fn verdict(layout: &Layout, approval: &Approval, agent: &Agent, view:
                 }
                 input type="hidden" name="approval_id" value=(approval.id);
                 div.verdict {
-                    button.primary type="submit" { "Approve" span.sr { " " (subject(approval, agent)) } }
+                    button.primary type="submit" {
+                        @if approval.raise.is_some() { "Raise the limits" } @else { "Approve" }
+                        span.sr { " " (subject(approval, agent)) }
+                    }
                     button.danger type="submit" formaction=(view.address(&format!("{path}/reject"))) {
                         "Reject" span.sr { " " (subject(approval, agent)) }
                     }
@@ -175,7 +191,10 @@ pub(crate) fn decided(layout: &Layout, decided: &ApprovalContext, catalog: &Cata
                     " · " a href=(paths::receipt(approval.agent, settlement)) { "Receipt" }
                 }
                 @if status == ApprovalStatus::Approved {
-                    " · not used yet, expires " (relative(approval.expires_at, layout.now)) " · "
+                    @match &approval.raise {
+                        Some(raise) => { " · " (phrases::raise(raise.caps, raise.until)) " · " }
+                        None => { " · not used yet, expires " (relative(approval.expires_at, layout.now)) " · " }
+                    }
                     a href=(paths::approval(approval.agent, approval.id)) {
                         "Withdraw" span.sr { " the approval of " (subject(approval, agent)) }
                     }

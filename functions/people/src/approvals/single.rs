@@ -129,7 +129,8 @@ fn page(
     catalog: &Catalog,
 ) -> Markup {
     let (approval, agent) = (&context.approval, context.agent.agent());
-    let day = row::left_of_day(approval.amount, context.day);
+    let is_raise = approval.raise.is_some();
+    let day = (!is_raise).then(|| row::left_of_day(approval.amount, context.day));
     layout.page(
         "Approval",
         NavItem::Approvals,
@@ -139,7 +140,7 @@ fn page(
             @match open {
                 Some((background, raise)) => {
                     div.card.waiting {
-                        div.facts { (row::facts(layout, approval, agent, Some(&day), catalog)) }
+                        div.facts { (row::facts(layout, approval, agent, day.as_ref(), catalog)) }
                         (known(layout, context, background))
                         (row::verdict(layout, approval, agent, View::default()))
                         @if let Some(raise) = raise { (raise_form(layout, context, raise, catalog)) }
@@ -224,11 +225,18 @@ fn withdraw_form(layout: &Layout, context: &ApprovalContext) -> Markup {
     let approval = &context.approval;
     let path = paths::approval_form(approval.agent, approval.id);
     html! {
-        p { "The agent has not used this approval yet." }
-        (layout.button(&format!("{path}/withdraw"), &Button::danger(
-            "Withdraw approval",
-            "Withdraw this approval? The agent can then no longer pay with it.",
-        )))
+        @if approval.raise.is_some() {
+            (layout.button(&format!("{path}/withdraw"), &Button::danger(
+                "End the higher limits",
+                "End the higher limits now? The limits of the policy then apply again.",
+            )))
+        } @else {
+            p { "The agent has not used this approval yet." }
+            (layout.button(&format!("{path}/withdraw"), &Button::danger(
+                "Withdraw approval",
+                "Withdraw this approval? The agent can then no longer pay with it.",
+            )))
+        }
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) struct PolicyVersionView {
 }
 
 impl PolicyVersionView {
-    fn of(changed: &Changed<EnabledService>) -> Self {
+    fn of(changed: &Changed<EnabledService>, owner: &str, now: Timestamp) -> Self {
         let (record, mark) = (&changed.version.record, &changed.version.mark);
         Self {
             version: changed.version.version,
@@ -92,7 +92,7 @@ impl PolicyVersionView {
             audit_id: mark.audit_id.map(|id| id.to_string()),
             edit_reason: mark.reason.as_ref().map(|reason| reason.as_str().to_owned()),
             enabled: record.enabled,
-            policy: PolicyView::from(&record.policy),
+            policy: PolicyView::at(&record.policy, owner, now),
             changes: changes_of(&changed.changes),
             widens: changed.direction.widens,
             narrows: changed.direction.narrows,
@@ -214,7 +214,12 @@ pub(crate) async fn policy_versions(
     let other = query.read("compared_with", cursor::read_version, "must be a version");
     query.finish()?;
     let history = people.policy_history(&owned, id, slice, other).await?;
-    let versions: Vec<_> = history.items.iter().map(PolicyVersionView::of).collect();
+    let (owner, now) = (&owned.agent().owner, people.now());
+    let versions = history
+        .items
+        .iter()
+        .map(|changed| PolicyVersionView::of(changed, owner, now));
+    let versions: Vec<_> = versions.collect();
     Ok(Json(PolicyVersionList {
         count: versions.len(),
         versions,

@@ -173,6 +173,7 @@ impl People {
         let edit = ServiceEdit {
             enabled: Some(enabled),
             policy: whole(policy),
+            ended_raise: None,
         };
         self.edit_service(owned, meant, service, &edit).await
     }

@@ -20,8 +20,8 @@ use purser_api::{
     versioned,
 };
 use purser_domain::{
-    AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange, PolicyEdit,
-    Problem, Result, Service, ServiceId, SpendPolicy, Timestamp,
+    Agent, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange, PolicyEdit, Problem,
+    Result, Service, ServiceId, SpendPolicy, Timestamp,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -112,8 +112,8 @@ impl PaymentChange {
 }
 
 impl ServiceView {
-    fn of(agent: AgentId, governed: &GovernedService, catalog: &Catalog, people: &People) -> Self {
-        let now = people.now();
+    fn of(agent: &Agent, governed: &GovernedService, catalog: &Catalog, people: &People) -> Self {
+        let (owner, now) = (&agent.owner, people.now());
         let record = &governed.record;
         let service = catalog.by_id(record.service);
         let operations = service.map(|service| service.operations.as_slice()).unwrap_or_default();
@@ -124,7 +124,7 @@ impl ServiceView {
             })
         });
         Self {
-            agent_id: agent.to_string(),
+            agent_id: agent.id.to_string(),
             service_id: record.service.to_string(),
             slug: service.map(|service| service.slug.to_string()),
             name: service.map(|service| service.name.clone()),
@@ -132,7 +132,7 @@ impl ServiceView {
             trust_status: service.map(|service| service.trust_status.name()),
             enabled: record.enabled,
             version: record.version,
-            policy: PolicyView::from(&record.policy),
+            policy: PolicyView::at(&record.policy, owner, now),
             permissive: record.policy.is_permissive(),
             spend_today_units: governed.spent_today.amount.units(),
             remaining_today_units: governed.remaining_today().units(),
@@ -156,7 +156,7 @@ impl ServiceView {
 
 /// The response with an agent's record of a service.
 pub(crate) fn told(people: &People, owned: &Owned, service: &GovernedService, catalog: &Catalog) -> Response {
-    ServiceView::of(owned.agent().id, service, catalog, people).told()
+    ServiceView::of(owned.agent(), service, catalog, people).told()
 }
 
 /// The record as it was stored, or the preview of an edit.
@@ -365,6 +365,7 @@ pub(crate) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
     let edit = ServiceEditBody::read(body, Place::Body, &mut problems).map(|body| ServiceEdit {
         enabled: body.enabled,
         policy: either_policy!(body),
+        ended_raise: None,
     });
     if let Some(edit) = &edit {
         problems.extend(problems_of(body, &edit.policy, service));
@@ -453,7 +454,7 @@ pub(crate) async fn list(
     let id = owned.agent().id;
     let services = services
         .iter()
-        .map(|service| ServiceView::of(id, service, &edition.catalog, &people));
+        .map(|service| ServiceView::of(owned.agent(), service, &edition.catalog, &people));
     let mut services: Vec<ServiceView> = services.collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(ServiceList {
@@ -510,7 +511,7 @@ pub(crate) async fn enable(
     }
     let owned = owned.because(asked.reason);
     let enabling = people.enable_service(&owned, meant, &enable).await?;
-    let answer = ServiceView::of(owned.agent().id, &enabling.service, &edition.catalog, &people).told();
+    let answer = ServiceView::of(owned.agent(), &enabling.service, &edition.catalog, &people).told();
     Ok(if enabling.is_new { created(answer) } else { answer })
 }
 
@@ -540,7 +541,7 @@ pub(crate) async fn read(
     let service = people
         .service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
+    Ok(ServiceView::of(owned.agent(), &service, &edition.catalog, &people).told())
 }
 
 /// Edit a service's record: its policy, or whether it is enabled.
@@ -589,7 +590,7 @@ pub(crate) async fn edit(
     }
     let owned = owned.because(asked.reason);
     let service = people.edit_service(&owned, meant, id, &edit).await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
+    Ok(ServiceView::of(owned.agent(), &service, &edition.catalog, &people).told())
 }
 
 /// Disable a service for an agent. Its policy is kept.
@@ -635,5 +636,5 @@ pub(crate) async fn disable(
     }
     let owned = owned.because(asked.reason);
     let service = people.edit_service(&owned, meant, id, &disabled).await?;
-    Ok(ServiceView::of(owned.agent().id, &service, &edition.catalog, &people).told())
+    Ok(ServiceView::of(owned.agent(), &service, &edition.catalog, &people).told())
 }

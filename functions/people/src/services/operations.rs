@@ -8,8 +8,8 @@ use crate::several::several;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Amount, AuditChanges, AuditKind, Catalog, Duration, EnabledService, Error, ErrorKind, PolicyEdit, Result,
-    Service, ServiceId, Spend, SpendPolicy, WindowScope,
+    Act, Amount, ApprovalId, AuditChanges, AuditKind, Caps, Catalog, Duration, EnabledService, Error, ErrorKind,
+    PolicyEdit, Result, Service, ServiceId, Spend, SpendPolicy, WindowScope,
 };
 use purser_store::{AuditEntry, Backoff, Edited};
 use std::sync::Arc;
@@ -30,12 +30,16 @@ pub(crate) struct ServiceEdit {
     pub(crate) enabled: Option<bool>,
     /// The changed fields of the policy.
     pub(crate) policy: PolicyEdit,
+    /// The request whose raise ends, if it is still that of the policy.
+    pub(crate) ended_raise: Option<ApprovalId>,
 }
 
 /// An agent's record of a service, and the spending that counts against its daily cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GovernedService {
     pub(crate) record: EnabledService,
+    /// The caps that apply now.
+    pub(crate) caps: Caps,
     /// The amount that was authorized in the last 24 hours and not released.
     pub(crate) spent_today: Spend,
 }
@@ -43,7 +47,7 @@ pub(crate) struct GovernedService {
 impl GovernedService {
     /// The remaining amount of the daily cap.
     pub(crate) fn remaining_today(&self) -> Amount {
-        self.record.policy.max_per_day.above(self.spent_today.amount)
+        self.caps.per_day.above(self.spent_today.amount)
     }
 }
 
@@ -231,8 +235,8 @@ impl People {
         let edited = several(unlimited, |record| {
             let (people, owned) = (Arc::clone(self), owned.clone());
             let edit = ServiceEdit {
-                enabled: None,
                 policy: edit.clone(),
+                ..ServiceEdit::default()
             };
             async move {
                 let meant = Precondition::Version(record.version);
@@ -285,8 +289,10 @@ impl People {
             .map(|record| (scope(record.service), Duration::DAY))
             .collect();
         let spends = self.spends(&scopes).await?;
+        let now = self.now();
         let governed = records.into_iter().map(|record| GovernedService {
             spent_today: spends.of(scope(record.service)),
+            caps: record.policy.caps(&owned.agent().owner, now),
             record,
         });
         Ok(governed.collect())
@@ -317,11 +323,16 @@ fn edited(present: &EnabledService, edit: &ServiceEdit, service: Option<&Service
     if enabled && !present.enabled && !service.is_some_and(Service::is_open) {
         return Err(ErrorKind::ServiceNotFound.into());
     }
+    let mut policy = present.policy.clone().edited(&edit.policy);
+    let ends = |ended| policy.raise.as_ref().is_some_and(|raise| raise.approval == ended);
+    if edit.ended_raise.is_some_and(ends) {
+        policy.raise = None;
+    }
     Ok(EnabledService {
         service: present.service,
         version: present.version.saturating_add(1),
         enabled,
-        policy: present.policy.clone().edited(&edit.policy),
+        policy,
     })
 }
 

@@ -12,6 +12,7 @@ use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, version_input};
 use crate::ui::money::{cap, is_no_limit, money, spent};
+use crate::ui::{paths, phrases};
 use maud::{Markup, html};
 use purser_domain::{
     Amount, EnabledService, Network, NextPricing, Operation, Service, SpendPolicy, Timestamp, TrustStatus, Unpayable,
@@ -68,6 +69,8 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
     let inputs = layout.inputs(FormName::Policy(*id));
     let service = page.catalog.by_id(*id);
     let permissive = policy.is_permissive();
+    let raise = policy.raise.as_ref();
+    let raise = raise.filter(|raise| raise.applies(&page.agent.owner, layout.now));
     html! {
         li.panel {
             details id=(format!("service-{id}")) open[inputs.is_typed()] {
@@ -89,9 +92,10 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                             span { "approval above " (cap(policy.require_approval_above)) }
                         }
                         (scope(policy))
+                        @if raise.is_some() { span.chip.wait { "higher limits for now" } }
                     }
                     span.panel-spend {
-                        @if !is_no_limit(policy.max_per_day) { (bar(panel.spent_today.amount, Amount::ZERO, policy.max_per_day)) }
+                        @if !is_no_limit(panel.caps.per_day) { (bar(panel.spent_today.amount, Amount::ZERO, panel.caps.per_day)) }
                         span.figures { (spent(panel.spent_today)) " in 24 h" }
                     }
                     span.edit aria-hidden="true" { "Edit" }
@@ -100,6 +104,13 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                     @if let Some(service) = service {
                         (payment_changes(service, layout.now))
                         (unpayable(service, page.network, layout.now))
+                    }
+                    @if let Some(raise) = raise {
+                        p {
+                            "You raised the limits: " (phrases::raise(raise.caps, raise.until)) ". "
+                            a href=(paths::approval(page.agent.id, raise.approval)) { "See or end it" }
+                            ". It also ends if you change a limit."
+                        }
                     }
                     (preview::shown(layout, &inputs))
                     (layout.form(&format!("{path}/services/{id}"), &html! {

@@ -206,6 +206,7 @@ impl People {
             let edit = ServiceEdit {
                 enabled: (policy.enabled != present.enabled).then_some(policy.enabled),
                 policy: edit,
+                ended_raise: None,
             };
             let meant = Precondition::Version(present.version);
             self.edit_service(owned, meant, policy.service, &edit).await?;

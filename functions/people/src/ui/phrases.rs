@@ -1,13 +1,13 @@
 //! Sentences for decisions: the reason of a refusal, the checks, and the rules.
 
-use crate::ui::datetime::length;
+use crate::ui::datetime::{exact, length};
 use crate::ui::labels;
 use crate::ui::money::{dollars, money};
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
     Amount, AskingKind, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LimitAction,
-    LoggedRefusal, PayoutRefusal, Rule, RuleKind, ServiceSlug, UsualPrice, Vendor,
+    LoggedRefusal, PayoutRefusal, RaisedCaps, Rule, RuleKind, ServiceSlug, Timestamp, UsualPrice, Vendor,
 };
 
 /// A sentence that explains why a payment was refused or escalated.
@@ -300,6 +300,16 @@ pub(crate) fn asked_briefly(asking: Option<AskingRule>, threshold: Amount) -> Ma
         AskingKind::DuplicateGuard => html! { "The same call again" },
         AskingKind::PriceAboveUsual => html! { "Over the usual price, at most " (money(above)) },
         AskingKind::NewPayee => html! { "The first payment to this payee" },
+    }
+}
+
+/// The caps of a raise and its end, as part of a sentence.
+pub(crate) fn raise(caps: RaisedCaps, until: Timestamp) -> Markup {
+    html! {
+        @if let Some(most) = caps.max_per_call { (money(most)) " per call" }
+        @if caps.max_per_call.is_some() && caps.max_per_day.is_some() { " and " }
+        @if let Some(most) = caps.max_per_day { (money(most)) " per day" }
+        " until " (exact(until))
     }
 }
 

@@ -4,7 +4,8 @@ use crate::http::body::{annotated, member, members, object};
 use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text};
 use purser_domain::{
     Amount, ApprovalId, Called, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, NoTransaction, Offer,
-    OperationSlug, Problem, ProviderRequest, Result, Target, TxHash, is_no_proof, transaction_hash_in,
+    OperationSlug, Problem, ProviderRequest, Raise, RaisedCaps, Result, Target, Timestamp, TransactionId, TxHash,
+    is_no_proof, transaction_hash_in,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -87,6 +88,65 @@ crate::body! {
         payment_response_header: ProvenHash,
         /// The transaction's hash. Optional if the payment response names it; if both are sent, they must agree.
         tx_hash: Option<TxHash>,
+    }
+}
+
+crate::body! {
+    /// A request for higher caps, after a refusal.
+    pub struct RaiseBody {
+        /// The `transaction_id` of the refusal. There is one request for each.
+        transaction_id: Text<36>,
+        /// The cap per call to ask for, if the refused payment was above it.
+        max_per_call_units: Option<Amount>,
+        /// The cap per 24 hours to ask for, if the refused payment was above what was left of it.
+        max_per_day_units: Option<Amount>,
+        /// The time at which the raise is to end: at most seven days from now.
+        until: Timestamp,
+        /// Why you ask, for your owner.
+        reason: Text<500>,
+    }
+}
+
+/// The parsed request for a raise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RaiseCall {
+    /// The refusal; `None` if no decision can have this id.
+    pub refused: Option<TransactionId>,
+    /// The caps that the agent asks for, at least one.
+    pub caps: RaisedCaps,
+    /// The end of the raise: after now, and not too late.
+    pub until: Timestamp,
+    /// Why it asks.
+    pub reason: String,
+}
+
+impl RaiseCall {
+    /// Reads the body at `now`.
+    pub fn parse(body: &Value, now: Timestamp) -> Result<Self> {
+        let mut problems = Problems::default();
+        let call = RaiseBody::read(body, Place::Body, &mut problems).map(|body| Self {
+            refused: TransactionId::parse(&body.transaction_id.0),
+            caps: RaisedCaps {
+                max_per_call: body.max_per_call_units,
+                max_per_day: body.max_per_day_units,
+            },
+            until: body.until,
+            reason: body.reason.0,
+        });
+        if let Some(call) = &call {
+            let mut found = Vec::new();
+            if call.caps == RaisedCaps::default() {
+                found.push(Problem::at(
+                    "/max_per_day_units",
+                    "must be given, or `max_per_call_units`",
+                ));
+            }
+            if call.until <= now || call.until > now.after(Raise::LONGEST) {
+                found.push(Problem::at("/until", "must be in the next seven days"));
+            }
+            problems.extend(found);
+        }
+        problems.finish(call)
     }
 }
 

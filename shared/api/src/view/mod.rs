@@ -1,5 +1,6 @@
 //! JSON that more than one function returns.
 
+pub(crate) mod approval;
 pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod decision;

@@ -1,6 +1,7 @@
 //! The JSON of a spend policy, the same for agents and people.
 
-use purser_domain::SpendPolicy;
+use crate::RaiseView;
+use purser_domain::{SpendPolicy, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -19,10 +20,16 @@ pub struct PolicyView {
     pub enabled_operations: Option<Vec<String>>,
     /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<String>,
+    /// The higher caps that apply now; absent without a raise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub raised_caps: Option<RaiseView>,
 }
 
-impl From<&SpendPolicy> for PolicyView {
-    fn from(policy: &SpendPolicy) -> Self {
+impl PolicyView {
+    /// The policy of an agent of this owner, at this time.
+    pub fn at(policy: &SpendPolicy, owner: &str, at: Timestamp) -> Self {
+        let raise = policy.raise.as_ref().filter(|raise| raise.applies(owner, at));
         let operations = policy.enabled_operations.as_ref();
         Self {
             max_per_call_units: policy.max_per_call.units(),
@@ -30,6 +37,7 @@ impl From<&SpendPolicy> for PolicyView {
             require_approval_above_units: policy.require_approval_above.units(),
             enabled_operations: operations.map(|slugs| slugs.iter().map(ToString::to_string).collect()),
             allowed_domains: policy.allowed_domains.iter().map(ToString::to_string).collect(),
+            raised_caps: raise.map(|raise| RaiseView::of(raise.caps, raise.until)),
         }
     }
 }

@@ -4,8 +4,8 @@
 //! so that one place determines the content of the log. No list contains a key's digest.
 
 use crate::{
-    Agent, AgentKey, BacktestRun, CatalogPayment, EnabledService, Operation, PayoutGrant, PayoutRecord, Rule, Service,
-    evidence::inputs::rule_terms,
+    Agent, AgentKey, Amount, BacktestRun, CatalogPayment, EnabledService, Operation, PayoutGrant, PayoutRecord, Raise,
+    Rule, Service, evidence::inputs::rule_terms,
 };
 use serde_json::{Map, Value, json};
 
@@ -139,6 +139,7 @@ impl EnabledService {
     /// The members in the audit log of an agent's policy for a service.
     pub fn audit_members(&self) -> Members {
         let policy = &self.policy;
+        let raise = self.policy.raise.as_ref().map(|raise| ("raise", raise.audit_value()));
         let members = [
             ("enabled", json!(self.enabled)),
             ("max_per_call_units", json!(policy.max_per_call.units())),
@@ -153,7 +154,19 @@ impl EnabledService {
             ),
             ("allowed_domains", texts(&policy.allowed_domains)),
         ];
-        members.map(|(name, value)| (name.to_owned(), value)).into()
+        let members = members.into_iter().chain(raise);
+        members.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+impl Raise {
+    /// The value in the audit log of a raise.
+    fn audit_value(&self) -> Value {
+        json!({
+            "max_per_call_units": self.caps.max_per_call.map(Amount::units),
+            "max_per_day_units": self.caps.max_per_day.map(Amount::units),
+            "until": self.until.to_string(),
+        })
     }
 }
 
@@ -188,11 +201,11 @@ impl Service {
     pub fn audit_members(&self) -> Members {
         let payments = self.operations.iter().map(|operation| {
             let payment = operation.payment.as_ref().map(payment_value);
-            let most = operation.max_price.map(crate::Amount::units);
+            let most = operation.max_price.map(Amount::units);
             let next = operation.next.as_ref().map(|next| {
                 json!({
                     "payment": payment_value(&next.payment),
-                    "max_price_units": next.max_price.map(crate::Amount::units),
+                    "max_price_units": next.max_price.map(Amount::units),
                     "from": next.from.to_string(),
                     "by": next.by.to_string(),
                 })

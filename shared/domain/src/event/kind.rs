@@ -161,6 +161,7 @@ const APPROVAL: &[Field] = &[
     Field::required("amount_units", Form::Number),
     Field::required("pay_to", Form::Address),
     Field::required("expires_at", Form::Time),
+    Field::optional("raised_until", Form::Time),
 ];
 const VERDICT: &[Field] = &[Field::required("status", Form::OneOf(VERDICTS))];
 const USED: &[Field] = &[Field::required("settlement_id", Form::Uuid)];

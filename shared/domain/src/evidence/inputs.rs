@@ -47,7 +47,9 @@ impl InputDocuments {
     pub fn of(inputs: &ReplayInputs<'_>, at: Timestamp) -> Self {
         Self {
             agent: agent(inputs.agent),
-            policy: inputs.enabled.map_or(Value::Null, policy),
+            policy: inputs
+                .enabled
+                .map_or(Value::Null, |enabled| policy(enabled, inputs.agent)),
             service: service(inputs.service, at),
         }
     }
@@ -147,10 +149,10 @@ pub(crate) fn rule_terms(kind: &RuleKind) -> Value {
     }
 }
 
-fn policy(enabled: &EnabledService) -> Value {
+fn policy(enabled: &EnabledService, agent: &Agent) -> Value {
     let policy = &enabled.policy;
     let operations = policy.enabled_operations.as_ref();
-    json!({
+    let mut document = json!({
         "service_id": enabled.service.to_string(),
         "version": enabled.version,
         "enabled": enabled.enabled,
@@ -159,7 +161,19 @@ fn policy(enabled: &EnabledService) -> Value {
         "require_approval_above_units": policy.require_approval_above.units(),
         "enabled_operations": operations.map(|slugs| slugs.iter().map(ToString::to_string).collect::<Vec<_>>()),
         "allowed_domains": policy.allowed_domains.iter().map(ToString::to_string).collect::<Vec<_>>(),
-    })
+    });
+    // A raise by an earlier owner has no effect.
+    let raise = policy.raise.as_ref().filter(|raise| raise.by == agent.owner);
+    if let (Some(raise), Some(members)) = (raise, document.as_object_mut()) {
+        let raise = json!({
+            "max_per_call_units": units(raise.caps.max_per_call),
+            "max_per_day_units": units(raise.caps.max_per_day),
+            "from": raise.from.to_string(),
+            "until": raise.until.to_string(),
+        });
+        members.insert("raise".to_owned(), raise);
+    }
+    document
 }
 
 fn service(service: &Service, at: Timestamp) -> Value {

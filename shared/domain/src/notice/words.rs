@@ -1,6 +1,8 @@
 //! One event as a sentence for a person, and the page that it links to. A link never performs an action.
 
-use crate::{AgentId, Approval, AskingKind, Event, EventKind, EventSubject, OperationSlug, Rule, ServiceId};
+use crate::{
+    AgentId, Approval, AskingKind, Event, EventKind, EventSubject, OperationSlug, RaisedCaps, Rule, ServiceId,
+};
 use std::collections::BTreeMap;
 
 /// The current names of agents, services and operations, and the reasons of approvals.
@@ -18,6 +20,17 @@ pub struct NoticeNames {
 
 /// The reason why a payment needs this approval, as on the pages. `rules` are the agent's.
 pub fn why_asked(approval: &Approval, rules: &[Rule]) -> String {
+    if let Some(raise) = &approval.raise {
+        let RaisedCaps {
+            max_per_call,
+            max_per_day,
+        } = raise.caps;
+        let call = max_per_call.map(|most| format!("{} per call", most.to_dollars()));
+        let day = max_per_day.map(|most| format!("{} per day", most.to_dollars()));
+        let caps: Vec<String> = call.into_iter().chain(day).collect();
+        let until = raise.until.for_people();
+        return format!("A raise to {} until {until}.", caps.join(" and "));
+    }
     let Some(asking) = approval.rule else {
         return format!("Over the {} approval threshold.", approval.threshold.to_dollars());
     };
@@ -176,6 +189,11 @@ impl NoticeText<'_> {
         at.map_or_else(|| "later".to_owned(), crate::Timestamp::for_people)
     }
 
+    /// Whether an approval's event is about a request for a raise.
+    fn is_of_raise(&self) -> bool {
+        self.event.data().get_time("raised_until").is_some()
+    }
+
     fn payment(&self) -> String {
         let operation = self
             .operation()
@@ -205,11 +223,33 @@ impl NoticeText<'_> {
         match self.event.kind() {
             EventKind::ApprovalAsked => {
                 let until = self.time("expires_at");
+                if self.is_of_raise() {
+                    return format!(
+                        "{agent} asks for higher limits at {}, where a payment was refused.{} Decide by {until}.",
+                        self.service(),
+                        self.reason()
+                    );
+                }
                 format!(
                     "{agent} asked for approval to pay {}.{} Decide by {until}.",
                     self.payment(),
                     self.reason()
                 )
+            }
+            EventKind::ApprovalDecided | EventKind::ApprovalWithdrawn | EventKind::ApprovalExpired
+                if self.is_of_raise() =>
+            {
+                let service = self.service();
+                match self.event.kind() {
+                    EventKind::ApprovalDecided => {
+                        format!(
+                            "{agent}: the request for higher limits at {service} was {}.",
+                            self.verdict()
+                        )
+                    }
+                    EventKind::ApprovalWithdrawn => format!("{agent}: the higher limits at {service} were ended."),
+                    _ => format!("{agent}: the request for higher limits at {service} has expired."),
+                }
             }
             EventKind::ApprovalDecided => {
                 format!("{agent}: the payment of {} was {}.", self.payment(), self.verdict())

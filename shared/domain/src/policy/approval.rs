@@ -8,10 +8,13 @@
 //! ```
 //! Expiry is computed from the time, not written: a stored `pending` or `approved` reads as expired from `expires_at`
 //! on.
+//!
+//! A request for a raise is an approval, too, of the payment that was refused. Approving it grants the raise; no payment
+//! uses it, so it stays approved until the raise ends.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, Intent, KeyId, OperationSlug,
-    ServiceId, SettlementId, Timestamp, TransactionId, catalog::service::named,
+    RaiseRequest, ServiceId, SettlementId, Timestamp, TransactionId, catalog::service::named,
 };
 
 /// One request to a person, bound to exactly one payment request.
@@ -25,7 +28,7 @@ pub struct Approval {
     pub owner: String,
     /// The key of the request.
     pub key: KeyId,
-    /// The decision that escalated to this approval.
+    /// The decision that escalated to this approval, or the refusal after which the agent asks for a raise.
     pub transaction: TransactionId,
     /// The hash of the request.
     pub fingerprint: Fingerprint,
@@ -43,6 +46,8 @@ pub struct Approval {
     pub threshold: Amount,
     /// The rule that requires the approval, if the threshold does not.
     pub rule: Option<AskingRule>,
+    /// The raise that the agent asks for, if this is a request for one.
+    pub raise: Option<RaiseRequest>,
     /// The time of the request.
     pub created_at: Timestamp,
     /// The time at which it expires.
@@ -52,6 +57,12 @@ pub struct Approval {
 }
 
 impl Approval {
+    /// The fingerprint of an agent's request for a raise after this refusal. There is at most one such request, and it is
+    /// the fingerprint of no payment.
+    pub fn fingerprint_of_raise(refused: TransactionId) -> Fingerprint {
+        Fingerprint::of_text(&format!("raise {refused}"))
+    }
+
     /// Whether the approval is for this request, at these terms.
     pub fn is_for(&self, intent: &Intent) -> bool {
         self.fingerprint == intent.fingerprint
@@ -117,9 +128,11 @@ impl ApprovalStatus {
 }
 
 impl Approval {
-    /// The approval's status at `now`.
+    /// The approval's status at `now`. A request for a raise can be decided by the person who was asked alone: for
+    /// another owner of the agent, it has expired.
     pub fn status(&self, now: Timestamp) -> ApprovalStatus {
-        let in_time = now < self.expires_at;
+        let is_theirs = self.raise.as_ref().is_none_or(|raise| raise.asked_of == self.owner);
+        let in_time = now < self.expires_at && is_theirs;
         match &self.resolution {
             Resolution::Pending if in_time => ApprovalStatus::Pending,
             Resolution::Approved(_) if in_time => ApprovalStatus::Approved,
@@ -156,7 +169,7 @@ impl Approval {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Duration, Metadata, ProviderRequest, Url};
+    use crate::{Duration, Metadata, ProviderRequest, RaisedCaps, Url};
     use uuid::Uuid;
 
     /// A pending approval of an amount of zero.
@@ -186,9 +199,27 @@ pub(crate) mod tests {
             },
             threshold: Amount::ZERO,
             rule: None,
+            raise: None,
             created_at: Timestamp::EPOCH,
             expires_at: Timestamp::EPOCH.after(Duration::DAY),
             resolution: Resolution::Pending,
+        }
+    }
+
+    #[test]
+    fn a_request_for_a_raise_expires_with_the_person_who_was_asked() {
+        let raise = |asked_of: &str| RaiseRequest {
+            caps: RaisedCaps::default(),
+            until: Timestamp::EPOCH.after(Duration::DAY),
+            reason: "more pages".to_owned(),
+            asked_of: asked_of.to_owned(),
+        };
+        for (asked_of, status) in [("o", ApprovalStatus::Pending), ("other", ApprovalStatus::Expired)] {
+            let approval = Approval {
+                raise: Some(raise(asked_of)),
+                ..approval()
+            };
+            assert_eq!(approval.status(Timestamp::EPOCH), status);
         }
     }
 

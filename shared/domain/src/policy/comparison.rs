@@ -164,6 +164,10 @@ impl Boundaries {
             found.amounts.insert(policy.max_per_call);
             found.amounts.insert(policy.require_approval_above);
             found.sums.insert(policy.max_per_day);
+            if let Some(raise) = &policy.raise {
+                found.amounts.extend(raise.caps.max_per_call);
+                found.sums.extend(raise.caps.max_per_day);
+            }
         }
         let rules = before.agent.rules.iter().chain(&now.agent.rules);
         let changed = rules.filter(|rule| !(before.agent.rules.contains(rule) && now.agent.rules.contains(rule)));
@@ -422,6 +426,7 @@ mod tests {
             require_approval_above: units(80),
             enabled_operations: None,
             allowed_domains: vec![DomainPattern::parse("example.com").unwrap()],
+            raise: None,
         }
     }
 

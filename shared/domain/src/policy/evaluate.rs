@@ -229,7 +229,8 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let max_payment = failure.compare(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
         Reason::AmountExceedsMax { amount, max_payment }.into()
     });
-    let cap = policy.map(|policy| (policy.max_per_call, Amount::ZERO));
+    let caps = policy.map(|policy| policy.caps(&facts.agent.owner, facts.at));
+    let cap = caps.map(|caps| (caps.per_call, Amount::ZERO));
     let per_call = failure.compare(CheckName::PerCall, amount, cap, |max_per_call, _| {
         Reason::PerCallLimit { amount, max_per_call }.into()
     });
@@ -241,7 +242,7 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let count = limits::count(&mut failure, facts);
     let interval = limits::interval(&mut failure, facts);
 
-    let day = policy.map(|policy| (policy.max_per_day, facts.day.live(facts.at)));
+    let day = caps.map(|caps| (caps.per_day, facts.day.live(facts.at)));
     let day = failure.compare(CheckName::Day, amount, day, |max_per_day, spend_today| {
         let retry_at = facts.day.fits(amount, max_per_day, facts.at);
         daily_limit(facts, spend_today, max_per_day, retry_at).into()
@@ -352,8 +353,11 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
         return refuse(operation_not_enabled(&facts.into(), &enabled.policy));
     };
     if !charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.fits())) {
-        let (live, max_per_day) = (facts.day.live(facts.at), enabled.policy.max_per_day);
-        return refuse(daily_limit(facts, live, max_per_day, RetryAt::NotBefore(facts.at)));
+        let (live, caps) = (
+            facts.day.live(facts.at),
+            enabled.policy.caps(&facts.agent.owner, facts.at),
+        );
+        return refuse(daily_limit(facts, live, caps.per_day, RetryAt::NotBefore(facts.at)));
     }
     Decision::Allow(Grant {
         facts: *facts,
@@ -374,7 +378,11 @@ fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<I
     // window.
     let day = Charge {
         stamp: enabled.version,
-        ..charge(facts.day, Counted::Amounts, enabled.policy.max_per_day)
+        ..charge(
+            facts.day,
+            Counted::Amounts,
+            enabled.policy.caps(&facts.agent.owner, facts.at).per_day,
+        )
     };
     let rules = facts.agent.counting_rules();
     let rules = rules.filter(move |rule| rule.applies_to(&facts.service.slug));

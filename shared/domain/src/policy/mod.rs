@@ -15,6 +15,7 @@ pub(crate) mod handover;
 pub(crate) mod key_scope;
 pub(crate) mod label;
 mod limits;
+pub(crate) mod raise;
 pub(crate) mod recent;
 pub(crate) mod replay;
 pub(crate) mod rule;

@@ -1,6 +1,6 @@
 //! An agent's policy for one service (`docs/spec.md` §2.6).
 
-use crate::{Amount, DomainPattern, OperationSlug, Problem, Service, ServiceId};
+use crate::{Amount, DomainPattern, OperationSlug, Problem, Raise, Service, ServiceId, Timestamp};
 
 /// Caps and scopes for one agent and one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,17 @@ pub struct SpendPolicy {
     pub enabled_operations: Option<Vec<OperationSlug>>,
     /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<DomainPattern>,
+    /// Higher caps for a limited time.
+    pub raise: Option<Raise>,
+}
+
+/// The caps that apply at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// The cap per call.
+    pub per_call: Amount,
+    /// The cap on the amount authorized in the last 24 hours.
+    pub per_day: Amount,
 }
 
 /// An amount of micro-units, for constants.
@@ -34,6 +45,7 @@ impl SpendPolicy {
             require_approval_above: units(10_000_000),
             enabled_operations: None,
             allowed_domains: vec![DomainPattern::any()],
+            raise: None,
         }
     }
 
@@ -69,10 +81,25 @@ impl SpendPolicy {
             && self.require_approval_above >= no_limit.require_approval_above
     }
 
-    /// The policy with the edit's values.
+    /// The caps for an agent of this owner at `at`: the policy's, or those of its raise where that applies and they are
+    /// higher.
+    pub fn caps(&self, owner: &str, at: Timestamp) -> Caps {
+        let raise = self.raise.as_ref().filter(|raise| raise.applies(owner, at));
+        let raised = |cap: Amount, to: Option<Amount>| to.map_or(cap, |to| cap.max(to));
+        Caps {
+            per_call: raised(self.max_per_call, raise.and_then(|raise| raise.caps.max_per_call)),
+            per_day: raised(self.max_per_day, raise.and_then(|raise| raise.caps.max_per_day)),
+        }
+    }
+
+    /// The policy with the edit's values. Other caps end the raise, so that the caps that a person writes are those that
+    /// apply.
     #[must_use]
     pub fn edited(self, edit: &PolicyEdit) -> Self {
+        let keeps = |edit: Option<Amount>, cap: Amount| edit.is_none_or(|edit| edit == cap);
+        let keeps_caps = keeps(edit.max_per_call, self.max_per_call) && keeps(edit.max_per_day, self.max_per_day);
         Self {
+            raise: self.raise.filter(|_| keeps_caps),
             max_per_call: edit.max_per_call.unwrap_or(self.max_per_call),
             max_per_day: edit.max_per_day.unwrap_or(self.max_per_day),
             require_approval_above: edit.require_approval_above.unwrap_or(self.require_approval_above),
@@ -182,6 +209,8 @@ impl PolicyEdit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AgentId, ApprovalId, Fingerprint, RaisedCaps};
+    use uuid::Uuid;
 
     #[test]
     fn an_edit_leaves_what_it_does_not_name() {
@@ -209,8 +238,56 @@ mod tests {
             require_approval_above: units(3),
             enabled_operations: Some(slugs),
             allowed_domains: Vec::new(),
+            raise: None,
         };
         assert_eq!(before.edited(&edit), expected);
+    }
+
+    #[test]
+    fn a_raise_applies_until_its_end_to_its_persons_agents_and_never_lowers_a_cap() {
+        let at = |micros| Timestamp::from_micros(micros).unwrap();
+        let caps = |call, day| RaisedCaps {
+            max_per_call: Some(units(call)),
+            max_per_day: Some(units(day)),
+        };
+        let raise = Raise {
+            caps: caps(50, 500),
+            from: at(10),
+            until: at(20),
+            by: "ann".to_owned(),
+            approval: ApprovalId::of(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0),
+        };
+        let policy = SpendPolicy {
+            max_per_call: units(5),
+            max_per_day: units(1_000),
+            raise: Some(raise),
+            ..SpendPolicy::column_defaults()
+        };
+        let rows = [
+            ("ann", 9, 5),
+            ("ann", 10, 50),
+            ("ann", 19, 50),
+            ("ann", 20, 5),
+            ("bob", 15, 5),
+        ];
+        for (owner, now, per_call) in rows {
+            let expected = Caps {
+                per_call: units(per_call),
+                per_day: units(1_000),
+            };
+            assert_eq!(policy.caps(owner, at(now)), expected, "{owner} {now}");
+        }
+        let other_cap = PolicyEdit {
+            max_per_day: Some(units(999)),
+            ..PolicyEdit::default()
+        };
+        assert_eq!(policy.clone().edited(&other_cap).raise, None);
+        let same_cap = PolicyEdit {
+            max_per_day: Some(units(1_000)),
+            allowed_domains: Some(Vec::new()),
+            ..PolicyEdit::default()
+        };
+        assert_eq!(policy.clone().edited(&same_cap).raise, policy.raise);
     }
 
     #[test]

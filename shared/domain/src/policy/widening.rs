@@ -37,7 +37,12 @@ impl SpendPolicy {
             (Some(before), Some(now)) => !now.iter().all(|slug| before.contains(slug)),
         };
         let covered = |now: &DomainPattern| before.allowed_domains.iter().any(|before| before.covers(now));
-        self.max_per_call > before.max_per_call
+        let raises = self.raise.as_ref().is_some_and(|raise| {
+            let before = before.raise.as_ref();
+            !before.is_some_and(|before| raise.is_within(before))
+        });
+        raises
+            || self.max_per_call > before.max_per_call
             || self.max_per_day > before.max_per_day
             || self.require_approval_above > before.require_approval_above
             || more_operations
@@ -158,8 +163,8 @@ const fn asks_from(above: Option<Amount>) -> (bool, Amount) {
 mod tests {
     use super::*;
     use crate::{
-        Address, AgentId, AgentStatus, Category, Duration, KeyId, KeyScope, OperationSlug, Rule, RuleId, SecretDigest,
-        ServiceId, ServiceSlug, Timestamp, UsualPrice, Vendor, Wallet,
+        Address, AgentId, AgentStatus, ApprovalId, Category, Duration, Fingerprint, KeyId, KeyScope, OperationSlug,
+        Raise, RaisedCaps, Rule, RuleId, SecretDigest, ServiceId, ServiceSlug, Timestamp, UsualPrice, Vendor, Wallet,
     };
     use uuid::Uuid;
 
@@ -341,6 +346,16 @@ mod tests {
         let before = SpendPolicy {
             enabled_operations: Some(slugs(&["lab.current", "lab.history"])),
             allowed_domains: domains(&["example.com", "*.example.org"]),
+            raise: Some(Raise {
+                caps: RaisedCaps {
+                    max_per_call: Some(units(2_000_000)),
+                    max_per_day: None,
+                },
+                from: Timestamp::EPOCH,
+                until: Timestamp::EPOCH.after(Duration::DAY),
+                by: "owner".to_owned(),
+                approval: ApprovalId::of(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0),
+            }),
             ..SpendPolicy::column_defaults()
         };
         let record = |enabled, policy: &SpendPolicy| EnabledService {
@@ -349,8 +364,17 @@ mod tests {
             enabled,
             policy: policy.clone(),
         };
-        let edits: [(Edit, bool); 14] = [
+        let edits: [(Edit, bool); 17] = [
             (|_| {}, false),
+            (|policy| policy.raise = None, false),
+            (
+                |policy| policy.raise.iter_mut().for_each(|raise| raise.until = Timestamp::EPOCH),
+                false,
+            ),
+            (
+                |policy| policy.raise.iter_mut().for_each(|raise| raise.until = Timestamp::MAX),
+                true,
+            ),
             (|policy| policy.max_per_call = units(1), false),
             (|policy| policy.max_per_call = Amount::MAX, true),
             (|policy| policy.max_per_day = units(1), false),

@@ -5,8 +5,8 @@ use crate::codec::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     AgentKey, Amount, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability, CallDescription,
-    CatalogPayment, CatalogPrice, KeyScope, NextPricing, Operation, OperationUuid, Probe, ProviderRequest, Quote, Rule,
-    RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
+    CatalogPayment, CatalogPrice, KeyScope, NextPricing, Operation, OperationUuid, Probe, ProviderRequest, Quote,
+    Raise, RaiseRequest, RaisedCaps, Rule, RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
 };
 
 /// Types that are stored as a map.
@@ -43,6 +43,32 @@ written_as_map! {
     };
 
     CallDescription, write_call, read_call;
+
+    Raise,
+    |raise| write_caps(&raise.caps)
+        .with("from", &raise.from)
+        .with("until", &raise.until)
+        .with("by", &raise.by)
+        .with("apid", &raise.approval),
+    |map| Some(Self {
+        caps: read_caps(map)?,
+        from: member(map, "from")?,
+        until: member(map, "until")?,
+        by: member(map, "by")?,
+        approval: member(map, "apid")?,
+    });
+
+    RaiseRequest,
+    |raise| write_caps(&raise.caps)
+        .with("until", &raise.until)
+        .with("why", &raise.reason)
+        .with("of", &raise.asked_of),
+    |map| Some(Self {
+        caps: read_caps(map)?,
+        until: member(map, "until")?,
+        reason: member(map, "why")?,
+        asked_of: member(map, "of")?,
+    });
 
     Wallet, write_wallet, read_wallet;
 }
@@ -107,6 +133,19 @@ written_as_fields! {
         |
         max_price: "max_price",
     }
+}
+
+fn write_caps(caps: &RaisedCaps) -> Draft {
+    Draft::nested()
+        .with_optional("mpc", caps.max_per_call.as_ref())
+        .with_optional("mpd", caps.max_per_day.as_ref())
+}
+
+fn read_caps(map: &Item) -> Option<RaisedCaps> {
+    Some(RaisedCaps {
+        max_per_call: optional_member(map, "mpc")?,
+        max_per_day: optional_member(map, "mpd")?,
+    })
 }
 
 fn write_wallet(wallet: &Wallet) -> Draft {

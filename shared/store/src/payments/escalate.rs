@@ -222,6 +222,7 @@ fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Res
         call: decision.call.clone(),
         threshold,
         rule,
+        raise: None,
         created_at: decision.at,
         expires_at,
         resolution: Resolution::Pending,

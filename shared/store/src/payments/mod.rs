@@ -7,6 +7,7 @@ pub(crate) mod hold_limit;
 pub(crate) mod idempotency;
 pub(crate) mod payout;
 pub(crate) mod preflight;
+pub(crate) mod raise;
 pub(crate) mod recent;
 pub(crate) mod release;
 pub(crate) mod reserve;

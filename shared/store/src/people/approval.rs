@@ -7,13 +7,14 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::{Attribute as _, text},
     codec::backoff::Backoff,
+    codec::fault::Fault,
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
-use purser_domain::{Approval, ApprovalId, ApprovalResolution, Resolution, Result};
+use purser_domain::{Approval, ApprovalId, ApprovalResolution, Error, Resolution, Result};
 
 /// A person's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +75,7 @@ impl Ledger {
             None => "SET st = :state, resolved = :now, #by = :by, os = :decided",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, note = :note",
         };
-        let update = self
-            .ruling(id, set, state, ruling)
-            .condition_expression("st = :pending AND ends > :now AND #owner = :by")
-            .expression_attribute_values(":pending", text(PENDING))
+        let update = if_pending(self.ruling(id, set, state, ruling))
             .expression_attribute_values(":decided", key::owned::decided(id, asked.created_at).write());
         let is_ours = |resolution: &Resolution| match (verdict, resolution) {
             (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
@@ -85,6 +83,23 @@ impl Ledger {
             _ => false,
         };
         self.resolved(id, update, ruling, audit, is_ours).await
+    }
+
+    /// The update of a pending request for a raise that approves it, until the raise ends.
+    pub(crate) fn raise_approved(&self, asked: &Approval, ruling: &ApprovalResolution) -> Result<UpdateBuilder> {
+        let Some(raise) = &asked.raise else {
+            return Err(Error::internal(
+                "granting a raise",
+                Fault::new("the approval asks for none"),
+            ));
+        };
+        let set = match ruling.note {
+            None => "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until",
+            Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until, note = :note",
+        };
+        Ok(if_pending(self.ruling(asked.id, set, APPROVED, ruling))
+            .expression_attribute_values(":decided", key::owned::decided(asked.id, asked.created_at).write())
+            .expression_attribute_values(":until", raise.until.write()))
     }
 
     /// The update of an approval that stores a ruling, without its condition.
@@ -194,11 +209,19 @@ impl Ledger {
             call: row.get("call")?,
             threshold: row.get("above")?,
             rule: row.get_optional("rule")?,
+            raise: row.get_optional("raise")?,
             created_at: row.get("t")?,
             expires_at: row.get("ends")?,
             resolution,
         })
     }
+}
+
+/// The update of an approval, if it is pending and its agent belongs to the person of the ruling.
+fn if_pending(ruling: UpdateBuilder) -> UpdateBuilder {
+    ruling
+        .condition_expression("st = :pending AND ends > :now AND #owner = :by")
+        .expression_attribute_values(":pending", text(PENDING))
 }
 
 /// The row of an approval.
@@ -230,6 +253,7 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         .with("call", &approval.call)
         .with("above", &approval.threshold)
         .with_optional("rule", approval.rule.as_ref())
+        .with_optional("raise", approval.raise.as_ref())
         .with("t", &approval.created_at)
         .with("ends", &approval.expires_at)
         .with_value("st", text(state))

@@ -139,9 +139,21 @@ impl Ledger {
         if approval.owner == owner {
             return Ok(());
         }
-        let update = self
-            .update(&Key::approval(approval.id))
-            .update_expression("SET #owner = :new")
+        // A request for a raise has expired for every other owner, so it no longer waits.
+        let expired = approval
+            .raise
+            .as_ref()
+            .map(|_| owned::decided(approval.id, approval.created_at));
+        let update = match &expired {
+            None => "SET #owner = :new",
+            Some(_) => "SET #owner = :new, os = :decided",
+        };
+        let update = self.update(&Key::approval(approval.id)).update_expression(update);
+        let update = match &expired {
+            None => update,
+            Some(place) => update.expression_attribute_values(":decided", place.write()),
+        };
+        let update = update
             .condition_expression("#owner = :old")
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":old", approval.owner.write())

@@ -14,8 +14,10 @@ use crate::{
     codec::ledger::{Edited, Ledger},
     transact::{Transaction, TransactionOutcome},
 };
-use aws_sdk_dynamodb::types::builders::ConditionCheckBuilder;
-use purser_domain::{Agent, AgentId, EnabledService, Result, ServiceId, SpendPolicy, WindowScope};
+use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, UpdateBuilder};
+use purser_domain::{
+    Agent, AgentId, Approval, ApprovalResolution, EnabledService, Result, ServiceId, SpendPolicy, WindowScope,
+};
 use std::collections::HashSet;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +25,19 @@ pub(crate) enum Role {
     Agent,
     Policy,
     Window,
+    Approval,
     Audit,
+}
+
+/// The result of granting a raise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RaiseGranted {
+    /// The policy has the raise, and the request is approved.
+    Done,
+    /// The policy has another version than the one before the raise. Nothing was written.
+    Conflict,
+    /// The request was no longer pending, or the agent has another owner. Nothing was written.
+    NotPending,
 }
 
 impl Ledger {
@@ -33,6 +47,32 @@ impl Ledger {
     /// The first version also creates the window, and is conditional on the version of the agent's record that fences
     /// the window. Otherwise a concurrent edit of the agent might not apply to the window.
     pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService, audit: &AuditEntry) -> Result<Edited> {
+        Ok(match self.put_policy_with(agent, enabled, None, audit).await? {
+            RaiseGranted::Done => Edited::Stored,
+            RaiseGranted::Conflict | RaiseGranted::NotPending => Edited::Conflict,
+        })
+    }
+
+    /// Grants the raise that the pending approval asks for: stores the policy with it, and the approval as approved, in
+    /// one transaction. The approval then lasts as long as the raise.
+    pub async fn grant_raise(
+        &self,
+        approval: &Approval,
+        enabled: &EnabledService,
+        ruling: &ApprovalResolution,
+        audit: &AuditEntry,
+    ) -> Result<RaiseGranted> {
+        let update = self.raise_approved(approval, ruling)?;
+        self.put_policy_with(approval.agent, enabled, Some(update), audit).await
+    }
+
+    async fn put_policy_with(
+        &self,
+        agent: AgentId,
+        enabled: &EnabledService,
+        approved: Option<UpdateBuilder>,
+        audit: &AuditEntry,
+    ) -> Result<RaiseGranted> {
         let mut backoff = Backoff::new();
         loop {
             let record = if enabled.version == 1 {
@@ -44,12 +84,15 @@ impl Ledger {
                 && let Some(default) = self.default_of(record, enabled.service).await?
                 && default != *enabled
             {
-                return Ok(Edited::Conflict);
+                return Ok(RaiseGranted::Conflict);
             }
             let mut edit = self.policy_edit(agent, enabled, record.map(|record| record.version), Some(audit))?;
+            if let Some(approved) = &approved {
+                edit.update(Role::Approval, approved.clone())?;
+            }
             edit.audit(Role::Audit, audit)?;
             let TransactionOutcome::Refused(refusal) = edit.send_until_known(&self.db, &mut backoff).await? else {
-                return Ok(Edited::Stored);
+                return Ok(RaiseGranted::Done);
             };
             if refusal.names(Role::Policy) {
                 let met = refusal
@@ -57,12 +100,14 @@ impl Ledger {
                     .map(|item| self.read_policy(item))
                     .transpose()?;
                 if met.as_ref() == Some(enabled) {
-                    return Ok(Edited::Stored);
+                    return Ok(RaiseGranted::Done);
                 }
                 let is_first = met.is_none() && enabled.version == 2;
                 if !is_first || !self.write_default_for_edit(agent, enabled.service).await? {
-                    return Ok(Edited::Conflict);
+                    return Ok(RaiseGranted::Conflict);
                 }
+            } else if refusal.names(Role::Approval) {
+                return Ok(RaiseGranted::NotPending);
             }
             // The agent was edited concurrently, or the default was written.
             backoff.wait().await?;
@@ -162,6 +207,7 @@ impl Ledger {
                 require_approval_above: row.get("raa")?,
                 enabled_operations: row.get_optional("ops")?,
                 allowed_domains: row.get("domains")?,
+                raise: row.get_optional("raise")?,
             },
         })
     }
@@ -178,5 +224,6 @@ fn write_policy(agent: AgentId, enabled: &EnabledService) -> Item {
         .with("raa", &policy.require_approval_above)
         .with_optional("ops", policy.enabled_operations.as_ref())
         .with("domains", &policy.allowed_domains)
+        .with_optional("raise", policy.raise.as_ref())
         .into_item()
 }

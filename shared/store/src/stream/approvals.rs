@@ -79,7 +79,7 @@ fn fact(approval: &Approval, kind: EventKind, at: Timestamp, data: EventData) ->
 }
 
 fn data(approval: &Approval) -> EventData {
-    EventData::new()
+    let data = EventData::new()
         .text("approval_id", approval.id)
         .text("transaction_id", approval.transaction)
         .text("service_id", approval.service)
@@ -87,5 +87,9 @@ fn data(approval: &Approval) -> EventData {
         .text("key_id", approval.key)
         .amount("amount_units", approval.amount)
         .text("pay_to", approval.pay_to)
-        .time("expires_at", approval.expires_at)
+        .time("expires_at", approval.expires_at);
+    match &approval.raise {
+        Some(raise) => data.time("raised_until", raise.until),
+        None => data,
+    }
 }

@@ -1,8 +1,10 @@
 //! Windows: the conditions of a reservation, the entries that roll out, and the time at which an amount fits.
 
-use crate::{assert_sound, ledger_with, request};
+use crate::{assert_sound, at_once, count, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{Agent, AgentStatus, Amount, Duration, Fingerprint, RetryAt, Timestamp};
+use purser_domain::{
+    Agent, AgentStatus, Amount, ApprovalId, Duration, Fingerprint, Raise, RaisedCaps, RetryAt, Timestamp,
+};
 use purser_store::{Backoff, DecisionKeys, Edited, Ledger, Reserved, ServiceState};
 use purser_testkit::{
     Emulator, LEDGER,
@@ -25,6 +27,39 @@ async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl 
         .reserve(&grant, &terms, &request.fingerprint(), &mut Backoff::new())
         .await
         .unwrap()
+}
+
+/// Payments under a raise are within the raised cap, however many are made at once, and later ones within the policy's
+/// again.
+#[tokio::test]
+async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
+    let (emulator, ledger) = ledger_with(100, 1_000).await;
+    let (start, until) = (sample::start(), sample::start().after(sample::secs(3_600)));
+    let mut raised = sample::enabled(sample::service_id(1), 100, 1_000);
+    raised.version = 2;
+    raised.policy.raise = Some(Raise {
+        caps: RaisedCaps {
+            max_per_call: None,
+            max_per_day: Some(sample::units(250)),
+        },
+        from: start,
+        until,
+        by: sample::agent(1, Vec::new()).owner,
+        approval: ApprovalId::of(sample::agent_id(1), &Fingerprint::of_text("raise"), 0),
+    });
+    let edited = ledger.put_policy(sample::agent_id(1), &raised, &sample::audit()).await;
+    assert_eq!(edited.unwrap(), Edited::Stored);
+    let requests = (0..8).map(|n| request(60, &n.to_string())).collect();
+    let answers = at_once(&ledger, requests, start).await;
+    assert_eq!(
+        count(&answers, |answer| matches!(answer, Answer::Allowed(_))),
+        4,
+        "{answers:?}"
+    );
+    let last = until.before(sample::secs(1));
+    assert!(matches!(pay(&ledger, 10, "last", last).await, Answer::Allowed(_)));
+    assert!(matches!(pay(&ledger, 1, "late", until).await, Answer::Full { live, .. } if live == sample::units(250)));
+    assert_sound(&emulator).await;
 }
 
 #[tokio::test]

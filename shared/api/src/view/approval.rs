@@ -1,14 +1,40 @@
-//! An approval as its agent sees it.
+//! An approval as its agent sees it, and a raise.
 
-use purser_api::CallView;
-use purser_domain::{Approval, Timestamp};
+use crate::CallView;
+use purser_domain::{Amount, Approval, RaisedCaps, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
+
+/// Higher caps for a limited time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Raise)]
+pub struct RaiseView {
+    /// The cap per call; null if it is not raised.
+    #[schema(required)]
+    pub max_per_call_units: Option<u64>,
+    /// The cap on the amount authorized in the last 24 hours; null if it is not raised.
+    #[schema(required)]
+    pub max_per_day_units: Option<u64>,
+    /// The time at which the raise ends.
+    #[schema(format = DateTime)]
+    pub until: String,
+}
+
+impl RaiseView {
+    /// The caps until this time.
+    pub fn of(caps: RaisedCaps, until: Timestamp) -> Self {
+        Self {
+            max_per_call_units: caps.max_per_call.map(Amount::units),
+            max_per_day_units: caps.max_per_day.map(Amount::units),
+            until: until.to_string(),
+        }
+    }
+}
 
 /// The state of an approval.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Approval)]
-pub(crate) struct ApprovalView {
+pub struct ApprovalView {
     #[schema(value_type = Uuid)]
     approval_id: String,
     /// `pending`, `approved`, `rejected`, `expired` or `executed`.
@@ -34,10 +60,15 @@ pub(crate) struct ApprovalView {
     #[schema(value_type = Option<Uuid>, required)]
     settlement_id: Option<String>,
     call: CallView,
+    /// The raise that was asked for; absent where the payment itself is to be approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    raised_caps: Option<RaiseView>,
 }
 
 impl ApprovalView {
-    pub(crate) fn at(approval: &Approval, now: Timestamp) -> Self {
+    /// The approval's state at `now`.
+    pub fn at(approval: &Approval, now: Timestamp) -> Self {
         Self {
             approval_id: approval.id.to_string(),
             status: approval.status(now).name(),
@@ -52,6 +83,10 @@ impl ApprovalView {
             note: approval.ruling().and_then(|ruling| ruling.note.clone()),
             settlement_id: approval.settlement().map(|id| id.to_string()),
             call: CallView::from(&approval.call),
+            raised_caps: approval
+                .raise
+                .as_ref()
+                .map(|raise| RaiseView::of(raise.caps, raise.until)),
         }
     }
 }

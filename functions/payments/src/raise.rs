@@ -1,0 +1,145 @@
+//! `POST /x402/raises`: asks the agent's owner for higher caps for a limited time, after a refusal by a cap.
+//!
+//! The request is an approval of the refused payment that asks for the raise. Granting it approves no payment: the
+//! agent calls authorize again, under the raised caps. There is one request for each refusal, so a repeated call answers with
+//! the first one.
+
+use crate::Payments;
+use crate::view::RaiseBody;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use purser_api::{AgentCredentials, ApprovalView, Failure, RaiseCall};
+use purser_domain::{
+    Amount, Approval, ApprovalId, CheckName, CheckOutcome, Error, ErrorKind, LoggedDecision, LoggedRefusal, Permission,
+    Problem, RaiseRequest, Resolution, Result,
+};
+use purser_store::{DecisionKeys, RaiseAsked};
+use std::sync::Arc;
+
+/// The delay before a retry where too many of the agent's questions wait, in seconds.
+const RETRY_AFTER: u64 = 60;
+
+purser_api::error_responses! {
+    /// The errors of this endpoint.
+    pub(crate) RaiseErrors: 400, 401, 403, 404, 413, 429, 500;
+}
+
+/// Ask your owner for higher caps for a limited time, after a payment was refused by a cap.
+///
+/// Poll the approval. Once it is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
+#[utoipa::path(
+    post,
+    path = "/x402/raises",
+    tag = "payments",
+    security(("agentKey" = [])),
+    request_body = RaiseBody,
+    responses(
+        (status = 200, body = ApprovalView, description = "The request, by this call or an earlier one."),
+        RaiseErrors,
+    )
+)]
+pub(crate) async fn raise(
+    State(payments): State<Arc<Payments>>,
+    caller: AgentCredentials,
+    body: Bytes,
+) -> Result<Json<ApprovalView>, Failure> {
+    let now = payments.clock.now();
+    let call = purser_api::json_body(&body).and_then(|body| RaiseCall::parse(&body, now));
+    let keys = DecisionKeys::default();
+    let caller = payments.authenticate(caller, Permission::Pay, &keys).await?;
+    let call = call?;
+    let refusal = match call.refused {
+        Some(id) => payments.ledger.recorded_decision(caller.agent.id, id).await?,
+        None => None,
+    };
+    let Some(LoggedDecision::Refused(refusal)) = refusal else {
+        return Err(ErrorKind::NotFound.into());
+    };
+    caller.scope()?.check_service(refusal.service)?;
+    let limit = refused_by(&refusal, &call)?;
+    let Some(operation) = refusal.operation else {
+        let words = "is of a call that is no operation of the service";
+        return Err(Error::invalid(vec![Problem::at("/transaction_id", words)]).into());
+    };
+    let raise = RaiseRequest {
+        caps: call.caps,
+        until: call.until,
+        reason: call.reason,
+        asked_of: caller.agent.owner.clone(),
+    };
+    let fingerprint = Approval::fingerprint_of_raise(refusal.transaction);
+    let asked = Approval {
+        id: ApprovalId::of(caller.agent.id, &fingerprint, 0),
+        agent: caller.agent.id,
+        owner: caller.agent.owner.clone(),
+        key: caller.key,
+        transaction: refusal.transaction,
+        fingerprint,
+        service: refusal.service,
+        operation,
+        amount: refusal.amount,
+        pay_to: refusal.pay_to,
+        call: refusal.call,
+        threshold: limit,
+        rule: None,
+        created_at: now,
+        expires_at: now.after(payments.approval_ttl).min(raise.until),
+        raise: Some(raise),
+        resolution: Resolution::Pending,
+    };
+    let approval = match payments
+        .ledger
+        .ask_for_raise(&asked, payments.most_open_approvals)
+        .await?
+    {
+        RaiseAsked::New(approval) => {
+            tracing::info!(approval.id = %approval.id, agent.id = %approval.agent, "raise.asked");
+            approval
+        }
+        RaiseAsked::Already(approval) if is_same(&approval, &asked) => approval,
+        RaiseAsked::Already(_) => {
+            let words = "already has a request for another raise";
+            return Err(Error::invalid(vec![Problem::at("/transaction_id", words)]).into());
+        }
+        RaiseAsked::TooMany => {
+            return Err(ErrorKind::TooManyRequests {
+                retry_after: RETRY_AFTER,
+            }
+            .into());
+        }
+    };
+    Ok(Json(ApprovalView::at(&approval, now)))
+}
+
+/// The first cap of the request, as it refused the payment. Each cap that the request asks to raise must have refused
+/// it and be lower than what is asked for.
+fn refused_by(refusal: &LoggedRefusal, call: &RaiseCall) -> Result<Amount> {
+    let asked = [
+        (CheckName::PerCall, "/max_per_call_units", call.caps.max_per_call),
+        (CheckName::Day, "/max_per_day_units", call.caps.max_per_day),
+    ];
+    let mut limits = Vec::new();
+    let mut problems = Vec::new();
+    for (name, path, cap) in asked {
+        let Some(cap) = cap else { continue };
+        let mut checks = refusal.checks.iter();
+        let failed = checks.find(|check| check.name == name && check.outcome == CheckOutcome::Failed);
+        match failed.and_then(|check| check.limit) {
+            None => problems.push(Problem::at(path, "did not refuse this payment")),
+            Some(limit) if cap <= limit => {
+                problems.push(Problem::at(path, format!("must be above the limit of {limit} units")));
+            }
+            Some(limit) => limits.push(limit),
+        }
+    }
+    match limits.first() {
+        Some(limit) if problems.is_empty() => Ok(*limit),
+        _ => Err(Error::invalid(problems)),
+    }
+}
+
+/// Whether both ask the same person for the same.
+fn is_same(stored: &Approval, asked: &Approval) -> bool {
+    stored.raise == asked.raise
+}

@@ -1,0 +1,89 @@
+//! Granting an agent's request for a raise, and ending a raise early.
+//!
+//! A grant is an edit of the policy that widens, so it requires a recent sign-in. The policy and the approval are
+//! written in one transaction.
+
+use crate::agents::owned::Owned;
+use crate::approvals::operations::Note;
+use crate::services::operations::ServiceEdit;
+use crate::state::People;
+use purser_api::Precondition;
+use purser_domain::{
+    Act, Approval, ApprovalStatus, AuditChanges, AuditKind, EnabledService, ErrorKind, RaiseRequest, Result,
+    SpendPolicy,
+};
+use purser_store::{Backoff, RaiseGranted};
+
+impl People {
+    /// Grants the raise that a pending approval asks for.
+    pub(crate) async fn grant_raise(
+        &self,
+        owned: &Owned,
+        approval: &Approval,
+        raise: &RaiseRequest,
+        note: Option<&Note>,
+    ) -> Result<Approval> {
+        let act = Act::of(AuditKind::ApprovalApproved)
+            .on(approval.agent)
+            .about(approval.service)
+            .with(&approval.id);
+        let granted = self.stored_raise(owned, &act, approval, raise, note);
+        self.judged(owned.acting(), &act, granted).await
+    }
+
+    async fn stored_raise(
+        &self,
+        owned: &Owned,
+        act: &Act,
+        approval: &Approval,
+        raise: &RaiseRequest,
+        note: Option<&Note>,
+    ) -> Result<Approval> {
+        let not_pending = |status| ErrorKind::ApprovalNotPending {
+            approval: approval.id,
+            status,
+        };
+        self.limits.recently(owned.signed_in_at(), self.now())?;
+        let mut backoff = Backoff::new();
+        loop {
+            let ruling = self.ruling(owned, note);
+            let status = approval.status(ruling.at);
+            if status != ApprovalStatus::Pending {
+                return Err(not_pending(status).into());
+            }
+            let present = self.ledger.enabled_service(approval.agent, approval.service).await?;
+            let present = present.ok_or(ErrorKind::NotFound)?;
+            let record = EnabledService {
+                version: present.version.saturating_add(1),
+                policy: SpendPolicy {
+                    raise: Some(raise.granted(approval.id, ruling.at)),
+                    ..present.policy.clone()
+                },
+                ..present
+            };
+            let mut changes = AuditChanges::between(Some(present.audit_members()), Some(record.audit_members()));
+            let status = |status: ApprovalStatus| ("status".to_owned(), status.name().into());
+            changes.before.extend([status(ApprovalStatus::Pending)]);
+            changes.after.extend([status(ApprovalStatus::Approved)]);
+            let entry = self.entry(owned.acting(), act, changes)?;
+            let granted = self.ledger.grant_raise(approval, &record, &ruling, &entry).await?;
+            let stored = self.ledger.approval(approval.id).await?;
+            match (granted, stored) {
+                (RaiseGranted::Conflict, _) => backoff.wait().await?,
+                (RaiseGranted::Done, Some(stored)) => return Ok(stored),
+                (RaiseGranted::NotPending, Some(stored)) => return Err(not_pending(stored.status(ruling.at)).into()),
+                (RaiseGranted::Done | RaiseGranted::NotPending, None) => return Err(ErrorKind::NotFound.into()),
+            }
+        }
+    }
+
+    /// Ends the raise that was granted with this approval, if the policy still has it.
+    pub(crate) async fn end_raise(&self, owned: &Owned, approval: &Approval) -> Result<()> {
+        let edit = ServiceEdit {
+            ended_raise: Some(approval.id),
+            ..ServiceEdit::default()
+        };
+        let ended = self.edit_service(owned, Precondition::Any, approval.service, &edit);
+        ended.await.map(|_| ())
+    }
+}

@@ -1,0 +1,204 @@
+//! Raises: an agent's request for higher caps after a refusal, its owner's grant, and the end of it.
+
+use super::{Household, KIM, LEE};
+use purser_domain::Timestamp;
+use purser_tests::{World, body_of, dollars, fresh_key};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// A household whose agent may pay 2 dollars per call and 3 per day at `lab-search` and `lab-weather`.
+async fn limited() -> Household {
+    let home = Household::in_world(World::still().await).await;
+    let caps = json!({"max_per_call_units": dollars(2), "max_per_day_units": dollars(3)});
+    home.set_policy(caps.clone()).await;
+    home.edit(Method::PATCH, "/services/lab-weather", caps).await.ok();
+    home
+}
+
+impl Household {
+    /// Tries to pay a price in dollars, and returns the slug of the refusal, or nothing.
+    async fn tried(&self, price: u64, service: &str) -> String {
+        let mut body = body_of(self.world.offer(dollars(price)));
+        body["service_id"] = json!(service);
+        self.world.authorize(&self.agent, &body).await.slug().to_owned()
+    }
+
+    /// The id of a refusal of five dollars by both caps.
+    async fn refusal(&self) -> Value {
+        let body = body_of(self.world.offer(dollars(5)));
+        let refused = self.world.authorize(&self.agent, &body).await;
+        refused.refused(402, "amount_exceeds_per_call_limit")["transaction_id"].clone()
+    }
+
+    fn in_an_hour(&self) -> Timestamp {
+        self.world.now().after(purser_testkit::sample::secs(3_600))
+    }
+
+    /// A request for 5 dollars per call and 10 per day, for an hour.
+    fn request(&self, refusal: &Value) -> Value {
+        json!({
+            "transaction_id": refusal,
+            "max_per_call_units": dollars(5),
+            "max_per_day_units": dollars(10),
+            "until": self.in_an_hour().to_string(),
+            "reason": "the report has <b>40 pages</b>",
+        })
+    }
+
+    async fn ask_for_raise(&self, body: &Value) -> Value {
+        self.world.post(&self.agent, "/x402/raises", body).await.ok()
+    }
+
+    fn below(approval: &Value, act: &str) -> String {
+        format!("/approvals/{}{act}", approval["approval_id"].as_str().unwrap())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agents_request_for_a_raise_is_granted_and_ends() {
+    let mut home = limited().await;
+    let refusal = home.refusal().await;
+    let body = home.request(&refusal);
+    let asked = home.ask_for_raise(&body).await;
+    let caps = json!({
+        "max_per_call_units": dollars(5),
+        "max_per_day_units": dollars(10),
+        "until": home.in_an_hour().to_string(),
+    });
+    assert_eq!((&asked["status"], &asked["raised_caps"]), (&json!("pending"), &caps));
+    assert_eq!(
+        home.ask_for_raise(&body).await,
+        asked,
+        "there is one request for a refusal"
+    );
+
+    // It waits in the queue, with the agent's words.
+    let queue = home
+        .world
+        .person_gets(&home.kim, "/approvals?status=pending")
+        .await
+        .ok();
+    assert_eq!(queue["count"], 1);
+    let shown = &queue["approvals"][0]["raised_caps"];
+    assert_eq!(shown["reason"], "the report has <b>40 pages</b>");
+    assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
+
+    // It widens, so an old sign-in does not suffice.
+    home.world.pass(601);
+    let approve = Household::below(&asked, "/approve");
+    let old = home.edit(Method::POST, &approve, json!({})).await;
+    old.refused(403, "recent_sign_in_required");
+    home.kim = home.world.person(&KIM);
+    let granted = home.edit(Method::POST, &approve, json!({})).await.ok();
+    assert_eq!(
+        (&granted["status"], &granted["expires_at"]),
+        (&json!("approved"), &caps["until"])
+    );
+    home.edit(Method::POST, &approve, json!({}))
+        .await
+        .refused(409, "approval_not_pending");
+    let version = home.read("/services/lab-search").await;
+    assert_eq!(version["policy"]["raised_caps"], caps);
+    assert_eq!(version["remaining_today_units"], dollars(10));
+
+    // It is of this service, and the payment replays as it was decided.
+    assert_eq!(home.tried(5, "lab-weather").await, "amount_exceeds_per_call_limit");
+    let paid = home
+        .world
+        .authorize(&home.agent, &body_of(home.world.offer(dollars(5))))
+        .await
+        .ok();
+    let policy = home.agent.path("/services/lab-search/policy");
+    let policy = home.world.get(&home.agent, &policy).await.ok();
+    assert_eq!(policy["remaining_today_units"], dollars(5));
+    assert_eq!(home.world.stack.tell().await, 0);
+    let replay = format!("/decisions/{}/replay", paid["transaction_id"].as_str().unwrap());
+    let nothing = json!({});
+    let replay = home
+        .world
+        .person_edits(&home.kim, Method::POST, &replay, &nothing)
+        .await;
+    let replay = replay.ok();
+    assert_eq!(replay["differences"], json!([]), "{replay}");
+
+    // It ends by itself.
+    home.world.pass(3_600 - 601);
+    assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
+    assert_eq!(home.tried(1, "lab-search").await, "daily_spend_limit_exceeded");
+    home.kim = home.world.person(&KIM);
+    assert_eq!(home.read(&Household::below(&asked, "")).await["status"], "expired");
+    assert!(
+        home.read("/services/lab-search").await["policy"]
+            .get("raised_caps")
+            .is_none()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raise_is_ended_by_its_person_and_left_by_a_handover() {
+    let home = limited().await;
+    let world = &home.world;
+    let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
+    let at = |act| Household::below(&asked, act);
+    home.edit(Method::POST, &at("/approve"), json!({})).await.ok();
+    let ended = home.edit(Method::POST, &at("/withdraw"), json!({})).await.ok();
+    assert_eq!(ended["status"], "rejected");
+    assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
+
+    let granted = home.ask_for_raise(&home.request(&home.refusal().await)).await;
+    let waiting = home.ask_for_raise(&home.request(&home.refusal().await)).await;
+    home.edit(Method::POST, &Household::below(&granted, "/approve"), json!({}))
+        .await
+        .ok();
+    assert_eq!(home.tried(4, "lab-search").await, "");
+    let lee = world.person(&LEE);
+    home.hand_over_to(&lee).await;
+    assert_eq!(home.tried(4, "lab-search").await, "amount_exceeds_per_call_limit");
+    let queue = world.person_gets(&lee, "/approvals?status=pending").await.ok();
+    assert_eq!(queue["count"], 0, "{queue}");
+    let approve = home.agent.path(&Household::below(&waiting, "/approve"));
+    let approved = world.person_edits(&lee, Method::POST, &approve, &json!({})).await;
+    approved.refused(409, "approval_not_pending");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raise_is_asked_only_of_the_caps_that_refused() {
+    let home = limited().await;
+    let refusal = home.refusal().await;
+    let body = home.request(&refusal);
+    let with = |name: &str, value: Value| {
+        let mut body = body.clone();
+        body[name] = value;
+        body
+    };
+    let mut no_cap = with("max_per_call_units", Value::Null);
+    no_cap["max_per_day_units"] = Value::Null;
+    let late = home.world.now().after(purser_testkit::sample::secs(7 * 86_400 + 1));
+    let small = body_of(home.world.offer(dollars(3)));
+    let small = home.world.authorize(&home.agent, &small).await;
+    let small = small.refused(402, "amount_exceeds_per_call_limit")["transaction_id"].clone();
+    let rows = [
+        (no_cap, "/max_per_day_units"),
+        (with("until", json!(late.to_string())), "/until"),
+        (with("until", json!(home.world.now().to_string())), "/until"),
+        (with("max_per_call_units", json!(dollars(2))), "/max_per_call_units"),
+        (with("transaction_id", small), "/max_per_day_units"),
+        (with("reason", json!("")), "/reason"),
+    ];
+    for (body, path) in rows {
+        let refused = home.world.post(&home.agent, "/x402/raises", &body).await;
+        let refused = refused.refused(400, "invalid_request");
+        assert_eq!(refused["details"][0]["path"], path, "{refused}");
+    }
+    let unknown = with("transaction_id", json!(fresh_key()));
+    let unknown = home.world.post(&home.agent, "/x402/raises", &unknown).await;
+    unknown.refused(404, "not_found");
+    let stranger = home.world.agent_of(&home.kim, "another").await;
+    let foreign = home.world.post(&stranger, "/x402/raises", &body).await;
+    foreign.refused(404, "not_found");
+    home.ask_for_raise(&body).await;
+    let other = with("reason", json!("another"));
+    let other = home.world.post(&home.agent, "/x402/raises", &other).await;
+    let other = other.refused(400, "invalid_request");
+    assert_eq!(other["details"][0]["path"], "/transaction_id");
+}
