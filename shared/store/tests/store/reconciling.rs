@@ -467,10 +467,8 @@ async fn each_transfer_confirms_its_own_settlement() {
     // No claim on which a confirmation rests is removed. A claim that was made again since is another one.
     for claim in &claimed {
         assert!(!ledger.remove_claim(claim).await.unwrap());
-        let renewed = purser_store::StoredClaim {
-            block_hash: purser_domain::B256::ZERO,
-            ..claim.clone()
-        };
+        let mut renewed = claim.clone();
+        renewed.block_hash = purser_domain::B256::ZERO;
         assert!(ledger.remove_claim(&renewed).await.unwrap());
     }
     assert_eq!(ledger.claims_in(network, sample::BLOCK).await.unwrap().len(), 3);
