@@ -298,7 +298,8 @@ fn is_open(at: i64) -> bool {
     // The last days of March and October are the 90th and the 304th of a year.
     let is_summer = (change(89)..change(303)).contains(&secs);
     let minutes = (secs + if is_summer { 7_200 } else { 3_600 }).rem_euclid(86_400) / 60;
-    minutes >= 22 * 60 || minutes < 2 * 60 + 30
+    let closed = 2 * 60 + 30..22 * 60;
+    !closed.contains(&minutes)
 }
 
 fn is_leap(year: i64) -> bool {
