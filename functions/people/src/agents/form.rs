@@ -6,6 +6,7 @@ use crate::agents::page;
 use crate::backtests::operations::{NewBacktest, TestedAgents};
 use crate::preview::operations::EditPreview;
 use crate::preview::section;
+use crate::preview::trial::Trial;
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
 use crate::ui::form::{Form, FormName};
@@ -33,28 +34,6 @@ pub(crate) struct AgentForm {
     path: HashMap<String, String>,
     /// The button for a trial with which the form was sent.
     pub(crate) trial: Option<Trial>,
-}
-
-/// A way to try an edit instead of saving it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trial {
-    /// A preview above the form.
-    Preview,
-    /// The shadow of the agent.
-    Shadow,
-    /// A backtest in the background.
-    Backtest,
-}
-
-impl Trial {
-    /// The name in the query.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Preview => "preview",
-            Self::Shadow => "shadow",
-            Self::Backtest => "backtest",
-        }
-    }
 }
 
 impl FromRequest<Arc<People>> for AgentForm {

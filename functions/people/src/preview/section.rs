@@ -1,7 +1,7 @@
 //! The preview of an edit on a page, above the form that it is of.
 
-use crate::agents::form::Trial;
 use crate::preview::operations::EditPreview;
+use crate::preview::trial::Trial;
 use crate::ui::count::counted;
 use crate::ui::datetime::{exact, length};
 use crate::ui::form::Inputs;
