@@ -130,6 +130,15 @@ pub(crate) fn list<'a>(item: &'a Item, name: &str) -> &'a [AttributeValue] {
 
 /// A row as text; equal for equal rows.
 pub(crate) fn words(item: &Item) -> String {
-    let sorted: BTreeMap<&String, &AttributeValue> = item.iter().collect();
+    let sorted: BTreeMap<&String, String> = item.iter().map(|(name, value)| (name, word(value))).collect();
     format!("{sorted:?}")
+}
+
+/// A value as text; equal for equal values.
+fn word(value: &AttributeValue) -> String {
+    match value {
+        AttributeValue::M(members) => words(members),
+        AttributeValue::L(values) => format!("{:?}", values.iter().map(word).collect::<Vec<_>>()),
+        other => format!("{other:?}"),
+    }
 }
