@@ -22,7 +22,13 @@ use axum::{
 use purser_api::{CallerIds, Failure, Query, Reply};
 use purser_domain::{AgentId, BacktestTerms, Duration, Error, ErrorKind, Result};
 use std::collections::HashMap;
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
+
+/// A future that is not part of its caller's: in unoptimized builds, a caller's frame has room for each future that it
+/// makes, and the frames of a form overflowed the stack of a test.
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A form that an agent's owner sent from its page.
 pub(crate) struct AgentForm {
@@ -81,10 +87,10 @@ impl AgentForm {
     }
 
     /// Redirects to the agent's page with a notice of success, or shows the page with the form and the error.
-    pub(crate) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
+    pub(crate) fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Boxed<'_, Reply> {
         match result {
-            Ok(_) => Ok(done(&paths::agent(self.owned.agent().id), notice)),
-            Err(error) => self.refused(form, error).await,
+            Ok(_) => Box::pin(ready(Ok(done(&paths::agent(self.owned.agent().id), notice)))),
+            Err(error) => Box::pin(self.refused(form, error)),
         }
     }
 
@@ -94,49 +100,49 @@ impl AgentForm {
     }
 
     /// The page again, with the form and its errors.
-    pub(crate) async fn again(&self, form: Form) -> Reply {
-        self.page(StatusCode::BAD_REQUEST, form, None).await
+    pub(crate) fn again(&self, form: Form) -> Boxed<'_, Reply> {
+        Box::pin(self.page(StatusCode::BAD_REQUEST, form, None))
     }
 
     /// Tries an edit, whose limits are `terms`, in the way of the button that was pressed.
-    pub(crate) async fn tried(
-        &self,
+    pub(crate) fn tried<'a>(
+        &'a self,
         trial: Trial,
         form: Form,
         terms: BacktestTerms,
-        preview: impl Future<Output = Result<EditPreview>>,
-    ) -> Reply {
-        let (people, agent) = (&self.people, self.owned.agent().id);
-        let tried = match trial {
-            Trial::Preview => {
-                let preview = preview.await;
-                return Box::pin(self.previewed(form, preview)).await;
-            }
-            Trial::Shadow => {
-                let attached = Box::pin(people.attach_shadow(&self.owned, terms)).await;
-                attached.map(|_| (paths::shadow(agent), Notice::ShadowAttached))
-            }
-            Trial::Backtest => {
-                let to = people.now();
-                let new = NewBacktest {
-                    agents: TestedAgents::Ids(vec![agent]),
-                    from: to.before(BACKTESTED),
-                    to,
-                    terms,
-                };
-                let started = Box::pin(people.start_backtest(&self.posted.session.person, new)).await;
-                started.map(|run| (paths::backtest(run.id), Notice::BacktestStarted))
-            }
+        preview: Boxed<'a, Result<EditPreview>>,
+    ) -> Boxed<'a, Reply> {
+        match trial {
+            Trial::Preview => Box::pin(self.previewed(form, preview)),
+            Trial::Shadow => Box::pin(self.shadowed(form, terms)),
+            Trial::Backtest => Box::pin(self.backtested(form, terms)),
+        }
+    }
+
+    async fn shadowed(&self, form: Form, terms: BacktestTerms) -> Reply {
+        match self.people.attach_shadow(&self.owned, terms).await {
+            Ok(_) => Ok(done(&paths::shadow(self.owned.agent().id), Notice::ShadowAttached)),
+            Err(error) => Box::pin(self.refused(form, error)).await,
+        }
+    }
+
+    async fn backtested(&self, form: Form, terms: BacktestTerms) -> Reply {
+        let to = self.people.now();
+        let new = NewBacktest {
+            agents: TestedAgents::Ids(vec![self.owned.agent().id]),
+            from: to.before(BACKTESTED),
+            to,
+            terms,
         };
-        match tried {
-            Ok((path, notice)) => Ok(done(&path, notice)),
-            Err(error) => self.refused(form, error).await,
+        match self.people.start_backtest(&self.posted.session.person, new).await {
+            Ok(run) => Ok(done(&paths::backtest(run.id), Notice::BacktestStarted)),
+            Err(error) => Box::pin(self.refused(form, error)).await,
         }
     }
 
     /// The page again, with the form as it was sent and its preview, or with the form and the error.
-    async fn previewed(&self, form: Form, preview: Result<EditPreview>) -> Reply {
-        let preview = match preview {
+    async fn previewed(&self, form: Form, preview: Boxed<'_, Result<EditPreview>>) -> Reply {
+        let preview = match preview.await {
             Ok(preview) => section::preview(&preview),
             Err(error) => return self.refused(form, error).await,
         };

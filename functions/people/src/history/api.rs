@@ -214,11 +214,11 @@ pub(crate) async fn policy_versions(
     let other = query.read("compared_with", cursor::read_version, "must be a version");
     query.finish()?;
     let history = people.policy_history(&owned, id, slice, other).await?;
-    let (owner, now) = (&owned.agent().owner, people.now());
+    let (person, now) = (&owned.agent().owner, people.now());
     let versions = history
         .items
         .iter()
-        .map(|changed| PolicyVersionView::of(changed, owner, now));
+        .map(|changed| PolicyVersionView::of(changed, person, now));
     let versions: Vec<_> = versions.collect();
     Ok(Json(PolicyVersionList {
         count: versions.len(),

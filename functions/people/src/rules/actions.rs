@@ -24,7 +24,7 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
         let terms = with_rule(sent.owned.agent(), None, rule.kind());
         return sent.tried(trial, form, terms, Box::pin(preview)).await;
     }
-    let added = sent.people.add_rule(owned, meant, &rule).await;
+    let added = Box::pin(sent.people.add_rule(owned, meant, &rule)).await;
     sent.answer(form, added, Notice::RuleAdded).await
 }
 
