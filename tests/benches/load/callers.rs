@@ -89,7 +89,7 @@ impl Caller {
         }
         let authorized = authorized.body;
         let settlement = authorized["settlement_id"].as_str().expect("an id").to_owned();
-        let hash = (number % LOST != 0).then(|| self.place.node.pay_now(&authorized));
+        let hash = (!number.is_multiple_of(LOST)).then(|| self.place.node.pay_now(&authorized));
         self.place.payments.lock().expect("not poisoned").push(Payment {
             payer: self.payer,
             settlement: settlement.clone(),
