@@ -85,7 +85,8 @@ impl Browser<'_> {
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Seen {
-        self.send(Method::GET, path, &[], String::new()).await
+        // Boxed, as below: a test has room for the state of each call that it makes.
+        Box::pin(self.send(Method::GET, path, &[], String::new())).await
     }
 
     /// Posts a form of the page at `on`, with that page's token.
@@ -101,7 +102,7 @@ impl Browser<'_> {
             ("sec-fetch-site", "same-origin"),
             ("referer", &referrer),
         ];
-        self.send(Method::POST, path, &own, body).await
+        Box::pin(self.send(Method::POST, path, &own, body)).await
     }
 
     pub(crate) async fn send(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: String) -> Seen {
