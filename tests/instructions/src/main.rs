@@ -15,7 +15,10 @@ use dynoxide::{Database, errors::DynoxideError};
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{Background, Boot, Clock, Entropy, GatewayEvent, answer};
 use purser_chain::WalletSeed;
-use purser_domain::{AttestedService, EnabledService, Endpoint, NewKey, OperationSlug, OperationUuid, SpendPolicy};
+use purser_domain::{
+    AttestedService, Duration, EnabledService, Endpoint, LimitAction, NewKey, OperationSlug, OperationUuid, Rule,
+    RuleKind, Schedule, SpendPolicy, TimeOfDay, UsualPrice, Weekday, ZoneName,
+};
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use purser_testkit::chain::{FINAL, NETWORK, ScriptedChain, payment_of, tx_hash};
 use purser_testkit::{AUDIT, CATALOG, DECISIONS, LEDGER, THROTTLE, USAGE, sample};
@@ -40,11 +43,11 @@ fn main() -> ExitCode {
     // Lines are formatted as in production, and discarded.
     purser_api::log_to("warn,purser=info", std::io::sink);
     let Some(operation) = std::env::args().nth(1) else {
-        eprintln!("one-call: allow, replay, block or complete");
+        eprintln!("one-call: allow, limited, replay, block or complete");
         return ExitCode::FAILURE;
     };
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let place = runtime.block_on(Place::start());
+    let place = runtime.block_on(Place::start(operation == "limited"));
     for call in 0..=WARM {
         let (event, status) = runtime.block_on(place.event(&operation, call));
         let answered = if call == WARM {
@@ -83,8 +86,10 @@ struct Place {
 }
 
 impl Place {
-    async fn start() -> Self {
+    /// With `limits`, the agent has a rule of each kind that counts or remembers payments and can allow the first one.
+    async fn start(limits: bool) -> Self {
         let wire = Wire(Arc::new(World {
+            clock: Arc::new(AtomicI64::new(sample::start().micros())),
             database: purser_testkit::database(),
             chain: Mutex::default(),
             is_counted: AtomicBool::new(false),
@@ -110,7 +115,11 @@ impl Place {
             assert!(usage.put_attested(&attested).await.expect("stored"));
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);
-        let mut agent = sample::agent(1, sample::rules().into_iter().take(1).collect());
+        let mut rules: Vec<Rule> = sample::rules().into_iter().take(1).collect();
+        if limits {
+            rules.extend(every_limit());
+        }
+        let mut agent = sample::agent(1, rules);
         let key = NewKey::from_random(agent.id, [7; 40], sample::start());
         agent.keys = vec![key.record];
         let seed = WalletSeed::from_hex(SEED).expect("a seed");
@@ -154,6 +163,11 @@ impl Place {
     async fn event(&self, operation: &str, call: u32) -> (Vec<u8>, u16) {
         match operation {
             "allow" => (self.authorize(1, call), 200),
+            "limited" => {
+                // Beyond the minimum interval, at another price, so that it is no repetition.
+                self.wire.0.clock.fetch_add(2_000_000, SeqCst);
+                (self.authorize(1 + u64::from(call), call), 200)
+            }
             "replay" => (self.authorize(1, 0), 200),
             "block" => (self.authorize(101, call), 402),
             "complete" => {
@@ -204,11 +218,58 @@ impl Place {
     }
 }
 
+/// Limits that allow the calls.
+fn every_limit() -> impl Iterator<Item = Rule> {
+    let hour = Duration::from_secs_u32(3_600);
+    let kinds = [
+        RuleKind::BudgetLimit {
+            limit: sample::units(1_000),
+            window: hour,
+        },
+        RuleKind::CountLimit {
+            services: None,
+            count: 100,
+            window: hour,
+        },
+        RuleKind::MinimumInterval {
+            services: None,
+            interval: Duration::from_secs_u32(1),
+        },
+        RuleKind::DuplicateGuard {
+            services: None,
+            within: hour,
+            action: LimitAction::Block,
+        },
+        RuleKind::PriceAboveUsual {
+            services: None,
+            percent: 10_000,
+            over: UsualPrice::Median(3),
+            action: LimitAction::Block,
+        },
+        RuleKind::Schedule {
+            services: None,
+            schedule: Schedule {
+                zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
+                days: Weekday::ALL.to_vec(),
+                from: TimeOfDay::START,
+                to: TimeOfDay::END,
+            },
+        },
+    ];
+    (10..).zip(kinds).map(|(n, kind)| Rule {
+        id: sample::rule_id(n),
+        version: 1,
+        kind,
+    })
+}
+
 /// The function's dependencies.
 struct World {
     database: Database,
     chain: Mutex<ScriptedChain>,
     is_counted: AtomicBool,
+    /// The time, in microseconds.
+    clock: Arc<AtomicI64>,
 }
 
 impl World {
@@ -284,7 +345,7 @@ impl Wire {
             ("NONCE_KEY_SECRET_ARN", "nonces"),
             ("RPC_URL_SECRET_ARN", "rpc"),
         ];
-        let clock = Clock::still(Arc::new(AtomicI64::new(sample::start().micros())));
+        let clock = Clock::still(Arc::clone(&self.0.clock));
         let boot = Boot::new(variables.into_iter().collect(), clock);
         let drawn = AtomicU8::new(0);
         Boot {

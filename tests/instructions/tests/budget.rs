@@ -40,9 +40,32 @@ fn complete_stays_within_its_budget() {
     judge("complete");
 }
 
-fn judge(operation: &str) {
-    if Command::new("valgrind").arg("--version").output().is_err() {
+/// A rule of each kind that counts or remembers payments costs no more than the decision itself.
+#[test]
+fn limits_at_most_double_a_decision() {
+    if !is_counting() {
+        return;
+    }
+    let [without, with] = ["allow", "limited"].map(counted);
+    assert!(with > without, "the limits take part");
+    assert!(
+        with <= 2 * without,
+        "{with} instructions with limits, {without} without"
+    );
+    println!("{with} instructions with limits, {without} without");
+}
+
+/// Whether there is a program that counts.
+fn is_counting() -> bool {
+    let is_counting = Command::new("valgrind").arg("--version").output().is_ok();
+    if !is_counting {
         println!("skipped: there is no valgrind (apt-get install valgrind)");
+    }
+    is_counting
+}
+
+fn judge(operation: &str) {
+    if !is_counting() {
         return;
     }
     let (_, budget) = BUDGETS.iter().find(|(name, _)| *name == operation).expect("a budget");
