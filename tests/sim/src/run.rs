@@ -335,7 +335,7 @@ impl Run {
         let trace: Vec<String> = record.events.iter().map(ToString::to_string).collect();
         trace.hash(&mut hasher);
         for (key, row) in record.stored.ledger.iter().chain(&record.stored.decisions) {
-            let mut row = crate::tables::Item::clone(row);
+            let mut row = Item::clone(row);
             // The ids of audit rows are counted over all runs of the process.
             row.remove("aid");
             (key, crate::tables::words(&row)).hash(&mut hasher);
