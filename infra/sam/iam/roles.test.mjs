@@ -160,7 +160,7 @@ const MAY = {
   UsageTable      J#          Query
   UsageTable      LAG         GetItem
   UsageTable      O#          Query
-  UsageTable      SH#         DeleteItem GetItem PutItem
+  UsageTable      SH#         GetItem tx:DeleteItem tx:PutItem
   UsageTable      V#          GetItem Query
   UsageTable      X#          GetItem PutItem Query
   `,
@@ -179,7 +179,7 @@ const MAY = {
   LedgerTable     RECONCILE   GetItem PutItem Query
   LedgerTable     S#          BatchGetItem Query UpdateItem(pk,sk,rs,txh,blk,settled,ct,hp,hs,unc)
   LedgerTable     WALLET#     Query
-  LedgerTable     X#          DeleteItem PutItem Query
+  LedgerTable     X#          PutItem Query tx:DeleteItem
   LedgerTable/index/hold   *  Query
   DecisionsTable  A#          tx:PutItem
   AuditTable      OUTFLOWS    GetItem tx:PutItem
