@@ -152,7 +152,7 @@ rest() {
   fi
   # Unoptimized, and as fast as that allows; `make load` is the real one.
   late_step "load with faults" \
-    cargo bench --locked --profile dev --workspace --bench load -- --seconds 60 --rate 3 --agents 20 --environments 4
+    cargo bench --locked --profile dev --workspace --bench load -- --seconds 60 --rate 10 --agents 20 --environments 4
   late_step "schemathesis: ten times the cases" infra/schemathesis/run.sh 100
   late_step "the simulation: 2,000 seeds" make --no-print-directory simulate
 }

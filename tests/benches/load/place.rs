@@ -25,7 +25,7 @@ const RECONCILE: Duration = Duration::from_secs(55);
 /// One agent in so many has a daily cap that it reaches.
 const CAPPED: usize = 10;
 /// The daily cap of these agents, in micro-units.
-pub const CAP: u64 = 100_000;
+pub const CAP: u64 = 20_000;
 
 /// An agent that pays.
 pub struct Payer {
