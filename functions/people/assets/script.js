@@ -344,8 +344,14 @@
     });
   }
 
-  // The navigation of a narrow window scrolls: the present page is in sight.
-  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  // The navigation of a narrow window scrolls: the present page is in sight. Not by `scrollIntoView`, from where the
+  // keyboard would start (Chromium 148).
+  const here = document.querySelector(".top nav [aria-current]");
+  if (here) {
+    const nav = here.closest("nav");
+    const [inner, outer] = [here.getBoundingClientRect(), nav.getBoundingClientRect()];
+    nav.scrollLeft += inner.left - outer.left - (outer.width - inner.width) / 2;
+  }
 
   const zone = document.querySelector("[data-zone]");
   if (zone) zone.textContent = new Intl.DateTimeFormat().resolvedOptions().timeZone;
