@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections import Counter
+from datetime import datetime, timedelta, timezone
 
 import schemathesis
 from hypothesis import strategies as st
@@ -130,7 +131,11 @@ def known(operation, case):
         for name in ("service_id", "operation_id", "approval_id", "metadata"):
             body.pop(name, None)
     elif operation == "raise":
-        body["transaction_id"] = CHANCE.choice(WORLD.decisions)
+        until = datetime.now(timezone.utc) + timedelta(days=2)
+        body["transaction_id"] = CHANCE.choice(WORLD.refused)
+        # The terms of one refusal are the same each time.
+        body.update(max_per_call_units=2_000_000, until=until.strftime("%Y-%m-%dT00:00:00Z"))
+        body.pop("max_per_day_units", None)
     elif operation == "complete":
         body["tx_hash"] = WORLD.tx_hash
     elif operation == "replace_rule":

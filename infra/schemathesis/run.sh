@@ -42,12 +42,13 @@ PYTHONPATH=infra/schemathesis .venv-schemathesis/bin/schemathesis --config-file 
 
 # A route that never answered with success was not tested, whatever held. The description's own route is no part of what
 # schemathesis calls, the end of all sessions is left out, no browser has a session to end, JSON-RPC is no OpenAPI, and
-# what is pinned, accepted or withdrawn takes a probe or a change that waits; the tests have them.
+# what is pinned, accepted or withdrawn takes a probe or a change that waits, and what is promoted a shadow; the tests
+# have them.
 python3 - "$folder/reached.json" docs/openapi.json <<'PYTHON' || failed=1
 import json, sys
 reached, document = (json.load(open(path)) for path in sys.argv[1:])
 operations = [operation for path in document["paths"].values() for operation in path.values()]
-names = [operation["operationId"] for operation in operations if operation["operationId"] not in ("accept_change", "document", "end_session", "end_sessions", "mcp", "pin", "withdraw_change")]
+names = [operation["operationId"] for operation in operations if operation["operationId"] not in ("accept_change", "document", "end_session", "end_sessions", "mcp", "pin", "promote_shadow", "withdraw_change")]
 never = [name for name in names if not any(status[0] == "2" for status in reached.get(name, {}))]
 for name in names:
     print(f"  {name:24}", *(f"{status}: {count}" for status, count in sorted(reached.get(name, {}).items())))

@@ -49,7 +49,13 @@ class World:
         self.backtests = [self.own("POST", "/backtests", {"agents": {"kind": "all"}})["backtest_id"]]
         self.weather = self.offer("/weather")
         search = self.offer("/search")
-        self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(20)]
+        # Fewer than may wait, so that a raise can be asked for.
+        self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(12)]
+        # Once the weather cost more than its cap, which a raise would lift.
+        at_weather = f"/agents/{self.agent}/services/lab-weather"
+        self.own("PATCH", at_weather, {"max_per_call_units": 1})
+        self.refused = [self.authorize("/weather", self.weather)["transaction_id"] for _ in range(2)]
+        self.own("PATCH", at_weather, {"max_per_call_units": 1_000_000})
         self.settlements = [self.authorize("/weather", self.weather)["settlement_id"] for _ in range(4)]
         rows = self.own("GET", f"/settlements?agent_id={self.agent}&status=confirmed")["settlements"]
         # `make demo` has left a payment that is proven.
