@@ -150,7 +150,7 @@ rest() {
   else
     late_step "sam local with a Docker engine" infra/sam/local-test.sh
   fi
-  # Unoptimized, and as fast as that allows; `make load` is the real one.
+  # Short, unoptimized, and at a rate that two cores carry so; `make load` is the whole of it.
   late_step "load with faults" \
     cargo bench --locked --profile dev --workspace --bench load -- --seconds 60 --rate 10 --agents 20 --environments 4
   late_step "schemathesis: ten times the cases" infra/schemathesis/run.sh 100

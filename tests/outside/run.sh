@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of agent-security-harness (PyPI) against a local stack: its attacks on an MCP server, its attacks on people
-# who approve, what an approval authorizes, and its x402 merchant, made to lie. expected.json says what each must find.
+# who approve, what an approval authorizes, and its x402 merchant, made to lie. expected.json has
+# the verdicts other than a pass, with their reasons.
 #
 #   tests/outside/run.sh              against a stack that is started here
 #   STACK_FOLDER=… tests/outside/run.sh   against the one whose stack.json is in that folder
