@@ -242,6 +242,7 @@ async fn tools_declare_hints_and_refuse_invalid_arguments() {
         "check_payment",
         "call_service",
         "get_approval",
+        "request_raise",
         "list_receipts",
         "get_receipt",
     ];
@@ -251,9 +252,10 @@ async fn tools_declare_hints_and_refuse_invalid_arguments() {
         assert_eq!(input["additionalProperties"], false, "{tool}");
         assert_eq!(tool["outputSchema"]["type"], "object", "{tool}");
         let pays = tool["name"] == "call_service";
+        let reads = !pays && tool["name"] != "request_raise";
         assert_eq!(
             (&hints["readOnlyHint"], &hints["destructiveHint"]),
-            (&json!(!pays), &json!(pays))
+            (&json!(reads), &json!(pays))
         );
         // No parameter says whom or where to pay.
         for name in input["properties"].as_object().unwrap().keys() {
@@ -413,7 +415,7 @@ async fn all_protocol_versions_are_served() {
         ..Host::of(&world, &world.demo())
     };
     let (status, listed) = stranger.post(&[], &message("tools/list", json!({}))).await;
-    assert_eq!((status, listed["result"]["tools"].as_array().unwrap().len()), (200, 8));
+    assert_eq!((status, listed["result"]["tools"].as_array().unwrap().len()), (200, 9));
     stranger.call("find_services", json!({})).await.unwrap();
     for tool in ["list_enabled", "list_receipts"] {
         let told = stranger.call(tool, json!({})).await.unwrap_err();
@@ -1202,7 +1204,7 @@ async fn common_paths_and_accept_headers_are_served() {
             let kind = answer.headers()["content-type"].to_str().unwrap();
             assert!(kind.starts_with("application/json"), "{path} {accept}: {kind}");
             let answer: Value = answer.json().await.unwrap();
-            assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 8);
+            assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 9);
         }
         assert_eq!(world.http.get(&url).send().await.unwrap().status(), 405);
     }
@@ -1259,6 +1261,7 @@ impl Drawn {
                 p if p.contains("{255}") || p.contains("{1,255}") => {
                     self.of(&["k".to_owned(), "ä".repeat(255), "𝄞".repeat(255)]).into()
                 }
+                p if p.contains("T[0-9]") => self.of(&["2026-12-31T18:00:00Z", "2026-02-28T23:59:59.5-11:00"]).into(),
                 p if p.contains("a-fA-F") => uuid::Uuid::new_v4().to_string().into(),
                 p if p.contains("[0-9]{1,9}") => self.of(&["0", "0.05", "00.1", "999999999.999999"]).into(),
                 other => panic!("a pattern without samples: {other}"),
@@ -1291,6 +1294,12 @@ impl Drawn {
         let takes_key = schema["properties"]["idempotency_key"].is_object();
         if takes_key && drawn.get("approval_id").is_some_and(|id| !id.is_null()) {
             drawn.insert("idempotency_key".to_owned(), json!("k"));
+        }
+        if schema["properties"]["until"].is_object() {
+            let until = chrono::Utc::now() + chrono::Duration::days(6);
+            drawn.insert("until".to_owned(), json!(until.to_rfc3339()));
+            drawn.insert("reason".to_owned(), json!("r"));
+            drawn.insert("max_per_day_usd".to_owned(), json!("0.05"));
         }
         if drawn.get("target_url").is_some_and(|target| !target.is_null()) {
             let target = self.of(&[json!("https://example.com/"), json!("http://ä.example/?q=1"), json!("")]);

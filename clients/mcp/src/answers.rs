@@ -1,9 +1,9 @@
 //! The answers of the tools. Amounts are in decimal USD, instants in RFC 3339 (UTC).
 
 use crate::schema::Whole;
-use crate::text::{SHORT, data};
+use crate::text::{LONG, SHORT, data};
 use chrono::{DateTime, SecondsFormat, Utc};
-use purser_client::{Budget, Check, Settlement, SettlementItem, Usdc};
+use purser_client::{Approval, ApprovalStatus, Budget, Check, Raise, Settlement, SettlementItem, Usdc};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -297,7 +297,7 @@ pub(crate) struct PaymentAnswer {
     pub(crate) tx_hash: Option<String>,
 }
 
-/// The answer of `get_approval`.
+/// The answer of `get_approval` and `request_raise`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ApprovalAnswer {
     /// The approval's id.
@@ -310,6 +310,10 @@ pub(crate) struct ApprovalAnswer {
     pub(crate) operation: String,
     /// The price of the call.
     pub(crate) amount_usd: String,
+    /// The limits that a raise is for; absent if the call itself is to be approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RaiseAnswer")]
+    pub(crate) raise: Option<RaiseAnswer>,
     /// The time of expiry, whether or not it is decided.
     pub(crate) expires_at: String,
     /// The note of the person who decided.
@@ -320,6 +324,57 @@ pub(crate) struct ApprovalAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) settlement_id: Option<String>,
+}
+
+impl From<&Approval> for ApprovalAnswer {
+    fn from(approval: &Approval) -> Self {
+        Self {
+            approval_id: approval.approval_id.to_string(),
+            what_to_do: match (&approval.status, &approval.raised_caps) {
+                (ApprovalStatus::Pending, _) => "Ask again later: a person has to decide, in Purser's dashboard.",
+                (ApprovalStatus::Approved, None) => {
+                    "Call call_service with the same arguments and idempotency_key as before, and with this approval_id."
+                }
+                (ApprovalStatus::Approved, Some(_)) => {
+                    "Call call_service with the same arguments as before, a new idempotency_key and no approval_id."
+                }
+                (ApprovalStatus::Executed, _) => "It was paid with. Read the receipt.",
+                _ => "Don't pay. Ask the person, or do without.",
+            },
+            status: data(approval.status.as_str(), SHORT),
+            operation: data(&approval.operation_id, SHORT),
+            amount_usd: approval.amount_units.to_string(),
+            raise: approval.raised_caps.as_ref().map(Into::into),
+            expires_at: instant(approval.expires_at),
+            note: approval.note.as_ref().map(|note| data(note, LONG)),
+            settlement_id: approval.settlement_id.map(|id| id.to_string()),
+        }
+    }
+}
+
+/// Higher limits for a limited time.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RaiseAnswer {
+    /// The limit per call; absent if it is not raised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) max_per_call_usd: Option<String>,
+    /// The limit per 24 hours; absent if it is not raised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) max_per_day_usd: Option<String>,
+    /// When the raise ends.
+    pub(crate) until: String,
+}
+
+impl From<&Raise> for RaiseAnswer {
+    fn from(raise: &Raise) -> Self {
+        Self {
+            max_per_call_usd: raise.max_per_call_units.map(|units| units.to_string()),
+            max_per_day_usd: raise.max_per_day_units.map(|units| units.to_string()),
+            until: instant(raise.until),
+        }
+    }
 }
 
 /// The answer of `list_receipts`.

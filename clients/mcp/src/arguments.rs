@@ -4,6 +4,7 @@
 //! argument, and removes a `null` before the parser sees it. A text without a pattern may be empty, which means absent.
 
 use crate::schema::inline_schema;
+use chrono::{DateTime, Utc};
 use purser_client::{IdempotencyKey, Usdc};
 use schemars::{JsonSchema, json_schema};
 use serde::Deserialize;
@@ -113,6 +114,26 @@ pub(crate) struct GetApproval {
     pub(crate) wait_seconds: Option<Count<20>>,
 }
 
+/// The arguments of `request_raise`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequestRaise {
+    /// The `transaction_id` of the refusal.
+    pub(crate) transaction_id: Id,
+    /// The limit per call to ask for, in decimal USD, if the price was above it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Usd")]
+    pub(crate) max_per_call_usd: Option<Usd>,
+    /// The limit per 24 hours to ask for, in decimal USD, if the call was refused by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Usd")]
+    pub(crate) max_per_day_usd: Option<Usd>,
+    /// When the raise is to end, at most seven days from now, as "2026-12-31T18:00:00Z".
+    pub(crate) until: Instant,
+    /// Why, for the person who decides: at most 500 characters.
+    pub(crate) reason: String,
+}
+
 /// The arguments of `list_receipts`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -153,6 +174,11 @@ pub(crate) struct Count<const MOST: u8>(pub(crate) u8);
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Id(pub(crate) Uuid);
+
+/// A time in RFC 3339.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Instant(pub(crate) DateTime<Utc>);
 
 /// An idempotency key.
 #[derive(Clone, Debug, Deserialize)]
@@ -332,6 +358,15 @@ impl TryFrom<String> for Id {
     }
 }
 
+impl TryFrom<String> for Instant {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        let time = DateTime::parse_from_rfc3339(&text).map_err(|_| "a time has the form 2026-12-31T18:00:00Z")?;
+        Ok(Self(time.to_utc()))
+    }
+}
+
 impl TryFrom<String> for Key {
     type Error = String;
 
@@ -374,6 +409,14 @@ inline_schema!(
     Id,
     "Id",
     json_schema!({"type": "string", "pattern": "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"})
+);
+inline_schema!(
+    Instant,
+    "Instant",
+    json_schema!({
+        "type": "string",
+        "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$",
+    })
 );
 // A length limit would be `maxLength`, which hosts with strict schemas refuse.
 inline_schema!(

@@ -1,18 +1,17 @@
-//! The reading tools: catalog, limits, approvals, receipts.
+//! The tools that call no provider: catalog, limits, approvals, raises, receipts.
 
 use crate::address::path_parameters;
 use crate::answers::{
     ApprovalAnswer, Enabled, EnabledAnswer, FoundService, FoundServices, OperationAnswer, OperationText, ReceiptAnswer,
-    ReceiptLine, Receipts, ServiceAnswer, ServiceText, instant,
+    ReceiptLine, Receipts, ServiceAnswer, ServiceText,
 };
-use crate::arguments::{FindServices, GetApproval, GetReceipt, GetService, ListEnabled, ListReceipts};
+use crate::arguments::{FindServices, GetApproval, GetReceipt, GetService, ListEnabled, ListReceipts, RequestRaise};
 use crate::call_limit::CallLimit;
 use crate::failure::Failure;
 use crate::text::{LONG, NOTICE, SHORT, data, params};
 use futures_util::{StreamExt as _, stream};
 use purser_client::{
-    ApprovalStatus, CatalogFilter, EnabledService, Operation, PendingApproval, Purser, ServiceDetail, ServiceItem,
-    Spend,
+    CatalogFilter, EnabledService, Operation, PendingApproval, Purser, RaiseRequest, ServiceDetail, ServiceItem, Spend,
 };
 use std::time::Duration;
 
@@ -203,23 +202,18 @@ pub(crate) async fn get_approval(
         Some(calls) if !wait.is_zero() => calls.during(None, verdict).await?,
         _ => verdict.await?,
     };
-    Ok(ApprovalAnswer {
-        approval_id: approval.approval_id.to_string(),
-        what_to_do: match approval.status {
-            ApprovalStatus::Pending => "Ask again later: a person has to decide, in Purser's dashboard.",
-            ApprovalStatus::Approved => {
-                "Call call_service with the same arguments and idempotency_key as before, and with this approval_id."
-            }
-            ApprovalStatus::Executed => "It was paid with. Read the receipt.",
-            _ => "Don't pay. Ask the person, or do without.",
-        },
-        status: data(approval.status.as_str(), SHORT),
-        operation: data(&approval.operation_id, SHORT),
-        amount_usd: approval.amount_units.to_string(),
-        expires_at: instant(approval.expires_at),
-        note: approval.note.as_ref().map(|note| data(note, LONG)),
-        settlement_id: approval.settlement_id.map(|id| id.to_string()),
-    })
+    Ok((&approval).into())
+}
+
+pub(crate) async fn request_raise(purser: &Purser, asked: RequestRaise) -> Result<ApprovalAnswer, Failure> {
+    let request = RaiseRequest {
+        transaction_id: asked.transaction_id.0,
+        max_per_call_units: asked.max_per_call_usd.map(|usd| usd.0),
+        max_per_day_units: asked.max_per_day_usd.map(|usd| usd.0),
+        until: asked.until.0,
+        reason: &asked.reason,
+    };
+    Ok((&purser.ask_for_raise(&request).await?).into())
 }
 
 pub(crate) async fn list_receipts(purser: &Purser, asked: ListReceipts) -> Result<Receipts, Failure> {

@@ -3,6 +3,7 @@
 use crate::answers::{ApprovalAnswer, Called, Checked, Enabled, FoundServices, ReceiptAnswer, Receipts, ServiceAnswer};
 use crate::arguments::{
     CallService, CheckPayment, FindServices, GetApproval, GetReceipt, GetService, ListEnabled, ListReceipts,
+    RequestRaise,
 };
 use crate::call::Limits;
 use crate::call_limit::CallLimit;
@@ -119,6 +120,7 @@ impl Tools {
             }
             CALL_SERVICE => told(arguments, |asked| call::call_service(&purser, providers, limits, asked)).await,
             GET_APPROVAL => told(arguments, |asked| read::get_approval(&bounded, calls, asked)).await,
+            REQUEST_RAISE => told(arguments, |asked| read::request_raise(&bounded, asked)).await,
             LIST_RECEIPTS => told(arguments, |asked| read::list_receipts(&bounded, asked)).await,
             GET_RECEIPT => told(arguments, |asked| read::get_receipt(&bounded, asked)).await,
             _ => return None,
@@ -197,6 +199,7 @@ const LIST_ENABLED: &str = "list_enabled";
 const CHECK_PAYMENT: &str = "check_payment";
 const CALL_SERVICE: &str = "call_service";
 const GET_APPROVAL: &str = "get_approval";
+const REQUEST_RAISE: &str = "request_raise";
 const LIST_RECEIPTS: &str = "list_receipts";
 const GET_RECEIPT: &str = "get_receipt";
 
@@ -207,6 +210,8 @@ enum Effect {
     Reads,
     /// The tool calls a provider, and pays nothing.
     Asks,
+    /// The tool asks a person. A repeated request is the first one.
+    Requests,
     /// The tool pays.
     Pays,
 }
@@ -249,7 +254,14 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             GET_APPROVAL,
             "Look at an approval",
             Effect::Reads,
-            "Whether a person has approved a call that was refused with approval_required.",
+            "Whether a person has approved a call that was refused with approval_required, or a raise.",
+        ),
+        tool::<RequestRaise, ApprovalAnswer>(
+            REQUEST_RAISE,
+            "Request a raise",
+            Effect::Requests,
+            "Asks the agent's owner for higher limits for a limited time, after a call was refused by a limit per call \
+             or per day. Say honestly what they are for.",
         ),
         tool::<ListReceipts, Receipts>(
             LIST_RECEIPTS,
@@ -275,6 +287,7 @@ fn tool<A: JsonSchema + 'static, R: JsonSchema + 'static>(
     let (reads, destroys, repeats, leaves) = match effect {
         Effect::Reads => (true, false, true, false),
         Effect::Asks => (true, false, true, true),
+        Effect::Requests => (false, false, true, false),
         Effect::Pays => (false, true, false, true),
     };
     let hints = ToolAnnotations::with_title(title)
@@ -303,12 +316,13 @@ mod tests {
     type Minimal = (&'static str, Value, fn(Value) -> bool);
 
     /// The minimal arguments of each tool, and a function that tests whether its type parses some.
-    fn minimal() -> [Minimal; 8] {
+    fn minimal() -> [Minimal; 9] {
         fn reads<T: DeserializeOwned>(arguments: Value) -> bool {
             serde_json::from_value::<T>(arguments).is_ok()
         }
         let id = "00000000-0000-4000-8000-000000000000";
         let call = json!({"service": "s", "operation": "o", "max_usd": "0.05"});
+        let raise = json!({"transaction_id": id, "until": "2026-12-31T18:00:00Z", "reason": "r"});
         [
             (FIND_SERVICES, json!({}), reads::<FindServices>),
             (GET_SERVICE, json!({"service": "s"}), reads::<GetService>),
@@ -316,6 +330,7 @@ mod tests {
             (CHECK_PAYMENT, call.clone(), reads::<CheckPayment>),
             (CALL_SERVICE, call, reads::<CallService>),
             (GET_APPROVAL, json!({"approval_id": id}), reads::<GetApproval>),
+            (REQUEST_RAISE, raise, reads::<RequestRaise>),
             (LIST_RECEIPTS, json!({}), reads::<ListReceipts>),
             (GET_RECEIPT, json!({"settlement_id": id}), reads::<GetReceipt>),
         ]

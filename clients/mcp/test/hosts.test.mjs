@@ -30,11 +30,12 @@ test('a host behind mcp-remote finds and pays', async () => {
     stderr: 'ignore',
   });
   const client = new Client({ name: 'purser-tests', version: '1' });
+  // Also where an assertion fails: a bridge that is left running keeps the tests from ending.
+  after(() => client.close());
   await client.connect(transport);
-  assert.equal((await client.listTools()).tools.length, 8);
+  assert.equal((await client.listTools()).tools.length, 9);
   const paid = await client.callTool({ name: 'call_service', arguments: { ...WEATHER, idempotency_key: 'first' } });
   assert.equal(paid.structuredContent?.payment.receipt_status, 'confirmed', JSON.stringify(paid));
-  await client.close();
   assert.equal(await agent.spent(), PRICE);
 });
 
@@ -43,7 +44,7 @@ test("LangChain's adapter calls every tool, with as few arguments as possible an
   const headers = { Authorization: `Bearer ${agent.key}` };
   const client = new MultiServerMCPClient({ mcpServers: { purser: { transport: 'http', url: URL_OF_TOOLS, headers } } });
   const tools = new Map((await client.getTools()).map((tool) => [tool.name, tool]));
-  assert.equal(tools.size, 8);
+  assert.equal(tools.size, 9);
   const call = async (name, args) => {
     const told = await tools.get(name).invoke(args);
     const [text] = Array.isArray(told) ? told : [told];
@@ -65,6 +66,9 @@ test("LangChain's adapter calls every tool, with as few arguments as possible an
   }
   assert.equal((await call('get_service', { service: 'lab-weather' })).service, 'lab-weather');
   for (const args of [{}, { limit: null }]) assert.equal((await call('list_receipts', args)).receipts.length, 2);
+  const until = new Date(Date.now() + 86_400_000).toISOString();
+  const raise = { transaction_id: paid.payment.settlement_id, max_per_call_usd: null, max_per_day_usd: '1', until, reason: 'r' };
+  await assert.rejects(call('request_raise', raise), /not_found/);
   assert.equal((await call('get_receipt', { settlement_id })).amount_usd, '0.01');
   await client.close();
   assert.equal(await agent.spent(), 2 * PRICE);

@@ -66,7 +66,7 @@ async def story(way, mode):
         assert refused.is_error and told["error"] == "amount_exceeds_max" and told["what_to_do"], told
         unknown = await client.call_tool("get_approval", {"approval_id": receipt["settlement_id"]})
         assert unknown.is_error and json.loads(unknown.content[0].text)["error"] == "not_found", unknown
-        assert tools == called | {"get_approval"}, tools ^ called
+        assert tools == called | {"get_approval", "request_raise"}, tools ^ called
         version = getattr(client, "protocol_version", "")
     print(f"ok  {way} {mode} {version}")
 

@@ -8,7 +8,7 @@ import { AjvJsonSchemaValidator } from '@modelcontextprotocol/sdk/validation/ajv
 import { host, newAgent, PRICE, WAYS, WEATHER } from './world.mjs';
 
 for (const way of Object.keys(WAYS)) {
-  test(`the story over ${way}: find, pay, refused over the cap, a person approves, go on, receipt`, async () => {
+  test(`the story over ${way}: find, pay, refused over the cap, a person raises it and approves, go on, receipt`, async () => {
     const agent = await newAgent(`mcp-${way}`);
     const { call, tools, close } = await host(way, agent.key);
     const called = new Set();
@@ -28,6 +28,14 @@ for (const way of Object.keys(WAYS)) {
     const over = await call('call_service', WEATHER).catch((told) => told);
     assert.equal(over.error, 'daily_spend_limit_exceeded');
     assert.ok(Date.parse(over.retry_at) > Date.now());
+    const until = new Date(Date.now() + 86_400_000).toISOString();
+    const more = { transaction_id: over.transaction_id, max_per_day_usd: '0.03', until, reason: 'a longer trip' };
+    const raise = await use('request_raise', more);
+    assert.deepEqual([raise.status, raise.raise.max_per_day_usd], ['pending', '0.03']);
+    assert.equal((await call('request_raise', more)).approval_id, raise.approval_id);
+    await agent.approve(raise.approval_id, 'fine');
+    assert.match((await call('get_approval', { approval_id: raise.approval_id })).what_to_do, /a new idempotency_key and no approval_id/);
+    await call('call_service', WEATHER);
 
     await agent.limit('lab-weather', { max_per_day_units: 10 * PRICE, require_approval_above_units: PRICE - 1 });
     const asked = await call('call_service', WEATHER).catch((told) => told);
@@ -40,7 +48,7 @@ for (const way of Object.keys(WAYS)) {
     const { settlement_id } = approved.payment;
     assert.equal((await use('get_receipt', { settlement_id })).receipt_status, 'confirmed');
     assert.equal((await use('list_receipts', { limit: 1 })).receipts[0].settlement_id, settlement_id);
-    assert.equal(await agent.spent(), 2 * PRICE);
+    assert.equal(await agent.spent(), 3 * PRICE);
     assert.deepEqual([...called].sort(), tools.map(({ name }) => name).sort(), 'every tool was called');
     await close();
   });
@@ -56,6 +64,10 @@ test('the shortest call of each tool fits its schema, and a longer one may give 
     check_payment: [WEATHER, { ...WEATHER, max_usd: 0.05, parameters: {}, target_url: 'https://a.example' }],
     call_service: [WEATHER, { ...WEATHER, max_usd: 0.05, idempotency_key: 'k', approval_id: id }],
     get_approval: [{ approval_id: id }, { approval_id: id, wait_seconds: 3 }],
+    request_raise: [
+      { transaction_id: id, until: '2026-12-31T18:00:00Z', reason: 'r' },
+      { transaction_id: id, until: '2026-12-31T18:00:00.5+01:00', reason: 'r', max_per_call_usd: 1, max_per_day_usd: '2' },
+    ],
     list_receipts: [{}, { limit: 1 }],
     get_receipt: [{ settlement_id: id }],
   };
