@@ -50,8 +50,11 @@ pub(crate) async fn approve_and_raise(sent: AgentForm) -> Reply {
     let id = sent.named("approval", ApprovalId::parse)?;
     let (mut form, mut layout) = (sent.form(FormName::ApprovalDecision), sent.layout());
     let people = &sent.people;
-    let own = people.own_approval(sent.owned.clone(), id).await?;
-    let Some((note, meant)) = form.note().ok().zip(form.version()) else {
+    let why = sent.owned_because(&mut form);
+    let own = people
+        .own_approval(why.clone().unwrap_or_else(|| sent.owned.clone()), id)
+        .await?;
+    let (Some(_), Ok(note), Some(meant)) = (why, form.note(), form.version()) else {
         layout.typed = Some(form);
         return Ok((StatusCode::BAD_REQUEST, answer(people, &layout, own).await?).into_response());
     };
@@ -213,6 +216,7 @@ fn raise_form(layout: &Layout, context: &ApprovalContext, raise: &Raise, catalog
                     ". Payments up to this amount are then made without asking."
                 }
                 p.hint { "Requires a recent sign-in." }
+                (layout.inputs(FormName::ApprovalDecision).edit_reason())
                 (version_input(raise.version))
                 input type="hidden" name="approval_id" value=(approval.id);
                 button type="submit" { span { "Approve and raise to " (money(raise.to)) } }

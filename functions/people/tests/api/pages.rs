@@ -994,10 +994,12 @@ async fn approving_can_raise_the_limit_that_asked() {
         .post(
             &page(&approval),
             &form(&approval),
-            &[("version", &version), ("note", "more")],
+            &[("version", &version), ("note", "more"), ("edit_reason", "a larger job")],
         )
         .await;
     assert_eq!(done.leads(), format!("{}?notice=approved_and_raised", page(&approval)));
+    let log = world.get(OWNER, "/audit-log?kind=policy_edited").await.ok();
+    assert_eq!(log["entries"][0]["edit_reason"], "a larger job", "{log}");
     let record = world.get(OWNER, &path).await.ok();
     assert_eq!(record["policy"]["require_approval_above_units"], 20);
     assert_eq!(world.status_of(&agent, &approval).await, "approved");
