@@ -174,6 +174,20 @@ BUGS = [
         "package(purser-domain) and test(=a_backtest_is_the_plain_one)",
     ),
     Bug(
+        "a shadow that judges decisions from before it was attached",
+        "functions/people/src/shadow/operations.rs",
+        "let range = (shadow.attached_at, now);",
+        "let range = (if PLANTED { purser_domain::Timestamp::EPOCH } else { shadow.attached_at }, now);",
+        "package(purser-tests) and test(=people::shadow::a_shadow_judges_without_effect_until_it_is_promoted)",
+    ),
+    Bug(
+        "a shadow promoted over limits that were edited since they were read",
+        "functions/people/src/shadow/operations.rs",
+        "meant.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?;",
+        "if !PLANTED { meant.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?; }",
+        "package(purser-tests) and test(=people::shadow::a_shadow_judges_without_effect_until_it_is_promoted)",
+    ),
+    Bug(
         "an agent added again to a backtest",
         "shared/store/src/usage/backtests.rs",
         '.condition_expression("ver = :before")',
