@@ -1,7 +1,7 @@
 //! Concurrent payments, with and without DynamoDB's conflict rule: no spend above the cap, and no double payment.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
-use purser_domain::{Agent, Duration, EnabledService, Timestamp};
+use purser_domain::{Agent, Duration, EnabledService, SettlementId, Timestamp};
 use purser_store::{Claim, Edited, Ledger};
 use purser_testkit::{
     Emulator, LEDGER, ProxyConfig, Rng,
@@ -10,6 +10,7 @@ use purser_testkit::{
     sample,
 };
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering::SeqCst},
@@ -56,13 +57,29 @@ async fn concurrent_payments_never_exceed_the_cap() {
     }
 }
 
+/// The payment of an answer, if it has one.
+const fn paid(answer: &Answer) -> Option<SettlementId> {
+    match answer {
+        Answer::Allowed(id) | Answer::Replayed(id) => Some(*id),
+        _ => None,
+    }
+}
+
 #[tokio::test]
 async fn the_cap_holds_where_transactions_meet() {
     let (emulator, _) = ledger_with(1_000, 1_000).await;
     let (ledger, proxy) = emulator.ledger_behind(CONFLICTS).await;
     let requests = (0..64).map(|n| request(25, &n.to_string())).collect();
     let answers = at_once(&ledger, requests, sample::start()).await;
-    assert_eq!(count(&answers, |answer| matches!(answer, Answer::Allowed(_))), 40);
+    // On a busy machine the SDK may send a transaction again before its answer comes; the second finds the rows of the
+    // first, and its payment is then a replayed one.
+    let paid: BTreeSet<_> = answers.iter().filter_map(paid).collect();
+    assert_eq!(paid.len(), 40, "{answers:?}");
+    assert_eq!(
+        count(&answers, |answer| matches!(answer, Answer::Full { .. })),
+        24,
+        "{answers:?}"
+    );
     assert!(proxy.conflicts() > 0);
     assert_sound(&emulator).await;
 }
