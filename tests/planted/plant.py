@@ -1302,6 +1302,13 @@ SIMULATED = [
         "package(purser-sim) and "
         "test(=reproductions::released_spending_counts_again_after_a_reorganization)",
     ),
+    Bug(
+        "a first payment that waits for a window that nobody has written",
+        "shared/store/src/payments/window.rs",
+        "None => window.version == 0,",
+        "None => (window.version, if PLANTED { window.stamp } else { 0 }) == (0, 0),",
+        "package(purser-sim) and test(=reproductions::first_payments_above_the_usual_price_are_refused)",
+    ),
 ]
 
 

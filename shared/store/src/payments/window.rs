@@ -145,14 +145,19 @@ impl Ledger {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
         let (totals, record) = tokio::try_join!(self.get(&totals), self.get(&key))?;
-        let mut now = empty(window.scope, window.length, true);
-        if let Some(totals) = &totals {
-            self.read_totals(totals, &mut now)?;
-        }
         let record = record
             .map(|item| IdempotencyRecord::read(self.row(&item)))
             .transpose()?;
-        let is_unchanged = (now.version, now.stamp) == (window.version, window.stamp);
+        let is_unchanged = match &totals {
+            // Totals are never removed, so there were none when the window was read. The stamp that it has nevertheless
+            // is the version of the default policy.
+            None => window.version == 0,
+            Some(totals) => {
+                let mut now = empty(window.scope, window.length, true);
+                self.read_totals(totals, &mut now)?;
+                (now.version, now.stamp) == (window.version, window.stamp)
+            }
+        };
         Ok(is_unchanged && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 

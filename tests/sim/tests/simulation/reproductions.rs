@@ -50,6 +50,35 @@ fn plan(seed: u64, rounds: Vec<Vec<Step>>) -> Plan {
     }
 }
 
+/// Found by seed 105: the service is one that the agent started with, so it has a policy and no row of it. The refusal
+/// waited for a window that nobody had written.
+#[test]
+fn first_payments_above_the_usual_price_are_refused() {
+    let dear = Op::Rule {
+        agent: 1,
+        rule: 10,
+        on: true,
+    };
+    let buy = Buy {
+        agent: 1,
+        key: 4,
+        service: 1,
+        units: 300,
+        secs: 900,
+        twist: Plain,
+    };
+    let asked = Authorize {
+        buy,
+        carry: None,
+        first_key: false,
+    };
+    let rounds = [dear, asked].map(|op| vec![Step::on(0, 0, op)]);
+    check(
+        &plan(105, rounds.into()),
+        &["Authorize policy_blocked price_above_usual"],
+    );
+}
+
 /// Found by seed 119: the second call reads the key and then waits for the window; meanwhile the first call uses the
 /// room.
 #[test]
