@@ -4,6 +4,7 @@ mod agents;
 mod approvals;
 mod audit;
 mod backtests;
+mod brakes;
 mod edits;
 mod history;
 mod keys;

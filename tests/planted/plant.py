@@ -327,6 +327,35 @@ BUGS = [
         "package(purser-events) and test(=journal::batches_of_one_owner_at_once_are_all_in_the_sums)",
     ),
     Bug(
+        "a brake that freezes again in the hour after which its person unfroze the agent",
+        "shared/store/src/usage/brakes.rs",
+        "today.braked.contains(&hour) ||",
+        "today.braked.contains(&hour) && !PLANTED ||",
+        "package(purser-events) and test(=brakes::a_burst_freezes_the_agent_once_for_its_hour)",
+    ),
+    Bug(
+        "a brake that forgets the busiest hour",
+        "shared/domain/src/policy/anomaly.rs",
+        "&& u128::from(sum.units()) > usual",
+        "&& (PLANTED || u128::from(sum.units()) > usual)",
+        "package(purser-domain) and test(=policy::anomaly::tests::a_brake_judges_as_the_plain_reference)",
+    ),
+    Bug(
+        "a released payment in the sum of its hour",
+        "shared/store/src/usage/day.rs",
+        ".plus(new.unreleased())",
+        ".plus(if PLANTED { new.amount } else { new.unreleased() })",
+        "package(purser-events) and test(=brakes::released_payments_do_not_count)",
+    ),
+    Bug(
+        "a batch that was folded before the function was killed, and is not judged",
+        "functions/events/src/journal.rs",
+        "let judged = brakes::judged_hours(&changes);",
+        "let mut judged = brakes::judged_hours(&changes);\n"
+        "        if PLANTED { self.judge(&std::mem::take(&mut judged), &owners).await?; }",
+        "package(purser-events) and test(=brakes::a_burst_freezes_the_agent_once_for_its_hour)",
+    ),
+    Bug(
         "a rebuild that does not leave the last day to the streams",
         "shared/store/src/usage/rebuild.rs",
         "if now.since(changed_at(&entry)) < FORGOTTEN {",

@@ -1,9 +1,9 @@
-//! Folds a batch of a shard into the journal, and notes what of it has to be stated.
+//! Folds a batch of a shard into the journal, notes what of it has to be stated, and judges it by anomaly brakes.
 //!
 //! The mappings of the journal have a tumbling window, by which their batches differ from those that are published
 //! (developer guide, "Implementing stateful `DynamoDB` stream processing in Lambda"). The window's state is not used.
 
-use crate::Shared;
+use crate::{Shared, brakes};
 use purser_domain::Result;
 use purser_store::Change;
 use serde_json::Value;
@@ -25,7 +25,10 @@ impl Shared {
         let agents: BTreeSet<_> = changes.iter().map(|change| change.agent).collect();
         let owners = self.ledger.owners(&agents).await?;
         self.note_facts(shard, &changes).await?;
-        self.usage.fold(changes, &owners).await
+        let judged = brakes::judged_hours(&changes);
+        self.usage.fold(changes, &owners).await?;
+        // Also of a batch that was folded before, since the call may have been killed here.
+        self.judge(&judged, &owners).await
     }
 }
 

@@ -12,6 +12,7 @@
 //! | `payees.rs` | the payees in the catalog, and the times from which they can be paid |
 //! | `batch.rs` | publishes a batch of a stream |
 //! | `journal.rs` | folds a batch into the journal |
+//! | `brakes.rs` | freezes agents by their anomaly brakes |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
 //! | `statements.rs` | notes what has to be stated, and appends statements to the log |
 //! | `signer.rs` | the key that signs statements |
@@ -27,6 +28,7 @@
 mod alarms;
 mod backtests;
 mod batch;
+mod brakes;
 mod bus;
 mod journal;
 mod payees;
@@ -39,7 +41,7 @@ use bus::Bus;
 use payees::{Delays, WholeCatalog};
 use purser_api::{Boot, BootError, Clock};
 use purser_domain::{Error, EventSource, Network, Result};
-use purser_store::{CatalogTable, Ledger, UsageTable};
+use purser_store::{AuditLog, CatalogTable, Ledger, UsageTable};
 use serde_json::{Value, json};
 use settings::Settings;
 use statements::Statements;
@@ -54,6 +56,7 @@ struct Shared {
     ledger: Ledger,
     catalog: CatalogTable,
     usage: UsageTable,
+    audit: AuditLog,
     bus: Bus,
     source: EventSource,
     clock: Clock,
@@ -77,6 +80,7 @@ impl Events {
         Ok(Self(Arc::new(Shared {
             ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
             catalog: CatalogTable::new(db.clone(), settings.catalog_table),
+            audit: AuditLog::new(db.clone(), settings.audit_table),
             usage: UsageTable::new(db, settings.usage_table).keeping_journal(settings.journal_kept),
             bus: Bus::new(&aws, settings.bus),
             source: settings.source,
@@ -88,7 +92,8 @@ impl Events {
         })))
     }
 
-    /// Handles an event of Lambda. A batch of a tumbling window is folded into the journal. Any other batch of a stream is
+    /// Handles an event of Lambda. A batch of a tumbling window is folded into the journal, and
+    /// judged by anomaly brakes. Any other batch of a stream is
     /// published, and the answer names the first record to repeat. A direct invocation attests the whole catalog
     /// (`docs/runbook.md`). Any other event is from the schedule, which publishes events without a write and appends
     /// statements to the log.

@@ -9,6 +9,7 @@ pub(crate) struct Settings {
     pub(crate) decisions_table: String,
     pub(crate) catalog_table: String,
     pub(crate) usage_table: String,
+    pub(crate) audit_table: String,
     /// The bus for events.
     pub(crate) bus: String,
     /// The deployment, as events name it.
@@ -41,6 +42,7 @@ impl Settings {
             decisions_table: env.text("DECISIONS_TABLE"),
             catalog_table: env.text("CATALOG_TABLE"),
             usage_table: env.text("USAGE_TABLE"),
+            audit_table: env.text("AUDIT_TABLE"),
             bus: env.text("EVENT_BUS"),
             source: source(env),
             network: env.network(),

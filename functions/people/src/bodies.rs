@@ -9,10 +9,10 @@ use crate::rules;
 use crate::services;
 use purser_api::Member as _;
 use purser_domain::{
-    Amount, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind, KeyScope,
-    LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Permission, PolicyEdit,
-    Result, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, TimeOfDay, Timestamp, TrustStatus, Url,
-    UsualPrice, Vendor, Weekday, ZoneName,
+    Amount, AnomalyBrake, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind,
+    KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Permission,
+    PolicyEdit, Result, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, TimeOfDay, Timestamp,
+    TrustStatus, Url, UsualPrice, Vendor, Weekday, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -474,6 +474,13 @@ fn a_rule_of_each_kind_is_read() {
             },
         ),
         (json!({"kind": "new_payee"}), RuleKind::NewPayee { services: None }),
+        (
+            json!({"kind": "anomaly_brake", "times": 100, "at_least_units": 1}),
+            RuleKind::AnomalyBrake(AnomalyBrake {
+                times: 100,
+                at_least: Amount::ONE,
+            }),
+        ),
         (
             json!({"kind": "price_above_usual", "percent": 0, "over": "catalog", "action": "block"}),
             RuleKind::PriceAboveUsual {

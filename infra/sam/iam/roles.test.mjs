@@ -63,14 +63,15 @@ const MAY = {
   EventsFunction: `
   CatalogTable    *           Scan
   CatalogTable    SVC#        GetItem
-  LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels)
-  LedgerTable     A#          GetItem
+  LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels,rules)
+  LedgerTable     A#          GetItem tx:UpdateItem(pk,sk,st,ver,by,aid,why)
   LedgerTable     AP#         GetItem
   LedgerTable     I#          BatchGetItem
   LedgerTable     P#          GetItem
   LedgerTable     S#          GetItem Query
   LedgerTable     START#      GetItem
   DecisionsTable  A#          GetItem Query
+  AuditTable      P#          tx:PutItem
   UsageTable      ASIDE       PutItem
   UsageTable      BACKTESTS   DeleteItem Query
   UsageTable      J#          PutItem
@@ -697,6 +698,8 @@ const CLAIMS = {
   "read the ledger": () => all("LedgerTable", READS),
   "read a settlement": () => items("LedgerTable", ["S#"], READS),
   "write to the ledger": () => all("LedgerTable", WRITES),
+  // A write of its other attributes beside them is denied.
+  "write to the ledger, except an agent's status and its mark": () => all("LedgerTable", WRITES),
   "write to the catalog": () => all("CatalogTable", WRITES),
   "write a service": () => items("CatalogTable", ["CHUNK#", "OBJECT", "SLUG#", "SVC#", "VERSION"], WRITES),
   "write a decision": () => all("DecisionsTable", WRITES),

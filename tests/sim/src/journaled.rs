@@ -34,11 +34,13 @@ fn hash_of(row: &Item) -> String {
 /// Sums as they are stored: a sum of zero is left out.
 type Sums = BTreeMap<&'static str, u64>;
 
-/// An agent's sums of a day: by service, which is empty for a payout, and the number of refusals by error.
+/// An agent's sums of a day: by service, which is empty for a payout; the number of refusals by error; and the sums by
+/// hour of payments that are not released.
 #[derive(Default)]
 struct OfAgent {
     services: BTreeMap<String, Sums>,
     reasons: BTreeMap<String, u64>,
+    hours: BTreeMap<String, u64>,
 }
 
 /// The entry of a row: its attributes but for the key and the sequence number.
@@ -139,7 +141,8 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
     let mut days: BTreeMap<Day, BTreeMap<String, OfAgent>> = BTreeMap::new();
     for (key, row) in rows(stored) {
         let (_, agent) = key.0.split_once('#').expect("an agent");
-        let day = Day::of(Timestamp::from_micros(number(row, "t")).expect("an instant"));
+        let micros = number(row, "t");
+        let day = Day::of(Timestamp::from_micros(micros).expect("an instant"));
         let of_agent = days.entry(day).or_default().entry(agent.to_owned()).or_default();
         let amount = number(row, "amt").unsigned_abs();
         let service = text(row, "svc");
@@ -154,6 +157,10 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
             other => panic!("no decision: {other:?}"),
         };
         add(of_agent.services.entry(service.to_owned()).or_default(), sums);
+        if !service.is_empty() && ["authorized", "confirmed"].contains(&text(row, "rs")) && amount > 0 {
+            let hour = micros / 3_600_000_000 % 24;
+            *of_agent.hours.entry(hour.to_string()).or_default() += amount;
+        }
         if row.contains_key("error") {
             *of_agent.reasons.entry(text(row, "error").to_owned()).or_default() += 1;
         }
@@ -181,7 +188,7 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
             biggest.push((agent.clone(), sum));
             // The item is chosen by the last digit of the agent's id.
             let digit = agent.chars().last().expect("a digit");
-            let json = json!({"s": of_agent.services, "w": of_agent.reasons});
+            let json = json!({"s": of_agent.services, "w": of_agent.reasons, "h": of_agent.hours});
             items
                 .entry(format!("A#{day}#{digit}"))
                 .or_default()
@@ -218,10 +225,12 @@ fn stored_sums(usage: &Rows) -> BTreeMap<Key, Value> {
         };
         if key.1.starts_with("A#") {
             for of_agent in sums.as_object_mut().expect("an object").values_mut() {
-                keep(of_agent, &["s", "w"]);
-                let reasons = &mut of_agent["w"];
-                if reasons.is_null() {
-                    *reasons = json!({});
+                keep(of_agent, &["s", "w", "h"]);
+                for name in ["w", "h"] {
+                    let part = &mut of_agent[name];
+                    if part.is_null() {
+                        *part = json!({});
+                    }
                 }
             }
         } else {

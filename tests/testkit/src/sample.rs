@@ -2,13 +2,14 @@
 
 use crate::AUDIT;
 use purser_domain::{
-    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, ApprovalResolution, AuditChanges,
-    AuditKind, AuditOutcome, AuthorizationState, Availability, B256, BlockId, CatalogPayment, Category, DomainPattern,
-    Duration, EnabledService, Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyId, KeyScope,
-    LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, OperatorName,
-    ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind, Schedule, SecretDigest, Service, ServiceId,
-    ServiceSlug, Settlement, SpendPolicy, TimeOfDay, Timestamp, TransactionLogs, Transfer, TransferGone, TrustStatus,
-    TxHash, Unusable, Url, UsualPrice, Vendor, Wallet, Weekday, ZoneName, match_transfer, parse_address, reconcile,
+    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, AnomalyBrake, ApprovalResolution,
+    AuditChanges, AuditKind, AuditOutcome, AuthorizationState, Availability, B256, BlockId, CatalogPayment, Category,
+    DomainPattern, Duration, EnabledService, Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyId,
+    KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid,
+    OperatorName, ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind, Schedule, SecretDigest,
+    Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, TimeOfDay, Timestamp, TransactionLogs, Transfer,
+    TransferGone, TrustStatus, TxHash, Unusable, Url, UsualPrice, Vendor, Wallet, Weekday, ZoneName, match_transfer,
+    parse_address, reconcile,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -215,6 +216,13 @@ pub fn rules() -> Vec<Rule> {
                     to: TimeOfDay::parse("24:00").unwrap(),
                 },
             },
+        ),
+        rule(
+            13,
+            RuleKind::AnomalyBrake(AnomalyBrake {
+                times: 10,
+                at_least: units(10_000_000),
+            }),
         ),
     ]
 }

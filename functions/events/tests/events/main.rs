@@ -9,6 +9,7 @@
     reason = "a test stops where its ground is missing"
 )]
 
+mod brakes;
 mod journal;
 mod published;
 mod rebuild;

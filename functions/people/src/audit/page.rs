@@ -263,6 +263,7 @@ fn by(actor: &Actor) -> Markup {
         Actor::Person { session: None, .. } => html! { "an ID token" },
         Actor::Operator(name) => html! { "the operator " (name) },
         Actor::Reconcile => html! { "unknown sender; seen on the chain" },
+        Actor::Rule { .. } => html! { "a rule of the agent" },
     }
 }
 

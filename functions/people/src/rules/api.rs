@@ -15,9 +15,9 @@ use purser_api::{
     Failure, IfMatch, Listed, Member as _, Place, Problems, SessionToken, VersionTag, json_body, seconds, versioned,
 };
 use purser_domain::{
-    Address, Agent, Amount, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN, COUNT_MAX, COUNT_WINDOW_MIN, Catalog, Category,
-    Duration, Error, INTERVAL_MIN, LimitAction, MEDIAN_MIN, PERCENT_MAX, Problem, RuleId, RuleKind, Schedule,
-    ServiceSlug, TimeOfDay, UsualPrice, Vendor, Weekday, ZoneName,
+    Address, Agent, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
+    COUNT_MAX, COUNT_WINDOW_MIN, Catalog, Category, Duration, Error, INTERVAL_MIN, LimitAction, MEDIAN_MIN,
+    PERCENT_MAX, Problem, RuleId, RuleKind, Schedule, ServiceSlug, TimeOfDay, UsualPrice, Vendor, Weekday, ZoneName,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -154,6 +154,13 @@ pub(crate) enum RuleSays {
         /// The end of the period, on the next day if it is before the start.
         to: String,
     },
+    /// The agent is frozen after an unusually busy hour.
+    AnomalyBrake {
+        /// The multiple of the busiest hour of the two weeks before that an hour must exceed.
+        times: u32,
+        /// The least sum of such an hour, in micro-units.
+        at_least_units: u64,
+    },
 }
 
 impl RuleView {
@@ -243,6 +250,10 @@ impl RuleView {
                 days: schedule.days.iter().map(|day| day.name()).collect(),
                 from: schedule.from.to_string(),
                 to: schedule.to.to_string(),
+            },
+            RuleKind::AnomalyBrake(AnomalyBrake { times, at_least }) => RuleSays::AnomalyBrake {
+                times: *times,
+                at_least_units: at_least.units(),
             },
         };
         Self {
@@ -397,6 +408,13 @@ purser_api::body! {
             /// The end of the period, on the next day if it is before the start.
             to: ClockTime = {"example": "17:00"},
         }
+        /// The agent is frozen, and its owner notified, after an hour (UTC) whose payments are above a multiple of those
+        /// of the busiest hour of the two weeks before, and not below an amount. Without payments in the two weeks, the
+        /// amount decides alone. An agent has one at most.
+        AnomalyBrake = "anomaly_brake" {
+            times: Times,
+            at_least_units: Amount = {"minimum": 1},
+        }
     }
 }
 
@@ -433,6 +451,13 @@ purser_api::field! {
     pub(crate) struct Percent(u32):
     |value| whole_number(value, 0, PERCENT_MAX),
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": PERCENT_MAX, "example": 20})
+}
+
+purser_api::field! {
+    /// The multiple of the busiest hour.
+    pub(crate) struct Times(u32):
+    |value| whole_number(value, BRAKE_TIMES_MIN, BRAKE_TIMES_MAX),
+    json!({"type": "integer", "format": "int32", "minimum": BRAKE_TIMES_MIN, "maximum": BRAKE_TIMES_MAX, "example": 10})
 }
 
 purser_api::field! {
@@ -606,6 +631,10 @@ impl TryFrom<RuleBody> for RuleKind {
                     to,
                 },
             },
+            RuleBody::AnomalyBrake {
+                times: Times(times),
+                at_least_units: at_least,
+            } => Self::AnomalyBrake(AnomalyBrake { times, at_least }),
         })
     }
 }

@@ -142,6 +142,7 @@ pub(crate) fn refused(refusal: RuleRefusal) -> Error {
             );
             Problem::at("", message)
         }
+        RuleRefusal::SecondBrake => Problem::at("/kind", "an agent has at most one anomaly brake; edit or remove it"),
         RuleRefusal::OtherKind => Problem::at("/kind", "must be the rule's own; remove the rule and add another"),
     };
     Error::invalid(vec![problem])

@@ -13,13 +13,13 @@ use crate::ui::money::spent;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, BUDGET_WINDOW_MAX, COUNT_MAX, Catalog, Category, Duration, LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind,
-    Service, ServiceSlug, UsualPrice, Vendor, Weekday, ZoneName,
+    Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, COUNT_MAX, Catalog, Category, Duration,
+    LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind, Service, ServiceSlug, UsualPrice, Vendor, Weekday, ZoneName,
 };
 use serde_json::json;
 
 /// The members of a rule's body, each with its form field and label.
-const FIELDS: [FieldOf; 18] = [
+const FIELDS: [FieldOf; 20] = [
     ("categories", "category", "Categories"),
     ("limit_units", "limit", "Budget"),
     ("window_seconds", "window", "Within"),
@@ -38,6 +38,8 @@ const FIELDS: [FieldOf; 18] = [
     ("days", "day", "Days"),
     ("from", "from", "From"),
     ("to", "to", "To"),
+    ("times", "times", "Times"),
+    ("at_least_units", "least", "At least"),
 ];
 
 /// Parses a rule; if it returns `None`, the form has at least one problem.
@@ -108,6 +110,11 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
             "from": form.text("from"),
             "to": form.text("to"),
         }),
+        RuleForm::AnomalyBrake => {
+            let times = form.number("times", "Times", BRAKE_TIMES_MIN, BRAKE_TIMES_MAX);
+            let least = form.dollars("least", "At least");
+            json!({"times": times, "at_least_units": least.map(Amount::units)})
+        }
     };
     set(&mut body, "kind", kind.name());
     form.parsed(parse_rule(&body, catalog), &fields)
@@ -175,6 +182,7 @@ const fn form_of(kind: &RuleKind) -> RuleForm {
         RuleKind::NewPayee { .. } => RuleForm::NewPayee,
         RuleKind::PriceAboveUsual { .. } => RuleForm::PriceAboveUsual,
         RuleKind::Schedule { .. } => RuleForm::Schedule,
+        RuleKind::AnomalyBrake(_) => RuleForm::AnomalyBrake,
     }
 }
 
@@ -190,6 +198,7 @@ const fn title(kind: RuleForm) -> &'static str {
         RuleForm::NewPayee => "New payee",
         RuleForm::PriceAboveUsual => "Unusual price",
         RuleForm::Schedule => "Days and hours",
+        RuleForm::AnomalyBrake => "Anomaly brake",
     }
 }
 
@@ -290,6 +299,7 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
         }
         RuleForm::BudgetLimit => budget_inputs(inputs, present),
         RuleForm::ApprovalRequired => approval_inputs(inputs, page, present),
+        RuleForm::AnomalyBrake => brake_inputs(inputs, present),
         RuleForm::CountLimit
         | RuleForm::MinimumInterval
         | RuleForm::DuplicateGuard
@@ -385,7 +395,8 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
         | RuleForm::VendorAllowlist
         | RuleForm::BudgetLimit
         | RuleForm::ApprovalRequired
-        | RuleForm::NewPayee => html! {},
+        | RuleForm::NewPayee
+        | RuleForm::AnomalyBrake => html! {},
     }
 }
 
@@ -442,6 +453,21 @@ fn budget_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> Markup {
             (inputs.dollars("limit", "Budget", "Over all services together.", limit))
             (inputs.number("window", "Within any", count))
             (inputs.choice("window_unit", "Unit", &units, unit))
+        }
+    }
+}
+
+fn brake_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> Markup {
+    let brake = match present {
+        Some(RuleKind::AnomalyBrake(brake)) => Some(*brake),
+        _ => None,
+    };
+    let times = brake.map_or(10, |brake: AnomalyBrake| brake.times);
+    html! {
+        p.muted { "Freezes the agent and tells you, some seconds after the payments. Unfreeze it if the payments are right." }
+        div.caps {
+            (inputs.number("times", "Times the busiest hour of two weeks", times.into()))
+            (inputs.dollars("least", "And at least", "In one hour.", brake.map(|brake| brake.at_least)))
         }
     }
 }
@@ -657,6 +683,13 @@ pub(crate) mod tests {
                 },
             ),
             (
+                "kind=anomaly_brake&times=10&least=10".to_owned(),
+                RuleKind::AnomalyBrake(AnomalyBrake {
+                    times: 10,
+                    at_least: amount(10_000_000),
+                }),
+            ),
+            (
                 "kind=schedule&zone=Asia%2FTokyo&day=monday&day=sunday&from=08:00&to=18:00".to_owned(),
                 RuleKind::Schedule {
                     services: None,
@@ -676,7 +709,9 @@ pub(crate) mod tests {
 
     #[test]
     fn all_rule_form_problems_are_reported_together() {
-        let rows: [(&str, &[&str]); 15] = [
+        let rows: [(&str, &[&str]); 17] = [
+            ("kind=anomaly_brake&times=1&least=", &["times", "least"]),
+            ("kind=anomaly_brake&times=100&least=0", &["least"]),
             ("", &[""]),
             ("kind=vendor_allowlist&vendors=mistyped", &["vendors"]),
             ("kind=approval_required&service=mistyped", &["service"]),

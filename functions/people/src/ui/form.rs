@@ -62,10 +62,11 @@ pub(crate) enum RuleForm {
     NewPayee,
     PriceAboveUsual,
     Schedule,
+    AnomalyBrake,
 }
 
 impl RuleForm {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::BudgetLimit,
         Self::ApprovalRequired,
         Self::CategoryBlock,
@@ -76,6 +77,7 @@ impl RuleForm {
         Self::NewPayee,
         Self::PriceAboveUsual,
         Self::Schedule,
+        Self::AnomalyBrake,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -90,6 +92,7 @@ impl RuleForm {
             Self::NewPayee => RuleKind::NEW_PAYEE,
             Self::PriceAboveUsual => RuleKind::PRICE_ABOVE_USUAL,
             Self::Schedule => RuleKind::SCHEDULE,
+            Self::AnomalyBrake => RuleKind::ANOMALY_BRAKE,
         }
     }
 

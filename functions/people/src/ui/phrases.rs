@@ -272,6 +272,10 @@ pub(crate) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
             "Pays only on " (list(schedule.days.iter().map(|day| html! { (day.name()) })))
             " from " (schedule.from) " to " (schedule.to) " (" (schedule.zone) ")" (scope(kind, catalog)) "."
         },
+        RuleKind::AnomalyBrake(brake) => html! {
+            "Is frozen after an hour with more than " (brake.times) " times the busiest hour of the two weeks before, and at least "
+            (money(brake.at_least)) "."
+        },
     }
 }
 

@@ -114,7 +114,7 @@ impl PayoutOwner {
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
             Actor::Person { session, .. } => session.as_ref().map(ToString::to_string),
-            Actor::Operator(_) | Actor::Reconcile => None,
+            Actor::Operator(_) | Actor::Reconcile | Actor::Rule { .. } => None,
         };
         let source = acting.source.clone();
         Self {

@@ -24,10 +24,11 @@ pub struct AuditView {
     /// The kind of the action.
     #[schema(value_type = String, example = "policy_edited")]
     pub kind: &'static str,
-    /// The person who acted; null for an operator, and for a transfer found on chain.
+    /// The person who acted; null for an operator, for a transfer found on chain, and for a freeze by a rule.
     #[schema(required)]
     pub person_id: Option<String>,
-    /// The operator who acted, as `browser:<name>` in the browser; null for a person, and for a transfer found on chain.
+    /// The operator who acted, as `browser:<name>` in the browser; null for a person, for a transfer found on chain, and
+    /// for a freeze by a rule.
     #[schema(required)]
     pub operator: Option<String>,
     /// The session; null with an ID token, and for an operator.
@@ -62,7 +63,7 @@ pub struct AuditView {
     /// Further details, as text.
     #[schema(required)]
     pub reason: Option<String>,
-    /// The reason that the person gave for an edit of limits; null if they gave none.
+    /// The reason that the person gave for an edit of limits, or of a freeze by a rule; null without one.
     #[schema(required)]
     pub edit_reason: Option<String>,
     /// The SHA-256 hash of the row. The function's log line for the row contains the same hash.
@@ -75,7 +76,7 @@ impl AuditView {
         let (person_id, session_id, operator) = match &record.actor {
             Actor::Person { id, session } => (Some(id.to_string()), session.as_ref().map(ToString::to_string), None),
             Actor::Operator(name) => (None, None, Some(name.to_string())),
-            Actor::Reconcile => (None, None, None),
+            Actor::Reconcile | Actor::Rule { .. } => (None, None, None),
         };
         let (before, after, refusal) = match &record.outcome {
             AuditOutcome::Done(changes) => (changes.before.clone(), changes.after.clone(), None),

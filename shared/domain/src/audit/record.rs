@@ -1,6 +1,7 @@
 //! One row of the audit log: an edit, a session, a refused act, or an outflow that no settlement explains.
 //!
-//! Invariants: a row belongs to one person, one operator or reconcile. Its texts are truncated, so that it stays far
+//! Invariants: a row belongs to one person, one operator or reconcile; that of a freeze by a rule belongs to the agent's
+//! owner. Its texts are truncated, so that it stays far
 //! below the maximum size of an item. It contains no secret, digest of a secret, or body.
 
 use crate::{
@@ -138,15 +139,21 @@ pub enum Actor {
     Operator(OperatorName),
     /// An unknown actor: reconcile found the act on chain.
     Reconcile,
+    /// Purser, by a rule of an agent of this person.
+    Rule {
+        /// The agent's owner.
+        owner: PersonId,
+    },
 }
 
-/// The person's id, the operator's name, or `reconcile`.
+/// The person's id, the operator's name, `reconcile`, or `rule`.
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Person { id, .. } => id.fmt(f),
             Self::Operator(name) => name.fmt(f),
             Self::Reconcile => f.write_str("reconcile"),
+            Self::Rule { .. } => f.write_str("rule"),
         }
     }
 }

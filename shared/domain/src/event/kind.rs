@@ -41,7 +41,7 @@ named! {
         ApprovalExpired = "purser.approval.expired.v1",
         /// An agent was created.
         AgentCreated = "purser.agent.created.v1",
-        /// The agent was frozen, by its owner or an operator.
+        /// The agent was frozen, by its owner, its anomaly brake or an operator.
         AgentFrozen = "purser.agent.frozen.v1",
         /// A freeze of the agent ended.
         AgentUnfrozen = "purser.agent.unfrozen.v1",
@@ -171,6 +171,8 @@ const AGENT: &[Field] = &[
     Field::required("wallet", Form::Address),
 ];
 const FROZEN_BY: &[Field] = &[Field::required("by", Form::OneOf(FREEZERS))];
+/// Only if the owner's anomaly brake froze the agent.
+const BRAKED: &[Field] = &[Field::optional("reason", Form::Text)];
 const KEY: &[Field] = &[Field::required("key_id", Form::Text)];
 const KEY_EXPIRY: &[Field] = &[Field::optional("expires_at", Form::Time)];
 const KEY_END: &[Field] = &[Field::required("ends_at", Form::Time)];
@@ -273,7 +275,8 @@ impl EventKind {
             Self::ApprovalUsed => &[APPROVAL, USED],
             Self::ApprovalExpired => &[APPROVAL, UNUSED_AS],
             Self::AgentCreated | Self::AgentAccepted | Self::AgentHandedOver => &[AGENT],
-            Self::AgentFrozen | Self::AgentUnfrozen => &[FROZEN_BY],
+            Self::AgentFrozen => &[FROZEN_BY, BRAKED],
+            Self::AgentUnfrozen => &[FROZEN_BY],
             Self::KeyCreated => &[KEY, KEY_EXPIRY],
             Self::KeyEnded => &[KEY, KEY_END],
             Self::PolicyChanged => &[POLICY],

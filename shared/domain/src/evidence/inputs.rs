@@ -146,6 +146,7 @@ pub(crate) fn rule_terms(kind: &RuleKind) -> Value {
             "from": schedule.from.to_string(),
             "to": schedule.to.to_string(),
         }),
+        RuleKind::AnomalyBrake(brake) => json!({"times": brake.times, "at_least_units": brake.at_least.units()}),
     }
 }
 

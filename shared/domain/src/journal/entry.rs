@@ -5,7 +5,7 @@
 
 use crate::{
     ALLOWED_REASON, Address, AgentId, Amount, ApprovalId, Check, CheckName, CheckOutcome, ConfirmationReverted, Day,
-    DecisionResult, KeyId, Labels, LoggedDecision, LoggedRefusal, Network, OperationSlug, ServiceId, Settlement,
+    DecisionResult, Hour, KeyId, Labels, LoggedDecision, LoggedRefusal, Network, OperationSlug, ServiceId, Settlement,
     SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
 };
 use std::cmp::Ordering;
@@ -225,6 +225,21 @@ impl JournalEntry {
     pub fn day(&self) -> Day {
         // Positions of all kinds have the same form.
         Day::of(SettlementId::from_uuid(self.place).authorized_at())
+    }
+
+    /// The hour in whose sum the entry counts: that of its position.
+    pub fn hour(&self) -> Hour {
+        Hour::of(SettlementId::from_uuid(self.place).authorized_at())
+    }
+
+    /// What the entry adds to the sum of its hour: the amount of an allow, until it is released.
+    pub fn unreleased(&self) -> Amount {
+        match (self.result, self.state()) {
+            (DecisionResult::Allow, Some(SettlementState::Authorized | SettlementState::Confirmed { .. })) => {
+                self.amount
+            }
+            _ => Amount::ZERO,
+        }
     }
 
     /// The state of the settlement of an allow or a payout.

@@ -286,7 +286,11 @@ impl NoticeText<'_> {
                 )
             }
             EventKind::AgentCreated => format!("{agent} was created."),
-            EventKind::AgentFrozen => format!("{agent} was frozen {}. It can’t pay.", self.by()),
+            EventKind::AgentFrozen => match self.event.data().get_text("reason") {
+                // Purser's own words, which begin with the brake.
+                Some(reason) => format!("{agent} was frozen by its {reason}. It can’t pay."),
+                None => format!("{agent} was frozen {}. It can’t pay.", self.by()),
+            },
             EventKind::AgentUnfrozen => format!("{agent}: the freeze {} has ended.", self.by()),
             EventKind::AgentAccepted => format!("{agent} is yours now."),
             EventKind::AgentHandedOver => format!("{agent} is no longer yours: another person accepted it."),
@@ -532,6 +536,12 @@ mod tests {
             data,
         )
         .unwrap()
+    }
+
+    #[test]
+    fn a_freeze_by_a_brake_says_why() {
+        let notice = Notice::of(&sample(EventKind::AgentFrozen), &names("Researcher"));
+        assert_eq!(notice.sentence, "“Researcher” was frozen by its x. It can’t pay.");
     }
 
     #[test]

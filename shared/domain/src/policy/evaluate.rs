@@ -507,7 +507,8 @@ fn is_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool 
         | RuleKind::DuplicateGuard { .. }
         | RuleKind::NewPayee { .. }
         | RuleKind::PriceAboveUsual { .. }
-        | RuleKind::Schedule { .. } => true,
+        | RuleKind::Schedule { .. }
+        | RuleKind::AnomalyBrake(_) => true,
     })
 }
 

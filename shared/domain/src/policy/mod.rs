@@ -2,6 +2,7 @@
 //! approvals.
 
 pub(crate) mod agent;
+pub(crate) mod anomaly;
 pub(crate) mod approval;
 pub(crate) mod backtest;
 pub(crate) mod backtest_run;

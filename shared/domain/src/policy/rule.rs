@@ -1,8 +1,8 @@
 //! Rules of an agent across all its services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
 use crate::{
-    Address, Agent, AgentId, Amount, Catalog, Category, Duration, MOST_RECENT_PRICES, Problem, RuleId, Schedule,
-    ServiceSlug, Window, WindowScope, catalog::service::named,
+    Address, Agent, AgentId, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, Catalog, Category, Duration,
+    MOST_RECENT_PRICES, Problem, RuleId, Schedule, ServiceSlug, Window, WindowScope, catalog::service::named,
 };
 
 /// One rule of an agent.
@@ -93,6 +93,8 @@ pub enum RuleKind {
         /// The times.
         schedule: Schedule,
     },
+    /// The agent is frozen after an unusually busy hour. It decides no payment.
+    AnomalyBrake(AnomalyBrake),
 }
 
 named! {
@@ -273,6 +275,8 @@ impl RuleKind {
     pub const PRICE_ABOVE_USUAL: &str = "price_above_usual";
     /// The name of [`RuleKind::Schedule`].
     pub const SCHEDULE: &str = "schedule";
+    /// The name of [`RuleKind::AnomalyBrake`].
+    pub const ANOMALY_BRAKE: &str = "anomaly_brake";
 
     /// The name of the kind, in the API and in storage.
     pub const fn name(&self) -> &'static str {
@@ -287,6 +291,7 @@ impl RuleKind {
             Self::NewPayee { .. } => Self::NEW_PAYEE,
             Self::PriceAboveUsual { .. } => Self::PRICE_ABOVE_USUAL,
             Self::Schedule { .. } => Self::SCHEDULE,
+            Self::AnomalyBrake(_) => Self::ANOMALY_BRAKE,
         }
     }
 
@@ -306,7 +311,8 @@ impl RuleKind {
             | Self::DuplicateGuard { .. }
             | Self::NewPayee { .. }
             | Self::PriceAboveUsual { .. }
-            | Self::Schedule { .. } => None,
+            | Self::Schedule { .. }
+            | Self::AnomalyBrake(_) => None,
         }
     }
 
@@ -330,7 +336,8 @@ impl RuleKind {
                 over: UsualPrice::Catalog,
                 ..
             }
-            | Self::Schedule { .. } => false,
+            | Self::Schedule { .. }
+            | Self::AnomalyBrake(_) => false,
         }
     }
 
@@ -342,7 +349,10 @@ impl RuleKind {
     /// The services to whose payments the rule applies; `None` for all services, or if its kind has no such condition.
     pub fn services(&self) -> Option<&[ServiceSlug]> {
         match self {
-            Self::CategoryBlock { .. } | Self::VendorAllowlist { .. } | Self::BudgetLimit { .. } => None,
+            Self::CategoryBlock { .. }
+            | Self::VendorAllowlist { .. }
+            | Self::BudgetLimit { .. }
+            | Self::AnomalyBrake(_) => None,
             Self::ApprovalRequired { services, .. }
             | Self::CountLimit { services, .. }
             | Self::MinimumInterval { services, .. }
@@ -428,7 +438,8 @@ impl RuleKind {
             | Self::DuplicateGuard { .. }
             | Self::NewPayee { .. }
             | Self::PriceAboveUsual { .. }
-            | Self::Schedule { .. } => {
+            | Self::Schedule { .. }
+            | Self::AnomalyBrake(_) => {
                 let mut problems = self.problems_of_numbers();
                 if let Some(services) = self.services() {
                     problems.extend(listed("/services", services, at_least_one, Self::MOST_NAMED, unknown));
@@ -469,6 +480,12 @@ impl RuleKind {
                 let empty =
                     is_empty.then(|| Problem::at("/to", "must be another time than `from`, which is before 24:00"));
                 return days.into_iter().chain(empty).collect();
+            }
+            Self::AnomalyBrake(brake) => {
+                let none = brake.at_least.is_zero();
+                let none = none.then(|| Problem::at("/at_least_units", "must not be zero"));
+                let (least, most) = (BRAKE_TIMES_MIN.into(), BRAKE_TIMES_MAX.into());
+                [range("/times", brake.times.into(), least, most), none]
             }
             Self::CategoryBlock { .. }
             | Self::VendorAllowlist { .. }
@@ -524,6 +541,8 @@ pub enum RuleRefusal {
     TooMany,
     /// The agent already has [`Agent::MOST_BUDGETS`] rules that count payments.
     TooManyBudgets,
+    /// The agent already has an anomaly brake.
+    SecondBrake,
     /// The rule has another kind. A rule's count is stored for it, so the kind of a rule can't change.
     OtherKind,
 }
@@ -564,6 +583,9 @@ impl Agent {
         }
         if kind.counts().is_some() && self.counting_rules().count() >= Self::MOST_BUDGETS {
             return Err(RuleRefusal::TooManyBudgets);
+        }
+        if matches!(kind, RuleKind::AnomalyBrake(_)) && AnomalyBrake::among(&self.rules).is_some() {
+            return Err(RuleRefusal::SecondBrake);
         }
         self.rules.push(Rule { id, version: 1, kind });
         Ok(self)
@@ -658,6 +680,21 @@ mod tests {
         for kind in [budget(1), block(Category::Ai)] {
             assert_eq!(agent.clone().with_rule(id(99), kind), Err(RuleRefusal::TooMany));
         }
+    }
+
+    #[test]
+    fn an_agent_has_at_most_one_brake() {
+        let brake = |times| {
+            RuleKind::AnomalyBrake(AnomalyBrake {
+                times,
+                at_least: Amount::ONE,
+            })
+        };
+        let agent = agent().with_rule(id(1), brake(2)).unwrap();
+        // A repeated attempt adds nothing.
+        assert_eq!(agent.clone().with_rule(id(1), brake(2)), Ok(agent.clone()));
+        assert_eq!(agent.clone().with_rule(id(2), brake(3)), Err(RuleRefusal::SecondBrake));
+        assert!(agent.without_rule(id(1)).unwrap().with_rule(id(2), brake(3)).is_ok());
     }
 
     /// An edit cannot change the kind, and an edit without a change keeps the version.

@@ -51,7 +51,7 @@ impl SpendPolicy {
 }
 
 impl RuleKind {
-    /// Whether it refuses, or requires an approval for, every payment that `before` did.
+    /// Whether it refuses, requires an approval for, or freezes the agent after every payment that `before` did.
     fn is_as_strict_as(&self, before: &Self) -> bool {
         let covers_services = holds_for_all_of(before.services(), self.services());
         match (before, self) {
@@ -117,6 +117,7 @@ impl RuleKind {
             (Self::Schedule { schedule, .. }, Self::Schedule { schedule: now, .. }) => {
                 covers_services && schedule.covers(now)
             }
+            (Self::AnomalyBrake(before), Self::AnomalyBrake(now)) => now.is_as_strict_as(*before),
             // An edit can't change a rule's kind.
             (
                 Self::CategoryBlock { .. }
@@ -128,7 +129,8 @@ impl RuleKind {
                 | Self::DuplicateGuard { .. }
                 | Self::NewPayee { .. }
                 | Self::PriceAboveUsual { .. }
-                | Self::Schedule { .. },
+                | Self::Schedule { .. }
+                | Self::AnomalyBrake(_),
                 _,
             ) => false,
         }
@@ -291,10 +293,19 @@ mod tests {
                 to: crate::TimeOfDay::parse(to).unwrap(),
             },
         };
+        let brake = |times, at_least| {
+            RuleKind::AnomalyBrake(crate::AnomalyBrake {
+                times,
+                at_least: units(at_least),
+            })
+        };
         let (block, ask) = (LimitAction::Block, LimitAction::Ask);
         let (listed, median) = (UsualPrice::Catalog, UsualPrice::Median(3));
         let (search, data) = (Category::Search, Category::Data);
         let rows = [
+            (brake(3, 5), brake(2, 4), false),
+            (brake(3, 5), brake(4, 5), true),
+            (brake(3, 5), brake(3, 6), true),
             (blocks(&[search]), blocks(&[search, data]), false),
             (blocks(&[search, data]), blocks(&[data]), true),
             (lists(&["a", "b"]), lists(&["b"]), false),

@@ -30,6 +30,9 @@ pub struct AuditEntry {
     mark: EditMark,
 }
 
+/// The attribute of a row of an act by a rule of the person in whose partition it is.
+pub(crate) const BY_RULE: &str = "rule";
+
 /// Who made an edit and why. It is stored with the edited record, and so with its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EditMark {
@@ -42,9 +45,14 @@ pub struct EditMark {
 }
 
 impl EditMark {
-    const BY: &'static str = "by";
-    const AUDIT_ID: &'static str = "aid";
-    const REASON: &'static str = "why";
+    pub(crate) const BY: &'static str = "by";
+    pub(crate) const AUDIT_ID: &'static str = "aid";
+    pub(crate) const REASON: &'static str = "why";
+
+    /// Whether Purser made the edit, by a rule. Edits from before marks were stored have no row of the audit log.
+    pub fn is_by_rule(&self) -> bool {
+        self.by.is_none() && self.audit_id.is_some()
+    }
 
     /// The mark in the item of a record.
     pub(crate) fn read(row: Row<'_>) -> Result<Self> {
@@ -103,7 +111,7 @@ impl AuditEntry {
             mark: EditMark {
                 by: match &record.actor {
                     Actor::Person { id, .. } => Some(id.clone()),
-                    Actor::Operator(_) | Actor::Reconcile => None,
+                    Actor::Operator(_) | Actor::Reconcile | Actor::Rule { .. } => None,
                 },
                 audit_id: Some(record.id),
                 reason: record.source.reason.clone(),
@@ -176,7 +184,7 @@ impl Line {
         let (person, operator) = match actor {
             Actor::Person { id, .. } => (Some(id), None),
             Actor::Operator(name) => (None, Some(name)),
-            Actor::Reconcile => (None, None),
+            Actor::Reconcile | Actor::Rule { .. } => (None, None),
         };
         info!(
             audit.id = %id,
@@ -225,6 +233,7 @@ fn write_record(record: &AuditRecord) -> Item {
         }
         Actor::Operator(name) => draft.with("op", &name.to_string()),
         Actor::Reconcile => draft,
+        Actor::Rule { .. } => draft.with(BY_RULE, &true),
     };
     match outcome {
         AuditOutcome::Done(changes) => draft.with("before", &changes.before).with("after", &changes.after),

@@ -1,7 +1,7 @@
 //! The audit table: adding rows outside of other transactions, and reading rows.
 
 use crate::{
-    audit::entry::{AuditEntry, digest_of},
+    audit::entry::{AuditEntry, BY_RULE, digest_of},
     codec::backoff::Backoff,
     codec::fault::failed,
     codec::item::{Item, Row},
@@ -161,7 +161,10 @@ impl AuditLog {
 
 fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
     let id = AuditId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
-    let actor = if let Some(person) = key::actor_of(item) {
+    let owner = key::actor_of(item);
+    let actor = if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_RULE)) {
+        Actor::Rule { owner }
+    } else if let Some(person) = owner {
         let session: Option<String> = row.get_optional("session")?;
         let session = session.map(|text| SessionId::parse(&text).ok_or_else(|| row.corrupt("session")));
         Actor::Person {

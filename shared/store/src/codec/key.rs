@@ -319,22 +319,22 @@ const BY_PERSON: &str = "P#";
 const BY_OPERATORS: &str = "OPERATORS";
 const OUTFLOWS: &str = "OUTFLOWS";
 
-/// The partition of the actor's acts in the audit table: one for each person, one for all operators, and one for
-/// reconcile's findings.
+/// The partition of the actor's acts in the audit table: one for each person, with the acts of their agents'
+/// rules, one for all operators, and one for reconcile's findings.
 pub(crate) fn audit_partition(actor: &Actor) -> String {
     match actor {
-        Actor::Person { id, .. } => format!("{BY_PERSON}{id}"),
+        Actor::Person { id: person, .. } | Actor::Rule { owner: person } => format!("{BY_PERSON}{person}"),
         Actor::Operator(_) => BY_OPERATORS.to_owned(),
         Actor::Reconcile => OUTFLOWS.to_owned(),
     }
 }
 
 /// The partition of the audit rows that inform a person of an operator's act on the person's objects, or of a finding
-/// by reconcile. Each function that writes such rows has its own partition. `None` for a person's own acts, which have
-/// only one row.
+/// by reconcile. Each function that writes such rows has its own partition. `None` for acts of a person and of their
+/// agents' rules, which have only one row.
 pub(crate) fn told_partition(actor: &Actor, person: &PersonId) -> Option<String> {
     match actor {
-        Actor::Person { .. } => None,
+        Actor::Person { .. } | Actor::Rule { .. } => None,
         Actor::Operator(_) => Some(format!("O#{person}")),
         Actor::Reconcile => Some(format!("W#{person}")),
     }

@@ -4,9 +4,10 @@ use crate::codec::attribute::{Attribute, read_text, text};
 use crate::codec::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, Amount, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability, CallDescription,
-    CatalogPayment, CatalogPrice, KeyScope, NextPricing, Operation, OperationUuid, Probe, ProviderRequest, Quote,
-    Raise, RaiseRequest, RaisedCaps, Rule, RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
+    AgentKey, Amount, AnomalyBrake, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability,
+    CallDescription, CatalogPayment, CatalogPrice, KeyScope, NextPricing, Operation, OperationUuid, Probe,
+    ProviderRequest, Quote, Raise, RaiseRequest, RaisedCaps, Rule, RuleKind, Schedule, UsualPrice, Vendor, Wallet,
+    WalletKey,
 };
 
 /// Types that are stored as a map.
@@ -322,6 +323,7 @@ fn write_rule(rule: &Rule) -> Draft {
             .with("days", &schedule.days)
             .with("from", &schedule.from)
             .with("to", &schedule.to),
+        RuleKind::AnomalyBrake(brake) => draft.with("times", &brake.times).with("least", &brake.at_least),
     }
 }
 
@@ -377,6 +379,10 @@ fn read_rule(map: &Item) -> Option<Rule> {
                 to: member(map, "to")?,
             },
         },
+        RuleKind::ANOMALY_BRAKE => RuleKind::AnomalyBrake(AnomalyBrake {
+            times: member(map, "times")?,
+            at_least: member(map, "least")?,
+        }),
         _ => return None,
     };
     Some(Rule {

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod approval;
 pub(crate) mod authenticate;
+mod brake;
 pub(crate) mod call_leases;
 pub(crate) mod chunked_counter;
 pub(crate) mod freezes;

@@ -6,7 +6,7 @@ use crate::{
     stream::{change::Change, fact::Fact},
 };
 use purser_domain::{
-    Agent, AgentStatus, EnabledService, EventData, EventId, EventKind, PersonId, Result, Rule, SpendPolicy,
+    Agent, AgentStatus, EditReason, EnabledService, EventData, EventId, EventKind, PersonId, Result, Rule, SpendPolicy,
 };
 use std::fmt::Display;
 
@@ -42,7 +42,11 @@ impl Ledger {
                 let by_owner = || EventData::new().text("by", "owner");
                 match (old.status, new.status) {
                     (AgentStatus::Active, AgentStatus::Frozen) => {
-                        facts.push(edit.fact(EventKind::AgentFrozen, &"", by_owner()));
+                        let mark = EditMark::read(self.row(image))?;
+                        // The rule is the owner's.
+                        let reason = mark.reason.as_ref().filter(|_| mark.is_by_rule());
+                        let data = by_owner().optional_text("reason", reason.map(EditReason::as_str));
+                        facts.push(edit.fact(EventKind::AgentFrozen, &"", data));
                     }
                     (AgentStatus::Frozen, AgentStatus::Active) => {
                         facts.push(edit.fact(EventKind::AgentUnfrozen, &"", by_owner()));

@@ -1,4 +1,4 @@
-//! The owners, names and labels of agents, for facts whose rows do not have them.
+//! The owners, names, labels and brakes of agents, for facts whose rows do not have them.
 //!
 //! They are read strongly consistent, after the facts occurred, and used for one batch only. So a previous owner never
 //! receives an event that occurred after the handover.
@@ -11,14 +11,14 @@ use crate::codec::{
     ledger::Ledger,
 };
 use aws_sdk_dynamodb::types::KeysAndAttributes;
-use purser_domain::{AgentId, Error, Labels, PersonId, Result};
+use purser_domain::{AgentId, AnomalyBrake, Error, Labels, PersonId, Result, Rule};
 use std::collections::{BTreeSet, HashMap};
 
-/// The owners, names and labels of agents at one time.
+/// The owners, names, labels and brakes of agents at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Owners(HashMap<AgentId, OwnedAgent>);
 
-/// An agent's owner, name and labels.
+/// An agent's owner, name, labels and brake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedAgent {
     /// The owner.
@@ -27,10 +27,12 @@ pub struct OwnedAgent {
     pub name: String,
     /// The agent's labels.
     pub labels: Labels,
+    /// The agent's anomaly brake; `None` also if its rules can't be read, with which it can't pay.
+    pub brake: Option<AnomalyBrake>,
 }
 
 impl Owners {
-    /// The owner, the name and the labels of an agent, if the agent exists and its record was read.
+    /// The owner, the name, the labels and the brake of an agent, if the agent exists and its record was read.
     pub fn get(&self, agent: AgentId) -> Option<&OwnedAgent> {
         self.0.get(&agent)
     }
@@ -41,7 +43,7 @@ const BATCH: usize = 100;
 const READING: &str = "reading agents' owners";
 
 impl Ledger {
-    /// Reads the owners, names and labels of these agents, and nothing else of their records: one read unit each.
+    /// Reads the owners, names, labels and brakes of these agents, and nothing else of their records: one read unit each.
     pub async fn owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
         let mut owners = HashMap::new();
         let mut wanted: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
@@ -50,10 +52,11 @@ impl Ledger {
             let rest = wanted.split_off(wanted.len().min(BATCH));
             let batch = KeysAndAttributes::builder()
                 .set_keys(Some(wanted))
-                .projection_expression("pk, sk, #owner, #name, #labels")
+                .projection_expression("pk, sk, #owner, #name, #labels, #rules")
                 .expression_attribute_names("#owner", "owner")
                 .expression_attribute_names("#name", "name")
                 .expression_attribute_names("#labels", "labels")
+                .expression_attribute_names("#rules", "rules")
                 .consistent_read(true);
             let batch = batch.build().map_err(|error| Error::internal(READING, error))?;
             let asked = HashMap::from([(self.table.to_string(), batch)]);
@@ -68,7 +71,14 @@ impl Ledger {
                     optional_member(&item, "labels"),
                 ) {
                     let labels = labels.unwrap_or_default();
-                    owners.insert(agent, OwnedAgent { owner, name, labels });
+                    let rules: Option<Vec<Rule>> = member(&item, "rules");
+                    let owned = OwnedAgent {
+                        owner,
+                        name,
+                        labels,
+                        brake: rules.as_deref().and_then(AnomalyBrake::among),
+                    };
+                    owners.insert(agent, owned);
                 }
             }
             let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);

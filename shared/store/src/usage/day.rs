@@ -20,11 +20,14 @@ use crate::{
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use miniz_oxide::{deflate::compress_to_vec_zlib, inflate::decompress_to_vec_zlib_with_limit};
 use purser_domain::{
-    AgentId, Amount, Day, Error, JournalEntry, LabelKey, LabelValue, Labels, LimitUse, PersonId, Result, ServiceId,
-    UsageTotals,
+    AgentId, Amount, Day, Error, Hour, JournalEntry, LabelKey, LabelValue, Labels, LimitUse, PersonId, Result,
+    ServiceId, UsageTotals,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 /// The number of refusals with each `error`.
 pub type Reasons = BTreeMap<String, u64>;
@@ -101,6 +104,10 @@ pub(super) struct AgentOfDay {
     pub(super) reasons: Reasons,
     /// The largest used share of a limit after any of the payments.
     pub(super) nearest: Option<LimitUse>,
+    /// The sums of each hour's payments that are not released, without those that are zero.
+    pub(super) hours: BTreeMap<Hour, Amount>,
+    /// The hours for which the agent's brake has frozen it.
+    pub(super) braked: BTreeSet<Hour>,
 }
 
 impl AgentOfDay {
@@ -116,6 +123,13 @@ impl AgentOfDay {
         }
         let nearest = new.payment.as_ref().and_then(|payment| payment.nearest);
         self.nearest = self.nearest.max(nearest);
+        // All changes of an entry have the same hour.
+        let hour = self.hours.remove(&new.hour()).unwrap_or(Amount::ZERO);
+        let before = old.map_or(Amount::ZERO, JournalEntry::unreleased);
+        let hour = hour.above(before).plus(new.unreleased()).unwrap_or(Amount::MAX);
+        if !hour.is_zero() {
+            self.hours.insert(new.hour(), hour);
+        }
         self.name.clone_from(&new.agent_name);
         self.labels.clone_from(&new.labels);
     }
@@ -295,7 +309,8 @@ impl UsageTable {
     fn read_agents(&self, item: &Item) -> Result<AgentsOfDay> {
         let row = Row::new(&self.table, item);
         let stored: BTreeMap<String, StoredAgent> = read_packed(row, item)?;
-        let agents = stored.into_iter().map(|(agent, stored)| stored.parse(&agent));
+        let day = key::parse_day(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+        let agents = stored.into_iter().map(|(agent, stored)| stored.parse(&agent, day));
         let agents: Option<BTreeMap<AgentId, AgentOfDay>> = agents.collect();
         Ok(AgentsOfDay {
             version: row.get("ver")?,
@@ -399,6 +414,11 @@ struct StoredAgent {
     /// The used part and the limit.
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     nearest: Option<(u64, u64)>,
+    /// By hour within the day.
+    #[serde(rename = "h", default, skip_serializing_if = "BTreeMap::is_empty")]
+    hours: BTreeMap<u8, u64>,
+    #[serde(rename = "b", default, skip_serializing_if = "BTreeSet::is_empty")]
+    braked: BTreeSet<u8>,
 }
 
 impl StoredAgent {
@@ -420,11 +440,17 @@ impl StoredAgent {
             services: services.collect(),
             reasons: of_day.reasons.clone(),
             nearest: of_day.nearest.map(write_limit),
+            hours: of_day
+                .hours
+                .iter()
+                .map(|(hour, sum)| (hour.within_day(), sum.units()))
+                .collect(),
+            braked: of_day.braked.iter().map(|hour| hour.within_day()).collect(),
         };
         (agent.to_string(), stored)
     }
 
-    fn parse(self, agent: &str) -> Option<(AgentId, AgentOfDay)> {
+    fn parse(self, agent: &str, day: Day) -> Option<(AgentId, AgentOfDay)> {
         let mut last = BTreeMap::new();
         for (source, digits) in [
             (JournalSource::Ledger, self.ledger),
@@ -442,6 +468,9 @@ impl StoredAgent {
         };
         let services = self.services.iter();
         let services = services.map(|(text, sums)| Some((service(text)?, sums.parse())));
+        let hours = self.hours.into_iter();
+        let hours = hours.map(|(hour, sum)| Hour::of_day(day, hour).zip(Amount::from_units(sum)));
+        let braked = self.braked.into_iter().map(|hour| Hour::of_day(day, hour));
         Some((
             AgentId::parse(agent)?,
             AgentOfDay {
@@ -454,6 +483,8 @@ impl StoredAgent {
                     None => None,
                     Some(nearest) => Some(read_limit(nearest)?),
                 },
+                hours: hours.collect::<Option<_>>()?,
+                braked: braked.collect::<Option<_>>()?,
             },
         ))
     }

@@ -7,6 +7,7 @@
 //! | `journal.rs` | the entries of the journal, and their lists |
 //! | `fold.rs` | folds changes of the ledger and the decisions into the journal and its sums |
 //! | `day.rs` | the sums of a day |
+//! | `brakes.rs` | the sums that anomaly brakes judge |
 //! | `rebuild.rs` | computes days again from the ledger and the decisions |
 //! | `lag.rs` | how far the journal is behind |
 //! | `reminder.rs`, `reminders.rs` | reminders, and quarantined changes |
@@ -20,6 +21,7 @@
 mod attested;
 pub(crate) mod backtest;
 pub(crate) mod backtests;
+mod brakes;
 pub(crate) mod day;
 pub(crate) mod fold;
 pub(crate) mod journal;

@@ -137,9 +137,21 @@ impl UsageTable {
             for stored in first.values() {
                 let key = key::agents_of_day(owner, day, stored.entry.agent);
                 if !items.contains_key(&key.sk) {
-                    let version = self.agents_of_day(&key).await?.version;
-                    let (sk, agents) = (key.sk.clone(), BTreeMap::new());
-                    items.insert(sk, (key, AgentsOfDay { version, agents }));
+                    let AgentsOfDay { version, agents } = self.agents_of_day(&key).await?;
+                    // Which hours a brake has frozen an agent for is in no entry.
+                    let braked = agents.into_iter().filter(|(_, of)| !of.braked.is_empty());
+                    let agents = braked.map(|(agent, of)| {
+                        let braked = of.braked;
+                        (
+                            agent,
+                            AgentOfDay {
+                                braked,
+                                ..AgentOfDay::default()
+                            },
+                        )
+                    });
+                    let agents = agents.collect();
+                    items.insert(key.sk.clone(), (key, AgentsOfDay { version, agents }));
                 }
             }
             // The versions are read between two equal reads of the entries.

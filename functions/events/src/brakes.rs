@@ -1,0 +1,102 @@
+//! Freezes agents by their anomaly brakes.
+//!
+//! After a batch is folded, each hour in which it has a new payment of an agent with a brake is judged by the sums of
+//! the journal. The freeze is an edit of the agent's record, conditional on the version that was judged; then the hour
+//! is noted as braked, so that the person can unfreeze the agent within it. If the call is killed in between, the batch
+//! is repeated: an agent that its brake has frozen is not frozen again, and the hour is noted.
+
+use crate::Shared;
+use purser_domain::{
+    Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AnomalyBrake, AuditChanges, AuditKind, AuditOutcome,
+    Error, Hour, LoggedDecision, PersonId, RequestSource, Result,
+};
+use purser_store::{AuditEntry, Edited, JournalChange, Owners};
+use std::collections::BTreeSet;
+
+/// The number of attempts to freeze an agent whose record is edited at the same time.
+const ATTEMPTS: u32 = 5;
+
+/// The hours in which these changes have new payments, by agent.
+pub(crate) fn judged_hours(changes: &[JournalChange]) -> BTreeSet<(AgentId, Hour)> {
+    let new = changes.iter().filter(|change| change.old.is_none());
+    let hours = new.filter_map(|change| match &change.new {
+        LoggedDecision::Allowed(settlement) => Some((change.agent, Hour::of(settlement.terms.id.authorized_at()))),
+        LoggedDecision::PaidOut(_) | LoggedDecision::Refused(_) | LoggedDecision::ConfirmationReverted(_) => None,
+    });
+    hours.collect()
+}
+
+impl Shared {
+    /// Judges these hours, which must be in the journal, and freezes the agents whose brakes they trip.
+    pub(crate) async fn judge(&self, hours: &BTreeSet<(AgentId, Hour)>, owners: &Owners) -> Result<()> {
+        for (agent, hour) in hours {
+            let Some(owned) = owners.get(*agent) else {
+                continue;
+            };
+            let Some(brake) = owned.brake else {
+                continue;
+            };
+            if let Some(anomaly) = self.usage.anomaly(&owned.owner, *agent, *hour, brake).await? {
+                self.brake(*agent, &owned.owner, &anomaly).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Freezes the agent, unless it is frozen, or its owner or brake has changed so that the anomaly is none.
+    async fn brake(&self, id: AgentId, owner: &PersonId, anomaly: &Anomaly) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let Some((agent, mark)) = self.ledger.marked_agent(id).await? else {
+                return Ok(());
+            };
+            let brake = AnomalyBrake::among(&agent.rules);
+            let is_tripped = brake.is_some_and(|brake| brake.is_tripped_by(anomaly.sum, anomaly.busiest));
+            if !is_tripped || agent.owner != owner.as_str() {
+                return Ok(());
+            }
+            if agent.is_frozen() {
+                // By its brake in an earlier attempt, or for the hour before. Of a person's own freeze nothing is noted.
+                if !mark.is_by_rule() {
+                    return Ok(());
+                }
+            } else if self
+                .ledger
+                .freeze_by_brake(&agent, &self.row(&agent, owner, anomaly))
+                .await?
+                == Edited::Conflict
+            {
+                continue;
+            }
+            return self.usage.note_braked(owner, id, anomaly.hour).await;
+        }
+        Err(Error::temporarily_unavailable("freezing an agent", Contended))
+    }
+
+    /// The row of the freeze in the audit log.
+    fn row(&self, agent: &Agent, owner: &PersonId, anomaly: &Anomaly) -> AuditEntry {
+        let frozen = Agent {
+            status: AgentStatus::Frozen,
+            ..agent.clone()
+        };
+        let changes = AuditChanges::between(Some(agent.audit_members()), Some(frozen.audit_members()));
+        let acting = Acting {
+            actor: Actor::Rule { owner: owner.clone() },
+            source: RequestSource {
+                reason: anomaly.reason(),
+                ..RequestSource::default()
+            },
+        };
+        let act = Act::of(AuditKind::AgentFrozen).on(agent.id);
+        // The last bits of an agent's id are random, and each of its versions is stored once.
+        let (_, low) = agent.id.uuid().as_u64_pair();
+        let random = (low ^ agent.version).to_be_bytes();
+        let now = self.clock.now();
+        self.audit
+            .entry(&acting.record(now, random, &act, AuditOutcome::Done(changes)))
+    }
+}
+
+/// The cause of the error for an agent that is edited all the time.
+#[derive(Debug, thiserror::Error)]
+#[error("the agent is edited all the time")]
+struct Contended;

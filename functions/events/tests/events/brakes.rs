@@ -1,0 +1,307 @@
+//! Anomaly brakes freeze agents after unusually busy hours, once for each hour, however the records come.
+
+use crate::world::{SHARD, World, agent, at, owner};
+use purser_domain::{
+    Act, Acting, Actor, Agent, AgentStatus, AnomalyBrake, AuditChanges, AuditFilter, AuditKind, AuditOutcome,
+    AuditScope, Day, EditReason, EventKind, RequestSource, Rule, RuleId, RuleKind, Timestamp,
+};
+use purser_store::{AuditEntry, AuditLog, AuditRow, PageRequest};
+use purser_testkit::{AUDIT, sample};
+use serde_json::Value;
+use std::sync::atomic::Ordering::SeqCst;
+use uuid::Uuid;
+
+const HOUR: u32 = 3_600;
+
+/// The agent with a brake of `times` the busiest hour, and at least 50.
+fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
+    let rule = Rule {
+        id: RuleId::from_uuid(Uuid::from_u128(1)),
+        version: 1,
+        kind: RuleKind::AnomalyBrake(AnomalyBrake {
+            times,
+            at_least: sample::units(50),
+        }),
+    };
+    Agent {
+        rules: vec![rule],
+        ..agent(version, status)
+    }
+}
+
+/// A midnight after the start of each world.
+fn midnight() -> Timestamp {
+    Day::of(at(0)).plus(20).start()
+}
+
+impl World {
+    async fn with_brake(times: u32) -> Self {
+        let world = Self::start().await;
+        world.edit(&braked(times, 2, AgentStatus::Active)).await;
+        world
+            .clock
+            .store(midnight().after(sample::secs(2 * HOUR)).micros(), SeqCst);
+        world
+    }
+
+    /// An edit by the owner.
+    async fn edit(&self, agent: &Agent) {
+        let acting = Acting {
+            actor: Actor::Person {
+                id: owner(),
+                session: None,
+            },
+            source: RequestSource::default(),
+        };
+        let act = Act::of(AuditKind::AgentRenamed).on(agent.id);
+        let random = agent.version.to_be_bytes();
+        let done = AuditOutcome::Done(AuditChanges::default());
+        let row = AuditEntry::new(AUDIT, &acting.record(sample::start(), random, &act, done));
+        self.ledger.put_agent(agent, &row).await.unwrap();
+    }
+
+    /// Pays these amounts, each at its time.
+    async fn pays(&self, payments: &[(Timestamp, u64)]) {
+        for (at, amount) in payments {
+            let key = format!("{at} {amount}");
+            self.paid_at(*amount, &key, *at).await;
+        }
+    }
+
+    /// Folds and publishes all records, also those of the freeze. Returns the batches.
+    async fn pass_all(&self) -> Vec<Vec<Value>> {
+        let mut passed = Vec::new();
+        loop {
+            let batches = self.records();
+            if batches.is_empty() {
+                return passed;
+            }
+            for batch in &batches {
+                self.pass(batch).await.unwrap();
+            }
+            passed.extend(batches);
+        }
+    }
+
+    /// The status and version of the agent's record.
+    async fn now(&self) -> (AgentStatus, u64) {
+        let agent = self.ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+        (agent.status, agent.version)
+    }
+
+    async fn freezes(&self) -> Vec<AuditRow> {
+        let filter = AuditFilter {
+            kind: Some(AuditKind::AgentFrozen),
+            ..AuditFilter::default()
+        };
+        let slice = PageRequest {
+            before: None,
+            limit: 10,
+        };
+        let log = AuditLog::new(self.emulator.client.clone(), AUDIT);
+        log.page(&AuditScope::Person(owner()), filter, slice)
+            .await
+            .unwrap()
+            .items
+    }
+}
+
+const FROZEN: AgentStatus = AgentStatus::Frozen;
+const ACTIVE: AgentStatus = AgentStatus::Active;
+
+/// The freeze is an edit with its row in the audit log, and the person is told why. Unfrozen, the agent pays for the rest
+/// of the hour.
+#[tokio::test]
+async fn a_burst_freezes_the_agent_once_for_its_hour() {
+    let world = World::with_brake(10).await;
+    let (burst, last) = (midnight().after(sample::secs(HOUR)), midnight());
+    world.pays(&[(last, 4), (burst, 45)]).await;
+    let mut batches = world.pass_all().await;
+    assert_eq!(world.now().await, (ACTIVE, 2), "less than the least");
+    world.pays(&[(burst.after(sample::secs(1)), 5)]).await;
+    batches.extend(world.pass_all().await);
+    assert_eq!(world.now().await, (FROZEN, 3));
+    let reason = "anomaly brake: $0.00005 on 2026-12-11, 01:00 to 02:00 UTC, after at most $0.000004 an hour in the two \
+        weeks before";
+    let rows = world.freezes().await;
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let record = &rows[0].record;
+    assert_eq!(record.actor, Actor::Rule { owner: owner() });
+    assert_eq!(record.source.reason.as_ref().map(EditReason::as_str), Some(reason));
+    assert_eq!(record.act.agent, Some(sample::agent_id(1)));
+    let (_, mark) = world.ledger.marked_agent(sample::agent_id(1)).await.unwrap().unwrap();
+    assert!(mark.is_by_rule() && mark.audit_id == Some(record.id), "{mark:?}");
+    let told = world.told();
+    let told: Vec<_> = told
+        .iter()
+        .filter(|event| event.kind() == EventKind::AgentFrozen)
+        .collect();
+    let [told] = told[..] else { panic!("{told:?}") };
+    assert_eq!(told.data().get_text("reason"), Some(reason));
+    assert_eq!(
+        (told.data().get_text("by"), told.owner()),
+        (Some("owner"), Some(&owner()))
+    );
+
+    // Everything comes again, in other batches and backwards, before and after the person unfreezes it.
+    let mut repeated: Vec<Value> = batches.concat();
+    repeated.reverse();
+    for version in [3, 4] {
+        if version == 4 {
+            world.edit(&braked(10, 4, ACTIVE)).await;
+            world.pays(&[(burst.after(sample::secs(2)), 90)]).await;
+            let later = world.pass_all().await;
+            repeated.extend(later.concat());
+        }
+        for batch in repeated.chunks(3).chain([&repeated[..]]) {
+            world.pass(batch).await.unwrap();
+        }
+        let status = if version == 4 { ACTIVE } else { FROZEN };
+        assert_eq!(world.now().await, (status, version));
+    }
+    // A rebuild keeps which hours were braked.
+    let (owner, agents, later) = (owner(), [braked(10, 4, ACTIVE)], burst.after(sample::secs(30 * HOUR)));
+    let rebuilt = world
+        .usage
+        .rebuild(&world.ledger, &owner, &agents, Day::of(burst), later);
+    rebuilt.await.unwrap();
+    world.fold(SHARD, &repeated).await.unwrap();
+    assert_eq!(world.now().await, (ACTIVE, 4));
+    assert_eq!(world.freezes().await.len(), 1);
+
+    // The next hour is judged anew. The burst is now the busiest hour before it.
+    let next = burst.after(sample::secs(HOUR));
+    world.pays(&[(next, 100)]).await;
+    world.pass_all().await;
+    assert_eq!(world.now().await, (ACTIVE, 4));
+}
+
+/// A name, payments of amounts at their times, and the status of the agent after them.
+type Row<'a> = (&'static str, &'a [(Timestamp, u64)], AgentStatus);
+
+/// Hours end on time, also where a day ends, and exactly those of fourteen days count as before.
+#[tokio::test]
+async fn hours_are_compared_with_those_of_fourteen_days() {
+    let after = |secs| midnight().after(sample::secs(secs));
+    let before = |secs| midnight().before(sample::secs(secs));
+    let rows: [Row<'_>; 7] = [
+        ("without a past", &[(after(0), 50)], FROZEN),
+        ("two hours beside midnight", &[(before(1), 40), (after(0), 40)], ACTIVE),
+        ("one hour", &[(after(0), 40), (after(HOUR - 1), 40)], FROZEN),
+        ("two hours", &[(after(0), 40), (after(HOUR), 40)], ACTIVE),
+        (
+            "above twice the hour before",
+            &[(before(1), 30), (after(0), 61)],
+            FROZEN,
+        ),
+        ("336 hours before", &[(before(336 * HOUR), 30), (after(0), 60)], ACTIVE),
+        (
+            "337 hours before",
+            &[(before(336 * HOUR + 1), 30), (after(0), 60)],
+            FROZEN,
+        ),
+    ];
+    for (name, payments, expected) in rows {
+        let world = World::with_brake(2).await;
+        world.pays(payments).await;
+        world.pass_all().await;
+        assert_eq!(world.now().await.0, expected, "{name}");
+    }
+}
+
+/// A released payment counts neither in the judged hour nor in those before.
+#[tokio::test]
+async fn released_payments_do_not_count() {
+    let world = World::with_brake(2).await;
+    let past = world.paid_at(100, "past", midnight()).await;
+    world.release(past).await;
+    let burst = midnight().after(sample::secs(HOUR));
+    let released = world.paid_at(40, "released", burst).await;
+    world.release(released).await;
+    world.pays(&[(burst.after(sample::secs(1)), 20)]).await;
+    world.pass_all().await;
+    // The first hour was judged when its payment was authorized and released already.
+    assert_eq!(world.now().await, (ACTIVE, 2));
+    world.pays(&[(burst.after(sample::secs(2)), 30)]).await;
+    world.pass_all().await;
+    assert_eq!(world.now().await, (FROZEN, 3));
+}
+
+/// A person's own freeze is left alone, and notes no hour: unfrozen, the agent is judged again.
+#[tokio::test]
+async fn a_frozen_or_archived_agent_is_left_alone() {
+    for archived in [false, true] {
+        let world = World::with_brake(2).await;
+        world.pays(&[(midnight(), 60)]).await;
+        let frozen = Agent {
+            archived,
+            ..braked(2, 3, FROZEN)
+        };
+        world.edit(&frozen).await;
+        let batches = world.pass_all().await;
+        assert_eq!(world.now().await, (FROZEN, 3));
+        assert_eq!(world.freezes().await, []);
+        world.edit(&braked(2, 4, ACTIVE)).await;
+        world.fold(SHARD, &batches.concat()).await.unwrap();
+        assert_eq!(world.now().await, (FROZEN, 5));
+    }
+}
+
+/// An agent without a brake, or whose brake was removed since, is not frozen.
+#[tokio::test]
+async fn only_a_brake_in_force_freezes() {
+    let world = World::start().await;
+    world.pays(&[(midnight(), 60)]).await;
+    world.pass_all().await;
+    assert_eq!(world.now().await, (ACTIVE, 1));
+}
+
+/// Two calls judge the same hour at once.
+#[tokio::test]
+async fn concurrent_batches_freeze_once() {
+    let world = World::with_brake(2).await;
+    world
+        .pays(&[(midnight(), 30), (midnight().after(sample::secs(1)), 30)])
+        .await;
+    let batches = world.records().concat();
+    let folds = tokio::join!(
+        world.fold(SHARD, &batches),
+        world.fold("shardId-00000002", &batches),
+        world.fold("shardId-00000003", &batches)
+    );
+    assert!(folds.0.is_some() && folds.1.is_some() && folds.2.is_some(), "{folds:?}");
+    assert_eq!(world.now().await, (FROZEN, 3));
+    assert_eq!(world.freezes().await.len(), 1);
+}
+
+/// Kills the call at the n-th moment. The batch is repeated: the agent is frozen once, and its hour noted, so that it can be
+/// unfrozen.
+#[tokio::test]
+async fn a_brake_survives_a_kill_at_any_step() {
+    let mut killed_at = 0;
+    loop {
+        let world = World::with_brake(2).await;
+        world.pays(&[(midnight(), 60)]).await;
+        let batch = world.records().concat();
+        let kill = world.kill_at(killed_at);
+        let was_killed = tokio::select! {
+            () = kill.notified() => true,
+            answer = world.fold(SHARD, &batch) => {
+                assert!(answer.is_some());
+                false
+            }
+        };
+        world.behave();
+        world.fold(SHARD, &batch).await.unwrap();
+        assert_eq!(world.now().await, (FROZEN, 3), "killed at {killed_at}");
+        assert_eq!(world.freezes().await.len(), 1, "killed at {killed_at}");
+        world.edit(&braked(2, 4, ACTIVE)).await;
+        world.fold(SHARD, &batch).await.unwrap();
+        assert_eq!(world.now().await, (ACTIVE, 4), "killed at {killed_at}");
+        if !was_killed {
+            break;
+        }
+        killed_at += 1;
+    }
+    assert!(killed_at > 40, "only {killed_at} moments");
+}

@@ -1,0 +1,77 @@
+//! Hours, by which the amounts of an agent's payments are summed.
+
+use crate::{Day, Timestamp};
+use std::fmt;
+
+/// An hour in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hour(u32);
+
+impl Hour {
+    const SECONDS: u64 = 3_600;
+    const OF_A_DAY: u32 = 24;
+
+    /// The hour of this time.
+    pub fn of(at: Timestamp) -> Self {
+        // The last possible hour is in the year 9999: 71 million hours.
+        Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
+    }
+
+    /// An hour of a day, from 0 to 23; `None` for any other number.
+    pub fn of_day(day: Day, hour: u8) -> Option<Self> {
+        let hour = u32::from(hour);
+        let first = Self::of(day.start());
+        (hour < Self::OF_A_DAY).then_some(Self(first.0.checked_add(hour)?))
+    }
+
+    /// The day of this hour.
+    pub fn day(self) -> Day {
+        Day::of(self.start())
+    }
+
+    /// Its number within its day, from 0 to 23.
+    pub fn within_day(self) -> u8 {
+        // A remainder of 24 is at most 23.
+        u8::try_from(self.0 % Self::OF_A_DAY).unwrap_or_default()
+    }
+
+    /// The time at which the hour starts.
+    pub fn start(self) -> Timestamp {
+        let secs = u64::from(self.0).saturating_mul(Self::SECONDS);
+        Timestamp::from_secs(secs).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The hour `hours` hours earlier, or the first of all.
+    #[must_use]
+    pub const fn minus(self, hours: u32) -> Self {
+        Self(self.0.saturating_sub(hours))
+    }
+}
+
+/// The date and both ends of the hour: `2026-11-21, 14:00 to 15:00 UTC`.
+impl fmt::Display for Hour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hour = self.within_day();
+        let end = hour.saturating_add(1);
+        write!(f, "{}, {hour:02}:00 to {end:02}:00 UTC", self.day())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hours_belong_to_their_days() {
+        let at = |text| Hour::of(Timestamp::parse(text).unwrap());
+        let last = at("2026-11-21T23:59:59.999999Z");
+        let day = Day::parse("2026-11-21").unwrap();
+        assert_eq!((last.day(), last.within_day()), (day, 23));
+        assert_eq!(last.to_string(), "2026-11-21, 23:00 to 24:00 UTC");
+        let first = at("2026-11-22T00:00:00Z");
+        assert_eq!((first.day(), first.within_day()), (day.plus(1), 0));
+        assert_eq!(first.minus(1), last);
+        assert_eq!(Hour::of_day(day, 23), Some(last));
+        assert_eq!(Hour::of_day(day, 24), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! The freeze of an agent by its anomaly brake.
+//!
+//! It is an edit like a person's, but does not fence the agent's windows: nobody waits for it, and a payment that is
+//! being decided may still be made, as if the freeze were that much later.
+
+use crate::{
+    audit::entry::{AuditEntry, EditMark},
+    codec::attribute::Attribute as _,
+    codec::backoff::Backoff,
+    codec::item::Item,
+    codec::key::Key,
+    codec::ledger::{Edited, Ledger},
+    transact::{Transaction, TransactionOutcome},
+};
+use purser_domain::{Agent, AgentId, AgentStatus, Result};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Agent,
+    Audit,
+}
+
+impl Ledger {
+    /// The agent's record, and who edited it last, strongly consistent.
+    pub async fn marked_agent(&self, id: AgentId) -> Result<Option<(Agent, EditMark)>> {
+        let item = self.get(&Key::agent(id)).await?;
+        let read = |item: Item| Ok((self.read_agent(id, &item)?, EditMark::read(self.row(&item))?));
+        item.map(read).transpose()
+    }
+
+    /// Freezes the agent, if its record still has the version of `agent`. It writes only what a freeze changes.
+    pub async fn freeze_by_brake(&self, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
+        const AUDIT_ID: &str = EditMark::AUDIT_ID;
+        // The mark replaces that of the edit before, which has members that this one lacks.
+        let mark = audit.marked(Item::new());
+        let mut sets = vec!["#st = :st".to_owned(), "#ver = :next".to_owned()];
+        let mut removes = Vec::new();
+        let mut update = self
+            .update(&Key::agent(agent.id))
+            .condition_expression("#ver = :judged")
+            .expression_attribute_names("#st", "st")
+            .expression_attribute_names("#ver", "ver")
+            .expression_attribute_values(":st", AgentStatus::Frozen.write())
+            .expression_attribute_values(":judged", agent.version.write())
+            .expression_attribute_values(":next", agent.version.saturating_add(1).write());
+        for name in [EditMark::BY, AUDIT_ID, EditMark::REASON] {
+            update = update.expression_attribute_names(format!("#{name}"), name);
+            match mark.get(name) {
+                Some(value) => {
+                    sets.push(format!("#{name} = :{name}"));
+                    update = update.expression_attribute_values(format!(":{name}"), value.clone());
+                }
+                None => removes.push(format!("#{name}")),
+            }
+        }
+        let sets = format!("SET {}", sets.join(", "));
+        let removes = if removes.is_empty() {
+            String::new()
+        } else {
+            format!(" REMOVE {}", removes.join(", "))
+        };
+        let mut transaction = Transaction::new();
+        transaction.update(Role::Agent, update.update_expression(sets + &removes))?;
+        transaction.audit(Role::Audit, audit)?;
+        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+            TransactionOutcome::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Refused(refusal) => {
+                let met = refusal.met(Role::Agent).and_then(|met| met.get(AUDIT_ID));
+                // An attempt whose answer was lost.
+                let is_own = met.is_some() && met == mark.get(AUDIT_ID);
+                Ok(if is_own { Edited::Stored } else { Edited::Conflict })
+            }
+        }
+    }
+}
