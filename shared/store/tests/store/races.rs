@@ -191,7 +191,7 @@ async fn chaos(seed: u64, skew: Duration, conflicts: bool) {
     assert_sound(&emulator).await;
 }
 
-async fn confirm(ledger: &Ledger, request: &Request, id: purser_domain::SettlementId, rng: &mut Rng, now: Timestamp) {
+async fn confirm(ledger: &Ledger, request: &Request, id: SettlementId, rng: &mut Rng, now: Timestamp) {
     let stored = ledger.settlement(request.agent, id).await.unwrap().unwrap();
     let hash = sample::tx_hash(u8::try_from(rng.below(256)).unwrap());
     ledger
